@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.data import partition, store
 from pipeline.schema import Cell, Scenario
@@ -121,7 +122,7 @@ def compare(cells: dict[str, Smaller], out: str, shown: Sequence[str], seed: int
                     flush=True,
                 )
 
-            finished = train_seed(Job(cell, seed, str(i), root), report)
+            finished = train_seed(Job(Experiment.of(cell, root), seed, str(i)), report)
             results.append(
                 {
                     "label": label,

@@ -30,6 +30,7 @@ def cut(scenario):
 
 
 def main() -> None:
+    from pipeline.cells.experiment import Experiment
     from pipeline.cells.seeds import Job
     from pipeline.cells.workers import train_seeds
 
@@ -39,9 +40,9 @@ def main() -> None:
             os.environ["FEDREPRO_WORKERS"] = str(workers)
             with workplace(cell) as root:
                 load, begun, spent = os.getloadavg()[0], time.perf_counter(), cpu()
-                for _ in train_seeds(
-                    [Job(cell, seed, f"{turn}", root) for seed in range(SEEDS)], lambda row: None
-                ):
+                experiment = Experiment.of(cell, root)
+                jobs = [Job(experiment, seed, f"{turn}") for seed in range(SEEDS)]
+                for _ in train_seeds(jobs, lambda row: None):
                     pass
                 rows.append(
                     {

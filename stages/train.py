@@ -2,6 +2,7 @@
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
+from pipeline.cells.experiment import Experiment
 from pipeline.schema import Cell
 from stages._stage import stage
 
@@ -9,7 +10,7 @@ from stages._stage import stage
 def train(cell: str) -> None:
     """Train every seed of a cell, <paper>/<scenario>/<method>, and write its metrics, history and result."""
     parsed = Cell.parse(cell)
-    scenario = parsed.resolve()[0]  # reports a wrong name before torch is imported
+    scenario = Experiment.of(parsed).scenario  # reports a wrong name before torch is imported
     arithmetic.adopt(scenario.arithmetic)
     check_environment()
     from pipeline.cells.training import train_cell

@@ -3,6 +3,7 @@
 
 from pipeline.cells import arithmetic, choices
 from pipeline.cells.checks import check_environment
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import Cell
 from stages._stage import stage
@@ -14,7 +15,7 @@ def main(cell: str, what: str | None = None) -> None:
     if what and what not in finals:
         raise ParamError(unknown("word", what, finals))
     parsed = Cell.parse(cell)
-    scenario = parsed.resolve()[0]  # reports a wrong name before torch is imported
+    scenario = Experiment.of(parsed).scenario  # reports a wrong name before torch is imported
     choices.asked(parsed)
     arithmetic.adopt(scenario.arithmetic)
     check_environment()

@@ -9,6 +9,7 @@ from federation import CNN4, equal, image_clients, image_world, run, tiny_world,
 from reporting import write_run
 
 from pipeline.cells.checks import runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import collect
 from pipeline.engine.phase import Client, merged
 from pipeline.engine.state import State, pack, unpack
@@ -109,7 +110,7 @@ def test_different_networks_are_refused_unless_the_row_gives_one():
     paper = load_paper("rahfl")
     method, mini = load(CEILING, {}, "here"), paper.scenarios["mini"]
     assert method.requires - mini.provides == {"one network"} and not method.supports
-    assert runnable(Cell("rahfl", "mini", CEILING))[0].provides >= method.requires
+    assert runnable(Experiment.of(Cell("rahfl", "mini", CEILING))) == method
     clients = image_clients((20, 33), [CNN4, Model("cnn2")])
     with pytest.raises(TrainingError, match="the clients hold different networks: cnn2, cnn4"):
         Centralised().init(World(clients, training(), 10, 0))
@@ -121,7 +122,7 @@ def test_every_paper_asks_for_it_as_no_row_of_its_own(key):
     cells = [cell for cell in planned(key) if paper.algorithm(cell.method) == CEILING]
     assert Cell(key, "mini", CEILING) in cells and len(cells) > 1
     for cell in cells:
-        assert runnable(cell)[1] == CEILING
+        assert isinstance(runnable(Experiment.of(cell)), Centralised)
     assert not {*cells} & {*printed(key)}
 
 

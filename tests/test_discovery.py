@@ -10,6 +10,7 @@ import yaml
 
 from pipeline import methods
 from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
 from pipeline.commands import explain
 from pipeline.errors import ParamError
@@ -155,7 +156,7 @@ def test_a_papers_own_method_is_loaded_and_described(root, capsys):
     assert kind.lineage[:2] == ("Ours", "FedAvg") and kind.options["rate"] == 0.5
     assert [
         (one.name, one.value)
-        for one in hyper_parameters(Cell("alpha", "mini", "ours"), root)
+        for one in hyper_parameters(Experiment.of(Cell("alpha", "mini", "ours"), root))
         if one.name == "rate"
     ] == [("rate", 0.25)]
     assert explain.explain(["alpha/mini/ours"], root) == 0
@@ -178,7 +179,7 @@ def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
             for paper in papers(root)
             for method in load_paper(paper, root).miniature.methods
         ]
-        return {cell: provenance.digest_of(cell, root) for cell in cells}
+        return {cell: provenance.digest_of(Experiment.of(cell, root)) for cell in cells}
 
     before, path = digests(), root / "papers/alpha/methods/ours.py"
     path.write_text(OURS.replace("as fedavg", "").replace("FedAvg with", "FedAvg, with"))

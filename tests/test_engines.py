@@ -64,7 +64,8 @@ def test_a_worker_writes_to_cells_alone_and_seals_what_it_hands_over(handed, ref
     assert found["executor"] == "sequential" and len(found["files"]) == 4  # two seeds
     code = (
         "from pipeline.schema import Cell; from pipeline.cells import training; "
-        f"plan = training.plan(Cell.parse({CELL!r})); plan.write(plan.result())"
+        "from pipeline.cells.experiment import Experiment; "
+        f"plan = training.plan(Experiment.of(Cell.parse({CELL!r}))); plan.write(plan.result())"
     )
     run(handed, sys.executable, "-c", code)
     assert outputs(handed) == reference
@@ -109,6 +110,7 @@ CHANGED = f"""
 import pathlib
 from pipeline import files
 from pipeline.cells import training
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
@@ -117,7 +119,7 @@ def said(call):
         call()
     except FedReproError as error:
         print(error)
-plan = training.plan(Cell.parse({CELL!r}))
+plan = training.plan(Experiment.of(Cell.parse({CELL!r})))
 result, paper = plan.result(), pathlib.Path("papers/fedcrl/paper.yaml")
 text = paper.read_text()
 paper.write_text(text.replace("mu: 0.01", "mu: 0.5"))
@@ -128,7 +130,7 @@ plan.write(result)
 kept = plan.jobs[1].kept
 whole = kept.finished.read_text()
 files.write_json(kept.finished, seal(kept.run() | {{"device": "Some GPU"}}))
-said(lambda: training.plan(plan.cell).runs)
+said(lambda: training.plan(plan.experiment).runs)
 kept.finished.write_text(whole)
 """
 

@@ -12,6 +12,7 @@ import torch
 
 from pipeline import methods
 from pipeline.cells import inputs
+from pipeline.cells.experiment import Experiment
 from pipeline.data import features, store
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
@@ -153,7 +154,7 @@ def test_results_say_that_features_are_untrained(tmp_path, monkeypatch, folder):
     partition = {"digest": "p", "data": {"deviation": "as mirrored"}, "public": None, "warnings": []}
     monkeypatch.setattr(inputs.partition, "read", lambda _: (None, json.loads(json.dumps(partition))))
     monkeypatch.setattr(Cell, "resolve", lambda self, root: (scenario, "fedavg", {}))
-    found = inputs.inputs(cell, 0, tmp_path)
+    found = inputs.inputs(Experiment.of(cell, tmp_path), 0)
     assert (
         found["data"]["deviation"] == "as mirrored; features of an untrained network"
         and found["digest"] != "p"

@@ -11,6 +11,7 @@ from repository import edit, outputs, stage
 
 from pipeline.cells import loading, seeds
 from pipeline.cells.checks import runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.kept import fingerprint
 from pipeline.cells.results import survey
 from pipeline.cells.seeds import Job, train_seed
@@ -33,10 +34,13 @@ def partial(project):
     return project
 
 
-def scenario(root, **changes) -> Scenario:
-    """The miniature with other values under `training`."""
-    found = load_paper("fedcrl", root).scenarios["mini"]
-    return dataclasses.replace(found, training=dataclasses.replace(found.training, **changes))
+def changed(root, **changes) -> Experiment:
+    """The cell with other values under `training`."""
+    experiment = Experiment.of(CELL, root)
+    training = dataclasses.replace(experiment.scenario.training, **changes)
+    return dataclasses.replace(
+        experiment, scenario=dataclasses.replace(experiment.scenario, training=training)
+    )
 
 
 def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partial):
@@ -50,7 +54,7 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
     assert "participants" not in result["measures"]
     found, problems = survey(partial)
     assert CELL in found and not [problem for problem in problems if problem.cell == CELL]
-    features = loading.load_world(CELL, scenario(partial), 0, partial)[0].scalars("features")
+    features = loading.load_world(Experiment.of(CELL, partial), 0)[0].scalars("features")
     assert result["traffic"]["up"] == result["traffic"]["down"] == features  # of one that takes part
 
 
@@ -70,8 +74,8 @@ def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch
     cell = Cell("fedcrl", "across" if method == "scaffold" else "mini", method)
     if method == "scaffold":  # the miniature has Adam, which it cannot take
         monkeypatch.setitem(load_paper("fedcrl", partial).methods, method, {"lr": 0.05})
-    whole = train_seed(Job(cell, 0, f"whole-{method}", partial))
-    job = Job(cell, 0, f"stopped-{method}", partial)
+    whole = train_seed(Job(Experiment.of(cell, partial), 0, f"whole-{method}"))
+    job = Job(Experiment.of(cell, partial), 0, f"stopped-{method}")
 
     def stop(row):
         if row["round"] == 3:
@@ -87,7 +91,7 @@ def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch
 
 def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch):
     """With other images they get other models of their own; all that was trained before is the same bits."""
-    late = loading._unseen(CELL, scenario(partial), 0, loading.load(CELL, 0, partial))
+    late = loading._unseen(CELL, changed(partial).scenario, 0, loading.load(Experiment.of(CELL, partial), 0))
     ends, real, load = [], seeds._newcomers, loading.load
 
     def poisoned(*arguments):
@@ -99,14 +103,14 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
             )
         )
 
-    def watched(job, scenario, method, state):
+    def watched(job, method, state):
         ends.append(fingerprint(pack(state)))
-        return real(job, scenario, method, state)
+        return real(job, method, state)
 
     monkeypatch.setattr(seeds, "_newcomers", watched)
-    runs = [train_seed(Job(CELL, 0, "as-it-is", partial))]
+    runs = [train_seed(Job(Experiment.of(CELL, partial), 0, "as-it-is"))]
     monkeypatch.setattr(loading, "load", poisoned)
-    runs.append(train_seed(Job(CELL, 0, "poisoned", partial)))
+    runs.append(train_seed(Job(Experiment.of(CELL, partial), 0, "poisoned")))
     assert len(late) == 2 and ends[0] == ends[1]
     rows = [
         [{name: value for name, value in row.items() if "unseen" not in name} for row in run["rows"]]
@@ -118,22 +122,22 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
 
 def test_who_is_unseen(partial):
     """A draw of the seed's, the same for every method; or the named ones."""
-    found = loading.load(CELL, 0, partial)
+    found = loading.load(Experiment.of(CELL, partial), 0)
     names = [client.name for client in found.clients]
-    draws = [loading._unseen(CELL, scenario(partial), seed, found) for seed in range(4)]
+    draws = [loading._unseen(CELL, changed(partial).scenario, seed, found) for seed in range(4)]
     assert len(set(draws)) > 1 and all(len(late) == 2 for late in draws)
 
     def left(unseen):
-        world, tests = loading.load_world(CELL, scenario(partial, unseen=unseen), 0, partial)
+        world, tests = loading.load_world(changed(partial, unseen=unseen), 0)
         assert [client.name for client in world.clients] == [test.name for test in tests]
         return [client.name for client in world.clients]
 
     assert left(0.2) == [name for k, name in enumerate(names) if k not in draws[0]]
     assert left([names[3], names[1]]) == [name for k, name in enumerate(names) if k not in (1, 3)]
-    world, tests = loading.load_newcomers(CELL, scenario(partial, unseen=[names[3]]), 0, partial)
+    world, tests = loading.load_newcomers(changed(partial, unseen=[names[3]]), 0)
     assert [client.name for client in world.clients] == [test.name for test in tests] == [names[3]]
     assert (world.training.local_epochs, world.training.participation, world.round) == (2, None, 4)
-    assert loading.load_newcomers(CELL, scenario(partial, unseen=None, adaptation=None), 0, partial) is None
+    assert loading.load_newcomers(changed(partial, unseen=None, adaptation=None), 0) is None
     with pytest.raises(ParamError, match="scenarios.mini.training.unseen: unknown client 'nobody'"):
         left(["nobody"])
     with pytest.raises(ParamError, match="training.unseen: seed 0 has no client left that trains"):
@@ -148,10 +152,10 @@ def test_who_is_unseen(partial):
     ],
 )
 def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, changes, demand, key):
-    monkeypatch.setitem(load_paper("fedcrl", partial).scenarios, "mini", scenario(partial, **changes))
+    monkeypatch.setitem(load_paper("fedcrl", partial).scenarios, "mini", changed(partial, **changes).scenario)
     said = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
     with pytest.raises(ParamError, match=re.escape(f"{said}`training.{key}`")):
-        runnable(Cell("fedcrl", "mini", method), partial)
+        runnable(Experiment.of(Cell("fedcrl", "mini", method), partial))
 
 
 @pytest.mark.parametrize(

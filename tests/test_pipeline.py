@@ -19,6 +19,7 @@ from repository import CELL, PATIENCE, ROOT, copy_of_the_repository, edit, forge
 
 from pipeline.cells import loading, results
 from pipeline.cells.adoption import _committed
+from pipeline.cells.experiment import Experiment
 from pipeline.schema import Cell, load_paper, load_params, papers
 
 PAPERS = papers()
@@ -73,8 +74,8 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
 
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", method)
-    whole = train_seed(Job(cell, 0, f"whole-{method}", project))
-    job = Job(cell, 0, f"stopped-{method}", project)
+    whole = train_seed(Job(Experiment.of(cell, project), 0, f"whole-{method}"))
+    job = Job(Experiment.of(cell, project), 0, f"stopped-{method}")
 
     def stop(row):
         if row["round"] == 3:
@@ -100,8 +101,8 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
 
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", "ditto")
-    whole = train_seed(Job(cell, 0, "whole-ditto", project))
-    job = Job(cell, 0, "stopped-ditto", project)
+    whole = train_seed(Job(Experiment.of(cell, project), 0, "whole-ditto"))
+    job = Job(Experiment.of(cell, project), 0, "stopped-ditto")
     with monkeypatch.context() as patch:
         patch.setattr("pipeline.cells.kept.Kept.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -280,7 +281,8 @@ def test_every_seed_has_its_own_draw_and_is_trained_on_it(project, reference):
         digests["seed-1"],
     ]
     assert results.traffic(result).mean == result["traffic"]["bytes"]
-    sizes = [loading.load(Cell.parse(CELL), seed, project).clients for seed in (0, 1)]
+    experiment = Experiment.of(Cell.parse(CELL), project)
+    sizes = [loading.load(experiment, seed).clients for seed in (0, 1)]
     assert [len(client.labels) for client in sizes[0]] != [len(client.labels) for client in sizes[1]]
     assert (
         len(list(project.glob(".cells/*/seed-0.json")))
@@ -325,7 +327,8 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     ] == [row for row in reference[1].splitlines() if row.startswith("0,")]
     for cached in (load_params, load_paper):
         cached.cache_clear()
-    assert loading.load(Cell.parse(CELL), 0, project) is loading.load(Cell.parse(CELL), 1, project)
+    experiment = Experiment.of(Cell.parse(CELL), project)
+    assert loading.load(experiment, 0) is loading.load(experiment, 1)
     (project / "papers/fedcrl/paper.yaml").write_text(original)
     for cached in (load_params, load_paper):
         cached.cache_clear()

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from reporting import write_run
 
 from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.commands import plan
 from pipeline.commands.cli import main
 from pipeline.commands.plan import Need, Price, choose, hours_of
@@ -147,7 +148,7 @@ def finish(root, method, average):
                 "precision": "fp32",
                 "executor": "sequential",
                 "seconds": [3600.0] * len(average),
-                "digest": provenance.cell_digest(cell, digest, root=root),
+                "digest": provenance.cell_digest(Experiment.of(cell, root), digest),
             }
         ),
     )

@@ -13,6 +13,7 @@ from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, stag
 
 from pipeline.cells import provenance, stamps
 from pipeline.cells.definitions import Code
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell, load_paper, load_params
 
@@ -181,8 +182,8 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     def digests() -> dict[str, str]:
         for function in (provenance._code, provenance._digest_of, load_paper, load_params):
             function.cache_clear()
-        return {name: provenance.digest_of(cell, clone) for name, cell in cells.items()} | {
-            "stacked": provenance.digest_of(cells["lenet"], clone, "stacked")
+        return {name: provenance.digest_of(Experiment.of(cell, clone)) for name, cell in cells.items()} | {
+            "stacked": provenance.digest_of(Experiment.of(cells["lenet"], clone), "stacked")
         }
 
     before = digests()
@@ -361,23 +362,24 @@ def test_values_that_the_schema_gives_are_part_of_a_cells_digest(monkeypatch, ch
         scenario, algorithm, hyper = resolve(self, root)
         return change(scenario), algorithm, hyper
 
-    before = provenance.cell_digest(cell, "partition", code="code")
+    before = provenance.cell_digest(Experiment.of(cell), "partition", code="code")
     monkeypatch.setattr(Cell, "resolve", planted)
-    assert provenance.cell_digest(cell, "partition", code="code") != before
+    assert provenance.cell_digest(Experiment.of(cell), "partition", code="code") != before
 
 
 def test_a_forced_training_under_a_stamp_keeps_the_digest_that_dvc_has(project, reference, monkeypatch):
     """DVC has noted the earlier code's digest before the stage runs."""
     cell = Cell.parse(CELL)
-    today = provenance.digest_of(cell, project)
+    experiment = Experiment.of(cell, project)
+    today = provenance.digest_of(experiment)
     monkeypatch.setattr(stamps, "of", lambda cell, root: {"result": "gone", "made": "m" * 64, "code": today})
     monkeypatch.setattr(provenance, "noted", lambda paper, root: {"mini": {"fedprox": "m" * 64}})
     result = json.loads((cell.folder(project) / "result.json").read_text())
     file = cell.folder(project) / "result.json"
     away = file.rename(file.with_name("away"))
-    assert provenance.code_of(cell, project) == "m" * 64
+    assert provenance.code_of(experiment) == "m" * 64
     away.rename(file)
-    digest = provenance.cell_digest(cell, result["partition"], root=project, code="m" * 64)
+    digest = provenance.cell_digest(experiment, result["partition"], code="m" * 64)
     forced = result | {"digest": digest}
-    assert provenance.current(forced, cell, project)
-    assert not provenance.current(forced | {"code": "another"}, cell, project)
+    assert provenance.current(forced, experiment)
+    assert not provenance.current(forced | {"code": "another"}, experiment)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from pipeline import methods
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import (
     Reading,
     Section,
@@ -125,7 +126,7 @@ def test_every_value_of_a_row_has_a_source(paper):
         for scenario in document.scenarios:
             lost = [
                 setting.name
-                for setting in hyper_parameters(Cell(paper, scenario, method))
+                for setting in hyper_parameters(Experiment.of(Cell(paper, scenario, method)))
                 if not setting.source
             ]
             assert not lost, (scenario, method, lost)
@@ -184,7 +185,7 @@ def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message)
 
 def reading(cell, words) -> Reading:
     """The one reading of a cell whose paper says these words."""
-    (found,) = [reading for reading in readings_of(Cell.parse(cell)) if words in reading.paper]
+    (found,) = [reading for reading in readings_of(Experiment.of(Cell.parse(cell))) if words in reading.paper]
     return found
 
 
@@ -211,9 +212,14 @@ def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
 def test_a_reading_is_told_where_it_holds():
     assert reading("fcclplus/digits/fcclplus", "Eq. 14").run == "tau^2 before the distilled term"
     # nothing is distilled
-    assert not [r for r in readings_of(Cell.parse("fcclplus/digits/fcclplus-ce")) if "Eq. 14" in r.paper]
+    assert not [
+        r
+        for r in readings_of(Experiment.of(Cell.parse("fcclplus/digits/fcclplus-ce")))
+        if "Eq. 14" in r.paper
+    ]
     other = readings_of(
-        Cell.parse("fcclplus/digits/fcclplus"), resolved=described("fcclplus").options | {"mu": 0.002}
+        Experiment.of(Cell.parse("fcclplus/digits/fcclplus")),
+        resolved=described("fcclplus").options | {"mu": 0.002},
     )
     assert not [r for r in other if "Table 7" in r.paper]
     assert reading("fcclplus/digits/feddf", "for all approaches").run.startswith("plain SGD")
@@ -223,20 +229,23 @@ def test_a_reading_is_told_where_it_holds():
     )
     table_r2 = "from the entire training dataset"
     assert reading("rahfl/corrupted-05-dirichlet/fedmd", table_r2) and not [
-        r for r in readings_of(Cell.parse("rahfl/corrupted-05/fedmd")) if table_r2 in r.paper
+        r for r in readings_of(Experiment.of(Cell.parse("rahfl/corrupted-05/fedmd"))) if table_r2 in r.paper
     ]
     # the paper's own are about its own scenarios
-    assert len(readings_of(Cell.parse("fedcrl/mini/fedavg"))) == 1
+    assert len(readings_of(Experiment.of(Cell.parse("fedcrl/mini/fedavg")))) == 1
 
 
 def test_a_result_says_itself_what_it_was_run_with():
     cell = Cell("fedcrl", "cifar10-dir-01", "fedcrl")
     today = {**described("fedcrl").options}
-    found = readings_of(cell, resolved=today | {"clip_params": True})
+    found = readings_of(Experiment.of(cell), resolved=today | {"clip_params": True})
     assert "every trained parameter is clipped to [0, 1]" in [r.run for r in found] and found != readings_of(
-        cell
+        Experiment.of(cell)
     )
-    values_ = {setting.name: setting for setting in hyper_parameters(cell, resolved=today | {"gamma": 0.5})}
+    values_ = {
+        setting.name: setting
+        for setting in hyper_parameters(Experiment.of(cell), resolved=today | {"gamma": 0.5})
+    }
     assert (
         values_["gamma"].value == 0.5
         and values_["alpha"].source == "FedCRL Table I"
@@ -245,33 +254,48 @@ def test_a_result_says_itself_what_it_was_run_with():
 
 
 def test_values_have_their_rows_source_or_their_methods():
-    found = {setting.name: setting for setting in hyper_parameters(Cell("fedcrl", "emnist-dir-01", "moon"))}
+    found = {
+        setting.name: setting
+        for setting in hyper_parameters(Experiment.of(Cell("fedcrl", "emnist-dir-01", "moon")))
+    }
     assert (found["mu"].value, found["buffer"].value) == (1.0, 1)
     assert found["mu"].source == (
         "released code: QinbinLi/MOON, README: 5 for CIFAR-10, main.py: 1 unless told otherwise"
     )
     assert found["tau"].source == "released code: QinbinLi/MOON, main.py"
-    settings = {setting.name: setting for setting in settings_of(Cell("fedcrl", "cifar10-dir-01", "moon"))}
+    settings = {
+        setting.name: setting
+        for setting in settings_of(Experiment.of(Cell("fedcrl", "cifar10-dir-01", "moon")))
+    }
     assert (
         settings["training.rounds"].value == 500
         and settings["training.rounds"].source == "own choice: not stated; PFLlib's default is 2,000"
     )
-    small = {one.name: one.source for one in settings_of(Cell("fedcrl", "digits-partial", "fedavg"))}
+    small = {
+        one.name: one.source for one in settings_of(Experiment.of(Cell("fedcrl", "digits-partial", "fedavg")))
+    }
     assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "own choice"
     assert small["training.batch_size"] == "Table I"  # as the paper's own
-    short = {one.name: one.source for one in settings_of(Cell("fedcrl", "cifar10-dir-01-short", "fedavg"))}
+    short = {
+        one.name: one.source
+        for one in settings_of(Experiment.of(Cell("fedcrl", "cifar10-dir-01-short", "fedavg")))
+    }
     assert short["partition.samples"] == "own choice: reduced so that a CPU can train it"
-    assert "partition.classes" not in settings and settings_of(Cell("fedcrl", "mini", "moon")) == []
     assert (
-        hyper_parameters(Cell("fedcrl", "mini", "local")) == []
+        "partition.classes" not in settings
+        and settings_of(Experiment.of(Cell("fedcrl", "mini", "moon"))) == []
+    )
+    assert (
+        hyper_parameters(Experiment.of(Cell("fedcrl", "mini", "local"))) == []
         and str(Source("a", "b", "c")) == "a; released code: b; own choice: c"
     )
 
 
 def test_reading_them_takes_no_torch():
     script = (
-        "import sys; from pipeline.schema import *; from pipeline.cells.readings import *; c = Cell('rahfl', "
-        "'corrupted-1', 'rahfl'); "
+        "import sys; from pipeline.schema import *; from pipeline.cells.readings import *; "
+        "from pipeline.cells.experiment import Experiment; "
+        "c = Experiment.of(Cell('rahfl', 'corrupted-1', 'rahfl')); "
         "assert readings_of(c) and hyper_parameters(c) and settings_of(c) and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ import yaml
 from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells import adoption, workers
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.kept import Kept
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.cells.training import train_cell
@@ -100,8 +102,8 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
     through."""
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell.parse(text)
-    whole = train_seed(Job(cell, 0, f"whole-{cell.method}", project))
-    job = Job(cell, 0, f"stopped-{cell.method}", project)
+    whole = train_seed(Job(Experiment.of(cell, project), 0, f"whole-{cell.method}"))
+    job = Job(Experiment.of(cell, project), 0, f"stopped-{cell.method}")
 
     def stop(row):
         if row["round"] == 3:
@@ -182,7 +184,7 @@ def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, li
         return RUN(self, phase)
 
     monkeypatch.setattr(Sequential, "run", noted)
-    return train_seed(Job(cell, 0, name, project)), phases
+    return train_seed(Job(Experiment.of(cell, project), 0, name)), phases
 
 
 RUN = Sequential.run
@@ -235,7 +237,7 @@ def test_a_seed_from_git_is_trained_where_a_figure_draws_it(tmp_path, monkeypatc
     kept.finish({"adopted": True}, {})
     for drawn in (False, True):
         monkeypatch.setattr(adoption, "_drawn", lambda *arguments, drawn=drawn: drawn)
-        assert adoption.adopt([kept], Cell("fedlsa", "mini", "fedlsa"), [{}]) == []
+        assert adoption.adopt([kept], Experiment.of(Cell("fedlsa", "mini", "fedlsa")), [{}]) == []
         assert kept.finished.exists() != drawn
 
 
@@ -245,7 +247,10 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
     stacked = SimpleNamespace(together=lambda train, jobs: shares.append(train.keywords["sharing"]) or [])
     monkeypatch.setattr(workers, "executor_name", lambda device: "stacked")
     monkeypatch.setattr(workers, "executor_module", lambda name: stacked)
-    jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(3)]
+    jobs = [
+        Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
+        for seed in range(3)
+    ]
     for job in jobs:
         assert list(workers.train_seeds(jobs, print)) == []
         job.kept.finish({}, {})
@@ -257,8 +262,10 @@ def test_seeds_one_after_the_other_have_processes_of_their_own(tmp_path, monkeyp
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(workers, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
-    monkeypatch.setattr(workers, "partition_folder", lambda cell, seed, root: seed)
-    jobs = [Job(Cell("fedlsa", "mini", "fedlsa"), seed, "digest", tmp_path) for seed in range(2)]
+    jobs = [
+        Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
+        for seed in range(2)
+    ]
     found = {run["seed"]: run["process"] for run in workers.train_seeds(jobs, print)}
     assert sorted(found) == [0, 1] and len({os.getpid(), *found.values()}) == 3
     (alone,) = workers.train_seeds(jobs[:1], print)

@@ -22,6 +22,7 @@ from repository import PATIENCE, wait_for
 from rich.console import Console
 
 from pipeline.cells.checks import runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.commands import keeping, schedule
 from pipeline.commands.run import Plain, Table, targets
 from pipeline.errors import ParamError
@@ -210,7 +211,7 @@ def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
     folder = repository(tmp_path, one=stub("one", "in"), two=trained)
     assert run(folder, expect=2).startswith("error: unknown paper 'nopaper'") and ran(folder) == []
     cell = Cell.parse("fedlsa/mini/fedprox")
-    runnable(cell)
+    runnable(Experiment.of(cell))
     scenario = cell.resolve()[0]
     for method, message in (
         (("fedpox", {}), "methods.fedprox: unknown method 'fedpox' .nearest: 'fedprox'"),
@@ -220,7 +221,7 @@ def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
     ):
         monkeypatch.setattr(Cell, "resolve", lambda self, root, method=method: (scenario, *method))
         with pytest.raises(ParamError, match=message):
-            runnable(cell)
+            runnable(Experiment.of(cell))
 
 
 def test_a_failed_stage_stops_only_what_needs_it(tmp_path):

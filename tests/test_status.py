@@ -7,6 +7,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import yaml
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.cells import choices, provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.cells.readings import described
 from pipeline.commands import hours, status
@@ -112,7 +114,7 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
         "executor": "sequential",
         "partition": "p",
         "partitions": ["p", "q"],
-        "digest": provenance.cell_digest(cell, "p", root=root),
+        "digest": provenance.cell_digest(Experiment.of(cell, root), "p"),
     } | changed
     write_json(path, seal(result))
     rounds = range(result["rounds"] + 1)
@@ -264,7 +266,7 @@ def test_a_result_without_its_whole_history_is_stale(root):
 
 def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
     partition(root, "balanced")
-    for digest in (provenance.cell_digest(AVG, "p", root=root), "of-yesterday"):
+    for digest in (provenance.cell_digest(Experiment.of(AVG, root), "p"), "of-yesterday"):
         write_json(
             root / f".cells/{digest}/error.json",
             {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"} | HERE,
@@ -299,13 +301,13 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
     write_json(root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True})
     forget(root)
     joined = hashlib.sha256(b"pf").hexdigest()
-    assert inputs(AVG, 0, root)["digest"] == joined
+    assert inputs(Experiment.of(AVG, root), 0)["digest"] == joined
     write_json(
-        root / f".cells/{provenance.cell_digest(AVG, joined, root=root)}/error.json",
+        root / f".cells/{provenance.cell_digest(Experiment.of(AVG, root), joined)}/error.json",
         {"cell": str(AVG), "error": "loss is nan"} | HERE,
     )
     write_json(
-        root / f".cells/{provenance.cell_digest(PROX, 'p', root=root)}/error.json",
+        root / f".cells/{provenance.cell_digest(Experiment.of(PROX, root), 'p')}/error.json",
         {"cell": str(PROX), "error": "of the partition alone"} | HERE,
     )
     assert status.failures("fedcrl", root).marks == {AVG: "loss is nan"}
@@ -313,7 +315,7 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
 
 def test_the_executor_counts(root):
     partition(root, "balanced")
-    digest = provenance.cell_digest(AVG, "p", root=root, executor="stacked")
+    digest = provenance.cell_digest(Experiment.of(AVG, root), "p", executor="stacked")
     write_json(root / f".cells/{digest}/error.json", {"cell": str(AVG), "error": "loss is nan"} | HERE)
     assert status.failures("fedcrl", root).marks == {}
     write_json(
@@ -399,7 +401,9 @@ def test_every_clients_network_and_the_public_images_count(root):
     scenario = AVG.resolve(root)[0]
     cnn, lenet = (hours._table()[name, 3][32] for name in ("cnn4", "lenet"))
     local, tests = 3 * (100 * cnn + 10 * lenet) * 20, hours._test_images(scenario) * (cnn + lenet) * 2
-    alone, shown = (hours.work(AVG, scenario, name, root) for name in ("fedavg", "fedmd"))
+    alone, shown = (
+        hours.work(replace(Experiment.of(AVG, root), algorithm=name)) for name in ("fedavg", "fedmd")
+    )
     assert alone.whole == pytest.approx(local + tests)
     assert shown.whole - alone.whole == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
     assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
@@ -427,7 +431,9 @@ def test_a_method_is_slower_elsewhere_if_it_was_so_in_every_comparison(root):
 def test_adversarial_training_attacks_every_image(root):
     cell = Cell("fedccl", "mini", "fedavg-plus")
     scenario, _, hyper = cell.resolve()
-    plain, attacked = (hours.work(cell, scenario, name).whole for name in ("fedavg", "fedavg_plus"))
+    plain, attacked = (
+        hours.work(Experiment(cell, scenario, name, hyper, ROOT)).whole for name in ("fedavg", "fedavg_plus")
+    )
     tests = hours.images_of(cell, scenario).test
     images = sum(hours.images_of(cell, scenario).train.values())
     training = scenario.training.rounds * scenario.training.local_epochs * 3 * images

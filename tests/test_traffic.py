@@ -9,6 +9,7 @@ from federation import miniature_cells, miniature_world, one_round
 
 from pipeline import methods
 from pipeline.cells import results, seeds
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, model_copies
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import of_client
@@ -62,14 +63,16 @@ def test_a_seed_that_is_taken_over_brings_its_own():
 )
 def test_the_parameter_space_is_the_printed_one(method, space):
     """FCCL+, Table 3, in |theta|."""
-    assert model_copies(Cell("fcclplus", "homogeneous-digits", method)) == space
+    assert model_copies(Experiment.of(Cell("fcclplus", "homogeneous-digits", method))) == space
 
 
 def test_the_space_is_known_without_torch():
     code = """import sys
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
 from pipeline.schema import Cell
-assert model_copies(Cell("fcclplus", "digits", "fcclplus-ce")) == 1 and "torch" not in sys.modules"""
+experiment = Experiment.of(Cell("fcclplus", "digits", "fcclplus-ce"))
+assert model_copies(experiment) == 1 and "torch" not in sys.modules"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from repository import CELL, forget, outputs, stage
 
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.kept import Kept, _save, fingerprint
 from pipeline.cells.seeds import Job, train_seed
@@ -54,7 +55,7 @@ def test_altered_data_is_not_trained_on(mended, reference):
     """Labels in another order: refused in one line, also where times and size are the old ones; after
     mending, the numbers are those of before."""
     forget(mended)
-    verify(Cell.parse(CELL), mended)
+    verify(Experiment.of(Cell.parse(CELL), mended))
     file = mended / "data/digits/labels.npy"
     before = file.stat()
     altered_labels(mended)
@@ -96,7 +97,7 @@ def test_a_partition_that_is_not_the_scenarios(mended, said):
     change, reseal = CHANGES[said]
     with_arrays(mended, change, reseal)
     with pytest.raises(ParamError, match=said):
-        verify(Cell.parse(CELL), mended)
+        verify(Experiment.of(Cell.parse(CELL), mended))
 
 
 def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
@@ -111,7 +112,7 @@ def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
     ):
         (mended / PARTS / "meta.json").write_text(json.dumps(changed))
         with pytest.raises(ParamError, match=said):
-            verify(Cell.parse(CELL), mended)
+            verify(Experiment.of(Cell.parse(CELL), mended))
 
 
 def test_a_damaged_archive_of_indices_is_one_line(mended):
@@ -174,7 +175,7 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
     the result is that of before."""
     forget(project)
     cell = Cell.parse(CELL)
-    job = Job(cell, 0, "altered", project)
+    job = Job(Experiment.of(cell, project), 0, "altered")
     whole = train_seed(job)
     text = job.kept.finished.read_text()
     document = json.loads(text)
@@ -236,7 +237,7 @@ def test_a_foreign_checkpoint_is_set_aside(tmp_path, project, reference, capfd):
         shutil.copy(foreign, kept.checkpoint)
         assert kept.resume(CPU) is None and not kept.checkpoint.exists()
     assert capfd.readouterr().err.count("set aside") == 3
-    job = Job(Cell.parse(CELL), 0, "foreign", project)
+    job = Job(Experiment.of(Cell.parse(CELL), project), 0, "foreign")
     job.folder.mkdir(parents=True)
     shutil.copy(tmp_path / "old.pt", job.kept.checkpoint)
     assert train_seed(job)["rows"][-1]["round"] == 4

@@ -11,6 +11,7 @@ from repository import edit, stage
 
 import stages.split as split_stage
 from pipeline.cells import choices, loading, results, spaces, tracking, tuning
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
 from pipeline.commands import sync, tune
@@ -250,8 +251,8 @@ def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned):
 
 
 def test_the_rows_own_values_as_the_choice_are_the_cell_itself(short):
-    assert cell_digest(Tuned.of(CELL, ()), "partition", root=short) == cell_digest(
-        CELL, "partition", root=short
+    assert cell_digest(Experiment.of(Tuned.of(CELL, ()), short), "partition") == cell_digest(
+        Experiment.of(CELL, short), "partition"
     )
 
 
@@ -287,7 +288,7 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     first = partition.read(short / "papers/fedcrl/partitions/mini")[1]["digest"]
     assert result["partition"] == own["partition"] == first and "partitions" not in result | own  # of all
     assert other.resolve(short)[1:] == CELL.resolve(short)[1:]
-    assert own["digest"] == cell_digest(CELL, first, root=short)  # but the cell of the paper
+    assert own["digest"] == cell_digest(Experiment.of(CELL, short), first)  # but the cell of the paper
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)

@@ -10,6 +10,7 @@ import yaml
 from repository import CELL, run
 
 from pipeline.cells import provenance, stamps
+from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.commands.verify import Differs, Walk
 from pipeline.schema import Cell, load_paper, load_params
@@ -238,16 +239,17 @@ def test_a_stamp_that_was_edited_counts_for_nothing(tmp_path, capsys, changed):
 def test_a_stamp_is_of_one_result_and_of_one_code(trained):
     cell, file = Cell.parse(CELL), trained / FOLDER / "result.json"
     result = json.loads(file.read_text())
-    code = provenance.digest_of(cell, trained)
+    experiment = Experiment.of(cell, trained)
+    code = provenance.digest_of(experiment)
     stamps.write({cell: ENTRY | {"result": result["self"], "made": "m", "code": code}}, trained)
     older = seal(
         {key: value for key, value in result.items() if key not in ("code", "history")}
-        | {"digest": provenance.cell_digest(cell, result["partition"], root=trained, code="m")}
+        | {"digest": provenance.cell_digest(experiment, result["partition"], code="m")}
     )
-    assert provenance.verified(result, cell, trained) and not provenance.current(older, cell, trained)
+    assert provenance.verified(result, experiment) and not provenance.current(older, experiment)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": code}}, trained)
-    assert provenance.current(older, cell, trained)
+    assert provenance.current(older, experiment)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": "yesterday's"}}, trained)
-    assert not provenance.current(older, cell, trained)
+    assert not provenance.current(older, experiment)
     (trained / "papers/fedcrl/verified.yaml").unlink()
     fresh()

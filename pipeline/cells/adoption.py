@@ -7,13 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.cells import provenance, results
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.kept import Kept
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import FedReproError
-from pipeline.schema import COMPUTED, MINIATURE, ROOT, Cell, Published, load_paper
+from pipeline.schema import COMPUTED, MINIATURE, Cell, Published, load_paper
 
 
-def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -> list[int]:
+def adopt(seeds: list[Kept], experiment: Experiment, metas: list[dict]) -> list[int]:
     """Finish every seed of this cell in git's last commit that was trained by today's code and parameters, on
     today's partition and on a CPU; returns those seeds. Where the committed
     result already has all seeds, nothing is taken over: the cell is to be trained again.
@@ -21,6 +22,7 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
     DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
     git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
     metas: what each seed trains on, in the order of `seeds`."""
+    cell, root = experiment.cell, experiment.root
     if drawn := _drawn(cell, root):  # another cell that trains alike may have taken it over
         if (seeds[0].run() or {}).get("adopted"):
             seeds[0].forget()
@@ -29,7 +31,7 @@ def adopt(seeds: list[Kept], cell: Cell, metas: list[dict], root: Path = ROOT) -
     if committed is None or all(kept.finished.exists() for kept in seeds):
         return []
     result, history = committed
-    if not _same_conditions(result, cell, root):
+    if not _same_conditions(result, experiment):
         return []
     of_seed = dict(
         zip(result["seeds"], result.get("partitions") or [result["partition"]] * len(result["seeds"]))
@@ -57,13 +59,13 @@ def _drawn(cell: Cell, root: Path) -> bool:
     )
 
 
-def _same_conditions(result: dict, cell: Cell, root: Path) -> bool:
+def _same_conditions(result: dict, experiment: Experiment) -> bool:
     device, executor = default_device(), executor_name(default_device())
     return (
         result["device"] == device.type == "cpu"
         and result["executor"] == executor
         and result["precision"] == precision()
-        and provenance.current(result, cell, root)
+        and provenance.current(result, experiment)
     )
 
 

@@ -17,21 +17,22 @@ import torch
 
 from pipeline import methods
 from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.cells.kept import FORCE, Kept
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import supervised
-from pipeline.schema import Cell, Scenario, planned
+from pipeline.schema import Scenario, planned
 
 
 class Pretraining:
     """Wraps an executor: carries out a cell's pretraining unless another run has. `seconds`: what it took
     there."""
 
-    def __init__(self, executor, cell: Cell, seed: int, root: Path):
-        self.executor, self.cell, self.seed, self.root = executor, cell, seed, root
+    def __init__(self, executor, experiment: Experiment, seed: int):
+        self.executor, self.experiment, self.seed = executor, experiment, seed
         self.seconds = 0.0
 
     def run(self, phase) -> Trained:
@@ -47,39 +48,40 @@ class Pretraining:
         return found
 
     def _kept(self, phase) -> Kept:
-        scenario, *_ = self.cell.resolve(self.root)
+        scenario = self.experiment.scenario
         values = dataclasses.asdict(scenario)
         entries = ("pipeline.cells.loading:load_world", f"pipeline.engine.{executor_name(default_device())}")
-        code = provenance.scenario_digest(entries, scenario, root=self.root)
+        code = provenance.scenario_digest(entries, scenario, root=self.experiment.root)
         trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
         trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
         # Of one network, clients begin alike or each on its own, as the method has it.
         trained_on["alike"] = all(model is phase.models[0] for model in phase.models)
-        return _kept(self.cell, self.seed, self.root, code, trained_on)
+        return _kept(self.experiment, self.seed, code, trained_on)
 
 
-def first_rounds(cell: Cell, seed: int, root: Path) -> dict[int, Kept]:
+def first_rounds(experiment: Experiment, seed: int) -> dict[int, Kept]:
     """Round -> where the run's checkpoint after it is kept for scenarios that train longer, or was by them.
 
     Only rounds before those that any of them reports: until there they measure alike. None for a method
     whose rule depends on how many rounds there will be.
     """
-    scenario, algorithm, hyper = cell.resolve(root)
-    if _counts_rounds(methods.load(algorithm, hyper, str(cell), cell.paper, root)):
+    cell, root, scenario = experiment.cell, experiment.root, experiment.scenario
+    if _counts_rounds(methods.load(experiment.algorithm, experiment.hyper, str(cell), cell.paper, root)):
         return {}
-    method = [algorithm, hyper]
+    method = [experiment.algorithm, experiment.hyper]
     values = {"scenario": _beginning(scenario), "method": method}
     found = set()
     for other in planned(cell.paper, root):
         if other.method == cell.method:
-            longer, *same = other.resolve(root)
-            if same == method and _beginning(longer) == values["scenario"]:
-                found.add((longer.training.rounds, longer.evaluation.last))
+            longer = Experiment.of(other, root)
+            same = [longer.algorithm, longer.hyper] == method
+            if same and _beginning(longer.scenario) == values["scenario"]:
+                found.add((longer.scenario.training.rounds, longer.scenario.evaluation.last))
     most = max((rounds for rounds, _ in found), default=0)
     own = scenario.training.rounds - scenario.evaluation.last
-    code = provenance.digest_of(cell, root, executor_name(default_device()))
+    code = provenance.digest_of(experiment, executor_name(default_device()))
     return {
-        rounds - last: _kept(cell, seed, root, code, values | {"round": rounds - last})
+        rounds - last: _kept(experiment, seed, code, values | {"round": rounds - last})
         for rounds, last in sorted(found)
         if rounds < most and 0 < rounds - last <= own
     }
@@ -91,17 +93,17 @@ def _counts_rounds(method: methods.Method) -> bool:
     return any(".rounds" in Path(inspect.getfile(kind)).read_text(encoding="utf-8") for kind in kinds)
 
 
-def _kept(cell: Cell, seed: int, root: Path, code: str, values: dict) -> Kept:
+def _kept(experiment: Experiment, seed: int, code: str, values: dict) -> Kept:
     """Where a computation of these values is kept."""
     values = values | {
         "code": code,
-        "partition": inputs(cell, seed, root)["digest"],
+        "partition": inputs(experiment, seed)["digest"],
         "precision": precision(),
         "machine": provenance.machine(),
         "device": torch.cuda.get_device_name() if default_device().type == "cuda" else "",
     }
     digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
-    return Kept(root / ".cells" / "beginnings" / digest, seed)
+    return Kept(experiment.root / ".cells" / "beginnings" / digest, seed)
 
 
 def _beginning(scenario: Scenario) -> dict:

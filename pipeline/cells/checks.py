@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipeline.cells.experiment import Experiment
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError, unknown
 from pipeline.place import check_owner
@@ -14,11 +15,9 @@ from pipeline.schema import (
     MINIATURES,
     REQUIREMENTS,
     ROOT,
-    Cell,
     Count,
     Domains,
     NonNegative,
-    Scenario,
     check,
     folders,
     load_paper,
@@ -150,14 +149,14 @@ def _twice(found: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
             yield first[value], key, value
 
 
-def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
-    """(scenario, algorithm, hyper-parameters, method) of a cell. ParamError for a method that is not there,
-    for its hyper-parameters, and for a scenario that lacks what it needs or asks for what it cannot."""
+def runnable(experiment: Experiment) -> Any:
+    """The method of a cell. ParamError for one without a file, for its hyper-parameters, and for a scenario
+    that lacks what it needs or asks for what it cannot."""
     from pipeline import methods, models  # a second, for torch
 
-    scenario, algorithm, hyper = cell.resolve(root)
-    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
-    method = methods.load(algorithm, hyper, where, cell.paper, root)
+    cell, scenario, algorithm = experiment.cell, experiment.scenario, experiment.algorithm
+    where = experiment.where
+    method = methods.load(algorithm, experiment.hyper, where, cell.paper, experiment.root)
     if lacking := sorted(method.requires - scenario.provides):
         raise ParamError(
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
@@ -174,7 +173,7 @@ def runnable(cell: Cell, root: Path = ROOT) -> tuple[Scenario, str, dict, Any]:
                 f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
                 f"{unknown('model', network.name, models.NAMES)}"
             )
-    return scenario, algorithm, hyper, method
+    return method
 
 
 def check_environment(here: bool = True) -> None:

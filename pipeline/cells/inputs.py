@@ -2,20 +2,20 @@
 fast."""
 
 import hashlib
-from pathlib import Path
 
+from pipeline.cells.experiment import Experiment
 from pipeline.data import corrupted, features, partition, soundness, store
 from pipeline.data.hashes import Hashes
 from pipeline.errors import ParamError
-from pipeline.schema import ROOT, Cell, Scenario, Trial, shorten
+from pipeline.schema import Scenario, Trial, shorten
 
 
-def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
+def inputs(experiment: Experiment, seed: int) -> dict:
     """The meta.json of the partition that a seed trains on; its `digest` also over the features or corrupted
     images that the scenario takes, `data` with their deviations."""
-    scenario = cell.resolve(root)[0]
-    _, meta = partition.read(partition_folder(cell, seed, root))
-    folder, added = root / "data" / scenario.data.set, {}
+    scenario = experiment.scenario
+    _, meta = partition.read(experiment.partition(seed))
+    folder, added = experiment.root / "data" / scenario.data.set, {}
     if scenario.data.features != "pixels":
         found = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
         added["features"] = found["digest"]
@@ -30,20 +30,14 @@ def inputs(cell: Cell, seed: int, root: Path = ROOT) -> dict:
     return meta
 
 
-def partition_folder(cell: Cell, seed: int, root: Path = ROOT) -> Path:
-    """Where the partition stage leaves what a seed trains on."""
-    folder = root / "papers" / cell.paper / "partitions" / cell.partition
-    return partition.folder_of_draw(folder, cell.resolve(root)[0].draw(seed))
-
-
-def verify(cell: Cell, root: Path = ROOT) -> None:
+def verify(experiment: Experiment) -> None:
     """Recompute the digests of everything that the cell trains on, and look whether its partitions make
     sense.
 
     Raises DataError or ParamError naming what was altered. Files that have not changed since they were last
     hashed are not read again.
     """
-    scenario = cell.resolve(root)[0]
+    scenario, cell, root = experiment.scenario, experiment.cell, experiment.root
     sha256 = Hashes(root / ".cells" / "hashes.json")
     folder = root / "data" / scenario.data.set
     stored = store.verify(folder, sha256)
@@ -52,7 +46,7 @@ def verify(cell: Cell, root: Path = ROOT) -> None:
         features.verify(folder.with_name(f"{folder.name}-{scenario.data.features}"), stored, sha256)
     if scenario.corruption is not None:
         corrupted.verify(corrupted.folder_of(folder), sha256)
-    for place in dict.fromkeys(partition_folder(cell, seed, root) for seed in scenario.seeds):
+    for place in dict.fromkeys(experiment.partition(seed) for seed in scenario.seeds):
         parts, meta = partition.verify(place)
         _check_tests(parts, scenario, f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}")
         for found, listed in ((stored, meta["data"]), (public, meta["public"])):

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from pipeline import keys, methods
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load_world
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.trained import Watch
@@ -57,21 +58,20 @@ def measure(
 ) -> list[Attempt]:
     """Every attack, in the first and in the last round; seeds and rounds by default those of the
     miniature."""
-    cells = [Cell.parse(name) for name in CELLS]
+    experiments = [Experiment.of(Cell.parse(name), root) for name in CELLS]
     return [
         one
-        for cell in cells
-        for seed in seeds or cell.resolve(root)[0].seeds
-        for one in _attempts(cell, seed, rounds, root, steps)
+        for experiment in experiments
+        for seed in seeds or experiment.scenario.seeds
+        for one in _attempts(experiment, seed, rounds, steps)
     ]
 
 
-def _attempts(cell: Cell, seed: int, rounds: int | None, root: Path, steps: int) -> Iterator[Attempt]:
-    scenario, algorithm, hyper = cell.resolve(root)
-    where = f"papers/{cell.paper}/paper.yaml: methods.{cell.method}"
-    method = methods.load(algorithm, hyper, where, cell.paper, root)
-    whole, _ = load_world(cell, scenario, seed, root)
-    state, last = method.init(whole.at(0)), rounds or scenario.training.rounds
+def _attempts(experiment: Experiment, seed: int, rounds: int | None, steps: int) -> Iterator[Attempt]:
+    cell, hyper = experiment.cell, experiment.hyper
+    method = methods.load(experiment.algorithm, hyper, experiment.where, cell.paper, experiment.root)
+    whole, _ = load_world(experiment, seed)
+    state, last = method.init(whole.at(0)), rounds or experiment.scenario.training.rounds
     for number in range(1, last + 1):
         world = whole.at(number, watch := Watch(whole.executor))
         before, state = state, method.round(state, world)

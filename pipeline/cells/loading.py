@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipeline.cells.evaluation import TestSet
-from pipeline.cells.inputs import partition_folder
+from pipeline.cells.experiment import Experiment
 from pipeline.data import corrupted, features, partition, store
 from pipeline.data.store import Stored
 from pipeline.data.tensors import to_tensor
@@ -21,7 +21,7 @@ from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, draw
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import ROOT, Cell, Model, Scenario
+from pipeline.schema import Cell, Model, Scenario
 
 
 class Federation(NamedTuple):
@@ -35,12 +35,10 @@ class Federation(NamedTuple):
     judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
 
 
-def load_world(
-    cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT
-) -> tuple[World, tuple[TestSet, ...]]:
+def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
     is one). Clients that the scenario keeps unseen are not in it."""
-    found = load(cell, seed, root)
+    cell, scenario, found = experiment.cell, experiment.scenario, load(experiment, seed)
     if late := _unseen(cell, scenario, seed, found):
         found = _only(found, [k for k in range(len(found.clients)) if k not in late])
     world = _world(scenario, found, seed)
@@ -52,13 +50,12 @@ def load_world(
     return world, found.tests
 
 
-def load_newcomers(
-    cell: Cell, scenario: Scenario, seed: int, root: Path = ROOT
-) -> tuple[World, tuple[TestSet, ...]] | None:
+def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]] | None:
     """The clients that come after the last round, as a federation of their own that stands in that round and
     whose local epochs are the scenario's `adaptation`; None where there are none."""
-    found, training = load(cell, seed, root), scenario.training
-    if not (late := _unseen(cell, scenario, seed, found)):
+    scenario, found = experiment.scenario, load(experiment, seed)
+    training = scenario.training
+    if not (late := _unseen(experiment.cell, scenario, seed, found)):
         return None
     found = _only(found, late)
     training = dataclasses.replace(
@@ -111,15 +108,15 @@ def _world(scenario: Scenario, found: Federation, seed: int) -> World:
     )
 
 
-def load(cell: Cell, seed: int, root: Path = ROOT) -> Federation:
+def load(experiment: Experiment, seed: int) -> Federation:
     """The data of a seed, cached for later seeds of the same draw, also for processes forked from this
     one."""
-    return _load(cell, partition_folder(cell, seed, root), root)
+    return _load(experiment, experiment.partition(seed))
 
 
 @lru_cache(maxsize=1)
-def _load(cell: Cell, folder: Path, root: Path) -> Federation:
-    scenario = cell.resolve(root)[0]
+def _load(experiment: Experiment, folder: Path) -> Federation:
+    cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     device = default_device()
     parts, meta = partition.read(folder)
     stored = _stored(scenario.data.set, meta["data"], folder, root)

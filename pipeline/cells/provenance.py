@@ -21,8 +21,19 @@ from typing import Any
 
 from pipeline.cells import arithmetic, stamps
 from pipeline.cells.definitions import Code
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT, Cell, Scenario, Seeded, load_paper, method_module, planned, read_yaml
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    Published,
+    Scenario,
+    Seeded,
+    load_paper,
+    method_module,
+    planned,
+    read_yaml,
+)
 
 # Modules that pass values on, show them or write them, but compute no result; for each,
 # tests/test_provenance.py names what would notice. Values that `schema` reads are part of a cell's digest
@@ -121,12 +132,13 @@ def _code(root: Path) -> Code:
     return Code(root, NEUTRAL, CONSTANTS, REGISTRIES | {SETS}, SCHEMA, DYNAMIC, strict=True)
 
 
-def digest_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
+def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
     names. FedReproError for code that cannot be followed."""
-    scenario, algorithm, hyper = cell.resolve(root)
-    method = method_module(algorithm, cell.paper, root) or f"pipeline.methods.{algorithm}"
-    return scenario_digest((*TRAINING, f"pipeline.engine.{executor}", method), scenario, hyper, AROUND, root)
+    algorithm, root = experiment.algorithm, experiment.root
+    method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
+    entries = (*TRAINING, f"pipeline.engine.{executor}", method)
+    return scenario_digest(entries, experiment.scenario, experiment.hyper, AROUND, root)
 
 
 def scenario_digest(
@@ -181,20 +193,21 @@ def _words(value: Any) -> Iterator[str]:
         yield value
 
 
-def code_of(cell: Cell, root: Path = ROOT, executor: str = "sequential") -> str:
+def code_of(experiment: Experiment, executor: str = "sequential") -> str:
     """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
     that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
     walks it; else today's."""
-    code = digest_of(cell, root, executor)
+    cell, root, code = experiment.cell, experiment.root, digest_of(experiment, executor)
     if isinstance(cell, Seeded):  # other seeds of a cell are trained by its code
         cell = Cell(cell.paper, cell.scenario, cell.method)
+        experiment = Experiment.of(cell, root)
     try:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         stamp = stamps.of(cell, root)
         listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
         return listed if stamp and listed == stamp["made"] and stamp["code"] == code else code
-    made = made_by(result, cell, root)
+    made = made_by(result, experiment)
     return made if made and _walks(result, made, code, cell, root) else code
 
 
@@ -208,22 +221,23 @@ def noted(paper: str, root: Path) -> dict:
         return {}
 
 
-def made_by(result: dict, cell: Cell, root: Path = ROOT) -> str | None:
+def made_by(result: dict, experiment: Experiment) -> str | None:
     """The digest of code by which a result's own digest is that of today's parameters; None where these have
     changed, or where the digest is not known any more."""
-    stamp = stamps.of(cell, root) or {}
+    cell, root = experiment.cell, experiment.root
+    alike = [cell, cell.base] if isinstance(cell, Published) else [cell]  # trained by the same code
     try:
         known = [
             result.get("code"),
-            stamp.get("made"),
-            digest_of(cell, root, result["executor"]),
-            noted(cell.paper, root).get(cell.scenario, {}).get(cell.method),
+            *((stamps.of(one, root) or {}).get("made") for one in alike),
+            digest_of(experiment, result["executor"]),
+            *(noted(one.paper, root).get(one.scenario, {}).get(one.method) for one in alike),
         ]
         return next(
             (
                 code
                 for code in dict.fromkeys(filter(None, known))
-                if cell_digest(cell, result["partition"], result["precision"], root, code=code)
+                if cell_digest(experiment, result["partition"], result["precision"], code=code)
                 == result["digest"]
             ),
             None,
@@ -232,34 +246,36 @@ def made_by(result: dict, cell: Cell, root: Path = ROOT) -> str | None:
         return None
 
 
-def current(result: dict, cell: Cell, root: Path = ROOT) -> bool:
+def current(result: dict, experiment: Experiment) -> bool:
     """Whether a result was made by today's parameters and by today's code, or by code whose trajectory
     today's walks; also where the root has no code to compare with."""
     try:
-        code = digest_of(cell, root, result["executor"])
+        code = digest_of(experiment, result["executor"])
     except KeyError:
         return True
-    made = made_by(result, cell, root)
-    return made is not None and _walks(result, made, code, cell, root)
+    made = made_by(result, experiment)
+    return made is not None and _walks(result, made, code, experiment.cell, experiment.root)
 
 
 def _walks(result: dict, made: str, code: str, cell: Cell, root: Path) -> bool:
     """Whether code of the digest `code` is known to give the result, which `made` is the digest of."""
     # A cell that is trained again under a stamp keeps the digest that DVC has of it.
-    return code in (made, result.get("code")) or verified(result, cell, root, code) is not None
+    return code in (made, result.get("code")) or _stamp(result, cell, root, code) is not None
 
 
-def verified(result: dict, cell: Cell, root: Path = ROOT, code: str | None = None) -> dict | None:
+def verified(result: dict, experiment: Experiment) -> dict | None:
     """The stamp by which a result counts although the code has changed since; None where there is none for
-    this result and today's code (or `code`)."""
-    stamp = stamps.of(cell, root)
-    if stamp is None or stamp["result"] != result.get("self"):
-        return None
+    this result and today's code."""
     try:
-        code = code or digest_of(cell, root, result["executor"])
+        code = digest_of(experiment, result["executor"])
     except KeyError:
         return None
-    return stamp if stamp["code"] == code else None
+    return _stamp(result, experiment.cell, experiment.root, code)
+
+
+def _stamp(result: dict, cell: Cell, root: Path, code: str) -> dict | None:
+    stamp = stamps.of(cell, root)
+    return stamp if stamp and (stamp["result"], stamp["code"]) == (result.get("self"), code) else None
 
 
 def redrawn(result: dict, scenario: Scenario) -> bool:
@@ -269,10 +285,9 @@ def redrawn(result: dict, scenario: Scenario) -> bool:
 
 
 def cell_digest(
-    cell: Cell,
+    experiment: Experiment,
     partition_digest: str,
     precision: str = "fp32",
-    root: Path = ROOT,
     executor: str = "sequential",
     code: str | None = None,
 ) -> str:
@@ -281,17 +296,17 @@ def cell_digest(
 
     code: the digest to take for the cell's code instead of `code_of`.
     """
-    scenario, algorithm, hyper = cell.resolve(root)
+    scenario = experiment.scenario
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     # The partition's digest already identifies the draw.
     values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
     return _sha256(
         {
             "scenario": _without_neutral(values),
-            "algorithm": algorithm,
-            "hyper": hyper,
+            "algorithm": experiment.algorithm,
+            "hyper": experiment.hyper,
             "partition": partition_digest,
-            "code": code or code_of(cell, root, executor),
+            "code": code or code_of(experiment, executor),
             **({} if precision == "fp32" else {"precision": precision}),
         }
     )
@@ -310,7 +325,7 @@ def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
     paper = load_paper(name, root)
     cells: dict[str, dict] = {}
     for cell in planned(name, root):
-        cells.setdefault(cell.scenario, {})[cell.method] = code_of(cell, root)
+        cells.setdefault(cell.scenario, {})[cell.method] = code_of(Experiment.of(cell, root))
     return {
         "partition": {
             key: scenario_digest(("stages.partition:partition",), scenario, root=root)

@@ -15,6 +15,7 @@ from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     MINIATURES,
@@ -127,18 +128,19 @@ def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Cl
     return kind
 
 
-def model_copies(cell: Cell, root: Path = ROOT) -> int | None:
+def model_copies(experiment: Experiment) -> int | None:
     """Models that a client of the cell holds while it trains, as many times |theta| (FCCL+, Tables 3 and 4:
     `Para. Space`).
 
-    cell: of a paper's grids, run or not
-    root: the project's folder
-
-    None where the cell's algorithm has no file. ParamError where the paper has no such cell.
+    None where the cell's algorithm has no file.
     """
-    _, algorithm, hyper = cell.resolve(root)
-    kind = described(algorithm, cell.paper, root)
-    return kind.says("copies", hyper) if kind else None
+    kind = class_of(experiment)
+    return kind.says("copies", experiment.hyper) if kind else None
+
+
+def class_of(experiment: Experiment) -> Class | None:
+    """The class of a cell's method; None where it has no file."""
+    return described(experiment.algorithm, experiment.cell.paper, experiment.root)
 
 
 @cache
@@ -249,10 +251,11 @@ def _of(lineage: tuple[str, ...], part: str) -> dict:
 # -- of a cell -----------------------------------------------------------------------------------------------
 
 
-def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Reading]:
+def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Reading]:
     """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them,
     defaults included."""
-    paper, (_, algorithm, hyper) = load_paper(cell.paper, root), cell.resolve(root)
+    cell, hyper = experiment.cell, experiment.hyper
+    paper = load_paper(cell.paper, experiment.root)
     everywhere = cell.scenario not in MINIATURES
     found = [
         Reading(choice.paper, choice.run, choice.why, choice.option)
@@ -260,10 +263,10 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
         if cell.method in (choice.methods or [cell.method])
         and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)
     ]
-    kind = described(algorithm, cell.paper, root)
+    kind = class_of(experiment)
     if kind is None:
         return found
-    options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(cell, algorithm, root)
+    options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(experiment)
     for name, entry in _of(kind.lineage, "readings").items():
         if entry is None or not all(
             options[key] in values for key, values in entry.when.items() if key in options
@@ -279,16 +282,15 @@ def readings_of(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> 
     return found
 
 
-def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None) -> list[Setting]:
+def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> list[Setting]:
     """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without
     code."""
-    _, algorithm, hyper = cell.resolve(root)
-    kind = described(algorithm, cell.paper, root)
+    hyper, kind = experiment.hyper, class_of(experiment)
     if kind is None:
         return []
     whys = {name: entry.why for name, entry in _of(kind.lineage, "readings").items() if entry}
     defaults = whys | _of(kind.lineage, "varied") | _of(kind.lineage, "values")
-    rows = _row_sources(cell, algorithm, root)
+    rows = _row_sources(experiment)
 
     def source(name: str, value: Any) -> str:
         if name in hyper and name in rows:
@@ -301,13 +303,14 @@ def hyper_parameters(cell: Cell, root: Path = ROOT, resolved: dict | None = None
     ]
 
 
-def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
+def settings_of(experiment: Experiment) -> list[Setting]:
     """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
     throughout. The source is that of the paper's scenarios: where one beside them has another value than all
     of them, that is our own choice."""
+    cell, scenario = experiment.cell, experiment.scenario
     if cell.scenario in MINIATURES:
         return []
-    paper, scenario = load_paper(cell.paper, root), cell.resolve(root)[0]
+    paper = load_paper(cell.paper, experiment.root)
     theirs = [one for name, one in paper.scenarios.items() if name not in {*paper.beside, *MINIATURES}]
 
     def own(name: str, value: Any) -> bool:
@@ -321,11 +324,11 @@ def settings_of(cell: Cell, root: Path = ROOT) -> list[Setting]:
     ]
 
 
-def _row_sources(cell: Cell, algorithm: str, root: Path) -> dict[str, Source]:
+def _row_sources(experiment: Experiment) -> dict[str, Source]:
     """Hyper-parameter -> source for a cell's row; the entry of its algorithm fills what the row leaves
     out."""
-    told = load_paper(cell.paper, root).sources.methods
-    return {**told.get(algorithm, {}), **told.get(cell.method, {})}
+    sources = load_paper(experiment.cell.paper, experiment.root).sources.methods
+    return {**sources.get(experiment.algorithm, {}), **sources.get(experiment.cell.method, {})}
 
 
 def _written(value: str) -> str:

@@ -15,6 +15,7 @@ import torch
 from pipeline import methods
 from pipeline.cells import evaluation, provenance
 from pipeline.cells.beginnings import Pretraining, first_rounds
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.kept import FORCE, Kept, fingerprint
 from pipeline.cells.loading import load_newcomers, load_world
 from pipeline.cells.outputs import rounded as _rounded
@@ -24,7 +25,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
-from pipeline.schema import Cell, Scenario, load_paper
+from pipeline.schema import Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
@@ -35,14 +36,13 @@ BYTES = 4  # of a float32 scalar on the wire
 class Job:
     """One seed of a cell, as a worker process gets it."""
 
-    cell: Cell
+    experiment: Experiment
     seed: int
     digest: str
-    root: Path
 
     @property
     def folder(self) -> Path:
-        return self.root / ".cells" / self.digest
+        return self.experiment.root / ".cells" / self.digest
 
     @property
     def kept(self) -> Kept:
@@ -60,22 +60,18 @@ def train_seed(
     if (run := job.kept.run()) is not None:
         return run
     torch.set_num_threads(1)
-    scenario, algorithm, hyper = job.cell.resolve(job.root)
+    experiment, scenario = job.experiment, job.experiment.scenario
     method = methods.load(
-        algorithm,
-        hyper,
-        f"papers/{job.cell.paper}/paper.yaml: methods.{job.cell.method}",
-        job.cell.paper,
-        job.root,
+        experiment.algorithm, experiment.hyper, experiment.where, experiment.cell.paper, experiment.root
     )
-    world, tests = load_world(job.cell, scenario, job.seed, job.root)
+    world, tests = load_world(experiment, job.seed)
     executor = share(world.executor)
     begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    beginnings = first_rounds(job.cell, job.seed, job.root)
+    beginnings = first_rounds(experiment, job.seed)
     others = [] if os.environ.get(FORCE) else reversed(beginnings.values())
     state, rows, own, spent = _resume([job.kept, *others], world.device)
     if state is None:
-        start = Pretraining(executor, job.cell, job.seed, job.root)
+        start = Pretraining(executor, experiment, job.seed)
         world = world.at(0, watch := Watch(start))
         state = method.init(world)
         rows = [_row(world, method, state, tests, scenario, watch.trained)[0] | {STATE: _digest(state)}]
@@ -87,7 +83,7 @@ def train_seed(
         state = method.round(state, world)
         row, own = _row(world, method, state, tests, scenario, watch.trained)
         if number == scenario.training.rounds:
-            row |= _newcomers(job, scenario, method, state)
+            row |= _newcomers(job, method, state)
         row[STATE] = _digest(state)
         rows.append(row)
         report({"seed": job.seed, **row})
@@ -198,13 +194,13 @@ def _row(
     return row, own
 
 
-def _newcomers(job: Job, scenario: Scenario, method, state) -> dict[str, float | None]:
+def _newcomers(job: Job, method, state) -> dict[str, float | None]:
     """`unseen.*`: the measures of the clients that come after the last round, as they adapt; none where the
     scenario has none."""
-    found = load_newcomers(job.cell, scenario, job.seed, job.root)
+    found = load_newcomers(job.experiment, job.seed)
     if found is None:
         return {}
-    (world, tests), protocol = found, scenario.evaluation
+    (world, tests), protocol = found, job.experiment.scenario.evaluation
     models = method.adapted(state, world)
     measures, _ = evaluation.measure(
         models, world, tests, protocol.tests, protocol.top, _scores(method, state)
@@ -237,15 +233,18 @@ def holdings(world: World) -> dict[str, list[int]]:
 # -- a result ------------------------------------------------------------------------------------------------
 
 
-def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, root) -> dict:
-    """result.json: the reported numbers of every seed and where they come from. `hyper` as written,
-    `resolved` with the defaults; `partition` and `digest` are the first seed's, `partitions` those of every
-    seed where each has its own.
+def summarise(
+    experiment: Experiment, resolved: dict, runs: list[dict], metas: list[dict], digest: str
+) -> dict:
+    """result.json: the reported numbers of every seed and where they come from. `resolved`: the
+    hyper-parameters with the defaults; `partition` and `digest` are the first seed's, `partitions` those of
+    every seed where each has its own.
 
     Of every seed, and absent from results recorded before these were: `holdings`, {images, classes} of
     (seeds, clients), see `holdings`; `by_class`, (seeds, classes), see `evaluation.by_class`, of the models
     that the headline hook scores after the last round. `pipeline.cells.measures` reads them.
     """
+    cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     last = scenario.evaluation.last
     names = [
         n
@@ -264,8 +263,8 @@ def summarise(cell, scenario, algorithm, hyper, resolved, runs, metas, digest, r
             "scenario": cell.scenario,
             "method": cell.method,
             "label": load_paper(cell.paper, root).label(cell.method),
-            "algorithm": algorithm,
-            "hyper": hyper,
+            "algorithm": experiment.algorithm,
+            "hyper": experiment.hyper,
             "resolved": resolved,
             "seeds": scenario.seeds,
             "rounds": scenario.training.rounds,

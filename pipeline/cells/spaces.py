@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline import keys, methods
 from pipeline.cells.checks import runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import RATE, ROOT, SPACES, Cell, Changes, Finite, check, read_yaml
 
@@ -79,7 +80,8 @@ def shares(axes: int, count: int, *key: str) -> np.ndarray:
 
 def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
     """Hyper-parameter, or RATE -> its axis and what that is a multiple of; the learning rate first."""
-    scenario, algorithm, hyper, method = runnable(cell, root)
+    experiment = Experiment.of(cell, root)
+    algorithm, method = experiment.algorithm, runnable(experiment)
     document, at = read_yaml(ROOT / SPACES), f"{SPACES}: {algorithm}"
     if algorithm not in document:
         raise ParamError(f"{SPACES}: {unknown('section', algorithm, document)}; every tuned method needs one")
@@ -88,11 +90,11 @@ def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
     if own is not None and str(own) not in vars(method):
         raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(own), vars(method))}")
     rate = getattr(method, own) if own else None
-    unit = scenario.training.optimiser.lr if rate is None else rate
+    unit = experiment.scenario.training.optimiser.lr if rate is None else rate
     found = {RATE if rate is None else own: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
     for name, values in section.items():
         axis = check(Axis, values, f"{at}.{name}")
         for end in axis.ends:
-            methods.load(algorithm, {**hyper, name: end}, at, cell.paper, root)
+            methods.load(algorithm, {**experiment.hyper, name: end}, at, cell.paper, root)
         found[name] = (axis, 1.0)
     return found

@@ -25,6 +25,7 @@ import pandas as pd
 
 from pipeline import files
 from pipeline.cells import choices, results
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 
@@ -331,7 +332,7 @@ class Store:
 
 def _scenario_values(cell: Cell, root: Path) -> dict:
     known = load_paper(cell.paper, root).scenarios
-    scenario = cell.resolve(root)[0] if isinstance(cell, Tuned) else known.get(cell.scenario)
+    scenario = Experiment.of(cell, root).scenario if isinstance(cell, Tuned) else known.get(cell.scenario)
     return dataclasses.asdict(scenario) if scenario else {}
 
 

@@ -19,6 +19,7 @@ from pipeline import files
 from pipeline.cells import provenance, stamps, tracking
 from pipeline.cells.adoption import adopt
 from pipeline.cells.checks import runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs, verify
 from pipeline.cells.kept import FORCE
 from pipeline.cells.progress import Progress
@@ -27,7 +28,7 @@ from pipeline.cells.workers import train_seeds
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import FedReproError, TrainingError
-from pipeline.schema import ROOT, Cell, Scenario, load_paper, load_params
+from pipeline.schema import ROOT, Cell, load_paper, load_params
 from pipeline.sealing import seal
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some shared file systems
@@ -37,80 +38,67 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some shared file
 class Plan:
     """What training a cell comes down to: its parameters, what each seed trains on, and a job for each."""
 
-    cell: Cell
-    scenario: Scenario
-    algorithm: str
-    hyper: dict
+    experiment: Experiment
     method: Any
     metas: list[dict]
     jobs: list[Job]
-    root: Path
     asked: dict  # parameters, as paper.yaml and params.yaml have them
     code: str  # digest of the code that trains
 
     def result(self) -> dict:
         """result.json of the finished seeds."""
         resolved = dataclasses.asdict(self.method)
-        result = summarise(
-            self.cell,
-            self.scenario,
-            self.algorithm,
-            self.hyper,
-            resolved,
-            self.runs,
-            self.metas,
-            self.jobs[0].digest,
-            self.root,
-        )
+        result = summarise(self.experiment, resolved, self.runs, self.metas, self.jobs[0].digest)
         return seal({**result, "code": self.code, "history": stamps.digest(_history(self.runs))})
 
     def write(self, result: dict) -> None:
         """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
         have changed since: DVC would note those of now beside it."""
-        if _asked(self.cell, self.root) != self.asked:
+        if _asked(self.experiment.cell, self.experiment.root) != self.asked:
             raise TrainingError(
-                f"{self.cell}: its parameters or its code in sources.yaml changed while it "
+                f"{self.experiment.cell}: its parameters or its code in sources.yaml changed while it "
                 "trained; run it again: seeds of the earlier ones are kept in .cells"
             )
-        _write(self.cell, result, self.runs, self.jobs[0].kept.pictures, self.root)
+        _write(self.experiment, result, self.runs, self.jobs[0].kept.pictures)
 
     @cached_property
     def runs(self) -> list[dict]:
         """What every seed found. TrainingError for one that is not finished, or was damaged since."""
-        found = [job.kept.run() for job in self.jobs]
+        cell, found = self.experiment.cell, [job.kept.run() for job in self.jobs]
         if None in found:
-            raise TrainingError(f"{self.cell}: seed {self.jobs[found.index(None)].seed} is not finished")
+            raise TrainingError(f"{cell}: seed {self.jobs[found.index(None)].seed} is not finished")
         devices = {run["device"] for run in found if run is not None}
         if "cpu" in devices and len(devices) > 1:
             raise TrainingError(
-                f"{self.cell}: some of its seeds were trained on cpu, others on "
+                f"{cell}: some of its seeds were trained on cpu, others on "
                 f"{', '.join(sorted(devices - {'cpu'}))}; train all on one: --force"
             )
         return [run for run in found if run is not None]
 
 
-def plan(cell: Cell, root: Path = ROOT, precise: str | None = None, executor: str | None = None) -> Plan:
+def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:
     """How the cell is to be trained, or was, with this precision and executor; by default those of this
     process."""
-    scenario, algorithm, hyper, method = runnable(cell, root)
-    verify(cell, root)
-    metas = [inputs(cell, seed, root) for seed in scenario.seeds]
+    method, seeds = runnable(experiment), experiment.scenario.seeds
+    verify(experiment)
+    metas = [inputs(experiment, seed) for seed in seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
     jobs = [
-        Job(cell, seed, provenance.cell_digest(cell, meta["digest"], chosen[0], root, chosen[1]), root)
-        for seed, meta in zip(scenario.seeds, metas)
+        Job(experiment, seed, provenance.cell_digest(experiment, meta["digest"], *chosen))
+        for seed, meta in zip(seeds, metas)
     ]
-    asked, code = _asked(cell, root), provenance.digest_of(cell, root, chosen[1])
-    return Plan(cell, scenario, algorithm, hyper, method, metas, jobs, root, asked, code)
+    asked = _asked(experiment.cell, experiment.root)
+    return Plan(experiment, method, metas, jobs, asked, provenance.digest_of(experiment, chosen[1]))
 
 
 def _asked(cell: Cell, root: Path) -> dict:
     """What the files have now that DVC notes as the parameters of the cell's stage."""
     for read in (load_paper, load_params, provenance.noted):
         read.cache_clear()
-    scenario, algorithm, hyper = cell.resolve(root)
+    today = Experiment.of(cell, root)
     code = provenance.noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
-    return {"scenario": dataclasses.asdict(scenario), "method": algorithm, "hyper": hyper, "code": code}
+    scenario = dataclasses.asdict(today.scenario)
+    return {"scenario": scenario, "method": today.algorithm, "hyper": today.hyper, "code": code}
 
 
 def train_cell(
@@ -123,12 +111,13 @@ def train_cell(
     FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
     checkpoints.
     """
-    planned = plan(cell, root)
-    jobs, scenario = planned.jobs, planned.scenario
+    experiment = Experiment.of(cell, root)
+    planned = plan(experiment)
+    jobs, scenario = planned.jobs, experiment.scenario
     keep_memory()
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
-        values = {"hyper": planned.hyper, "scenario": dataclasses.asdict(scenario)}
+        values = {"hyper": experiment.hyper, "scenario": dataclasses.asdict(scenario)}
         follower = tracking.Follower(cell, values, root)
 
         def report(row: dict) -> None:
@@ -140,7 +129,7 @@ def train_cell(
             for job in jobs:
                 job.kept.forget()
         else:
-            for seed in adopt([job.kept for job in jobs], cell, planned.metas, root):
+            for seed in adopt([job.kept for job in jobs], experiment, planned.metas):
                 progress.say(f"seed {seed} is in git and stays as it is")
         for finished in train_seeds(jobs, report):
             progress.seed_done(finished)
@@ -196,8 +185,8 @@ def _marked(path: Path, cell: Cell):
     path.unlink(missing_ok=True)
 
 
-def _write(cell: Cell, result: dict, runs: list[dict], pictures: Path, root: Path) -> None:
-    folder = cell.folder(root)
+def _write(experiment: Experiment, result: dict, runs: list[dict], pictures: Path) -> None:
+    cell, root, folder = experiment.cell, experiment.root, experiment.folder
     folder.mkdir(parents=True, exist_ok=True)
     files.write_with(cell.representations(root), lambda temporary: shutil.copyfile(pictures, temporary))
     files.write_text(folder / "history.csv", _history(runs).decode())

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline import files
 from pipeline.cells import choices
 from pipeline.cells.checks import runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.spaces import configurations, space
 from pipeline.cells.training import train_cell
 from pipeline.errors import TrainingError, WorkerError
@@ -35,8 +36,8 @@ def tune(cell: Cell, root: Path = ROOT) -> dict:
 def _tried(trial: Trial, names: list[str], root: Path) -> dict:
     """What is written of a configuration: its changes, the values of the hyper-parameters in `names`, and of
     every seed the accuracy in percent on validation images, mean over clients and over the last rounds."""
-    scenario, _, _, method = runnable(trial, root)
-    known = {**vars(method), RATE: scenario.training.optimiser.lr}
+    experiment = Experiment.of(trial, root)
+    known = {**vars(runnable(experiment)), RATE: experiment.scenario.training.optimiser.lr}
     values = {name: known[name] for name in names}
     tried = {"changes": dict(trial.changes), "values": values}
     try:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
+from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell, Seeded
 
 
 def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
     """Print the lines. FedReproError as of a training."""
-    arithmetic.adopt(cell.resolve(root)[0].arithmetic)
+    arithmetic.adopt(Experiment.of(cell, root).scenario.arithmetic)
     check_environment()
     from pipeline.cells import provenance
     from pipeline.cells.training import train_cell

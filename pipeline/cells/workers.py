@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from pipeline.cells.inputs import partition_folder
 from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.environment import default_device, executor_module, executor_name
@@ -41,8 +40,8 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
     if len(left) <= 1 or workers <= 1 and not forks:
         yield from (train_seed(job, report) for job in jobs)
         return
-    if forks and len({partition_folder(job.cell, job.seed, job.root) for job in left}) == 1:
-        load(left[0].cell, left[0].seed, left[0].root)  # forked workers inherit the loaded data
+    if forks and len({job.experiment.partition(job.seed) for job in left}) == 1:
+        load(left[0].experiment, left[0].seed)  # forked workers inherit the loaded data
     context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
     waiting = list(jobs)
     running: dict[Any, tuple[BaseProcess, Job]] = {}  # by the receiving end of each worker's pipe
@@ -93,6 +92,6 @@ def _receive(receiver, process, job: Job) -> tuple:
     except EOFError:
         process.join()
         return "error", WorkerError(
-            f"{job.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
+            f"{job.experiment.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
             "(-9 is often the system running out of memory); finished rounds are kept"
         )

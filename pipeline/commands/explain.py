@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.cells import choices
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
@@ -36,7 +37,7 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
     """Print what a cell, or the numbers of a table that the words choose, are; returns the exit code."""
     if len(what) == 1 and what[0].count("/") == 2:
         cell = Cell.parse(what[0])
-        cell.resolve(root)
+        Experiment.of(cell, root)
         print("\n".join(lines(cell, [], root)))
         return 0
     if len(what) > 2 and what[1].lower() == "table":  # without quotes
@@ -106,7 +107,8 @@ def _table(paper: Paper, name: str) -> Table:
 
 def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
     """Everything about a cell, a line each."""
-    paper, (scenario, algorithm, _) = load_paper(cell.paper, root), cell.resolve(root)
+    paper, experiment = load_paper(cell.paper, root), Experiment.of(cell, root)
+    scenario, algorithm = experiment.scenario, experiment.algorithm
     results = status.read_results(root)
     found, result = status.status_of(cell, results, root), results.get(cell) or {}
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
@@ -196,7 +198,7 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
 
 
 def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
-    sources = {setting.name: setting.source for setting in settings_of(cell, root)}
+    sources = {setting.name: setting.source for setting in settings_of(Experiment.of(cell, root))}
     for part in PARTS:
         value = getattr(scenario, part)
         if value is not None:
@@ -222,12 +224,12 @@ def _network(model: Model | None) -> str:
 
 
 def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
-    resolved = results.get(cell, {}).get("resolved")
-    if values := hyper_parameters(cell, root, resolved):
+    resolved, experiment = results.get(cell, {}).get("resolved"), Experiment.of(cell, root)
+    if values := hyper_parameters(experiment, resolved):
         yield from ("", "Hyper-parameters")
         for setting in values:
             yield from _item(setting.name, setting.value, setting.source)
-    if readings := readings_of(cell, root, resolved):
+    if readings := readings_of(experiment, resolved):
         yield from (
             "",
             "Readings: what is run where the paper says something else, says it twice or is silent",

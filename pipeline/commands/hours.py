@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pipeline.cells.readings import Class, described
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.readings import Class, class_of
 from pipeline.data.registry import REGISTRY
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, Data, Dirichlet, Domains, Model, Pathological, Scenario, Subset
@@ -69,8 +70,9 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
     found = []
     for cell, result in results.items():
         try:
-            scenario, algorithm, _ = cell.resolve(root)
-            done = work(cell, scenario, algorithm, root)
+            experiment = Experiment.of(cell, root)
+            scenario, algorithm = experiment.scenario, experiment.algorithm
+            done = work(experiment)
             seconds = statistics.fmean(result["seconds"])
             if done and seconds > 0 and result["rounds"] == scenario.training.rounds:
                 speed = seconds / done.whole
@@ -96,10 +98,11 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     taken to be slower than others where it was so in each of its comparisons.
     """
     try:
-        scenario, algorithm, _ = cell.resolve(root)
+        experiment = Experiment.of(cell, root)
     except ParamError:
         return None, False
-    ahead, mine = work(cell, scenario, algorithm, root), networks(scenario)
+    scenario, algorithm = experiment.scenario, experiment.algorithm
+    ahead, mine = work(experiment), networks(scenario)
     if ahead is None or not rates:
         return None, False
     same = [rate for rate in rates if (rate.networks, rate.data) == (mine, scenario.data.set)]
@@ -131,9 +134,10 @@ def _slower(algorithm: str, rates: list[Rate]) -> float:
 # -- operations ----------------------------------------------------------------------------------------------
 
 
-def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> Work | None:
+def work(experiment: Experiment) -> Work | None:
     """None where the size of the data is not known, or a network's operations."""
-    images, training, scored = images_of(cell, scenario, root), scenario.training, scenario.evaluation
+    scenario, training = experiment.scenario, experiment.scenario.training
+    scored, images = scenario.evaluation, images_of(experiment.cell, scenario, experiment.root)
     try:
         forward = [_operations(model, scenario.data) for model in scenario.networks]
     except KeyError:
@@ -146,7 +150,7 @@ def work(cell: Cell, scenario: Scenario, algorithm: str, root: Path = ROOT) -> W
     # Elsewhere all clients share the model that is scored, or each has test images of its own.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = images.test * (every if alone else mean)
-    kind, hyper = described(algorithm, cell.paper, root), cell.resolve(root)[2]
+    kind, hyper = class_of(experiment), experiment.hyper
     learnt = epoch * (1 + _attack_steps(kind, hyper))
     if (wanted := training.participation) is not None:
         learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
 from pipeline.commands import status
 from pipeline.commands.hours import rates_of
@@ -231,18 +232,18 @@ def _figure(cell: Cell, measure: str) -> str:
 
 def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> Price | None:
     """None where no estimate is possible."""
-    seeds, result = _seeds(cell, root), evidence.results.get(cell)
+    experiment, result = Experiment.of(cell, root), evidence.results.get(cell)
     if (
         result
-        and provenance.current(result, cell, root)
-        and not provenance.redrawn(result, cell.resolve(root)[0])
+        and provenance.current(result, experiment)
+        and not provenance.redrawn(result, experiment.scenario)
     ):
         return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
-    return None if state.hours is None else Price(0, state.hours / seeds)
+    return None if state.hours is None else Price(0, state.hours / len(experiment.scenario.seeds))
 
 
 def _seeds(cell: Cell, root: Path) -> int:
-    return len(cell.resolve(root)[0].seeds)
+    return len(Experiment.of(cell, root).scenario.seeds)
 
 
 def _words(claim: Claim, evidence: Evidence) -> str:
@@ -317,7 +318,7 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
     seeds: dict[str, list[int]] = {}
     runs = {run for bundle in bundles for need in bundle.needs for run in need.runs}
     for cell, last in sorted(runs, key=str):
-        mine = list(cell.resolve(root)[0].seeds)
+        mine = list(Experiment.of(cell, root).scenario.seeds)
         fresh = [seed for seed in range(last + 1 + len(mine)) if seed not in mine]
         key = _key(cell)
         if last >= len(mine):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.cells.checks import check_environment, runnable
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.commands import own_seeds
 from pipeline.commands.group import Group
@@ -186,7 +187,7 @@ def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
                 schedule.check(SECONDS_BETWEEN_TABLES)
                 if unchecked and schedule.of(READY):
                     for cell in unchecked:  # now, not hours of other stages later
-                        runnable(cell)
+                        runnable(Experiment.of(cell))
                     unchecked = []
                 schedule.launch(engine)
                 engine.poll()

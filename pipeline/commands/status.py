@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pipeline.cells import choices, outputs, provenance, stamps
 from pipeline.cells.arithmetic import kinds
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.commands import keeping
 from pipeline.commands.hours import Rate, estimate, rates_of
@@ -169,7 +170,7 @@ def _status(
     cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
 ) -> Status:
     if result is not None and not stale(cell, result, root):
-        stamp = provenance.verified(result, cell, root)
+        stamp = provenance.verified(result, Experiment.of(cell, root))
         return Status(DONE, stage, machines=kinds(result), verified=stamps.words(stamp) if stamp else "")
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
@@ -216,11 +217,11 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     The partition counts as its parameters: its own digest is taken from the result.
     """
     try:
-        scenario = cell.resolve(root)[0]
+        experiment = Experiment.of(cell, root)
         return (
-            not provenance.current(result, cell, root)
-            or set(result["seeds"]) != set(scenario.seeds)
-            or provenance.redrawn(result, scenario)
+            not provenance.current(result, experiment)
+            or set(result["seeds"]) != set(experiment.scenario.seeds)
+            or provenance.redrawn(result, experiment.scenario)
         )
     # an unreadable result, or a scenario or method that no longer exists
     except (KeyError, TypeError, ParamError):
@@ -269,10 +270,9 @@ def failures(key: str, root: Path = ROOT) -> Failures:
 def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
     """The digest that the marked training would now have: of the partition, features and corrupted images as
     they are now."""
-    first = cell.resolve(root)[0].seeds[0]
-    return provenance.cell_digest(
-        cell, inputs(cell, first, root)["digest"], mark["precision"], root, mark["executor"]
-    )
+    experiment = Experiment.of(cell, root)
+    partition = inputs(experiment, experiment.scenario.seeds[0])["digest"]
+    return provenance.cell_digest(experiment, partition, mark["precision"], mark["executor"])
 
 
 # -- what is shown -------------------------------------------------------------------------------------------

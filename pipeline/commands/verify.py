@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cells import inputs, provenance, results, stamps
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import ROOT, Cell, Seeded
@@ -68,7 +69,8 @@ class Walk:
         """FedReproError where there is nothing that could be walked or compared."""
         if result["device"] != "cpu":
             raise FedReproError(f"it was trained on {result['device']}, which is not compared")
-        if (made := provenance.made_by(result, cell, root)) is None:
+        experiment = Experiment.of(cell, root)
+        if (made := provenance.made_by(result, experiment)) is None:
             raise FedReproError("its parameters have changed since; train it again")
         table = results.checked_history(cell, result, root)
         here = provenance.machine()["processor"]
@@ -80,9 +82,9 @@ class Walk:
             ),
             result["seeds"][0],
         )
-        inputs.verify(Seeded(cell.paper, cell.scenario, cell.method, (seed,)), root)
+        inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, (seed,)), root))
         rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
-        code = provenance.digest_of(cell, root, result["executor"])
+        code = provenance.digest_of(experiment, result["executor"])
         history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
         return cls(cell, result, made, code, root, seed, rows, history)
 
@@ -277,7 +279,7 @@ def _walks(asked: list[str], root: Path) -> tuple[list[Walk], list[str]]:
             continue
         try:
             result = results.read(path)
-            if asked or not provenance.current(result, cell, root):
+            if asked or not provenance.current(result, Experiment.of(cell, root)):
                 found.append(Walk.of(cell, result, root))
         except FedReproError as error:
             failed.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline import files
 from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import ROOT, Cell, NonNegative, Whole
@@ -35,9 +36,10 @@ class Order:
     @classmethod
     def of(cls, cell: Cell, precision: str, root: Path = ROOT) -> "Order":
         """Today's, computed without torch."""
-        seeds = cell.resolve(root)[0].seeds
-        partition = inputs(cell, seeds[0], root)["digest"]
-        digests = {name: provenance.cell_digest(cell, partition, precision, root, name) for name in EXECUTORS}
+        experiment = Experiment.of(cell, root)
+        seeds = experiment.scenario.seeds
+        partition = inputs(experiment, seeds[0])["digest"]
+        digests = {name: provenance.cell_digest(experiment, partition, precision, name) for name in EXECUTORS}
         return cls(str(cell), precision, digests, versions(), seeds)
 
 

@@ -19,6 +19,7 @@ from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.engines import Engine, Task, node
 from pipeline.engines.cluster import Cluster, Sent, State
@@ -177,10 +178,10 @@ def _made_before(task: Task) -> list[Path]:
 
 def _folders(order: Order, root: Path) -> list[str]:
     """The folders of `.cells` in which seeds of the cell may lie."""
-    cell = Cell.parse(order.cell)
-    partitions = {inputs(cell, seed, root)["digest"] for seed in cell.resolve(root)[0].seeds}
+    experiment = Experiment.of(Cell.parse(order.cell), root)
+    partitions = {inputs(experiment, seed)["digest"] for seed in experiment.scenario.seeds}
     return [
-        provenance.cell_digest(cell, partition, order.precision, root, executor)
+        provenance.cell_digest(experiment, partition, order.precision, executor)
         for partition in partitions
         for executor in EXECUTORS
     ]

@@ -4,6 +4,7 @@ lock files, once for all."""
 from collections import defaultdict
 from pathlib import Path
 
+from pipeline.cells.experiment import Experiment
 from pipeline.engines import Task
 from pipeline.engines.delivery import Order, check, refused
 from pipeline.errors import FedReproError
@@ -26,7 +27,8 @@ def record(arrived: list[tuple[Task, Order, Path]], root: Path) -> dict[Task, st
             for task, order, path in arrived:
                 try:
                     found = check(path, order, root)
-                    plan = training.plan(Cell.parse(order.cell), root, found["precision"], found["executor"])
+                    experiment = Experiment.of(Cell.parse(order.cell), root)
+                    plan = training.plan(experiment, found["precision"], found["executor"])
                     plan.write(plan.result())
                     task.stage.save(run_cache=False)
                     task.stage.commit()

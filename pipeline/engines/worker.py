@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
+from pipeline.cells.experiment import Experiment
 from pipeline.engines.delivery import Order, deliver, versions
 from pipeline.errors import TrainingError, guarded
 from pipeline.place import begin
@@ -57,10 +58,11 @@ def work(order: str) -> None:
     ]
     if wrong:
         raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements/base.lock there")
-    arithmetic.adopt(cell.resolve()[0].arithmetic)
+    experiment = Experiment.of(cell)
+    arithmetic.adopt(experiment.scenario.arithmetic)
     from pipeline.cells import training
 
-    plan = training.plan(cell)
+    plan = training.plan(experiment)
     if plan.jobs[0].digest not in wanted.digests.values():
         raise TrainingError(
             f"{cell}: code, parameters or data at {ROOT} on {node} are not those that were "

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from matplotlib import rc_context
 
 from pipeline.cells import measures, provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
@@ -368,7 +369,7 @@ def across(studies: dict[str, Study]) -> dict:
     older = [
         str(cells[at])
         for at, result in minis.results.items()
-        if not provenance.current(result, cells[at], root)
+        if not provenance.current(result, Experiment.of(cells[at], root))
     ]
     return {
         "done": len(minis.results),

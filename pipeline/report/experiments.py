@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import files
 from pipeline.cells import choices, provenance
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.data.pictures import size_and_text
 from pipeline.errors import FedReproError, ParamError
@@ -87,7 +88,9 @@ def _tuning(cell: Cell, root: Path) -> Tuning:
         _headline(after),
         not chosen["changes"],
         choices.means(document["configurations"]),
-        any(one in results and not provenance.current(results[one], one, root) for one in pair),
+        any(
+            one in results and not provenance.current(results[one], Experiment.of(one, root)) for one in pair
+        ),
     )
 
 
@@ -372,7 +375,7 @@ def read_noise(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
     for line, row in files.read_csv(path, NOISE):
         try:
             cell, accuracy = Cell.parse(row["cell"]), float(row["accuracy"])
-            cell.resolve(root)
+            Experiment.of(cell, root)
         except (ValueError, ParamError) as error:
             raise ParamError(f"{shorten(path)}:{line}: {error}") from None
         if row["setting"] in cells.setdefault(cell, {}) or not 0 <= accuracy <= 100:

@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from pipeline.cells import measures as recorded
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
 from pipeline.data.pictures import FROST, size_and_text
 from pipeline.report import figures as draw
@@ -136,7 +137,7 @@ def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
     return {
         "seconds": fmean(cost["seconds_per_round"] for cost in costs),
         "memory": max(memory),
-        "copies": float(model_copies(cell, study.root) or np.nan),
+        "copies": float(model_copies(Experiment.of(cell, study.root)) or np.nan),
         **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
     }
 

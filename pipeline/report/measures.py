@@ -29,6 +29,7 @@ import pandas as pd
 
 from pipeline.cells import geometry
 from pipeline.cells import measures as recorded
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.schema import ROOT, Cell
 
@@ -129,7 +130,7 @@ def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, f
 def _over_domains(cell: Cell, result: dict, root: Path) -> list[float]:
     """The spread over the domains (divided by their number) of every seed; empty where no domain is
     scored."""
-    scored = [result["measures"].get(name, []) for name in cell.resolve(root)[0].data.domains]
+    scored = [result["measures"].get(name, []) for name in Experiment.of(cell, root).scenario.data.domains]
     return [float(np.std(values)) for values in zip(*scored)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from pipeline.cells import provenance as origin
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import Problem, history
 from pipeline.report.words import method_label, variant
@@ -159,7 +160,7 @@ class Study:
 
     def readings_of(self, cell: Cell) -> list[Reading]:
         """The readings of a cell as it was run or else would be, with their measured numbers."""
-        readings = readings_of(cell, self.root, resolved(self.results.get(cell)))
+        readings = readings_of(Experiment.of(cell, self.root), resolved(self.results.get(cell)))
         return [replace(reading, why=self.filled(reading.why, "readings")) for reading in readings]
 
 
@@ -257,11 +258,13 @@ def values(study: Study) -> list[ValueRow]:
         for cell, several in study.readings.items()
         for one in several
     }
-    settings = _collected((("", one.name), one) for cell in study.own for one in settings_of(cell, root))
+    settings = _collected(
+        (("", one.name), one) for cell in study.own for one in settings_of(Experiment.of(cell, root))
+    )
     given = _collected(
         ((paper.algorithm(cell.method), one.name), one)
         for cell in study.own
-        for one in hyper_parameters(cell, root, resolved(study.results.get(cell)))
+        for one in hyper_parameters(Experiment.of(cell, root), resolved(study.results.get(cell)))
     )
     names = {paper.algorithm(cell.method): variant(paper.label(cell.method))[0] for cell in study.own[::-1]}
     rows = [ValueRow("", name, value, "; ".join(sources)) for (_, name), (value, sources) in settings.items()]
@@ -357,9 +360,10 @@ def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
 def code_words(cell: Cell, result: dict, root: Path) -> str:
     """`stale` for a result of other code or parameters than today's, `✓1-4/100` for one of which today's code
     has walked rounds 1 to 4 again, nothing for today's own."""
-    if not origin.current(result, cell, root):
+    experiment = Experiment.of(cell, root)
+    if not origin.current(result, experiment):
         return "stale"
-    stamp = origin.verified(result, cell, root)
+    stamp = origin.verified(result, experiment)
     return "✓" + stamp["rounds"].replace(" of ", "/") if stamp and stamp["rounds"] else ""
 
 

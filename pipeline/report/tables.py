@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from pipeline.cells.readings import described
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.readings import class_of
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
@@ -128,9 +129,9 @@ class Filler:
 def hook_of(cell: Cell, root: Path) -> str:
     """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without
     code."""
-    scenario, algorithm, hyper = cell.resolve(root)
-    kind = described(algorithm, cell.paper, root)
-    return scenario.evaluation.hook or (kind.says("headline", hyper) if kind else "")
+    experiment = Experiment.of(cell, root)
+    kind = class_of(experiment)
+    return experiment.scenario.evaluation.hook or (kind.says("headline", experiment.hyper) if kind else "")
 
 
 class Body:

@@ -14,6 +14,7 @@ from pathlib import Path
 import mutate
 
 from pipeline.cells import stamps
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import verify
 from pipeline.cells.kept import Kept
 from pipeline.data import partition, store
@@ -125,7 +126,7 @@ def _parameters(folder: Path) -> str:
 
 
 def _data(folder: Path) -> list[bytes]:
-    verify(CELL, folder)
+    verify(Experiment.of(CELL, folder))
     stored = store.verify(folder / "data/digits")
     parts, _ = partition.verify(folder / "papers/tiny/partitions/mini")
     arrays = partition.to_arrays(parts)

@@ -1,0 +1,45 @@
+"""A cell with all that paper.yaml says of it, resolved once where a command or a stage begins."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.data import partition
+from pipeline.schema import ROOT, Cell, Scenario
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """What training, status and reports need to know of a cell.
+
+    cell: its name
+    scenario: with the networks and seeds of this cell
+    algorithm: name of the method's file
+    hyper: hyper-parameters as written, without defaults
+    root: the project's folder
+    """
+
+    cell: Cell
+    scenario: Scenario
+    algorithm: str
+    hyper: dict
+    root: Path
+
+    @classmethod
+    def of(cls, cell: Cell, root: Path = ROOT) -> "Experiment":
+        """ParamError for a scenario or a method that the paper does not have."""
+        return cls(cell, *cell.resolve(root), root)
+
+    @property
+    def where(self) -> str:
+        """File and key of the method's row, for messages."""
+        return f"papers/{self.cell.paper}/paper.yaml: methods.{self.cell.method}"
+
+    @property
+    def folder(self) -> Path:
+        """Where result.json and history.csv lie."""
+        return self.cell.folder(self.root)
+
+    def partition(self, seed: int) -> Path:
+        """The folder with the draw of the partition that a seed trains on."""
+        folder = self.root / "papers" / self.cell.paper / "partitions" / self.cell.partition
+        return partition.folder_of_draw(folder, self.scenario.draw(seed))
