@@ -4,7 +4,6 @@ A function of a kind returns every client's images, from the indices (n,) of the
 kinds share, the choice of the pool and each client's split, is in `divide`.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 

@@ -28,9 +28,18 @@ from pipeline.schema.checker import (
     check,
     check_keys,
 )
-from pipeline.schema.discovery import CEILING, SPACES, load_module, method_file, method_module, method_names
+from pipeline.schema.discovery import (
+    CEILING,
+    SPACES,
+    load_module,
+    method_file,
+    method_module,
+    method_names,
+    network_names,
+    partition_kinds,
+)
+from pipeline.schema.documents import ROOT, read_yaml, shorten, visible
 from pipeline.schema.loader import (
-    ROOT,
     DataChoice,
     Params,
     check_name,
@@ -38,9 +47,6 @@ from pipeline.schema.loader import (
     load_paper,
     load_params,
     papers,
-    read_yaml,
-    shorten,
-    visible,
 )
 from pipeline.schema.paper import (
     ACROSS,

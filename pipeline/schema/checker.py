@@ -126,9 +126,7 @@ def _check_dataclass(kind: Any, value: Any, where: str) -> Any:
     if variants := kind.variants() if hasattr(kind, "variants") else None:
         name, value = value.get("kind"), {key: item for key, item in value.items() if key != "kind"}
         if name is None:
-            raise ParamError(
-                f"{place}: expected a mapping with the key 'kind', one of {', '.join(variants)}"
-            )
+            raise ParamError(f"{place}: expected a mapping with the key 'kind', one of {', '.join(variants)}")
         if not isinstance(name, str) or name not in variants:
             raise ParamError(f"{_at(where, 'kind')}: {unknown('kind', name, variants)}")
         kind = variants[name]

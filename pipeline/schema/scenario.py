@@ -1,6 +1,7 @@
 """A scenario: data, partition, networks, training and evaluation of one column block of a table."""
 
 import dataclasses
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -78,6 +79,7 @@ class Model:
     # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
     activation: Literal["relu", "none"] = "relu"
     projector: Width | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
+    paper: Name | None = None  # the paper in whose models.py it is defined; None: pipeline.models
 
 
 @dataclass(frozen=True)
@@ -234,10 +236,23 @@ class Scenario:
             given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
             return check(Model, {**given, **changes} if isinstance(changes, dict) else changes, where)
 
+        return self._with_each(changed)
+
+    def with_networks_of(self, paper: str, names: Collection[str]) -> "Scenario":
+        """This scenario with the networks of these names marked as the paper's own."""
+        if not any(model.name in names for model in self.networks):
+            return self
+        return self._with_each(
+            lambda model: (
+                dataclasses.replace(model, paper=model.paper or paper) if model.name in names else model
+            )
+        )
+
+    def _with_each(self, change: Callable[[Model], Model]) -> "Scenario":
         return dataclasses.replace(
             self,
-            model=self.model and changed(self.model),
-            models=self.models and {name: changed(model) for name, model in self.models.items()},
+            model=self.model and change(self.model),
+            models=self.models and {name: change(model) for name, model in self.models.items()},
         )
 
 
