@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline import files
-from pipeline.data import bundled, corrupted, download, formats, registry, store
+from pipeline.data import bundled, corrupted, download, formats, reading, registry, store
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError, unknown
@@ -118,11 +118,11 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     if not path.exists():
         raise DataError(f"{name}: {path} is missing; expected {wanted}")
     download.check(path, f"sha256:{entry.mirror.sha256}")
-    with formats.reading(path), np.load(path, allow_pickle=False) as content:
+    with reading.reading(path), np.load(path, allow_pickle=False) as content:
         arrays = (
             _by_domain(content, entry)
             if "domain" in content
-            else formats.two_parts(
+            else reading.two_parts(
                 [(_images(content, f"x_{part}"), content[f"y_{part}"]) for part in ("train", "test")],
                 content["classes"].tolist(),
             )
