@@ -20,18 +20,17 @@ from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
 from pipeline.report import markdown
-from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, place_of
-from pipeline.report.experiments import leakage, noise, tuned, tunings
-from pipeline.report.page import Grid, Line, Number
-from pipeline.report.published import merge_heads, result_path
+from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, ranked
+from pipeline.report.experiments import leakage, noise, tuning_tabs, tunings
+from pipeline.report.published import Panel, Row, Value, mark, merge_heads, result_path
 from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
-from pipeline.report.words import measure_words, variant
+from pipeline.report.words import measure_words, signed, variant
 from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
 
 At = tuple[str, str]  # (algorithm, key of the paper)
 Place = tuple[Dot, Rank, str]
-Row = tuple[str, list[Place | None]]
+Places = tuple[str, list[Place | None]]
 # Why an algorithm does not run in a miniature, in the order in which it is looked for.
 REASONS = {
     "public data": "needs unlabelled public images",
@@ -73,24 +72,23 @@ class Miniatures:
         """Algorithms with a number in a miniature."""
         return [algorithm for algorithm in self.labels if (algorithm, key) in self.results]
 
-    def rank(self, at: At) -> Rank:
-        """Of an algorithm among those that ran in its miniature."""
-        means = {name: round(self.accuracy((name, at[1])).mean, 2) for name in self.ran(at[1])}
-        place = place_of(at[0], means, lower_is_better(self.headline(at[1])))
-        return Rank(place, round(10 * (len(means) - place) / max(len(means) - 1, 1)), False, False)
+    def ranks(self, key: str) -> dict[str, Rank]:
+        """Of the algorithms that ran in a miniature."""
+        means = {name: self.accuracy((name, key)).mean for name in self.ran(key)}
+        return ranked(means, lower_is_better(self.headline(key)))
 
 
 def miniatures(studies: dict[str, Study]) -> Miniatures:
     minis = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
-    asked = {
-        key: {cell.method: cell for scenario in MINIATURES for cell in study.asked(scenario)}
+    rows = {
+        key: {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
         for key, study in minis.items()
     }
     cells = {
-        (algorithm, key): asked[key][row]
+        (algorithm, key): rows[key][row]
         for algorithm in algorithms()
         for key, study in minis.items()
-        if (row := plain(algorithm, study.paper, [*asked[key]])) in asked[key]
+        if (row := plain(algorithm, study.paper, [*rows[key]])) in rows[key]
     }
     results = {
         at: result
@@ -105,12 +103,11 @@ def algorithms() -> list[str]:
     return [name for name in method_names() if name != CEILING]
 
 
-def plain(algorithm: str, paper: Paper, asked: Sequence[str]) -> str:
+def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
     """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
-    that the miniature asks for, else the first; empty where no row runs it."""
+    that the miniature has, else the first; empty where no row runs it."""
     rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
-    first = next((key for key in rows if key in asked), rows[0] if rows else "")
-    return algorithm if algorithm in rows else first
+    return [*{algorithm} & {*rows}, *(key for key in rows if key in planned), *rows, ""][0]
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
@@ -160,31 +157,33 @@ class Group:
     title: str
     columns: list[Dots]
     places: list[int | None]
-    rows: list[Row]
-    rest: list[Row]
+    rows: list[Places]
+    rest: list[Places]
     shared: Ranks | None
     pairs: tuple[int, int]
-    grid: Grid
+    panel: Panel
 
 
 def groups(minis: Miniatures) -> list[Group]:
     """Miniatures without and with public images, which most algorithms either need or cannot use."""
-    found = []
-    for title, public in (("without public images", False), ("with public images", True)):
-        scenarios = {key: study.paper.scenarios[MINIATURE] for key, study in minis.studies.items()}
-        keys = [key for key, one in scenarios.items() if bool(one.public) == public and minis.headline(key)]
-        if keys:
-            found.append(_group(title, keys, minis))
-    return found
+    scenarios = {key: minis.studies[key].paper.scenarios[MINIATURE] for key in minis.studies}
+    ran = {key: bool(one.public) for key, one in scenarios.items() if minis.headline(key)}
+    titles = {False: "without public images", True: "with public images"}
+    return [
+        _group(title, [key for key in ran if ran[key] == public], minis)
+        for public, title in titles.items()
+        if public in ran.values()
+    ]
 
 
 def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
     columns = [_column(key, minis) for key in keys]
     dot = {(row.name, key): row for key, column in zip(keys, columns, strict=True) for row in column.rows}
+    ranks_of = {key: minis.ranks(key) for key in keys}
     rows: dict[str, list[Place | None]] = {}
     for name, label in minis.labels.items():
         places = [
-            (dot[label, key], minis.rank((name, key)), result_path(minis.cells[name, key]))
+            (dot[label, key], ranks_of[key][name], result_path(minis.cells[name, key]))
             if (name, key) in minis.results
             else None
             for key in keys
@@ -208,7 +207,7 @@ def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
         [(minis.labels[name], rows[name]) for name in order if name not in chosen],
         shared,
         differing(shared) if shared else (0, 0),
-        _grid(keys, [*rows], minis),
+        _panel(keys, [*rows], minis),
     )
 
 
@@ -239,31 +238,39 @@ def differing(shared: Ranks) -> tuple[int, int]:
 # -- every number --------------------------------------------------------------------------------------------
 
 
-def _grid(keys: list[str], algorithms: list[str], minis: Miniatures) -> Grid:
+def _panel(keys: list[str], algorithms: list[str], minis: Miniatures) -> Panel:
     """FACTS of every algorithm and miniature, in a table that sorts and copies."""
     heads = merge_heads([[minis.studies[key].name, fact] for key in keys for fact in FACTS])
-    lines = []
+    own, rows = {minis.studies[key].name for key in keys}, []
     for name in algorithms:
-        label, numbers = minis.labels[name], [one for key in keys for one in _numbers((name, key), minis)]
-        lines.append(Line(label, label in {minis.studies[key].name for key in keys}, False, [label], numbers))
-    return Grid("", ["algorithm"], heads, lines)
+        label = minis.labels[name]
+        values = [value for key in keys for value in _facts((name, key), minis)]
+        rows.append(Row(label, [label], values, own=label in own))
+    for i, key in enumerate(keys):
+        mark([row.values[i * len(FACTS)] for row in rows], lower_is_better(minis.headline(key)))
+    return Panel("", ["algorithm"], heads, rows)
 
 
-def _numbers(at: At, minis: Miniatures) -> list[Number]:
+def _facts(at: At, minis: Miniatures) -> list[Value]:
     if at not in minis.results:
-        return [Number() for _ in FACTS]
-    result, file, mean = minis.results[at], result_path(minis.cells[at]), minis.accuracy(at)
+        return [Value("outside") for _ in FACTS]
+    result, cell = minis.results[at], minis.cells[at]
     costs = measures.costs(result).values()
     memory = [cost["memory_mb"] for cost in costs]
-    texts = [
-        f"{result['traffic']['bytes'] / 1000:.1f}",
-        f"{fmean(cost['seconds_per_round'] for cost in costs):.2f}",
-        "" if None in memory else f"{fmean(memory):.0f}",
+    numbers = [
+        (result["traffic"]["bytes"] / 1000, 1),
+        (fmean(cost["seconds_per_round"] for cost in costs), 2),
+        (None if None in memory else fmean(memory), 0),
     ]
-    spread = "" if mean.std is None else f"{mean.std:.2f}"
-    mark = {1: "best", 2: "second"}.get(minis.rank(at).place or 0, "") if len(minis.ran(at[1])) > 1 else ""
-    first = Number(f"{mean.mean:.2f}", spread, mark=mark, file=file)
-    return [first, *(Number(text, file=file) for text in texts)]
+    return [
+        Value("measured", minis.accuracy(at), cell=cell),
+        *(
+            Value("outside")
+            if number is None
+            else Value("measured", Summary(number, None, 1), cell=cell, digits=digits)
+            for number, digits in numbers
+        ),
+    ]
 
 
 # -- accuracy against cost -----------------------------------------------------------------------------------
@@ -297,42 +304,26 @@ def pareto(title: str, unit: str, table: pd.DataFrame, own: str) -> draw.Panel:
 
     table: columns name, x, y; what is far below the median stands at the lower edge.
     """
-    panel, best = draw.Panel((344, 244), (34, 14, 34, 32), title), front(table)
-    axes, top = panel.axes, table["y"].max()
+    best, top = front(table), table["y"].max()
     table = table.assign(y=table["y"].clip(lower=top - FAR * (top - table["y"].median())))
+    named = table[table["name"].isin({*best["name"], own})]
+    inks = {name: draw.Ink("own" if name == own else "ink", bold=name == own) for name in named["name"]}
+    right = 18 + draw.LETTER * max(map(len, inks))
+    panel = draw.Panel((344, 244), (34, right, 34, 32), title)
+    axes = panel.axes
     axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
-    named = {*best["name"], own}
     for row in table.itertuples():
-        paint = draw.PAINT["own" if row.name == own else "ink" if row.name in named else "mute"]
-        style: dict = {"color": paint, "alpha": 1 if row.name in named else 0.35}
+        style: dict = {"color": draw.PAINT[inks[row.name].colour if row.name in inks else "mute"]}
+        style["alpha"] = 1 if row.name in inks else 0.35
         at = [row.x] * 2, [row.y] * 2
         axes.plot(*at, lw=8, solid_capstyle="round", zorder=3, gid=panel.of(row.name, row.name), **style)
     axes.margins(0.08, 0.1)
-    draw._few_ticks(axes, table["x"].to_numpy(), True)
+    draw.few_ticks(axes, table["x"].to_numpy(), True)
     axes.yaxis.set_major_locator(draw.MaxNLocator(4))
-    draw._dress(axes, unit, "accuracy, %", "y")
-    _name(panel, table[table["name"].isin(named)].sort_values("y"), own)
+    draw.dress(axes, unit, "accuracy, %", "y")
+    ends = {row.name: pd.DataFrame({"x": [row.x], "mean": [row.y]}) for row in named.itertuples()}
+    draw.name_lines(panel, ends, inks)
     return panel.finish(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
-
-
-def _name(panel: draw.Panel, points: pd.DataFrame, own: str) -> None:
-    """Names at the upper left of their points, where a front is empty, else at the right, each moved up until
-    there is room."""
-    taken: list[tuple[float, float, float]] = []
-    for row in points.itertuples():
-        (x, y), width = panel.axes.transData.transform((row.x, row.y)), draw.LETTER * len(row.name) + 8
-        places = [
-            (up, side, shift, left)
-            for up in range(4, 56, 13)
-            for side, shift, left in (("right", -5, x - width), ("left", 5, x))
-            if 4 < left and left + width < panel.size[0] + 4
-            if all(abs(y + up - v) > 12 or left > b or left + width < a for a, b, v in taken)
-        ]
-        for up, side, shift, left in places[:1]:
-            taken.append((left, left + width, y + up))
-            style: dict = {"color": draw.PAINT["own"], "fontweight": "bold"} if row.name == own else {}
-            where = (row.x, row.y), (shift, up), "data", "offset points"
-            panel.axes.annotate(row.name, *where, ha=side, va="bottom", gid=panel.of(row.name), **style)
 
 
 # -- the page ------------------------------------------------------------------------------------------------
@@ -362,26 +353,32 @@ def across(studies: dict[str, Study]) -> dict:
     """The context of the templates."""
     minis = miniatures(studies)
     root = next((study.root for study in studies.values()), ROOT)
-    (found, problems), cells = tunings(root), minis.cells
+    (tried, problems), cells = tunings(root), minis.cells
     waiting = [minis.studies[at[1]].target(cell) for at, cell in cells.items() if at not in minis.results]
     problems += [p for at, cell in cells.items() if (p := minis.studies[at[1]].problems.get(cell))]
-    tuning = tuned(minis.studies, minis.labels, found)
-    older = [
-        str(cells[at])
-        for at, result in minis.results.items()
-        if not provenance.current(result, Experiment.of(cells[at], root))
-    ]
+    tabs = tuning_tabs(minis.studies, minis.labels, tried)
+    tuned = [one for tab in tabs for _, _, one, _ in tab.rows]
+    changes = [one.change for one in tuned if one.change is not None]
+    current = {
+        at: provenance.current(result, Experiment.of(cells[at], root)) for at, result in minis.results.items()
+    }
     return {
         "done": len(minis.results),
-        "asked": len(cells),
+        "planned": len(cells),
         "algorithms": len(minis.labels),
         "groups": groups(minis),
         "costs": costs(minis),
-        "tuned": tuning,
+        "tuned": tabs,
+        "changes": changes,
+        "change": signed(fmean(changes), 1) if changes else "",
+        "same": sum(one.same for one in tuned if one.before),
         "leakage": leakage(studies, root),
         "noise": noise(studies, root),
         "about": {study.name: about(study, minis) for study in minis.studies.values()},
-        "older": older + (tuning.older if tuning else []),
+        "older": [
+            *(str(cells[at]) for at in current if not current[at]),
+            *(str(one.cell) for one in tuned if one.older),
+        ],
         "devices": list(dict.fromkeys(result["device"] for result in minis.results.values())),
         "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
         "problems": problems,

@@ -3,7 +3,7 @@ overview of all papers."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
@@ -44,16 +44,19 @@ def sums_up(measure: str) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """The measured numbers of one setting: method as printed -> mean and spread."""
+    """The measured numbers of one setting.
+
+    numbers             method as printed -> mean and spread
+    scenario, measure   that are behind them
+    main                whether it is the paper's own setting
+    short               whether training is shortened, which is not comparable with the print
+    """
 
     heading: str
     numbers: dict[str, Summary]
-    # the scenario and measure behind them
     scenario: str
     measure: str
-    # the paper's own setting
     main: bool = False
-    # a shortened training, which is not comparable with the print
     short: bool = False
 
     @property
@@ -80,15 +83,15 @@ def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = (
     """Every printed column that compares methods by an average and that runs have measured, shortened ones
     included; those of the `main` claims first."""
     main = list(main)
-    found: dict[tuple, Setting] = {}
+    known: dict[tuple, Setting] = {}
     for view in views:
         for panel in view.panels:
             for i in range(len(columns(panel.heads)) if len(panel.stub) < 3 else 0):
-                _add(found, study, view, panel, i)
-    return sorted((one for one in found.values() if one.columns), key=lambda one: _importance(one, main))
+                _add(known, study, view, panel, i)
+    return sorted((one for one in known.values() if one.columns), key=lambda one: _importance(one, main))
 
 
-def _add(found: dict[tuple, Setting], study: Study, view: TableView, panel: Panel, i: int) -> None:
+def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Panel, i: int) -> None:
     """Column `i` of a panel, under the setting that has the same printed numbers."""
     values = {row.name: row.values[i] for row in panel.rows if not row.mean}
     printed = {name: value.printed for name, value in values.items() if value.printed is not None}
@@ -97,9 +100,8 @@ def _add(found: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
     measure = next((value.measure for value in values.values() if value.measure), "")
     if not sums_up(measure):
         return
-    setting = found.setdefault(
-        tuple(printed.items()), Setting(_title(study, view, panel, i, measure), view.key, printed)
-    )
+    new = Setting(_title(study, view, panel, i, measure), view.key, printed)
+    setting = known.setdefault(tuple(printed.items()), new)
     numbers = {name: value.number for name, value in values.items() if value.number}
     if len(numbers) >= FEWEST:
         [scenario, *_] = [value.cell.scenario for value in values.values() if value.cell]
@@ -107,8 +109,8 @@ def _add(found: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
         setting.columns.append(Column(variant or view.heading, numbers, scenario, measure, main=not variant))
     elif not numbers:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
-        known = {column.scenario for column in setting.columns}
-        setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in known]
+        names = {column.scenario for column in setting.columns}
+        setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in names]
 
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
@@ -145,9 +147,9 @@ def _importance(setting: Setting, main: Iterable[Claim]) -> float:
     return best
 
 
-def compared_cells(study: Study, found: list[Setting]) -> dict[str, list[Cell]]:
+def compared_cells(study: Study, compared: list[Setting]) -> dict[str, list[Cell]]:
     """Scenario -> the finished cells of the methods that its column compares."""
-    columns = {column.scenario: column for setting in found for column in setting.columns[::-1]}
+    columns = {column.scenario: column for setting in compared for column in setting.columns[::-1]}
     return {
         name: [cell for cell in study.runs[name] if study.label(cell.method) in column.numbers]
         for name, column in columns.items()
@@ -178,7 +180,16 @@ class Axis:
         first, last = math.ceil(low / step), math.floor(high / step)
         return cls(low, high, tuple(round(step * i, 6) for i in range(first, last + 1)))
 
-    def at(self, number: float) -> float:
+    @classmethod
+    def of_summaries(cls, summaries: Iterable[Summary], others: Iterable[float] = ()) -> "Axis":
+        """An axis that shows means with their standard deviations, and other numbers."""
+        ends = [n.mean + sign * (n.std or 0) for n in summaries for sign in (-1, 1)]
+        return cls.over([*ends, *others])
+
+    def at(self, number: float | None) -> float | None:
+        """The position of a number; None of None."""
+        if number is None:
+            return None
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 
@@ -190,7 +201,7 @@ class Dot:
     own: bool
     number: Summary
     printed: float | None
-    x: float
+    x: float | None
     low: float | None
     high: float | None
     mark: float | None
@@ -211,24 +222,18 @@ def dots(setting: Setting, own: str) -> Dots:
     """Of a setting's first column; a shortened one stands without the print."""
     column = setting.columns[0]
     printed = {} if column.short else setting.printed
-    numbers = column.numbers
-    ends = [n.mean + sign * (n.std or 0) for n in numbers.values() for sign in (-1, 1)]
-    axis = Axis.over([*ends, *(printed[name] for name in numbers if name in printed)])
-
-    def row(name: str) -> Dot:
-        n, mark = numbers[name], printed.get(name)
-        low, high = (None, None) if n.std is None else (axis.at(n.mean - n.std), axis.at(n.mean + n.std))
-        return Dot(
-            name, name == own, n, mark, axis.at(n.mean), low, high, None if mark is None else axis.at(mark)
-        )
-
-    order = sorted(numbers, key=lambda name: -numbers[name].mean)
-    return Dots(setting.title, axis, [row(name) for name in order], column.seeds, column.short)
+    axis = Axis.of_summaries(column.numbers.values(), (printed[k] for k in column.numbers if k in printed))
+    rows = []
+    for name, n in sorted(column.numbers.items(), key=lambda item: -item[1].mean):
+        ends = (None, None) if n.std is None else (n.mean - n.std, n.mean + n.std)
+        marks = map(axis.at, (n.mean, *ends, printed.get(name)))
+        rows.append(Dot(name, name == own, n, printed.get(name), *marks))
+    return Dots(setting.title, axis, rows, column.seeds, column.short)
 
 
-def charts(found: list[Setting], own: str) -> list[Dots]:
+def charts(compared: list[Setting], own: str) -> list[Dots]:
     """The first settings that can stand for the paper's own."""
-    drawn = [dots(one, own) for one in found if one.comparable][:CHARTS]
+    drawn = [dots(one, own) for one in compared if one.comparable][:CHARTS]
     return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
 
 
@@ -237,12 +242,13 @@ def charts(found: list[Setting], own: str) -> list[Dots]:
 
 @dataclass(frozen=True)
 class Rank:
-    place: int | None
-    # 10 for the first, 0 for the last
+    """A place among methods; shade: 10 for the first, 0 for the last; pale: few seeds, or a shortened
+    training."""
+
+    place: int
     shade: int
-    printed: bool
-    # few seeds, or a shortened training
-    pale: bool
+    printed: bool = False
+    pale: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,39 +260,30 @@ class Ranks:
     rows: list[tuple[str, bool, list[Rank | None]]]
 
 
-def ranks(found: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
+def ranks(compared: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
     """Of the methods that the charts show, the paper's own first."""
     names = sorted(dict.fromkeys(row.name for one in drawn for row in one.rows), key=lambda name: name != own)
     if not names:
         return None
-    columns: list[tuple[str, dict[str, float], bool, bool, bool]] = []
-    for setting in found:
-        columns.append(("printed", setting.printed, True, False, False))
+    heads, places = [], []
+    for setting in compared:
+        heads += ["printed", *(column.heading for column in setting.columns)]
+        places.append({name: replace(one, printed=True) for name, one in ranked(setting.printed).items()})
         for column in setting.columns:
-            means = {name: round(number.mean, 2) for name, number in column.numbers.items()}
+            means = {name: number.mean for name, number in column.numbers.items()}
             pale = column.short or column.seeds < 3
-            columns.append((column.heading, means, False, pale, lower_is_better(column.measure)))
-    rows = [
-        (
-            name,
-            name == own,
-            [_rank(name, numbers, printed, pale, low) for _, numbers, printed, pale, low in columns],
-        )
-        for name in names
-    ]
-    return Ranks([(s.title, 1 + len(s.columns)) for s in found], [head for head, *_ in columns], rows)
+            of_column = ranked(means, lower_is_better(column.measure))
+            places.append({name: replace(one, pale=pale) for name, one in of_column.items()})
+    rows = [(name, name == own, [column.get(name) for column in places]) for name in names]
+    return Ranks([(one.title, 1 + len(one.columns)) for one in compared], heads, rows)
 
 
-def _rank(name: str, numbers: dict[str, float], printed: bool, pale: bool, low: bool) -> Rank | None:
-    if name not in numbers:
-        return None
-    place = place_of(name, numbers, low)
-    return Rank(place, round(10 * (len(numbers) - place) / max(len(numbers) - 1, 1)), printed, pale)
-
-
-def place_of(name: str, numbers: dict[str, float], low: bool = False) -> int:
-    """1 for the best; equal numbers share a place."""
-    return 1 + sum((other < numbers[name]) if low else (other > numbers[name]) for other in numbers.values())
+def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
+    """The rank of every name by its number with two decimals; equal numbers share a place, 1 is the best."""
+    shown = {name: round(number, 2) * (1 if low else -1) for name, number in numbers.items()}
+    last = max(len(numbers) - 1, 1)
+    places = {name: sum(other < number for other in shown.values()) for name, number in shown.items()}
+    return {name: Rank(1 + n, round(10 * (len(numbers) - 1 - n) / last)) for name, n in places.items()}
 
 
 # -- claims --------------------------------------------------------------------------------------------------
@@ -329,7 +326,7 @@ def shown(verdict: Verdict, value: float | None) -> str:
 
 def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
     def at(value: float | None) -> float | None:
-        return axis.at(value) if axis and verdict.points and value is not None else None
+        return axis.at(value) if axis and verdict.points else None
 
     title = verdict.claim.title or verdict.claim.text
     low, high = shown(verdict, verdict.low), shown(verdict, verdict.high)
@@ -342,7 +339,7 @@ def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
         at(verdict.point),
         at(verdict.low),
         at(verdict.high),
-        at(verdict.printed) if verdict.point is not None or axis else None,
+        at(verdict.printed),
         ", ".join(shown(verdict, value) for _, value in verdict.by_seed),
         {other_setting(heading): claim_row(other, axis) for heading, other in verdict.elsewhere},
     )
@@ -353,14 +350,13 @@ def other_setting(heading: str) -> str:
     return heading.partition(", ")[2] or heading
 
 
-def claims_axis(found: list[Verdict]) -> Axis | None:
+def claims_axis(verdicts: list[Verdict]) -> Axis | None:
     """Of all differences in percent points; what lies beyond FARTHEST stands at its ends, and so do ends of
     intervals."""
-    shown = [v for v in found if v.points and v.point is not None]
-    if not shown:
+    pairs = [(v.point, v.printed or 0.0) for v in verdicts if v.points and v.point is not None]
+    if not pairs:
         return None
-    reach = max(abs(n) for v in shown for n in (v.point, v.printed) if n is not None)
-    span = min(max(reach, 1.0), FARTHEST)
+    span = min(max(1.0, *(abs(number) for pair in pairs for number in pair)), FARTHEST)
     return Axis.over([-span, span])
 
 
@@ -369,11 +365,11 @@ def claims_axis(found: list[Verdict]) -> Axis | None:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the first page shows."""
+    """What the first page shows; main: of every paper the main claims that have a number, without any the
+    first of them."""
 
     pages: "list[Page]"
     axis: Axis | None
-    # paper -> its main claims that have a number; without any the first of them
     main: "list[tuple[Page, list[ClaimRow]]]"
     counts: dict[Chip, int]
     done: int

@@ -20,7 +20,7 @@ from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
 from pipeline.report.extras import (
     EXTRA,
-    Shown,
+    Picture,
     entering,
     finished_methods,
     label,
@@ -94,7 +94,7 @@ def _ours(study: Study) -> Iterator[FigureView]:
             yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
 
 
-def _drawing(shown: Shown) -> Drawing | None:
+def _drawing(shown: Picture) -> Drawing | None:
     panels, caption, legend = shown
     return Drawing(draw.page(panels, legend), caption) if panels else None
 
@@ -117,7 +117,7 @@ def curves(study: Study, scenario: str, cells: Iterable[Cell]) -> Markup:
     return draw.page([_curve(study, "", measure, chosen, 1)]) if chosen else Markup()
 
 
-def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     runs = {name: list(study.finished([name], figure.methods)) for name in scenarios}
     first = [cell for cells in runs.values() for cell in cells][:1]
     measures = figure.measures or [study.results[cell]["headline"] for cell in first]
@@ -143,7 +143,7 @@ def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: in
     return draw.lines(title, _unit(measure), "round", entering(tables), method_inks(study, tables))
 
 
-def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     cells = list(study.finished(scenarios, figure.methods))
     measures, panels = figure.measures or [study.results[cell]["headline"] for cell in cells[:1]], []
     for measure, over in ((measure, over) for measure in measures for over in figure.over):
@@ -185,7 +185,7 @@ def sweep_lines(study: Study, over: str, measure: str, cells: list[Cell], figure
 # -- two measures, data --------------------------------------------------------------------------------------
 
 
-def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     ink = dict(zip(map(measure_words, figure.measures), (Ink("mute", mark="○"), Ink("line-1"))))
     panels = []
     for scenario in scenarios:
@@ -204,7 +204,7 @@ def _counts(study: Study, scenario: str) -> Path:
     return study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
 
 
-def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     panels = []
     for scenario in [name for name in scenarios if _counts(study, name).exists()]:
         path = _counts(study, scenario)
@@ -221,7 +221,7 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sh
     return panels, "Training images per class and client, the fuller the more.", {}
 
 
-def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     """One scenario's: the miniature, or the first of the figure's whose picture is there."""
     for scenario in scenarios:
         path = examples_path(study.key, key, scenario, study.root)
@@ -246,7 +246,7 @@ def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sto
     }
 
 
-def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     colours = Ink("mute", mark="○"), Ink("line-1"), Ink("own", mark="■")
     ink, panels = (
         dict(zip(("largest of a client's own", "mean over clients", "sent by the server"), colours)),
@@ -259,7 +259,7 @@ def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sh
     return panels, "L2 distance of a class's prototype to the nearest other; one scale per panel.", ink
 
 
-def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     tables, panels = _tables(study, key, figure, scenarios), []
     for title, (_, table) in tables.items():
         for (client, images), square in table.groupby(["client", "images"], sort=False):
@@ -276,7 +276,7 @@ def _classes(tables: Iterable[tuple[Cell, pd.DataFrame]]) -> dict[str, Ink]:
     return draw.label_inks(map(str, sorted({label for _, table in tables for label in table["label"]})))
 
 
-def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     """Of the kinds embedding and sphere."""
     tables, panels = _tables(study, key, figure, scenarios), []
     ink, sphere = _classes(tables.values()), figure.kind == "sphere"
@@ -290,7 +290,7 @@ def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sho
     return panels, caption, ink
 
 
-def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     tables, panels = _tables(study, key, figure, scenarios), []
     ink = _classes(tables.values())
     for title, (cell, table) in tables.items():
@@ -304,7 +304,7 @@ def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> S
     return panels, caption, ink
 
 
-def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Shown:
+def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     tables = {title: table for title, (_, table) in _tables(study, key, figure, scenarios).items()}
     if not tables:
         return [], "", {}
@@ -333,7 +333,7 @@ def pooled(table: pd.DataFrame, column: str) -> pd.Series:
     return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
 
 
-KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Shown]] = {
+KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Picture]] = {
     "curves": _curves,
     "sweep": _sweep,
     "embedding": _clouds,

@@ -1,5 +1,5 @@
-"""Pictures that no paper has: costs, accuracy against a client's images and by class, what a method records,
-who learns from whom, corruptions. And what they share with the paper's figures."""
+"""Pictures that no paper has: costs, what a method records, who learns from whom, corruptions. And what they
+share with the paper's figures."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,8 +24,7 @@ ROUNDS = 61  # points of a line at most
 START = 0.15  # of the rounds, from which on all of a curve is shown
 SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
 ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
-MANY = 8  # different numbers of images, from which on accuracy against them shows anything
-Shown = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
+Picture = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
 
 
 def label(study: Study, method: str) -> str:
@@ -79,11 +78,7 @@ def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     curves = {}
     for name, table in tables.items():
         outside = np.flatnonzero(~table["mean"].between(low, high))
-        curve = table.iloc[outside[-1] if len(outside) else 0 :].astype(float)
-        if len(outside):
-            (x, mean), (after, level) = curve[["x", "mean"]].to_numpy()[:2]
-            edge = low if mean < low else high
-            curve.iloc[0] = [x + (edge - mean) / (level - mean) * (after - x), edge, edge, edge]
+        curve = table.iloc[outside[-1] + 1 if len(outside) else 0 :]
         curves[name] = curve.assign(low=curve["low"].clip(low, high), high=curve["high"].clip(low, high))
     return curves
 
@@ -97,12 +92,10 @@ def picture(study: Study, path: Path, words: str, command: str) -> Panel:
     return panel
 
 
-def _cost(study: Study, scenario: str) -> Shown:
+def _cost(study: Study, scenario: str) -> Picture:
     """Rounds and MB to a target accuracy, seconds a round, peak memory of each method, where these differ."""
-    names = {cell: label(study, cell.method) for cell in finished_methods(study, scenario)}
-    names = {
-        cell: name for cell, name in names.items() if name == study.name or not name.startswith(study.name)
-    }
+    labels = {cell: label(study, cell.method) for cell in finished_methods(study, scenario)}
+    names = {c: name for c, name in labels.items() if name == study.name or not name.startswith(study.name)}
     if len(names) < 3:
         return [], "", {}
     results = [study.results[cell] for cell in names]
@@ -142,36 +135,7 @@ def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
     }
 
 
-def _sizes(study: Study, scenario: str) -> Shown:
-    """A client's accuracy against its training images, of the paper's method and FedAvg."""
-    tables, ranks = {}, []
-    for cell in finished_methods(study, scenario):
-        name, held = label(study, cell.method), recorded.by_holdings(cell, study.results[cell], study.root)
-        points = [(one["images"], one["accuracy"]) for one in held if one["accuracy"] is not None]
-        table = pd.DataFrame(points, columns=["x", "y"], dtype=float)
-        if name in (study.name, "FedAvg") and min(table["x"].nunique(), table["y"].nunique()) >= MANY:
-            tables[name] = table
-            ranks.append(f"{name} {table.rank().corr().iloc[0, 1]:+.2f}".replace("-", "−"))
-    ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
-    panels = [draw.scatter("training images of a client", "its accuracy, %", tables, ink)] if tables else []
-    return panels, f"Rank correlation: {', '.join(ranks)}.", ink
-
-
-def _classwise(study: Study, scenario: str) -> Shown:
-    """Accuracy per class of the paper's method and FedAvg, where it is recorded and clients lack classes."""
-    values, lack = {}, False
-    for cell in finished_methods(study, scenario):
-        name, seeds = label(study, cell.method), list(recorded.by_class(study.results[cell]).values())
-        if seeds and name in (study.name, "FedAvg"):
-            values[name] = pd.DataFrame(seeds, dtype=float).mean()
-            held = recorded.by_holdings(cell, study.results[cell], study.root)
-            lack |= any(one["classes"] < len(seeds[0]) for one in held)
-    ink = {name: ink for name, ink in method_inks(study, values).items() if name in values}
-    panels = [draw.rows("", "accuracy, %, by class", pd.DataFrame(values), ink)] if lack else []
-    return panels, "After the last round, mean over seeds.", ink
-
-
-def _signals(study: Study, scenario: str) -> Shown:
+def _signals(study: Study, scenario: str) -> Picture:
     """What the paper's own method records of itself over rounds, such as a number of clusters."""
     methods = finished_methods(study, scenario)
     own = [cell for cell in methods if study.label(cell.method).startswith(study.name)]
@@ -190,7 +154,7 @@ def _signals(study: Study, scenario: str) -> Shown:
     return panels, "Mean over seeds; shaded: their range.", {}
 
 
-def _teachers(study: Study, scenario: str) -> Shown:
+def _teachers(study: Study, scenario: str) -> Picture:
     """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
     panels, methods = [], finished_methods(study, scenario)
     for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
@@ -203,23 +167,19 @@ def _teachers(study: Study, scenario: str) -> Shown:
     return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
 
 
-def _sheet(study: Study, scenario: str) -> Shown:
+def _sheet(study: Study, scenario: str) -> Picture:
     """RAHFL's corruptions on one photograph."""
     path = study.root / "papers" / study.key / "figures" / "corruptions.png"
     if not path.exists() or scenario == MINIATURE:
         return [], "", {}
-    words, frost = (
-        "A photograph under 15 corruptions, at five severities",
-        size_and_text(path, SHEET)[1].get(FROST),
-    )
+    words = "A photograph under 15 corruptions, at five severities"
+    frost = size_and_text(path, SHEET)[1].get(FROST)
     caption = "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else "")
     return [picture(study, path, words, SHEET)], caption, {}
 
 
-EXTRA: dict[str, tuple[str, Callable[[Study, str], Shown]]] = {
+EXTRA: dict[str, tuple[str, Callable[[Study, str], Picture]]] = {
     "cost": ("What a method costs", _cost),
-    "sizes": ("Accuracy against a client's images", _sizes),
-    "classes": ("Accuracy by class", _classwise),
     "signals": ("What the method records", _signals),
     "teachers": ("Who learns from whom", _teachers),
     "sheet": ("The corruptions", _sheet),

@@ -21,7 +21,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Outline
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # On light and on dark ground; line-1 to line-6 and dot-1 to dot-5 in the style.
 LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #8a6604 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
@@ -221,8 +221,8 @@ def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bo
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    _dress(axes, over, unit, "y")
-    _names(panel, tables, ink)
+    dress(axes, over, unit, "y")
+    name_lines(panel, tables, ink)
     return panel.finish(f"{title}: {unit} over {over} of {', '.join(tables)}")
 
 
@@ -256,14 +256,14 @@ def _ticks_at(axes: Any, numbers: list[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _dress(axes: Any, below: str, unit: str, grid: str) -> None:
+def dress(axes: Any, below: str, unit: str, grid: str) -> None:
     axes.set_xlabel(below, labelpad=3)
     axes.annotate(unit, (0, 1), (-36, 9), "axes fraction", "offset points", color=PAINT["mute"])
     axes.grid(axis=grid, lw=0.7)
     axes.spines["bottom"].set_visible(grid == "y")
 
 
-def _names(panel: Panel, tables: Tables, ink: Inks) -> None:
+def name_lines(panel: Panel, tables: Tables, ink: Inks) -> None:
     """The name of every line at its end, moved up or down where two would overlap."""
     panel.axes.autoscale_view()
     to_pixels = panel.axes.transData
@@ -320,8 +320,8 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, own: str = "", n
             where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
             axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
     axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
-    _few_ticks(axes, numbers, log)
-    _dress(axes, unit, "", "x")
+    few_ticks(axes, numbers, log)
+    dress(axes, unit, "", "x")
     return panel.finish(f"{title}: {unit} of {', '.join(map(str, table.index))}")
 
 
@@ -333,37 +333,19 @@ def _digits(number: float, among: np.ndarray) -> str:
     return f"{number:,.{decimals[0]}f}" if decimals else f"{number:#.3g}" if number else "0"
 
 
-def _few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
+def few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
     """About four ticks; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at powers alone."""
     if not log:
         axes.margins(x=0.06)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=bool(np.nanmax(values) - np.nanmin(values) > 2)))
         return
-    first, last = np.log10([values[values > 0].min(), np.nanmax(values)])
-    first, last = first - 0.05 * (last - first), last + 0.05 * (last - first)
-    steps = next(
-        steps for steps in ((1, 2, 5), (1, 3), (1,)) if (last - first) * len(steps) < 5 or steps == (1,)
-    )
-    powers = 10.0 ** np.arange(math.floor(first), math.ceil(last) + 1)
-    ticks = [tick for tick in np.outer(powers, steps).ravel() if first <= math.log10(tick) <= last]
+    powers = math.log10(np.nanmax(values) / values[values > 0].min())
+    steps = next(steps for steps in ((1, 2, 5), (1, 3), (1,)) if powers * len(steps) < 5 or steps == (1,))
     axes.set_xscale("log")
-    axes.set_xlim(10**first, 10**last)
-    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
+    axes.margins(x=0.05)
+    axes.xaxis.set_major_locator(LogLocator(subs=steps))
+    axes.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
     axes.xaxis.set_minor_locator(NullLocator())
-
-
-@rc_context(STYLE)
-def scatter(across: str, up: str, tables: Tables, ink: Inks) -> Panel:
-    """A mark per point and series. tables: name -> columns x, y."""
-    panel = Panel((420, 260), (40, 12, 34, 20))
-    for name, table in tables.items():
-        _dots(panel, panel.of(name, name), table["x"], table["y"], ink[name], 8, 0.75)
-    numbers = np.concatenate([table["x"].to_numpy(float) for table in tables.values()])
-    _few_ticks(panel.axes, numbers, numbers.max() > 8 * numbers.min() > 0)
-    panel.axes.autoscale_view(scalex=False)
-    panel.axes.yaxis.set_major_locator(MaxNLocator(5))
-    _dress(panel.axes, across, up, "y")
-    return panel.finish(f"{up} against {across} of {', '.join(tables)}")
 
 
 # -- clouds and squares --------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import jinja2
 from pipeline.errors import FedReproError
 from pipeline.report.comparison import Dots, Overview
 from pipeline.report.latex import caption
-from pipeline.report.page import Grid, Number, Page
-from pipeline.report.published import columns
+from pipeline.report.page import Page
+from pipeline.report.published import Panel, Value, columns
 from pipeline.report.words import FILTERS, Citation
 from pipeline.schema import ROOT
 
@@ -21,9 +21,10 @@ TEMPLATES = ROOT / "reports" / "templates"
 # What Markdown, its tables, mathematics in it or HTML would read as markup.
 SPECIAL = re.compile(r"([\\`*_|<>\[\]~$&#])")
 
+# A block of README.md that is written.
 BLOCK = re.compile(r"(<!-- (\w+): written by `fedrepro report` -->\n).*?(<!-- end -->)", re.DOTALL)
 # The paper whose first setting and main claim the README shows.
-SHOWN = "fedlsa"
+EXAMPLE = "fedlsa"
 
 # Numbers in a summary's tables, and claims behind the main ones, at most.
 NUMBERS, CLAIMS = 240, 20
@@ -38,29 +39,32 @@ def escape(text: object) -> str:
     return text if isinstance(text, Raw) else SPECIAL.sub(r"\\\1", re.sub(r"\s*[\n\r]\s*", " ", str(text)))
 
 
-def number(n: Number, leads: bool = True) -> Raw:
+def number(value: Value, leads: bool = True) -> Raw:
     """`**71.23** ±0.41 (70.90)`: measured, which leads to the run, and printed."""
-    mean = f"[{n.mean}](../{n.file})" if n.file and leads else n.mean
-    mean = {"best": "**{}**", "second": "*{}*"}.get(n.mark, "{}").format(mean)
-    printed = f"({escape(n.printed)})" if n.printed else ""
-    return Raw(" ".join(filter(None, [mean, f"±{n.spread}" if n.spread else "", printed])))
+    if not value.mean:
+        return Raw("")
+    mean = f"[{value.mean}](../{value.file})" if value.file and leads else value.mean
+    mean = {"best": "**{}**", "second": "*{}*"}.get(value.mark, "{}").format(mean)
+    printed = f"({escape(value.published)})" if value.published else ""
+    return Raw(" ".join(filter(None, [mean, f"±{value.spread}" if value.spread else "", printed])))
 
 
-def grid(one: Grid) -> Raw:
-    """A table; where it has printed numbers, without the columns of the other model."""
-    heads, lines = columns(one.heads), one.lines
-    short = any(n.printed for line in lines for n in line.numbers)
-    shown = [i for i in range(len(heads)) if not (short and all(line.numbers[i].other for line in lines))]
-    names = [", ".join(dict.fromkeys(filter(None, heads[i]))) for i in shown]
-    rule = "|" + "---|" * len(one.stub) + "--:|" * len(names)
-    rows = [row([*line.stub, *_numbers([line.numbers[i] for i in shown])]) for line in lines]
-    return Raw("\n".join([row([*one.stub, *names]), rule, *rows]))
-
-
-def _numbers(of_row: list[Number]) -> list[Raw]:
-    """The first number of every run leads to it."""
-    files = [n.file for n in of_row]
-    return [number(n, n.file not in files[:i]) for i, n in enumerate(of_row)]
+def grid(panel: Panel) -> Raw:
+    """A table; where it has printed numbers, without the columns of the other model. The first number of
+    every run leads to it."""
+    heads = columns(panel.heads)
+    if any(value.published for line in panel.rows for value in line.values):
+        chosen = [i for i in range(len(heads)) if not all(line.values[i].other for line in panel.rows)]
+    else:
+        chosen = [*range(len(heads))]
+    names = [", ".join(dict.fromkeys(filter(None, heads[i]))) for i in chosen]
+    lines = [row([*panel.stub, *names]), "|" + "---|" * len(panel.stub) + "--:|" * len(names)]
+    for line in panel.rows:
+        values = [line.values[i] for i in chosen]
+        cells = [value.cell for value in values]
+        numbers = [number(value, value.cell not in cells[:i]) for i, value in enumerate(values)]
+        lines.append(row([*line.stub, *numbers]))
+    return Raw("\n".join(lines))
 
 
 def row(texts: Iterable[object]) -> Raw:
@@ -102,7 +106,7 @@ def fill(template: str, **context: object) -> str:
 def paper(page: Page) -> str:
     """A paper's summary: headline, main claims, numbers, verdicts; what is too long for it is left to the
     page and the LaTeX files."""
-    sizes = accumulate(sum(len(line.numbers) for g in tab.grids for line in g.lines) for tab in page.tabs)
+    sizes = accumulate(sum(len(row.values) for p in tab.panels for row in p.rows) for tab in page.tabs)
     few = max(1, sum(size <= NUMBERS for size in sizes))
     others = [one for one in page.measured if one not in page.main]
     return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])
@@ -118,10 +122,10 @@ def index(view: Overview, cite: Citation) -> str:
 
 def readme(text: str, pages: dict[str, Page]) -> str:
     """The README's text with its blocks written from the pages."""
-    blocks = {"result": result(pages[SHOWN]), "status": status(pages)}
+    blocks = {"result": result(pages[EXAMPLE]), "status": status(pages)}
     if missing := blocks.keys() - {name for _, name, _ in BLOCK.findall(text)}:
         raise FedReproError(f"README.md: the block {min(missing)!r} is missing")
-    return BLOCK.sub(lambda found: f"{found[1]}{blocks.get(found[2], '')}{found[3]}", text)
+    return BLOCK.sub(lambda block: f"{block[1]}{blocks.get(block[2], '')}{block[3]}", text)
 
 
 def result(page: Page) -> str:
@@ -131,8 +135,6 @@ def result(page: Page) -> str:
     lines = [
         f"{page.name}, {chart.title}: accuracy in %, mean ± standard deviation over {chart.seeds} seeds.",
         "",
-    ]
-    lines += [
         "| method | measured | printed | | method | measured | printed |",
         "|---|--:|--:|---|---|--:|--:|",
     ]
@@ -162,8 +164,9 @@ def status(pages: dict[str, Page]) -> str:
     lines = [
         f"A *cell* is one method in one setting with all its seeds: {done} of {planned} are measured.",
         "",
+        "| paper | cells | result | report |",
+        "|---|--:|---|---|",
     ]
-    lines += ["| paper | cells | what was found | report |", "|---|--:|---|---|"]
     for page in pages.values():
         lines.append(
             f"| {page.name} ({page.reference}) | {page.done} / {page.planned} | {page.headline} "

@@ -1,6 +1,7 @@
 """The page of a paper, as plain data for its template."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,145 +20,97 @@ from pipeline.report.comparison import (
     claims_axis,
     compared_cells,
     other_setting,
-    place_of,
+    ranked,
     ranks,
     settings,
     sums_up,
 )
 from pipeline.report.drawings import FigureView, curves, figures
-from pipeline.report.published import Head, Panel, Row, Value, columns, mark, merge_heads
-from pipeline.report.study import Batch, Numbered, Study, ValueRow, deviations, grouped, provenance, values
+from pipeline.report.published import OTHER, Panel, Row, Value, columns, mark, merge_heads
+from pipeline.report.study import (
+    Batches,
+    NumberedReading,
+    Study,
+    ValueRow,
+    deviations,
+    grouped,
+    provenance,
+    values,
+)
 from pipeline.report.tables import TableView, table_view
 from pipeline.report.verdicts import Chip, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
 from pipeline.schema import CEILING, MINIATURE, Cell, Paper, printed
 
-# Steps of the colour that shows the distance to the print.
-TINTS = 6
+# The model that a column of averages scores, by the result's hook, and the column of the other one.
+LINES = {"pre": "before local training", "post": "after local training"}
+OTHERS = {"pre": LINES["post"], "post": LINES["pre"]}
+MIXED = "the other model"
 
 
-# -- numbers -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Number:
-    """A position of a table as shown; empty where nothing was measured."""
-
-    mean: str = ""
-    spread: str = ""
-    printed: str = ""
-    difference: str = ""
-    mark: str = ""
-    # u1 to u6: above the print, d1 to d6: below
-    tint: str = ""
-    file: str = ""
-    # of the model that is not the main line
-    other: bool = False
-
-
-@dataclass(frozen=True)
-class Line:
-    name: str
-    own: bool
-    mean: bool
-    stub: list[str]
-    numbers: list[Number]
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A panel cut to what was measured."""
-
-    title: str
-    stub: list[str]
-    heads: list[list[Head]]
-    lines: list[Line]
+# -- tables --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tab:
-    """A table under a tab, or in a fold."""
+    """A table under a tab, or in a fold.
+
+    panels      cut to what was measured
+    additional  of our own: no table of the paper
+    done        `3 of 8` numbers measured; empty: all
+    line        which model the main line scores; empty where results have no other
+    rest        the table that has the other rows
+    """
 
     key: str
     label: str
     title: str
     note: str
-    grids: list[Grid]
+    panels: list[Panel]
     seeds: str
-    # of our own: no table of the paper
-    beside: bool = False
+    additional: bool = False
     done: str = ""
-    # which model the main line scores; empty where results have no other
     line: str = ""
-    # the table that has the other rows
     rest: str = ""
 
 
-def number(value: Value) -> Number:
-    if value.number is None:
-        return Number()
-    way, share = value.tint
-    step = min(TINTS, round(share * TINTS + 0.49)) if way else 0
-    return Number(
-        value.mean,
-        value.spread,
-        value.published,
-        value.apart,
-        value.mark,
-        f"{way[0]}{step}" if step else "",
-        value.file,
-        value.measure.startswith(OTHER),
-    )
-
-
-def other_model(study: Study, value: Value) -> Number:
+def other_model(study: Study, value: Value) -> Value:
     """The same measure of the clients' models on the other side of local training."""
-    if not value.cell or not value.measure:
-        return Number(other=True)
-    result = study.results[value.cell]
-    hook = "post" if result["hook"] == "pre" else "pre"
-    numbers = result["measures"].get(f"{hook}.{value.measure}")
-    if not numbers:
-        return Number(other=True)
-    measured = Value("measured", summarise(numbers), printed=value.printed)
-    return Number(measured.mean, measured.spread, "", measured.apart, file=value.file, other=True)
-
-
-# The model that a column of averages scores, by the result's hook, and the column beside it.
-LINES = {"pre": "before local training", "post": "after local training"}
-OTHERS = {"pre": LINES["post"], "post": LINES["pre"]}
-MIXED = "the other model"
-# Measures of that other model, where paper.yaml gives it a column.
-OTHER = ("pre.", "post.", "other.")
+    result = study.results[value.cell] if value.cell and value.measure else None
+    hook = "post" if result and result["hook"] == "pre" else "pre"
+    measure = f"{hook}.{value.measure}"
+    if not result or not result["measures"].get(measure):
+        return Value("outside", measure=measure)
+    number = summarise(result["measures"][measure])
+    return Value("measured", number, printed=value.printed, cell=value.cell, measure=measure)
 
 
 def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     """A table of the paper, cut to its measured columns and rows; averages come first in their group.
 
-    base: the table whose printed numbers it measures in another setting; rows that are the same runs as there
-    stand there alone.
+    base: the table with the same printed numbers in the paper's setting; rows that are the same runs as there
+    are left out.
     """
-    there = {value.cell for value in _values(base)} if base else set()
+    there = {value.cell for value in _values(base.panels)} if base else set()
     panels = [
         replace(panel, rows=[row for row in panel.rows if _differs(row, there)]) for panel in view.panels
     ]
-    values = [value for panel in panels for row in panel.rows for value in row.values]
     left = any(len(panel.rows) < len(whole.rows) for panel, whole in zip(panels, view.panels))
     return Tab(
         view.key,
         view.number.partition(", ")[2] if base and base.measured else view.heading,
         ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.about])),
         view.note,
-        [grid for panel in panels if (grid := cut(study, panel))],
-        seeds([value.number for value in values if value.number and value.cell]),
+        [smaller for panel in panels if (smaller := cut(study, panel))],
+        seeds([value.number for value in _values(panels) if value.number and value.cell]),
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
-        line=main_line(study, values),
+        line=main_line(study, _values(panels)),
         rest=base.heading if base and left else "",
     )
 
 
-def _values(view: TableView) -> list[Value]:
-    return [value for panel in view.panels for row in panel.rows for value in row.values]
+def _values(panels: list[Panel]) -> list[Value]:
+    return [value for panel in panels for row in panel.rows for value in row.values]
 
 
 def _differs(row: Row, there: set[Cell | None]) -> bool:
@@ -165,16 +118,21 @@ def _differs(row: Row, there: set[Cell | None]) -> bool:
     return not cells or not cells <= there
 
 
+def _two_models(study: Study, values: Iterable[Value]) -> set[str]:
+    """The hooks of results that have another number of the other model."""
+    cells = {v.cell for v in values if v.cell and other_model(study, v).mean not in ("", v.mean)}
+    return {study.results[cell]["hook"] for cell in cells}
+
+
 def main_line(study: Study, values: list[Value]) -> str:
     """Which model the main line scores, where results have the other one too."""
-    cells = {v.cell for v in values if v.cell and other_model(study, v).mean not in ("", v.mean)}
-    hooks = sorted({study.results[cell]["hook"] for cell in cells}, reverse=True)
+    hooks = _two_models(study, values)
     return ", ".join(LINES[hook] for hook in hooks) if len(hooks) < 2 else "as each method is scored"
 
 
 def own_tab(study: Study, scenario: str) -> Tab | None:
     """The table of a scenario that no table of the paper shows; None where nothing of it has run."""
-    runs = {cell: study.results[cell] for cell in study.asked(scenario) if cell in study.results}
+    runs = {cell: study.results[cell] for cell in study.planned_in(scenario) if cell in study.results}
     if not runs:
         return None
     every = dict.fromkeys(name for run in runs.values() for name in run["measures"])
@@ -185,30 +143,28 @@ def own_tab(study: Study, scenario: str) -> Tab | None:
         names = [name for name in names if sums_up(name) or lower_is_better(name)]
     rows = []
     for cell, run in runs.items():
+        label, measures = study.label(cell.method), run["measures"]
         values = [
-            Value("measured", summarise(run["measures"][name]), cell=cell, measure=name)
-            if name in run["measures"]
+            Value("measured", summarise(measures[name]), cell=cell, measure=name)
+            if name in measures
             else Value("outside")
             for name in names
         ]
-        rows.append(Row(study.label(cell.method), [study.label(cell.method)], values))
+        rows.append(Row(label, [label], values))
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]
     for i, name in enumerate(names):
         mark([row.values[i] for row in rivals], lower_is_better(name))
-    heads = merge_heads(
-        [measure_words(name).split(", ", 1) if "." in name else [measure_words(name)] for name in names]
-    )
-    grid = cut(study, Panel("", ["method"], heads, rows))
-    summaries = [value.number for row in rows for value in row.values if value.number]
-    beside = scenario in study.paper.beside
+    words = [measure_words(name) for name in names]
+    heads = merge_heads([w.split(", ", 1) if "." in name else [w] for w, name in zip(words, names)])
+    panel = cut(study, Panel("", ["method"], heads, rows))
     return Tab(
         scenario,
         _label(study, scenario),
         study.title(scenario),
         "",
-        [grid] if grid else [],
-        seeds(summaries),
-        beside,
+        [panel] if panel else [],
+        seeds([value.number for row in rows for value in row.values if value.number]),
+        scenario in study.paper.beside,
         line=main_line(study, [value for row in rows for value in row.values]),
     )
 
@@ -217,10 +173,9 @@ def _label(study: Study, scenario: str) -> str:
     """The first words of a scenario's title, as many as no other scenario begins with."""
     parts = study.title(scenario).split(", ")
     others = [study.title(one) for one in study.paper.scenarios if one != scenario]
-    n = next(
-        (n for n in range(1, len(parts)) if not any(o.startswith(", ".join(parts[:n])) for o in others)), 1
-    )
-    return ", ".join(parts[:n])
+    heads = [", ".join(parts[:n]) for n in range(1, len(parts))]
+    unique = [head for head in heads if not any(other.startswith(head) for other in others)]
+    return [*unique, parts[0]][0]
 
 
 def seeds(numbers: list[Summary]) -> str:
@@ -229,42 +184,43 @@ def seeds(numbers: list[Summary]) -> str:
     return f"{few}" if few == most else f"{few} to {most}"
 
 
-def cut(study: Study, panel: Panel) -> Grid | None:
-    """A panel without the columns and rows that have no measured number; None where nothing is left."""
+def cut(study: Study, panel: Panel) -> Panel | None:
+    """A panel without the columns and rows that have no measured number, with the other model's average next
+    to each average; None where nothing is left."""
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
     texts = columns(panel.heads)
-    measured = [i for i in range(len(texts)) if any(row.values[i].number for row in rows)]
-    if not measured:
-        return None
     groups: dict[tuple[str, ...], list[int]] = {}
-    for i in measured:
-        groups.setdefault(tuple(texts[i][:-1]), []).append(i)
+    for i in range(len(texts)):
+        if any(row.values[i].number for row in rows):
+            groups.setdefault(tuple(texts[i][:-1]), []).append(i)
+    if not groups:
+        return None
     heads: list[list[str]] = []
-    numbers: list[list[Number]] = [[] for _ in rows]
+    numbers: list[list[Value]] = [[] for _ in rows]
     for group in groups.values():
-        given = any(_measure(rows, i).startswith(OTHER) for i in group)
-        for i in sorted(group, key=lambda i: _order(_measure(rows, i))):
+        measures = {
+            i: next((row.values[i].measure for row in rows if row.values[i].measure), "") for i in group
+        }
+        given = any(measure.startswith(OTHER) for measure in measures.values())
+        for i in sorted(group, key=lambda i: _order(measures[i])):
+            column = [row.values[i] for row in rows]
             heads.append(texts[i])
-            for line, row in zip(numbers, rows):
-                line.append(number(row.values[i]))
-            if sums_up(_measure(rows, i)) and not given and (label := _other(study, rows, i)):
+            others = []
+            if sums_up(measures[i]) and not given and (label := _other(study, column)):
                 heads.append([*texts[i][:-1], label])
-                for line, row in zip(numbers, rows):
-                    line.append(other_model(study, row.values[i]))
+                others = [other_model(study, value) for value in column]
+            for row, *both in zip(numbers, column, *[others] * bool(others)):
+                row += both
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
     merged = merge_heads([[text for level, text in enumerate(head) if level not in shared] for head in heads])
     # a column of words that says the same of every row goes into the note of the main line
     stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
-    lines = [
-        Line(row.name, row.name == study.name, row.mean, [row.stub[i] for i in stubs], n)
-        for row, n in zip(rows, numbers)
+    rows = [
+        replace(row, stub=[row.stub[i] for i in stubs], values=values, own=row.name == study.name)
+        for row, values in zip(rows, numbers)
     ]
-    return Grid(title, [panel.stub[i] for i in stubs], merged, lines)
-
-
-def _measure(rows: list[Row], i: int) -> str:
-    return next((row.values[i].measure for row in rows if row.values[i].measure), "")
+    return Panel(title, [panel.stub[i] for i in stubs], merged, rows)
 
 
 def _order(measure: str) -> int:
@@ -272,12 +228,11 @@ def _order(measure: str) -> int:
     return 0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2
 
 
-def _other(study: Study, rows: list[Row], i: int) -> str:
+def _other(study: Study, column: list[Value]) -> str:
     """Heading of the second column of an average; empty where no result has it."""
-    values = [row.values[i] for row in rows if row.values[i].cell]
-    if not any(other_model(study, value).mean not in ("", value.mean) for value in values):
+    if not _two_models(study, column):
         return ""
-    hooks = {study.results[value.cell]["hook"] for value in values if value.cell}
+    hooks = {study.results[value.cell]["hook"] for value in column if value.cell}
     return OTHERS[hooks.pop()] if len(hooks) == 1 else MIXED
 
 
@@ -286,7 +241,13 @@ def _other(study: Study, rows: list[Row], i: int) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything about one paper."""
+    """Everything about one paper.
+
+    elsewhere   what the settings are called in which other tables judge claims
+    waiting     tables without a measured number: heading, title, file of the printed numbers
+    curves      (setting, accuracy over rounds)
+    readings    by the methods that have them
+    """
 
     key: str
     name: str
@@ -296,17 +257,14 @@ class Page:
     main: list[ClaimRow]
     claims: list[ClaimRow]
     axis: Axis | None
-    # what the settings are called in which other tables judge claims
     elsewhere: list[str]
     settings: list[Setting]
     dots: list[Dots]
     ranks: Ranks | None
     tabs: list[Tab]
-    # tables without a measured number: heading, title, file of the printed numbers
     waiting: list[tuple[str, str, str]]
     mini: Tab | None
     figures: list[FigureView]
-    # (setting, accuracy over rounds)
     curves: list[tuple[str, Markup]]
     why: list[str]
     command: str
@@ -314,25 +272,21 @@ class Page:
     done: int
     planned: int
     deviations: list[tuple[str, list[str]]]
-    # by the methods that have them
-    readings: dict[str, list[Numbered]]
+    readings: dict[str, list[NumberedReading]]
     values: list[ValueRow]
-    provenance: list[tuple[str, list[Batch]]]
+    provenance: list[tuple[str, Batches]]
     problems: list[str]
 
     @property
     def stale(self) -> int:
         """Runs, but for the miniature's, that today's code is not known to give."""
-        return sum(
-            cell[-1] == "stale" for _, groups in self.provenance for one in groups for cell in one.cells
-        )
+        batches = (cells for _, batches in self.provenance for cells in batches.values())
+        return sum(cell[-1] == "stale" for cells in batches for cell in cells)
 
     @property
     def measured(self) -> list[ClaimRow]:
         """Claims with a number, those that are decided first."""
-        order = list(Chip)
-        rows = [row for row in self.claims if row.verdict.chip not in (Chip.NOT_RUN, Chip.NOT_TESTABLE)]
-        return sorted(rows, key=lambda row: order.index(row.verdict.chip))
+        return [row for row in self.by_verdict if row not in self.open]
 
     @property
     def line(self) -> str:
@@ -342,7 +296,7 @@ class Page:
 
     @property
     def by_verdict(self) -> list[ClaimRow]:
-        return [*self.measured, *sorted(self.open, key=lambda row: list(Chip).index(row.verdict.chip))]
+        return sorted(self.claims, key=lambda row: list(Chip).index(row.verdict.chip))
 
     @property
     def open(self) -> list[ClaimRow]:
@@ -360,9 +314,10 @@ class Page:
     def place(self) -> tuple[int, int, int] | None:
         """(measured place, of so many methods, printed place) of the paper's method in its first setting."""
         for setting in self.settings[:1]:
-            means = {name: round(n.mean, 2) for name, n in setting.columns[0].numbers.items()}
-            if self.name in means and self.name in setting.printed:
-                return place_of(self.name, means), len(means), place_of(self.name, setting.printed)
+            here = ranked({name: n.mean for name, n in setting.columns[0].numbers.items()})
+            there = ranked(setting.printed)
+            if self.name in here.keys() & there:
+                return here[self.name].place, len(here), there[self.name].place
         return None
 
 

@@ -5,6 +5,7 @@ A CSV holds one row per printed number, as text, in printed order. From that ord
 that is printed in stacked halves), the rows and the grouped columns.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,6 +22,7 @@ from pipeline.report.words import (
     option_words,
     pretty,
     setting_words,
+    signed,
     split_setting,
     variant,
 )
@@ -34,8 +36,10 @@ LIKELY = re.compile(r"likely=([^\s;]*)")
 BLANK = {"", "n/a"}
 # Values of a component that is there or not.
 SWITCH = {"0", "1", None}
-# Points between measured and printed at which the colour is full.
-FULL = 15.0
+# Points between measured and printed at which the colour is full, and its steps.
+FULL, TINTS = 15.0, 6
+# Prefixes of measures of the model on the other side of local training than the headline's.
+OTHER = ("pre.", "post.", "other.")
 
 
 # -- the numbers ---------------------------------------------------------------------------------------------
@@ -273,6 +277,7 @@ class Value:
     cell       of a measured number: the run that it comes from
     target     of a missing one: what `fedrepro run` takes to measure it
     measure    its name in result.json, of a missing number too
+    digits     decimals that are shown
     """
 
     state: str
@@ -284,33 +289,38 @@ class Value:
     cell: Cell | None = None
     target: str = ""
     measure: str = ""
+    digits: int = 2
+
+    @property
+    def other(self) -> bool:
+        """Whether it is of the model that is not the main line."""
+        return self.measure.startswith(OTHER)
 
     @property
     def mean(self) -> str:
-        return minus(format(self.number.mean, "+.2f" if self.signed else ".2f")) if self.number else ""
-
-    @property
-    def shown(self) -> float:
-        """The mean as shown, as a number."""
-        return as_number(self.mean)
+        form = f"{'+' * self.signed}.{self.digits}f"
+        return minus(format(self.number.mean, form)) if self.number else ""
 
     @property
     def spread(self) -> str:
         return f"{self.number.std:.2f}" if self.number and self.number.std is not None else ""
 
     @property
-    def apart(self) -> str:
+    def difference(self) -> str:
         """Measured minus published, of the numbers as shown; empty for a difference, which says it
         already."""
-        if self.state != "measured" or self.number is None or self.printed is None or self.signed:
+        if self.number is None or self.printed is None or self.signed:
             return ""
-        return minus(f"{float(f'{self.number.mean:.2f}') - self.printed:+.2f}")
+        return signed(as_number(self.mean) - self.printed)
 
     @property
-    def tint(self) -> tuple[str, float]:
-        """How the difference to the print is coloured: above or below, and how fully, 0 to 1."""
-        apart = as_number(self.apart or "0")
-        return ("up" if apart > 0 else "down" if apart < 0 else ""), round(min(abs(apart) / FULL, 1.0), 2)
+    def tint(self) -> str:
+        """The colour of the difference to the print: u1 to u6 above it, d1 to d6 below."""
+        difference = as_number(self.difference or "0")
+        if not difference or self.other:
+            return ""
+        step = math.ceil(min(abs(difference) / FULL, 1.0) * TINTS)
+        return f"{'u' if difference > 0 else 'd'}{step}"
 
     @property
     def file(self) -> str:
@@ -333,12 +343,14 @@ class Row:
     name    in words
     stub    what the paper prints in front of the numbers, one text per stub column
     mean    the mean over the other rows
+    own     of the paper's own method
     """
 
     name: str
     stub: list[str]
     values: list[Value]
     mean: bool = False
+    own: bool = False
 
 
 @dataclass
@@ -395,7 +407,7 @@ def mark(values: list[Value], lower: bool) -> None:
     """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has
     none."""
     measured = [value for value in values if value.state == "measured"]
-    shown = sorted({value.shown for value in measured}, reverse=not lower)
+    shown = sorted({as_number(value.mean) for value in measured}, reverse=not lower)
     places = dict(zip(shown, ("best", "second"))) if len(measured) > 1 else {}
     for value in measured:
-        value.mark = places.get(value.shown, "")
+        value.mark = places.get(as_number(value.mean), "")

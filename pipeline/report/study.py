@@ -53,14 +53,10 @@ class Study:
     ) -> "Study":
         """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
         for."""
-        stages = set(planned(key, root))
-        own = {
-            cell: result
-            for cell, result in results.items()
-            if cell.paper == key and (cell in stages or cell.scenario not in MINIATURES)
-        }
+        stages = {*planned(key, root)}
+        cells = [c for c in results if c.paper == key and (c in stages or c.scenario not in MINIATURES)]
         broken = {one.cell: one.text for one in problems if one.cell and one.cell.paper == key}
-        return cls(key, load_paper(key, root), own, root, broken)
+        return cls(key, load_paper(key, root), {cell: results[cell] for cell in cells}, root, broken)
 
     @property
     def name(self) -> str:
@@ -87,9 +83,9 @@ class Study:
         """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
         return str(cell) if cell.stage(self.paper) else ""
 
-    def asked(self, scenario: str) -> dict[Cell, dict | None]:
-        """The planned cells of a scenario with their results; None where a cell has not run."""
-        return {cell: self.results.get(cell) for cell in self.planned if cell.scenario == scenario}
+    def planned_in(self, scenario: str) -> list[Cell]:
+        """The planned cells of a scenario."""
+        return [cell for cell in self.planned if cell.scenario == scenario]
 
     def finished(self, scenarios: Iterable[str], methods: Iterable[str]) -> Iterator[Cell]:
         """The cells of these scenarios and methods (none: of all methods) that have run."""
@@ -130,20 +126,14 @@ class Study:
     def computed_otherwise(self, cells: Iterable[Cell]) -> str:
         """Which of these cells have another executor, precision or device than most; empty where all are
         alike."""
-        ways: dict[str, list[Cell]] = {}
+        ways: dict[str, list[str]] = {}
         for cell in dict.fromkeys(cell for cell in cells if cell in self.results):
-            result = self.results[cell]
-            ways.setdefault(f"{result['executor']}, {result['precision']}, {result['device']}", []).append(
-                cell
-            )
+            way = ", ".join(self.results[cell][key] for key in ("executor", "precision", "device"))
+            ways.setdefault(way, []).append(f"{self.label(cell.method)} ({cell.scenario})")
         if len(ways) < 2:
             return ""
         most = max(ways, key=lambda way: len(ways[way]))
-        others = "; ".join(
-            f"{', '.join(f'{self.label(cell.method)} ({cell.scenario})' for cell in run)}: {way}"
-            for way, run in ways.items()
-            if way != most
-        )
+        others = "; ".join(f"{', '.join(names)}: {way}" for way, names in ways.items() if way != most)
         return f"Not all was computed alike, and training amplifies rounding: {others}; the others: {most}."
 
     def history(self, cell: Cell) -> pd.DataFrame:
@@ -151,12 +141,24 @@ class Study:
         return history(cell, self.root)
 
     @cached_property
-    def readings(self) -> "dict[Cell, list[Numbered]]":
-        """The readings of every cell of the paper's own methods, as it was run or else would be."""
-        choices = [replace(one, why=self.filled(one.why, "readings")) for one in self.paper.readings]
-        return _numbered(
-            replace(self.paper, readings=choices), {cell: self.readings_of(cell) for cell in self.own}
-        )
+    def readings(self) -> "dict[Cell, list[NumberedReading]]":
+        """The readings of every cell of the paper's own methods, as it was run or else would be; numbered,
+        those of the paper first, then method by method."""
+        readings = {cell: self.readings_of(cell) for cell in self.own}
+        place = {method: i for i, method in enumerate(self.paper.methods)}
+        cells = sorted(readings, key=lambda cell: place[cell.method])
+        known = dict.fromkeys(reading for cell in cells for reading in readings[cell])
+        first = [
+            Reading(one.paper, one.run, self.filled(one.why, "readings"), one.option)
+            for one in self.paper.readings
+        ]
+        numbered = {}
+        for i, reading in enumerate(dict.fromkeys([*(one for one in first if one in known), *known]), 1):
+            methods = [cell.method for cell in cells if reading in readings[cell]]
+            numbered[reading] = NumberedReading(
+                f"R{i}", reading, methods_in_words(self.paper, methods, cells)
+            )
+        return {cell: [numbered[reading] for reading in readings[cell]] for cell in cells}
 
     def readings_of(self, cell: Cell) -> list[Reading]:
         """The readings of a cell as it was run or else would be, with their measured numbers."""
@@ -176,7 +178,7 @@ def studies(
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedReading:
     """A reading under its number on a page, R3, and which methods have it."""
 
     number: str
@@ -201,46 +203,25 @@ def resolved(result: dict | None) -> dict | None:
     return None if result is None else result.get("resolved", result["hyper"])
 
 
-def _numbered(paper: Paper, readings: dict[Cell, list[Reading]]) -> dict[Cell, list[Numbered]]:
-    """The readings of every cell, numbered over all cells: those of the paper first, then method by
-    method."""
-    place = {method: i for i, method in enumerate(paper.methods)}
-    cells = sorted(readings, key=lambda cell: place[cell.method])
-    known = {reading for several in readings.values() for reading in several}
-    choices = [Reading(choice.paper, choice.run, choice.why, choice.option) for choice in paper.readings]
-    order = dict.fromkeys([c for c in choices if c in known] + [r for cell in cells for r in readings[cell]])
-    numbered = {
-        reading: Numbered(
-            f"R{i}",
-            reading,
-            methods_in_words(paper, [cell.method for cell in cells if reading in readings[cell]], cells),
-        )
-        for i, reading in enumerate(order, 1)
-    }
-    return {cell: [numbered[reading] for reading in readings[cell]] for cell in cells}
-
-
-def grouped(readings: dict[Cell, list[Numbered]]) -> dict[str, list[Numbered]]:
+def grouped(readings: dict[Cell, list[NumberedReading]]) -> dict[str, list[NumberedReading]]:
     """Each reading once, by its number, under the methods that have it."""
-    once = sorted(
-        {one for several in readings.values() for one in several}, key=lambda one: int(one.number[1:])
-    )
-    groups: dict[str, list[Numbered]] = {}
-    for one in once:
+    once = {one for several in readings.values() for one in several}
+    groups: dict[str, list[NumberedReading]] = {}
+    for one in sorted(once, key=lambda one: int(one.number[1:])):
         groups.setdefault(one.rows, []).append(one)
     return groups
 
 
 def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
     """Methods of the cells in words, many rows of one algorithm under the name that they share."""
-    methods, asked = dict.fromkeys(methods), dict.fromkeys(cell.method for cell in cells)
-    if len(asked) > 1 and methods.keys() == asked.keys():
+    methods, every = dict.fromkeys(methods), dict.fromkeys(cell.method for cell in cells)
+    if len(every) > 1 and methods.keys() == every.keys():
         return "all methods"
-    mates: dict[str, list[str]] = {}
-    for method in asked:
-        mates.setdefault(paper.algorithm(method), []).append(method)
+    algorithms: dict[str, list[str]] = {}
+    for method in every:
+        algorithms.setdefault(paper.algorithm(method), []).append(method)
     words = []
-    for same in mates.values():
+    for same in algorithms.values():
         here, base = [method for method in same if method in methods], variant(paper.label(same[0]))[0]
         if len(here) <= FEW:
             words += [method_label(paper, method) for method in here]
@@ -309,14 +290,14 @@ def value_words(value: Any) -> str:
 
 def deviations(study: Study) -> list[tuple[str, list[str]]]:
     """(scenario, points): what paper.yaml notes and what results say of their data, each point once."""
-    found, known = [], set[str]()
+    sections, known = [], set[str]()
     for scenario in study.paper.scenarios:
         points = study.notes(scenario) + _of_data(study.runs.get(scenario, {}).values())
         points = [point for point in dict.fromkeys(points) if point not in known]
         known |= {*points}
         if points and scenario not in MINIATURES:
-            found.append((study.title(scenario), points))
-    return found
+            sections.append((study.title(scenario), points))
+    return sections
 
 
 def _of_data(results: Iterable[dict]) -> list[str]:
@@ -329,32 +310,24 @@ def _of_data(results: Iterable[dict]) -> list[str]:
     return points
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Runs with the same seeds on the same machines: (method, hours, commit, digest, file, code); code: see
-    `code_words`."""
-
-    seeds: str
-    machine: str
-    cells: list[tuple[str, ...]]
+# (seeds, machines) -> runs with them: method, hours, commit, digest, file, code (see `code_words`).
+Batches = dict[tuple[str, str], list[tuple[str, ...]]]
 
 
-def provenance(study: Study) -> list[tuple[str, list[Batch]]]:
+def provenance(study: Study) -> list[tuple[str, Batches]]:
     """(scenario, its runs by seeds and machines)."""
-    found = []
-    for scenario, runs in study.runs.items():
-        batches: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-        for cell, result in runs.items() if scenario != ACROSS else ():
-            machines = dict.fromkeys(map(processor, result.get("machines", [result["versions"]])))
+    sections = []
+    for scenario in [scenario for scenario in study.runs if scenario != ACROSS]:
+        batches: Batches = {}
+        for cell, result in study.runs[scenario].items():
+            machines = {*map(processor, result.get("machines", [result["versions"]]))}
             key = seed_words(result["seeds"]), ", ".join(sorted(machines))
             hours, commit = f"{sum(result['seconds']) / 3600:.2f}", result["git"].get("commit", "")[:8]
             file = (cell.folder(Path()) / "result.json").as_posix()
-            batches.setdefault(key, []).append(
-                (cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study.root))
-            )
-        if batches:
-            found.append((study.title(scenario), [Batch(*key, cells) for key, cells in batches.items()]))
-    return found
+            run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study.root)
+            batches.setdefault(key, []).append(run)
+        sections.append((study.title(scenario), batches))
+    return sections
 
 
 def code_words(cell: Cell, result: dict, root: Path) -> str:

@@ -123,8 +123,8 @@ def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
     assert group.shared.means == {"FedProx": 1.0, "FedAvg": 2.0, "moon": 3.0}
     # all orders alike: p is (3!)^-2; the critical distance is 1.91
     assert group.shared.p == pytest.approx(1 / 36) and group.pairs == (1, 3)
-    best, second, last = group.grid.lines[1], group.grid.lines[0], group.grid.lines[2]
-    assert [(line.name, line.own, line.numbers[0].mark) for line in (best, second, last)] == [
+    best, second, last = group.panel.rows[1], group.panel.rows[0], group.panel.rows[2]
+    assert [(line.name, line.own, line.values[0].mark) for line in (best, second, last)] == [
         ("FedProx", True, "best"),
         ("FedAvg", False, "second"),
         ("moon", False, ""),
@@ -133,12 +133,12 @@ def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
 
 def test_a_cell_has_accuracy_bytes_seconds_and_memory(measured):
     context = across.across(studies(collect(measured), measured))
-    assert (context["done"], context["asked"], context["devices"]) == (1, 5, ["cpu"])
+    assert (context["done"], context["planned"], context["devices"]) == (1, 5, ["cpu"])
     (group,) = context["groups"]
-    (line,) = group.grid.lines
+    (line,) = group.panel.rows
     # 1.5 s of 2 rounds; memory was not recorded
-    assert [number.mean for number in line.numbers] == ["61.00", "12.0", "0.75", ""]
-    assert (line.numbers[0].spread, group.shared) == ("1.41", None)
+    assert [number.mean for number in line.values] == ["61.00", "12.0", "0.75", ""]
+    assert (line.values[0].spread, group.shared) == ("1.41", None)
     missing = [key for key in PAPERS if key != "fedcrl"]
     assert context["command"].split()[2:] == [f"{key}/mini/fedavg" for key in missing]
     reasons = [text.partition(":")[0] for text in context["about"]["FEDCRL"]]
@@ -159,7 +159,7 @@ def test_memory_is_the_devices_or_the_processs(measured, memory, text):
     results = collect(measured)
     results[Cell("fedcrl", "mini", "fedavg")]["memory"] = memory
     (group,) = across.groups(across.miniatures(studies(results, measured)))
-    assert group.grid.lines[0].numbers[3].mean == text
+    assert group.panel.rows[0].values[3].mean == text
 
 
 def test_a_method_of_another_paper_runs_in_the_miniature(measured):
@@ -181,7 +181,7 @@ def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeyp
     cell = Cell("fedcrl", "mini", "fedavg")
     context = across.across(studies({}, measured, [Problem("result.json: cut", cell)]))
     assert (context["done"], context["problems"]) == (0, ["result.json: cut"])
-    monkeypatch.setattr(across.provenance, "current", lambda result, cell, root: False)
+    monkeypatch.setattr(across.provenance, "current", lambda result, experiment: False)
     assert across.across(studies(collect(measured), measured))["older"] == ["fedcrl/mini/fedavg"]
 
 
@@ -240,30 +240,27 @@ def tuned(root):
     found = {key: study for key, study in studies({}, root).items() if key == "fedcrl"}
     found["fedcrl"].paper.methods.update(ditto={}, moon={})
     labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
-    return lambda several: experiments.tuned(found, labels, several)
+    return lambda several: experiments.tuning_tabs(found, labels, several)
 
 
 def test_tuning_before_and_after(tuned):
-    shown = tuned(tunings())
-    (tab,) = shown.tabs
-    assert [(name, one.gain) for name, _, one, _ in tab.rows] == [
-        ("FedProx", "+6.0"),
-        ("FedAvg", "kept"),
-        ("Ditto", ""),
+    (tab,) = tuned(tunings())
+    assert [(name, one.change) for name, _, one, _ in tab.rows] == [
+        ("FedProx", 6.0),
+        ("FedAvg", 0.0),
+        ("Ditto", None),
     ]
     assert tab.first[0] == "FedAvg"
     assert tab.rows[0][3] == "papers/fedcrl/tuning/mini/fedprox.json"
-    assert (sorted(shown.changes), shown.mean, shown.kept) == ([0.0, 6.0], "+3.0", 1)
-    assert shown.older == ["fedcrl/mini/ditto"]
 
 
 def test_a_scenario_of_the_paper_comes_before_the_miniatures(tuned):
-    shown = tuned([*tunings(), *tunings("balanced")])
-    assert [tab.key for tab in shown.tabs] == ["fedcrl-balanced", "fedcrl-mini"]
+    tabs = tuned([*tunings(), *tunings("balanced")])
+    assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
 
 
 def test_without_a_tuned_number_there_is_no_picture(tuned):
-    assert tuned([]) is None and tuned(tunings()[3:]) is None
+    assert tuned([]) == tuned(tunings()[3:]) == []
 
 
 # -- attacks and rounding ------------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.cells.results import collect
+from pipeline.cells.results import Summary, collect
 from pipeline.report import latex, render
-from pipeline.report.page import Grid, Line, Number, page
-from pipeline.report.published import Head, merge_heads
+from pipeline.report.page import page
+from pipeline.report.published import Head, Panel, Row, Value
 from pipeline.report.study import Study
 from pipeline.report.words import minus
 from pipeline.schema import papers
@@ -44,9 +44,9 @@ def fits(log):
 
 def numbers(tab):
     """Those that a table shows, from its values and not from the LaTeX that is tested."""
-    shown = [n for grid in tab.grids for line in grid.lines for n in line.numbers]
-    texts = [text for n in shown for text in (n.mean, n.spread, n.printed)]
-    return Counter(found for text in texts for found in NUMBER.findall(minus(text)))
+    values = [value for panel in tab.panels for row in panel.rows for value in row.values if value.mean]
+    texts = [text for value in values for text in (value.mean, value.spread, value.published)]
+    return Counter(number for text in texts for number in NUMBER.findall(minus(text)))
 
 
 def names(text):
@@ -58,14 +58,14 @@ def tab(measured):
     return page(Study.of("fedcrl", collect(measured), measured)).tabs[0]
 
 
-def grid(rows=3, columns=4, name="method", head="accuracy"):
+NUMBER_OF_A_RUN = Value("measured", Summary(71.23, 0.41, 5), "70.90", 70.90)
+
+
+def panel(rows=3, columns=4, name="method", head="accuracy"):
     """A table of made-up numbers."""
     heads = [[Head("group", columns)], [Head(f"{head} {i}") for i in range(columns)]]
-    lines = [
-        Line(f"{name} {r}", False, False, [f"{name} {r}"], [Number("71.23", "0.41", "70.90")] * columns)
-        for r in range(rows)
-    ]
-    return Grid("", ["method"], heads, lines)
+    lines = [Row(f"{name} {r}", [f"{name} {r}"], [NUMBER_OF_A_RUN] * columns) for r in range(rows)]
+    return Panel("", ["method"], heads, lines)
 
 
 # -- in a PDF ------------------------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ def test_every_file_is_part_of_a_paper(pages, tmp_path, columns):
         rf"\usepackage{{booktabs,amssymb}}\begin{{document}}{inputs} The end.\end{{document}}"
     )
     log, read = compile_tex(tmp_path, "main")
-    found, shown = Counter(NUMBER.findall(read)), Counter()
+    printed, shown = Counter(NUMBER.findall(read)), Counter()
     for one in pages.values():
         for tab in one.tabs:
             shown += numbers(tab)
-    assert not shown - found and "The end." in read
+    assert not shown - printed and "The end." in read
     assert columns == 1 or fits(log)
     labels = re.findall(r"\\label\{([^}]*)\}", "".join(files.values()))
     assert len(labels) == len({*labels}) == len(files)
@@ -120,19 +120,19 @@ def test_every_file_is_part_of_a_paper(pages, tmp_path, columns):
     ],
 )
 def test_a_table_that_is_too_wide_or_too_tall_goes_over_several(tmp_path, tab, rows, columns, name, head):
-    large = replace(tab, grids=[grid(rows, columns, name, head)])
+    large = replace(tab, panels=[panel(rows, columns, name, head)])
     (tmp_path / "large.tex").write_text(latex.table(large, "X"), encoding="utf-8")
     log, read = compile_tex(tmp_path, "large")
     assert fits(log) and Counter(NUMBER.findall(read)) >= numbers(large)
-    assert len(list(latex.fitting(large.grids[0]))) > 1
+    assert len(list(latex.fitting(large.panels[0]))) > 1
 
 
 @compiled
 def test_texts_that_hold_markup(tmp_path, tab):
-    line = tab.grids[0].lines[0]
+    row = tab.panels[0].rows[0]
     odd = "\\end{x} 50% of_$a^2$ & #1 ~ {b} [c] é θ ≥ 漢"
-    lines = [replace(line, stub=[odd]), replace(line, stub=["[x] \n\n \\\\"])]
-    odd_tab = replace(tab, title=odd, grids=[replace(tab.grids[0], lines=lines)])
+    rows = [replace(row, stub=[odd]), replace(row, stub=["[x] \n\n \\\\"])]
+    odd_tab = replace(tab, title=odd, panels=[replace(tab.panels[0], rows=rows)])
     (tmp_path / "odd.tex").write_text(latex.table(odd_tab, "A & B"), encoding="utf-8")
     _, read = compile_tex(tmp_path, "odd")
     assert all(part in names(read) for part in (r"\end{x}50%of", "2$&#1", "{b}[c]éθ≥(U+6F22)"))
@@ -141,41 +141,27 @@ def test_texts_that_hold_markup(tmp_path, tab):
 # -- as text -------------------------------------------------------------------------------------------------
 
 
-def test_type_is_never_smaller_than_six_points(pages):
-    commands = {r"\normalsize": 10, r"\small": 9, r"\footnotesize": 8, r"\scriptsize": 7, r"\tiny": 5}
+def test_type_is_never_smaller_than_seven_points(pages):
     text = "".join(text for one in pages.values() for text in latex.files(one).values())
-    used = {command for command in commands if re.search(re.escape(command) + r"\b", text)}
-    assert used and min(commands[command] for command in used) >= 6
-    assert not re.search(r"\\(resizebox|scalebox|fontsize)", text)
+    assert not re.search(r"\\(resizebox|scalebox|fontsize|tiny)", text)
 
 
 def test_the_first_line_names_the_packages(tab):
-    marked = replace(
-        tab, grids=[replace(grid(), lines=[Line("", False, False, ["✓"], [Number("1.00")] * 4)])]
-    )
+    marked = replace(tab, panels=[replace(panel(), rows=[Row("", ["✓"], [NUMBER_OF_A_RUN] * 4)])])
     for shown, packages in ((tab, "booktabs"), (marked, "booktabs,amssymb")):
         first, *rest = latex.table(shown, "X").splitlines()
         assert first.startswith("%") and rf"\usepackage{{{packages}}}" in first
         assert [line for line in rest if "documentclass" in line and rf"\usepackage{{{packages}}}" in line]
 
 
-def test_bold_and_underline_survive(tab):
+def test_a_table_has_the_measured_numbers_with_their_marks_alone(tab):
     text = latex.table(tab, "X")
-    marks = [n for grid in tab.grids for line in grid.lines for n in line.numbers if n.mark]
-    assert {n.mark for n in marks} == {"best", "second"}
-    for n in marks:
-        command = {"best": "textbf", "second": "underline"}[n.mark]
-        assert rf"\{command}{{{n.mean}}}" in text
-
-
-def test_a_table_has_the_measured_columns_alone(tab):
-    write = latex.table(tab, "X")
-    assert "FedProx" not in write and "43.33" not in write
-
-
-def test_a_sign_is_no_bare_character():
-    n = Number("−18.56", "0.50", "−1.25")
-    assert latex._measured(n).startswith("$-$18.56") and "$-$1.25" in latex._printed(n)
+    marked = [value for panel in tab.panels for row in panel.rows for value in row.values if value.mark]
+    assert {value.mark for value in marked} == {"best", "second"}
+    for value in marked:
+        command = {"best": "textbf", "second": "underline"}[value.mark]
+        assert rf"\{command}{{{value.mean}}}" in text
+    assert "FedProx" not in text and "43.33" not in text
 
 
 def test_everything_special_is_escaped():
@@ -185,16 +171,7 @@ def test_everything_special_is_escaped():
     assert latex.tex("β ± 1, θ0 Δ λ ✓ é 漢 ŧ Α\u202e") == (
         r"$\beta$ $\pm$ 1, $\theta$0 $\Delta$ $\lambda$ \checkmark{} é (U+6F22) (U+0167) (U+0391)(U+202E)"
     )
-    assert latex.tex("one\n\n two") == "one two"
-
-
-def test_headings_of_several_columns_stay_together_where_they_fit():
-    heads = merge_heads([[group, f"domain {i}"] for group in ("A", "B", "C") for i in range(4)])
-    numbers = [Number("71.23", "0.41", "70.90")] * 12
-    wide = Grid("", ["method"], heads, [Line("x", False, False, ["x"], numbers)])
-    pieces = list(latex.fitting(wide))
-    assert len(pieces) > 1 and all(piece.width <= latex.TEXT for piece in pieces)
-    assert sum(len(piece.grid.heads[0]) for piece in pieces) == 3
+    assert (latex.tex("one\n\n two"), latex.tex("−18.56")) == ("one two", "$-$18.56")
 
 
 def test_a_table_that_is_gone_leaves_no_file(measured):

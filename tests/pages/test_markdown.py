@@ -7,15 +7,16 @@ from markdown_it import MarkdownIt
 from reporting import BALANCED, write_run
 from repository import edit
 
-from pipeline.cells.results import collect
+from pipeline.cells.results import Summary, collect
 from pipeline.report import latex, markdown
 from pipeline.report.comparison import overview
 from pipeline.report.latex import caption
-from pipeline.report.page import Number, page
+from pipeline.report.page import page
+from pipeline.report.published import Value
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip
 from pipeline.report.words import citation
-from pipeline.schema import ROOT, papers
+from pipeline.schema import ROOT, Cell, papers
 
 PARSER = MarkdownIt("commonmark").enable("table")
 
@@ -77,11 +78,11 @@ def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
     assert sum(map(len, found)) == len(lines) and all(len({*map(len, table)}) == 1 for table in found)
     shown = "".join(text for table in found for row in table for text in row)
     for tab in pages[name].tabs:
-        for grid in tab.grids:
-            numbers = [n for line in grid.lines for n in line.numbers if n.mean and not n.other]
-            whole = all(n.mean in shown and n.printed in shown for n in numbers)
+        for panel in tab.panels:
+            values = [v for row in panel.rows for v in row.values if v.mean and not v.other]
+            whole = all(v.mean in shown and v.published in shown for v in values)
             later = tab is not pages[name].tabs[0] and f"{name}-{tab.key}.tex" in texts[name]
-            assert numbers and (whole or later)
+            assert values and (whole or later)
 
 
 @pytest.mark.parametrize("name", papers())
@@ -130,10 +131,11 @@ def test_markup_in_texts_is_text(small):
 
 
 def test_a_number_with_its_print():
-    n = Number("71.23", "0.41", "70.90", "+0.33", "best", file="papers/x/result.json")
-    assert markdown.number(n) == "**[71.23](../papers/x/result.json)** ±0.41 (70.90)"
-    assert markdown.number(n, leads=False) == "**71.23** ±0.41 (70.90)"
-    assert markdown.number(Number(printed="2|θ|")) == r"(2\|θ\|)" and markdown.number(Number()) == ""
+    value = Value("measured", Summary(71.23, 0.41, 5), "2|θ|", mark="best", cell=Cell("x", "y", "z"))
+    file = "../papers/x/runs/y/z/result.json"
+    assert markdown.number(value) == rf"**[71.23]({file})** ±0.41 (2\|θ\|)"
+    assert markdown.number(value, leads=False) == r"**71.23** ±0.41 (2\|θ\|)"
+    assert markdown.number(Value("missing", published="2")) == ""
 
 
 def test_a_fence_is_longer_than_those_in_the_code():

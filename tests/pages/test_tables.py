@@ -51,7 +51,7 @@ def rewrite(root, change):
 def test_measured_and_printed_numbers_of_a_position(measured):
     first = values(measured, "table1")["FedAvg"][0]
     assert (first.mean, first.spread, first.published, first.printed) == ("71.00", "1.41", "41.11", 41.11)
-    assert first.apart == "+29.89" and first.tint == ("up", 1.0)
+    assert first.difference == "+29.89" and first.tint == "u6"
     assert first.file == "papers/fedcrl/runs/balanced/fedavg/result.json"
 
 
@@ -59,9 +59,9 @@ def test_no_difference_to_a_garbled_number_or_of_a_difference(measured):
     path = measured / "papers/fedcrl/published/table2.csv"
     path.write_text(path.read_text().replace("Acc.,Ours,33.07,,", "Acc.,Ours,3.07,,likely=33.07"))
     rows = values(measured, "table2")
-    assert (rows["Ours"][0].published, rows["Ours"][0].apart) == ("3.07", "")
-    assert rows["FedAvg"][0].apart == "+19.43"
-    assert values(measured, "table1")["Ours"][-1].apart == ""
+    assert (rows["Ours"][0].published, rows["Ours"][0].difference) == ("3.07", "")
+    assert rows["FedAvg"][0].difference == "+19.43"
+    assert values(measured, "table1")["Ours"][-1].difference == ""
 
 
 def test_a_cell_that_has_not_run_is_missing(measured):
