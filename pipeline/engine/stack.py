@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.devices import beside, runs_ahead
+from pipeline.devices import beside
 from pipeline.engine.alike import tensors_of, with_tensors
-from pipeline.engine.handle import Batch, Draws, Handle
+from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import (
     LAST_EPOCH,
     Client,
@@ -28,6 +28,7 @@ from pipeline.engine.phase import (
     split_loss,
     trainable_names,
 )
+from pipeline.engine.stacked_draws import StackedDraws
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.stacked_values import (
     EXTRA,
@@ -92,6 +93,8 @@ class Stack:
         ]
         self.turns = list(self._turns())
         self.steps: dict[tuple, Step] = {}
+        # (purpose, batch size) -> (step, numbers from that step of the epoch on, (clients, steps, numbers))
+        self.ahead: dict[tuple[str, int], tuple[int, Tensor]] = {}
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
 
@@ -155,6 +158,7 @@ class Stack:
             purpose: [generator(purpose, *one, epoch) for one in mine]
             for purpose in ("dropout", "noise", "views")
         }
+        self.ahead.clear()
         index = torch.cat(
             [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
         )
@@ -220,8 +224,9 @@ class Step:
         self.rows = Rows(list(turn.rows), device, self.active, certain)
         self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
-        self.dropout, self.noise = (_Draws(self, purpose) for purpose in ("dropout", "noise"))
+        self.dropout, self.noise = (StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None
+        self.turn = turn
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
         self.used: set[str] = set()  # the tensors that the loss depends on
@@ -231,9 +236,7 @@ class Step:
     def take(self, turn: Turn, chosen: Tensor) -> None:
         """Move the turn's active rows by one batch each, the images at places `chosen`."""
         batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
-        self.generators = [
-            (self.stack.generators, row) if at < turn.active else None for at, row in enumerate(turn.rows)
-        ]
+        self.turn = turn
         if self.batch is None:
             self.batch = batch
         else:
@@ -241,8 +244,8 @@ class Step:
                 mine.copy_(new)
             if self.active is not None:
                 self.active.fill_(turn.active)
-            self.dropout.refill()
-            self.noise.refill()
+            self.dropout.refill(turn)
+            self.noise.refill(turn)
         if self.graph is None and threading.get_ident() in self.takers and self.stack.executor.records:
             self._record()
         if self.graph is None:
@@ -299,6 +302,7 @@ class Step:
 
     def _move(self) -> None:
         stack, rows = self.stack, self.rows
+        rows.begin()
         self.dropout.begin()
         self.noise.begin()
         for layer in stack.dropouts:
@@ -385,47 +389,6 @@ class Step:
                 for name, value in shared.items()
             }
         )
-
-
-class _Draws(Draws):
-    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its
-    own.
-
-    The numbers of a step have memory of their own, which is filled anew before the step is run again.
-    """
-
-    def __init__(self, step: Step, purpose: str):
-        self.step, self.purpose = weakref.proxy(step), purpose
-        self.drawn: list[tuple[object, torch.Size, Tensor]] = []
-        self.next = 0
-
-    def begin(self) -> None:
-        self.next = 0
-
-    def refill(self) -> None:
-        for draw, shape, numbers in self.drawn:
-            numbers.copy_(self._draw(draw, shape), non_blocking=True)
-
-    def uniform(self, shape: torch.Size) -> Tensor:
-        return self._take(torch.rand, shape)
-
-    def normal(self, shape: torch.Size) -> Tensor:
-        return self._take(torch.randn, shape)
-
-    def _take(self, draw, shape: torch.Size) -> Tensor:
-        if self.next == len(self.drawn):
-            self.drawn.append((draw, shape, self._draw(draw, shape).to(self.step.stack.device)))
-        self.next += 1
-        return pick(self.drawn[self.next - 1][2], self.step.inside)
-
-    def _draw(self, draw, shape: torch.Size) -> Tensor:
-        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
-        drawn = [
-            torch.zeros(shape) if known is None else draw(shape, generator=known[0][self.purpose][known[1]])
-            for known in self.step.generators
-        ]
-        stacked = torch.stack(drawn)
-        return stacked.pin_memory() if runs_ahead(self.step.stack.device) else stacked
 
 
 def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, list[int]]]:

@@ -126,6 +126,11 @@ class Rows:
         self.count, self.certain = len(chosen), certain
         self.index = None if chosen == list(range(len(chosen))) else torch.tensor(chosen, device=device)
         self.active, self.place = active, torch.arange(len(chosen), device=device)
+        self.begin()
+
+    def begin(self) -> None:
+        """Take notice of `active`, which changes from step to step."""
+        self.moves = None if self.active is None else self.place < self.active
 
     def read(self, stack: Tensor, dim: int = 0) -> Tensor:
         """The rows of `stack`, which lie along dimension `dim`."""
@@ -136,10 +141,12 @@ class Rows:
     def write(self, stack: Tensor, values: Tensor) -> None:
         """Put `values` (rows, ...) into `stack`, but for rows that are not active."""
         if self.active is not None:
-            values = torch.where(self._moves(stack.ndim), values, self.read(stack))
-        if self.index is None:
+            old = self.read(stack)
+            torch.where(self._moves(stack.ndim), values, old, out=old)
+            values = old
+        elif self.index is None:
             stack[: self.count] = values
-        else:
+        if self.index is not None:
             stack.index_copy_(0, self.index, values)
 
     def uncertain(self, values: Tensor, dim: int) -> Tensor:
@@ -158,5 +165,5 @@ class Rows:
 
     def _moves(self, dimensions: int) -> Tensor:
         """(rows, 1, ...): is the row active?"""
-        assert self.active is not None
-        return (self.place < self.active).view(-1, *[1] * (dimensions - 1))
+        assert self.moves is not None
+        return self.moves.view(-1, *[1] * (dimensions - 1))
