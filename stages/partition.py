@@ -10,6 +10,7 @@ from pipeline import files
 from pipeline.cells.results import as_csv
 from pipeline.data import histogram, soundness, store
 from pipeline.data import partition as cutting
+from pipeline.data.parts import PUBLIC, Pool, generator
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import MINIATURE, ROOT, Scenario, load_paper
 from stages._stage import stage
@@ -36,9 +37,7 @@ def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
     stored = store.verify(ROOT / "data" / settings.data.set)
     if not stored.meta["classes"]:
         raise ParamError(f"{where}.data.set: {settings.data.set!r} has no labels: it can be public data only")
-    pool = cutting.Pool.of(
-        settings.data, stored.labels, stored.domains, stored.split, stored.meta, f"{where}.data"
-    )
+    pool = Pool.of(settings.data, stored, f"{where}.data")
     public = None if settings.public is None else store.verify(ROOT / "data" / settings.public.set)
     draws = {}
     for draw in sorted({0, *map(settings.draw, settings.seeds)}):
@@ -62,9 +61,7 @@ def _public(settings, public, draw: int, where: str) -> np.ndarray:
     if settings.public.size > len(candidates):
         raise ParamError(f"{where}.public.size: {settings.public.size} of only {len(candidates)} images")
     return np.sort(
-        cutting.generator(settings.partition, cutting.PUBLIC, draw).permutation(candidates)[
-            : settings.public.size
-        ]
+        generator(settings.partition, PUBLIC, draw).permutation(candidates)[: settings.public.size]
     )
 
 

@@ -2,12 +2,13 @@
 
 from pipeline import files
 from pipeline.data import partition, validation
+from pipeline.data.parts import generator
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import ROOT, Cell, load_paper
 from stages._stage import stage
 from stages.partition import _write
 
-VALIDATION = 3  # a purpose beside those of pipeline.data.partition
+VALIDATION = 3  # a purpose beside those of pipeline.data.parts
 
 
 def split(scenario: str) -> None:
@@ -33,9 +34,7 @@ def split(scenario: str) -> None:
     with files.replace_folder(folder.with_name(f"{name}-trial")) as new:
         for draw in sorted({0} | tuned):
             parts, meta = draws[draw]
-            found = validation.split(
-                parts, forbidden, partition.generator(settings.partition, VALIDATION, draw)
-            )
+            found = validation.split(parts, forbidden, generator(settings.partition, VALIDATION, draw))
             _write(partition.folder_of_draw(new, draw), found, {key: meta[key] for key in ("data", "public")})
             train, own = (sum(map(len, part)) for part in (found.train, found.own_test))
             if not own:

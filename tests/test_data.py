@@ -19,12 +19,12 @@ import yaml
 from PIL import Image
 
 from pipeline import files
-from pipeline.data import bundled, registry, sources, store
+from pipeline.data import bundled, corrupted, registry, sources, store
 from pipeline.errors import DataError, FedReproError
 from pipeline.schema import ROOT
 
 MIRROR = Path(os.environ.get("FEDREPRO_MIRROR") or ROOT.parent / "shared" / "datasets")
-MIRRORED = [name for name, entry in registry.REGISTRY.items() if entry.mirror]
+MIRRORED = [name for name, entry in registry.sets().items() if entry.mirror]
 needs_mirror = pytest.mark.skipif(
     not (MIRROR / "mnist.npz").exists(), reason="no mirror folder: set FEDREPRO_MIRROR"
 )
@@ -336,11 +336,13 @@ def test_reading_needs_numpy_alone():
 
 
 def test_every_set_can_be_had_from_somewhere():
-    for name, entry in registry.REGISTRY.items():
+    for name, entry in registry.sets().items():
         assert entry.bundled or entry.parts or entry.canonical, name
-        assert set(entry.counts) <= set(entry.domains) and len(set(entry.domains)) == len(entry.domains), name
+        assert set(entry.expected("canonical")) <= set(entry.domains) and len(set(entry.domains)) == len(
+            entry.domains
+        ), name
         assert not entry.names or len(entry.names) == entry.classes, name
-        assert all(part in registry.REGISTRY for part in entry.parts), name
+        assert all(part in registry.sets() for part in entry.parts), name
 
 
 def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
@@ -350,28 +352,28 @@ def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
     assert (
         set(here["data"]["matrix"]["set"])
         == set(store.BUNDLED)
-        == {n for n, e in registry.REGISTRY.items() if e.bundled}
+        == {n for n, e in registry.sets().items() if e.bundled}
     )
     assert (
         set(below) - {"fetch", "features", "corrupted"}
         == set(store.UNIONS)
-        == {n for n, e in registry.REGISTRY.items() if e.parts}
+        == {n for n, e in registry.sets().items() if e.parts}
     )
-    assert set(below["fetch"]["matrix"]["set"]) == set(registry.REGISTRY) - set(store.BUNDLED) - set(
+    assert set(below["fetch"]["matrix"]["set"]) == set(registry.sets()) - set(store.BUNDLED) - set(
         store.UNIONS
     )
     assert store.remake(Path("data/digits")) == "dvc repro data@digits"
     assert store.remake(Path("data/digit5")) == "dvc repro data/dvc.yaml:digit5"
     assert store.remake(Path("data/mnist")) == "dvc repro data/dvc.yaml:fetch@mnist"
     assert all(
-        set(below[union]["deps"]) == {f"data/{part}" for part in registry.REGISTRY[union].parts}
+        set(below[union]["deps"]) == {f"data/{part}" for part in registry.sets()[union].parts}
         for union in store.UNIONS
     )
 
 
 def test_what_is_downloaded_has_a_checksum():
-    for name, entry in registry.REGISTRY.items():
-        for file in entry.canonical.files if entry.canonical else ():
+    for name, entry in registry.sets().items():
+        for file in entry.canonical.official if entry.canonical else ():
             assert not file.urls or re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.checksum), (
                 name,
                 file.name,
@@ -389,7 +391,7 @@ def test_checksums_that_torchvision_knows_agree():
         ("svhn", "svhn"),
     ):
         source = (folder / f"{module}.py").read_text()
-        for file in registry.REGISTRY[name].canonical.files:
+        for file in registry.sets()[name].canonical.official:
             assert file.checksum.removeprefix("md5:") in source, (name, file.name)
 
 
@@ -412,8 +414,8 @@ def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, 
     again = sources.prepare(name, tmp_path / "b" / name, source)
     stored = store.verify(tmp_path / "a" / name)
     assert meta["digest"] == again["digest"] and meta["source"] == "bundled"
-    assert stored.meta["domains"] == list(registry.REGISTRY[name].domains)
-    assert tuple(meta["shape"][1:]) == registry.REGISTRY[name].shape
+    assert stored.meta["domains"] == registry.sets()[name].domains
+    assert meta["shape"][1:] == registry.sets()[name].shape
     assert all(len(digest) == 64 for digest in meta["inputs"].values()) and meta["inputs"]
 
 
@@ -484,7 +486,7 @@ def test_patches_are_cut_from_the_photographs():
 @pytest.mark.parametrize("name", MIRRORED)
 def test_the_mirror_files_load(tmp_path, monkeypatch, name):
     monkeypatch.setenv("FEDREPRO_MIRROR", str(MIRROR))
-    entry = registry.REGISTRY[name]
+    entry = registry.sets()[name]
     meta = sources.prepare(name, tmp_path / name)
     stored = store.read(tmp_path / name)
     assert meta["source"] == "mirror" and meta["inputs"] == {entry.mirror.file: entry.mirror.sha256}
@@ -492,7 +494,7 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
     for i, domain in enumerate(entry.domains):
         here = stored.domains == i
         counts = (int((here & (stored.split == 0)).sum()), int((here & (stored.split == 1)).sum()))
-        assert counts == (entry.mirror.counts or entry.counts)[domain]
+        assert counts == entry.expected("mirror")[domain]
         assert set(stored.labels[here]) == set(range(entry.classes))
         if not entry.official_split:
             assert (np.diff(stored.labels[here]) >= 0).all()  # the order of a class-sorted folder
@@ -506,7 +508,7 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
 def small_mirror(tmp_path, monkeypatch):
     """A mirror folder with a small `office_caltech10.npz` in mosaics, and a registry that knows its
     digest."""
-    entry = registry.REGISTRY["office_caltech10"]
+    entry = registry.sets()["office_caltech10"]
     images = np.random.default_rng(0).integers(0, 256, (53, 8, 8, 3), dtype=np.uint8)
     tiles = []
     for part in (images[:50], images[50:]):
@@ -534,7 +536,7 @@ def small_mirror(tmp_path, monkeypatch):
         zip(("caltech", "amazon", "dslr", "webcam"), ((int(n), 0) for n in np.bincount(domain)), strict=True)
     )
     mirror = dataclasses.replace(entry.mirror, sha256=files.sha256(folder / entry.mirror.file), counts=counts)
-    monkeypatch.setitem(registry.REGISTRY, "office_caltech10", dataclasses.replace(entry, mirror=mirror))
+    monkeypatch.setitem(registry.sets(), "office_caltech10", dataclasses.replace(entry, mirror=mirror))
     monkeypatch.setenv("FEDREPRO_MIRROR", str(folder))
     return folder / entry.mirror.file, images, y, domain
 
@@ -568,7 +570,7 @@ def test_a_damaged_mirror_file_is_named_with_both_digests(tmp_path, small_mirror
 
 
 def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch):
-    digest = registry.REGISTRY["mnist"].mirror.sha256
+    digest = registry.sets()["mnist"].mirror.sha256
     monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path))
     with pytest.raises(DataError, match=rf"mnist.npz is missing; expected mnist.npz \(SHA-256 {digest}\)"):
         sources.prepare("mnist", tmp_path / "mnist", "mirror")
@@ -597,9 +599,9 @@ def test_auto_takes_the_official_files_where_the_mirror_has_none(tmp_path, monke
 
 
 def test_a_mirror_file_with_another_number_of_images_is_refused(tmp_path, small_mirror, monkeypatch):
-    entry = registry.REGISTRY["office_caltech10"]
+    entry = registry.sets()["office_caltech10"]
     mirror = dataclasses.replace(entry.mirror, counts=entry.counts)
-    monkeypatch.setitem(registry.REGISTRY, "office_caltech10", dataclasses.replace(entry, mirror=mirror))
+    monkeypatch.setitem(registry.sets(), "office_caltech10", dataclasses.replace(entry, mirror=mirror))
     with pytest.raises(
         DataError,
         match="domain amazon has 13 training and 0 test images in office_caltech10.npz, expected 958 and 0",
@@ -649,7 +651,7 @@ def test_a_composite_joins_prepared_parts(tmp_path):
 
 def test_grey_images_are_resized_and_repeated():
     image = np.arange(28 * 28, dtype=np.int64).reshape(1, 28, 28, 1) * 255 // 783
-    (block,) = sources._coloured(image.astype(np.uint8), 32)
+    block = corrupted.rgb(image.astype(np.uint8))
     expected = np.asarray(
         Image.fromarray(image[0, ..., 0].astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR)
     )

@@ -384,24 +384,23 @@ def official(server, tmp_path, monkeypatch):
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
 
     def prepare(name, contents, counts, **changes):
-        entry = registry.REGISTRY[name]
-        listed = []
-        for file, content in zip(entry.canonical.files, contents, strict=True):
-            if file.urls:
+        entry = registry.sets()[name]
+        base, listed = [server.url("")] if entry.canonical.base else [], {}
+        for file, content in zip(entry.canonical.official, contents, strict=True):
+            listed[file.name] = md5(content) if base else ""
+            if base:
                 server.content[file.name] = content
-                listed.append(dataclasses.replace(file, urls=(server.url(file.name),), checksum=md5(content)))
             else:
                 files.write_bytes(tmp_path / "data" / "raw" / name / file.name, content)
-                listed.append(dataclasses.replace(file, checksum=""))
-        canonical = dataclasses.replace(entry.canonical, files=tuple(listed))
+        canonical = dataclasses.replace(entry.canonical, files=listed, base=base)
         monkeypatch.setitem(
-            registry.REGISTRY, name, dataclasses.replace(entry, canonical=canonical, counts=counts, **changes)
+            registry.sets(), name, dataclasses.replace(entry, canonical=canonical, counts=counts, **changes)
         )
         meta = sources.prepare(name, tmp_path / "data" / name)
         assert meta["source"] == "canonical"
         assert meta["inputs"] == {
             file.name: hashlib.sha256(content).hexdigest()
-            for file, content in zip(listed, contents, strict=True)
+            for file, content in zip(canonical.official, contents, strict=True)
         }
         assert sorted(path.name for path in (tmp_path / "data" / "raw" / name).iterdir()) == sorted(
             meta["inputs"]
@@ -555,7 +554,7 @@ def cifar10_c_members(domains, stack):
 
 
 def test_cifar10_c(official, tmp_path):
-    domains, stack = registry.CORRUPTIONS, pixels(6, 32, 32, 3)
+    domains, stack = registry.find("cifar10_c").domains, pixels(6, 32, 32, 3)
     members, _ = cifar10_c_members(domains, stack)
     stored = official(
         "cifar10_c",
@@ -568,7 +567,7 @@ def test_cifar10_c(official, tmp_path):
 
 
 def test_a_pickle_in_an_array_file_is_not_loaded(official, tmp_path):
-    members, npy = cifar10_c_members(registry.CORRUPTIONS, pixels(6, 32, 32, 3))
+    members, npy = cifar10_c_members(registry.find("cifar10_c").domains, pixels(6, 32, 32, 3))
     members["CIFAR-10-C/fog.npy"] = npy(np.array([{}] * 6), allow_pickle=True)
     with pytest.raises(DataError, match="fog.npy: cannot be read"):
         official("cifar10_c", [archived(make_tar, members, tmp_path)], {})
@@ -682,7 +681,7 @@ def test_folders(official, tmp_path, name, prefix, folders, inner, make):
         | shadows
         | {f"{prefix}{folders[0]}/.DS_Store": b"", f"{prefix}README.md": b""}
     )
-    domains = registry.REGISTRY[name].domains
+    domains = registry.sets()[name].domains
     counts = {domain: (2 * d + 2, 0) for d, domain in enumerate(domains)}
     stored = official(name, [archived(make, members, tmp_path)], counts, classes=2, shape=(8, 8, 3))
     assert stored.images[:, 0, 0, 0].tolist() == greys and stored.images.shape[1:] == (8, 8, 3)
@@ -713,7 +712,7 @@ def test_folders_that_do_not_fit(official, tmp_path):
 
 
 def test_domainnet(official, tmp_path):
-    domains = registry.REGISTRY["domainnet"].domains
+    domains = registry.sets()["domainnet"].domains
     contents = []
     for d, domain in enumerate(domains):
         images = {
@@ -739,19 +738,15 @@ def test_domainnet(official, tmp_path):
 
 
 def with_urls(monkeypatch, name, *urls):
-    entry = registry.REGISTRY[name]
-    listed = tuple(dataclasses.replace(file, urls=urls) for file in entry.canonical.files)
-    monkeypatch.setitem(
-        registry.REGISTRY,
-        name,
-        dataclasses.replace(entry, canonical=dataclasses.replace(entry.canonical, files=listed)),
-    )
+    entry = registry.sets()[name]
+    canonical = dataclasses.replace(entry.canonical, base=list(urls))
+    monkeypatch.setitem(registry.sets(), name, dataclasses.replace(entry, canonical=canonical))
 
 
 def test_the_second_address_serves_when_the_first_does_not(server, tmp_path, monkeypatch):
     server.content["good"] = CONTENT
     file = registry.File("file", (server.url("gone"), server.url("good")), md5(CONTENT))
-    assert sources._official(file, tmp_path, "mnist", registry.REGISTRY["mnist"]).read_bytes() == CONTENT
+    assert sources._official(file, tmp_path, "mnist", registry.sets()["mnist"]).read_bytes() == CONTENT
 
 
 def test_a_failed_download_says_what_a_person_can_do(server, tmp_path, monkeypatch):
@@ -786,18 +781,18 @@ def test_a_file_put_there_by_hand_is_verified_where_a_checksum_is_known(server, 
     "name",
     [
         name
-        for name, entry in registry.REGISTRY.items()
-        if entry.canonical and not all(file.urls for file in entry.canonical.files)
+        for name, entry in registry.sets().items()
+        if entry.canonical and not all(file.urls for file in entry.canonical.official)
     ],
 )
 def test_a_manual_step_names_page_file_folder_and_command(tmp_path, name):
-    entry = registry.REGISTRY[name]
+    entry = registry.sets()[name]
     with pytest.raises(DataError) as caught:
         sources.prepare(name, tmp_path / name, "canonical")
     said = str(caught.value)
     assert (
         entry.canonical.page in said
-        and f"as {entry.canonical.files[0].name} into" in said
+        and f"as {entry.canonical.official[0].name} into" in said
         and "\n" not in said
     )
     assert f"{tmp_path}/raw/{name}/, then run: dvc repro data/dvc.yaml:fetch@{name}" in said

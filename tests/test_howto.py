@@ -148,12 +148,37 @@ def test_adding_a_data_set(project):
 
 def test_a_data_set_without_its_file_says_what_to_do(project):
     """The archive not fetched: the page's manual step is what the error says."""
-    (entry,) = [step for step in steps("adding-a-data-set.md") if "after" in step[1]]
-    path = project / entry[1]["into"]
-    path.write_text(
-        path.read_text().replace(entry[1]["after"] + "\n", entry[1]["after"] + "\n" + entry[2], 1)
-    )
+    (entry,) = [step for step in steps("adding-a-data-set.md") if "file" in step[1]]
+    (project / entry[1]["file"]).write_text(entry[2])
     assert "put it as shapes.zip into data/raw/shapes/" in stage(project, "data", "shapes", expect=2).stderr
+
+
+def test_adding_a_network_and_a_partition(project):
+    digests = (
+        "import json; from pipeline.cells.provenance import paper_digests as d; "
+        "print(json.dumps({p: d(p)['cells'] for p in ('fedcrl', 'fedlsa')}))"
+    )
+    before = json.loads(run(project, "python", "-c", digests).stdout)
+    printed = follow("adding-a-network.md", project)
+    assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
+        "papers/fedcrl/models.py",
+        "papers/fedcrl/partitions.py",
+        "papers/fedcrl/paper.yaml",
+        "papers/fedcrl/dvc.yaml",
+    }
+    result = json.loads((project / "papers/fedcrl/runs/digits-halved/fedavg/result.json").read_text())
+    assert result["scenario"]["model"]["name"] == "two_layers"
+    counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
+    sizes = [int(row.split(",")[2]) for row in counts]
+    assert all(abs(b - 0.7 * a) < 3 for a, b in zip(sizes, sizes[1:]))
+    after = json.loads(run(project, "python", "-c", digests).stdout)
+    assert after["fedcrl"].pop("digits-halved") and after == before
+    edit(
+        project / "papers/fedcrl/paper.yaml",
+        lambda d: d["scenarios"]["digits-halved"]["partition"].update(ratoi=1),
+    )
+    error = stage(project, "partition", "fedcrl/digits-halved", expect=2).stderr
+    assert "scenarios.digits-halved.partition: unknown key 'ratoi' (nearest: 'ratio')" in error
 
 
 def test_adding_a_scenario(project):

@@ -26,7 +26,7 @@ def read(tmp_path, members, domains=("x", "y"), classes=2):
     with zipfile.ZipFile(archive, "w") as file:
         for name, content in members.items():
             file.writestr(name, content)
-    entry = registry.DataSet("", classes, (8, 8, 3), tuple(domains), {})
+    entry = registry.DataSet("", [8, 8, 3], classes, domains=list(domains))
     arrays = formats.folders([archive], tmp_path / "unpacked", entry)
     return np.concatenate(list(arrays.images)), arrays
 
@@ -133,4 +133,4 @@ def test_a_matlab_file_of_another_version_is_named(tmp_path, name):
     start = (head.ljust(116) + bytes(8) + b"\x00\x02IM").ljust(512, b"\0")
     path.write_bytes(start + b"\x89HDF\r\n\x1a\n" + bytes(2000))
     with pytest.raises(DataError, match="syn_number.mat: cannot be read"):
-        formats.READERS[name]([path] * 2, tmp_path, registry.REGISTRY[name])
+        formats.READERS[name]([path] * 2, tmp_path, registry.sets()[name])

@@ -389,7 +389,7 @@ def test_fcclplus_networks_are_the_printed_ones():
 def test_fcclplus_office_sizes_are_48_percent_of_four_fifths(scenario):
     settings = load_paper("fcclplus").scenarios[scenario]
     for client, size in settings.partition.sizes.items():
-        total = sum(registry.find(settings.data.set).counts[settings.data.domains[client]])
+        total = sum(registry.find(settings.data.set).expected("canonical")[settings.data.domains[client]])
         assert size == math.floor(0.48 * sum(i % 10 < 8 for i in range(total)))
 
 
@@ -442,7 +442,9 @@ def test_rahfl_local_epochs_follow_from_the_sizes():
 def official_pool(data) -> Pool:
     """A pool with as many images per domain and part as the official set, classes in turn."""
     entry = registry.find(data.set)
-    counts = entry.counts or {part: next(iter(registry.find(part).counts.values())) for part in entry.parts}
+    counts = entry.expected("canonical") or {
+        part: registry.find(part).expected("canonical")[part] for part in entry.parts
+    }
     chosen = data.domains or {name: name for name in counts}
     sizes = [counts[name] for name in chosen.values()]
     test = np.concatenate([np.arange(sum(pair)) >= pair[0] for pair in sizes])
@@ -684,7 +686,7 @@ def test_dvc_has_a_stage_for_every_drawn_cell(paper, stages):
 def test_dvc_can_bring_every_data_set(stages):
     expected = {
         f"data/dvc.yaml:{name if entry.parts else f'fetch@{name}'}"
-        for name, entry in registry.REGISTRY.items()
+        for name, entry in registry.sets().items()
         if not entry.bundled
     }
     expected |= {

@@ -191,6 +191,7 @@ def test_a_name_becomes_no_path_and_no_command(name):
         ("methods.ours.label", 5, "expected str, found 5"),
         ("methods.ours.algorithm", "a/b", "must be a name"),
         ("methods.ours.scenarios", 5, "expected a mapping"),
+        ("methods.ours.sweep", 5, "expected a mapping"),
         ("scenarios.mini", SCENARIO, "the miniature has this name"),
         ("tables.table1.published", "../x.csv", "must be a name"),
         ("title", "a\x07", "holds the control character U.0007"),
@@ -204,6 +205,19 @@ def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
     edit(found(tmp_path) / "papers/fedcrl/paper.yaml", put)
     with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: {place}: {message}"):
         load_paper("fedcrl", tmp_path)
+
+
+def test_a_sweeps_values_hold_in_every_scenario_and_end_the_label(tmp_path):
+    row = {"label": "Ours", "lam": 1.0, "scenarios": {"mini": {"lam": 2.0, "k": 3}}, "sweep": {"lam": 0.1}}
+
+    def swept(paper):
+        paper["methods"]["ours"] = row | {"algorithm": "fedavg"}
+
+    edit(found(tmp_path) / "papers/fedcrl/paper.yaml", swept)
+    paper = load_paper("fedcrl", tmp_path)
+    assert paper.label("ours") == "Ours (lambda 0.1)"
+    assert Cell("fedcrl", "mini", "ours").resolve(tmp_path)[2] == {"lam": 0.1, "k": 3}
+    assert paper.methods["ours"]["scenarios"]["mini"]["lam"] == 0.1
 
 
 def test_merge_keys_work_and_may_be_overridden(tmp_path):

@@ -6,22 +6,25 @@ import hashlib
 import numpy as np
 import pytest
 
-from pipeline.data.partition import (
-    HELDOUT,
-    PRIVATE,
-    PUBLIC,
-    Pool,
-    cut,
-    dirichlet_counts,
-    generator,
-    minimum_size,
-    partition,
-    pathological_counts,
-    to_arrays,
-    train_test,
-)
+from pipeline.data import label_skew
+from pipeline.data.label_skew import cut, dirichlet_counts, minimum_size, pathological_counts, train_test
+from pipeline.data.partition import partition, to_arrays
+from pipeline.data.parts import HELDOUT, PRIVATE, PUBLIC, Pool, generator
+from pipeline.data.store import Stored
 from pipeline.errors import ParamError
-from pipeline.schema import Data, Dirichlet, Domains, Pathological, Subset
+from pipeline.schema import (
+    BalancedDirichlet,
+    Data,
+    Dirichlet,
+    Domains,
+    ExtendedDirichlet,
+    Iid,
+    Natural,
+    Pathological,
+    QuantitySkew,
+    Shards,
+    Subset,
+)
 
 WHERE = "papers/x/paper.yaml: scenarios.y.partition"
 
@@ -59,12 +62,12 @@ def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
     "total, clients, least", [(60000, 20, 40), (60000, 100, 40), (131600, 20, 40), (1000, 20, 25)]
 )
 def test_minimum_size(total, clients, least):
-    assert minimum_size(total, clients, 0.75) == least
+    assert minimum_size(total, Iid(clients)) == least
 
 
 def test_acceptance_at_the_papers_hardest_setting():
     """CIFAR-10, 20 clients, beta 0.01: about 8e-5 of the draws are accepted; 10^6 tries find one."""
-    counts = dirichlet_counts(np.full(10, 6000), 20, 0.01, np.random.default_rng(1), least=40)
+    counts = dirichlet_counts(np.full(10, 6000), Dirichlet(20, 0.01), np.random.default_rng(1))
     assert counts.sum(1).min() >= 40 and (counts.sum(0) == 6000).all()
 
 
@@ -80,7 +83,7 @@ def test_dirichlet_uses_every_image_once_and_splits_three_to_one(clients, beta):
     assert sorted(everything(parts)) == list(range(6000))
     for train, test in zip(parts.train, parts.own_test):
         m = len(train) + len(test)
-        assert m >= minimum_size(6000, clients, 0.75) and len(train) == int(0.75 * m)
+        assert m >= minimum_size(6000, Iid(clients)) and len(train) == int(0.75 * m)
 
 
 def test_dirichlet_on_the_training_part_keeps_the_official_test_set():
@@ -147,6 +150,78 @@ def test_a_minimum_that_no_draw_meets_is_said_with_the_best_one():
         partition(Dirichlet(9, 0.01, min_samples=66, tries=5000), pool(), WHERE)
 
 
+def test_few_draws_in_memory_give_what_many_do(monkeypatch):
+    whole, settings = partition(Dirichlet(20, 0.1), pool(600), WHERE), Dirichlet(20, 0.1)
+    monkeypatch.setattr(label_skew, "AT_ONCE", 3 * 20 * 10)
+    few = partition(settings, pool(600), WHERE)
+    assert all(np.array_equal(a, b) for a, b in zip(whole.train, few.train, strict=True))
+
+
+def test_many_classes_and_clients_are_drawn_a_few_at_a_time(monkeypatch):
+    class Recording:
+        def dirichlet(self, alpha, shape):
+            sizes.append(len(alpha) * shape[0] * shape[1])
+            return np.full((*shape, len(alpha)), 1 / len(alpha))
+
+    sizes: list[int] = []
+    monkeypatch.setattr(label_skew, "LARGEST", 400_000)
+    dirichlet_counts(np.full(200, 1000), Dirichlet(500, 0.1), Recording())
+    assert max(sizes) <= label_skew.AT_ONCE and sum(sizes) == 400_000
+
+
+KINDS = {
+    "iid": Iid(7),
+    "shards": Shards(10, shards=2),
+    "quantity": QuantitySkew(5, 0.5),
+    "extended": ExtendedDirichlet(6, 1.0, classes=3),
+    "balanced": BalancedDirichlet(6, 0.1),
+    "natural": Natural(4, "writer"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_keeps_what_it_promises(name):
+    """Sizes, classes per client and users are those of the definition; another draw is another partition."""
+    settings, p = KINDS[name], dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
+    parts, again, other = (partition(settings, p, WHERE, draw) for draw in (0, 0, 1))
+    held = [np.concatenate(both) for both in zip(parts.train, parts.own_test, strict=True)]
+    sizes, classes = [len(part) for part in held], [len(set(p.labels[part])) for part in held]
+    assert len(np.unique(np.concatenate(held))) == sum(sizes) and len(held) == settings.clients
+    assert all(np.array_equal(a, b) for a, b in zip(parts.train, again.train, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(parts.train, other.train, strict=True))
+    expected = {
+        "iid": max(sizes) - min(sizes) <= 1 and sum(sizes) == 600,
+        "shards": max(classes) <= 2 and sizes == [60] * 10,
+        "quantity": max(sizes) > 2 * min(sizes) and min(classes) >= 8,
+        "extended": classes == [3] * 6 and sum(sizes) == 600,
+        "balanced": sizes == [100] * 6,
+        "natural": all(len(set(p.columns["writer"][part])) == 1 for part in held),
+    }
+    assert expected[name]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (Natural(4, "writter"), "column: unknown column 'writter' .nearest: 'writer'"),
+        (Natural(40, "writer"), "clients: 40 clients, of 9 users"),
+        (ExtendedDirichlet(6, 1.0, classes=11), "classes: 11 classes per client"),
+        (QuantitySkew(200, 0.01), "beta: in .* no draw gave every client 1 images"),
+        (Iid(5, min_samples=200), "min_samples: client 0 has 120 images"),
+    ],
+)
+def test_what_a_kind_cannot_do_names_its_key(settings, message):
+    p = dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
+    with pytest.raises(ParamError, match=f"scenarios.y.partition.{message}"):
+        partition(settings, p, WHERE)
+
+
+def test_small_clients_are_reported():
+    p = dataclasses.replace(pool(), columns={"writer": np.minimum(np.arange(600), 8)})
+    (warning,) = partition(Natural(3, "writer", pool="train"), p, WHERE).warnings[:1]
+    assert "fewer than" in warning
+
+
 def test_more_clients_than_images():
     with pytest.raises(ParamError, match="partition.clients: 700 clients for only 600 images"):
         partition(Dirichlet(700, 1.0), pool(), WHERE)
@@ -164,9 +239,8 @@ def owners(counts, c):
 
 @pytest.mark.parametrize("balanced", [True, False])
 def test_pathological_ownership_of_cifar10(balanced):
-    counts = pathological_counts(
-        np.full(10, 6000), Pathological(20, 2, balanced=balanced), np.random.default_rng(1), 40, WHERE
-    )
+    settings = Pathological(20, 2, balanced=balanced)
+    counts = pathological_counts(np.full(10, 6000), settings, np.random.default_rng(1))
     assert [owners(counts, c) for c in range(10)] == [[4 * (c // 2) + i for i in range(4)] for c in range(10)]
     assert (counts.sum(0) == 6000).all()
     assert (len(np.unique(counts[counts > 0])) == 1) == balanced
@@ -177,9 +251,8 @@ def test_pathological_ownership_of_cifar10(balanced):
     [(20, 100, 20, 4), (20, 100, 10, 2), (20, 100, 50, 10), (100, 10, 2, 20)],
 )
 def test_pathological_owners_per_class(clients, classes, k, per_class):
-    counts = pathological_counts(
-        np.full(classes, 600), Pathological(clients, k), np.random.default_rng(0), 40, WHERE
-    )
+    settings = Pathological(clients, k, min_samples=40)
+    counts = pathological_counts(np.full(classes, 600), settings, np.random.default_rng(0))
     assert {len(owners(counts, c)) for c in range(classes)} == {per_class}
     assert ((counts > 0).sum(1) == k).all()
 
@@ -193,9 +266,8 @@ def test_pathological_emnist_leaves_seven_classes_unowned_and_says_so():
 
 
 def test_pathological_random_owners_leave_no_class_out():
-    counts = pathological_counts(
-        np.full(10, 60), Pathological(10, 3, owners="random"), np.random.default_rng(0), 5, WHERE
-    )
+    settings = Pathological(10, 3, owners="random")
+    counts = pathological_counts(np.full(10, 60), settings, np.random.default_rng(0))
     assert (counts.sum(0) == 60).all() and ((counts > 0).sum(1) == 3).all()
 
 
@@ -316,8 +388,8 @@ def test_more_private_images_than_there_are():
 
 def test_printed_domain_names_and_an_unknown_one():
     meta = {"domains": ["mnist", "usps"], "classes": list("0123456789")}
-    arrays = (np.arange(4) % 2, np.array([0, 1, 0, 1]), np.zeros(4))
-    p = Pool.of(Data("digits4", domains={"U": "usps"}), *arrays, meta, "f: data")
+    stored = Stored(np.zeros((4, 8, 8, 1)), np.arange(4) % 2, np.array([0, 1, 0, 1]), np.zeros(4), meta)
+    p = Pool.of(Data("digits4", domains={"U": "usps"}), stored, "f: data")
     assert p.names == ["U"] and p.domains.tolist() == [-1, 0, -1, 0]
     with pytest.raises(ParamError, match="f: data.domains.S: unknown domain 'upsp' .nearest: 'usps'"):
-        Pool.of(Data("digits4", domains={"S": "upsp"}), *arrays, meta, "f: data")
+        Pool.of(Data("digits4", domains={"S": "upsp"}), stored, "f: data")

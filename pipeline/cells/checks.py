@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.cells.experiment import Experiment
-from pipeline.data.registry import REGISTRY
+from pipeline.data.registry import sets
 from pipeline.errors import ParamError, unknown
 from pipeline.place import check_owner
 from pipeline.schema import (
@@ -22,6 +22,7 @@ from pipeline.schema import (
     folders,
     load_paper,
     method_names,
+    network_names,
     planned,
 )
 
@@ -33,6 +34,7 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 # What every paper's dvc.yaml and folder may hold beside its grids and figures.
 STAGES = (
     "sources",
+    "data",
     "partition",
     "partition-public",
     "partition-mini",
@@ -90,8 +92,8 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
         at = "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
         for part in ("data", "public"):
             if named := getattr(scenario, part):
-                yield f"{at}.{part}.set", "data set", named.set, REGISTRY
-        domains = REGISTRY[scenario.data.set].domains
+                yield f"{at}.{part}.set", "data set", named.set, sets(root)
+        domains = sets(root)[scenario.data.set].domains
         printed = scenario.data.domains or dict(zip(domains, domains))
         yield from ((f"{at}.data.domains", "domain", domain, domains) for domain in printed.values())
         if isinstance(scenario.partition, Domains):
@@ -168,10 +170,11 @@ def runnable(experiment: Experiment) -> Any:
             f"for by `{DEMANDS[refused[0]]}`"
         )
     for network in scenario.networks:
-        if network.name not in models.NAMES:
+        known = network_names(network.paper, experiment.root) if network.paper else models.NAMES
+        if network.name not in known:
             raise ParamError(
                 f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
-                f"{unknown('model', network.name, models.NAMES)}"
+                f"{unknown('model', network.name, known)}"
             )
     return method
 

@@ -42,7 +42,7 @@ NEUTRAL = {
     "pipeline.errors",
     "pipeline.files",
     "pipeline.sealing",
-    *(f"pipeline.schema.{name}" for name in ("cell", "loader", "methods", "paper")),
+    *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
     *(
         f"pipeline.cells.{name}"
         for name in (
@@ -57,7 +57,7 @@ NEUTRAL = {
         )
     ),
 }
-SCHEMA = {"pipeline.schema.scenario"}
+SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
 # Of stages that train nothing.
 ASIDE = (
     NEUTRAL
@@ -84,7 +84,6 @@ REGISTRIES = {
     "pipeline.cells.evaluation:MEASURES",
     "pipeline.data.partition:CUTS",
 }
-SETS = "pipeline.data.registry:REGISTRY"
 # What imports a module by its name, where a cell's method and executor are entries of their own.
 DYNAMIC = {
     "pipeline.engine.environment:executor_module",
@@ -129,7 +128,7 @@ def _aside(root: Path) -> Code:
 
 @cache
 def _code(root: Path) -> Code:
-    return Code(root, NEUTRAL, CONSTANTS, REGISTRIES | {SETS}, SCHEMA, DYNAMIC, strict=True)
+    return Code(root, NEUTRAL, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
 
 
 def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
@@ -155,7 +154,15 @@ def scenario_digest(
     kinds = {Scenario, *_kinds(scenario)}
     defaults = json.dumps(_defaults(kinds), sort_keys=True)
     names = frozenset(kind.__name__ for kind in kinds)
-    return _digest_of(entries, around, named, names, defaults, root)
+    return _digest_of((*entries, *_of_papers(scenario)), around, named, names, defaults, root)
+
+
+def _of_papers(scenario: Scenario) -> Iterator[str]:
+    """Entries of what papers' own folders define of a scenario: networks and the kind of partition."""
+    yield from (f"papers.{model.paper}.models:{model.name}" for model in scenario.networks if model.paper)
+    kind = type(scenario.partition)
+    if not kind.__module__.startswith("pipeline."):
+        yield f"{kind.__module__}:{kind.__name__}"
 
 
 @cache

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Class, class_of
-from pipeline.data.registry import REGISTRY
+from pipeline.data import registry
 from pipeline.errors import ParamError
-from pipeline.schema import ROOT, Cell, Data, Dirichlet, Domains, Model, Pathological, Scenario, Subset
+from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, Subset
 
 TABLE = Path(__file__).with_name("operations.csv")
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
@@ -216,7 +216,7 @@ def _training_images(scenario: Scenario) -> dict[str, float]:
     cut, counts = scenario.partition, _counts(scenario.data.set)
     if isinstance(cut, Subset):
         return {client: float(size) for client, size in cut.sizes.items()}
-    if isinstance(cut, (Dirichlet, Pathological)):
+    if isinstance(cut, Pooled):
         train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
         whole = cut.pool == "train+test"
         return {"": min(train + test * whole, cut.samples or math.inf) * (cut.train_share if whole else 1)}
@@ -227,30 +227,34 @@ def _training_images(scenario: Scenario) -> dict[str, float]:
 def _test_images(scenario: Scenario) -> float:
     """The test images of the domains in use; 0 where they are not known."""
     cut, counts = scenario.partition, _counts(scenario.data.set)
-    if isinstance(cut, (Dirichlet, Pathological)):
+    if isinstance(cut, Pooled):
         train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
         whole = min(train + test, cut.samples or math.inf)
         return whole * (1 - cut.train_share) if cut.pool == "train+test" else test
     used = [counts[name] for name in scenario.data.domains.values() if name in counts] or [*counts.values()]
     share = {"index_mod_10": INDEX_TEST, "random": cut.test_share or 0}.get(cut.test)
     sizes = [test if share is None else train * share for train, test in used]
-    classes = REGISTRY[scenario.data.set].classes if scenario.data.set in REGISTRY else 0
+    classes = _classes(scenario)
     return sum(min(size, (cut.test_per_class or math.inf) * classes) for size in sizes)
 
 
 def _counts(name: str) -> dict[str, tuple[int, int]]:
     """(training, test) images per domain; empty where they are not known beforehand."""
-    if name not in REGISTRY:
+    entry = registry.sets().get(name)
+    if entry is None:
         return {}
-    entry = REGISTRY[name]
     if entry.parts:
         return {part: _counts(part)[part] for part in entry.parts if _counts(part)}
-    mirrored = os.environ.get("FEDREPRO_MIRROR") and entry.mirror and entry.mirror.counts
-    return dict(mirrored or entry.counts)
+    return entry.expected("mirror" if os.environ.get("FEDREPRO_MIRROR") else "canonical")
+
+
+def _classes(scenario: Scenario) -> int:
+    entry = registry.sets().get(scenario.data.set)
+    return entry.classes if entry else 0
 
 
 def _of_domain(cut: Domains, scenario: Scenario, printed: str, clients: int, counts: dict) -> float:
-    classes = REGISTRY[scenario.data.set].classes if scenario.data.set in REGISTRY else 0
+    classes = _classes(scenario)
     if cut.per_class:
         return cut.per_class * classes * clients
     all_of_it = counts.get(scenario.data.domains.get(printed, printed), (0, 0))

@@ -15,6 +15,7 @@ import yaml
 
 from pipeline.cells import stamps
 from pipeline.cells.checks import check_names
+from pipeline.data.registry import of_paper
 from pipeline.errors import ParamError
 from pipeline.files import write_text
 from pipeline.schema import (
@@ -40,6 +41,7 @@ WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by
 PAPER = f"""{WRITTEN}\
 # `dvc repro papers/{{key}}/dvc.yaml` runs the whole paper, and with `:mini@<method>` at its end one cell.
 #   sources      digests of the code behind every cell
+#   data         the paper's own data sets
 #   partition*   each scenario's data, cut over its clients
 #   mini         the small protocol that `dvc repro` runs
 #   across       the same with the other papers' methods
@@ -160,9 +162,18 @@ def _extra(scenario: Scenario) -> list[str]:
 
 def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     at, mini = f"papers/{key}", paper.miniature
-    own = [f"{at}/methods"] if (root / at / "methods").is_dir() else []
-    code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml", *own]
+    parts = [f"{at}/{part}" for part in ("methods", "models.py", "partitions.py")]
+    code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
+    code += [part for part in parts if (root / part).exists()]
     stages = {"sources": _stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}
+    if sets := of_paper(key, root):
+        stages["data"] = _stage(
+            "data ${item.set}",
+            matrix={"set": [*sets]},
+            deps=[f"{at}/data.py"],
+            params=[{"params.yaml": ["data.source"]}, {"sources.yaml": ["data"]}],
+            outs=_cached("data/${item.set}"),
+        )
     stages |= _partitions(key, paper)
     if mini:
         stages |= _miniature(key, paper)

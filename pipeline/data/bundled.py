@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from pipeline import files
-from pipeline.data.registry import REGISTRY
+from pipeline.data.registry import find
 from pipeline.data.store import TEST, TRAIN, Arrays
 
 SEED = 0
@@ -40,7 +40,7 @@ def _digits() -> tuple[Arrays, str, dict]:
         labels,
         np.zeros(len(labels), np.int64),
         _split(labels),
-        list(REGISTRY["digits"].names),
+        find("digits").names,
     )
     return arrays, "stratified 80/20 split of our own, seed 0", inputs
 
@@ -64,7 +64,7 @@ def _digit_domains() -> tuple[Arrays, str, dict]:
         labels[order],
         np.repeat(np.arange(4), [len(part) for part in quarters]),
         np.concatenate([_split(labels[part]) for part in quarters]),
-        list(REGISTRY["digit_domains"].names),
+        find("digit_domains").names,
     )
     return (
         arrays,

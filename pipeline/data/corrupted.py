@@ -74,17 +74,17 @@ class Corrupted:
         return images
 
 
-def rgb(images: np.ndarray) -> np.ndarray:
-    """uint8 (N, H, W, C) -> a new array (N, 32, 32, 3): resized (bilinear, antialiased), grey repeated over
-    three channels."""
-    if images.shape[1:3] != (SIDE, SIDE):
+def rgb(images: np.ndarray, side: int = SIDE) -> np.ndarray:
+    """uint8 (N, H, W, C) -> a new array (N, side, side, 3): resized (bilinear, antialiased), grey repeated
+    over three channels."""
+    if images.shape[1:3] != (side, side):
         squeezed = images[..., 0] if images.shape[3] == 1 else images
-        resized = np.empty((len(images), SIDE, SIDE, *squeezed.shape[3:]), np.uint8)
+        resized = np.empty((len(images), side, side, *squeezed.shape[3:]), np.uint8)
         for i, image in enumerate(squeezed):
             resized[i] = np.asarray(
-                Image.fromarray(np.ascontiguousarray(image)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+                Image.fromarray(np.ascontiguousarray(image)).resize((side, side), Image.Resampling.BILINEAR)
             )
-        images = resized.reshape(len(images), SIDE, SIDE, -1)
+        images = resized.reshape(len(images), side, side, -1)
     return np.array(images) if images.shape[3] == 3 else np.repeat(images, 3, axis=3)
 
 

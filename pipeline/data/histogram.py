@@ -9,7 +9,7 @@ import pandas as pd
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-from pipeline.data.partition import Parts
+from pipeline.data.parts import Parts
 
 STYLE: dict[Any, Any] = {  # matplotlib types the keys as literals
     "svg.hashsalt": "fedrepro",

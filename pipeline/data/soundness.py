@@ -3,10 +3,10 @@ makes sense."""
 
 import numpy as np
 
-from pipeline.data.partition import Parts, Pool
+from pipeline.data.parts import Parts, Pool
 from pipeline.data.store import TRAIN, Stored
 from pipeline.errors import ParamError
-from pipeline.schema import Domains, Scenario, Subset
+from pipeline.schema import Scenario, Subset
 
 
 def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | None, where: str) -> None:
@@ -14,7 +14,7 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     repeated, for an image that is both trained on and tested on or that belongs to two clients, for test
     images of the set's own split among the training images, and for clients other than the scenario's."""
     settings = scenario.partition
-    pool = Pool.of(scenario.data, stored.labels, stored.domains, stored.split, stored.meta, where)
+    pool = Pool.of(scenario.data, stored, where)
     named = {
         f"the training images of client {name}": part
         for (name, _), part in zip(parts.clients, parts.train, strict=True)
@@ -24,16 +24,16 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
         for (name, _), part in zip(parts.clients, parts.own_test, strict=True)
     }
     tests |= {f"the test images of {name}": part for name, part in parts.domain_test.items()}
-    apart = {"the held-out images": parts.heldout}
-    for what, indices in (named | tests | apart).items():
+    heldout = {"the held-out images": parts.heldout}
+    for what, indices in (named | tests | heldout).items():
         _indices(indices, len(stored), what, where)
     _clients(parts, settings, pool, where)
-    _disjoint(named | apart, tests, overlap=isinstance(settings, Subset) and settings.overlap, where=where)
-    for what, indices in (named | apart | tests).items():
+    _disjoint(named | heldout, tests, overlap=settings.overlap, where=where)
+    for what, indices in (named | heldout | tests).items():
         if (pool.domains[indices] < 0).any():
             raise ParamError(f"{where}: {what} include some of a domain that the scenario does not use")
-    if _keeps_the_split(settings):
-        for what, indices in (named | apart).items():
+    if settings.keeps_split:
+        for what, indices in (named | heldout).items():
             if pool.test[indices].any():
                 raise ParamError(f"{where}: {what} include test images of data/{scenario.data.set}")
     _public(parts.public, scenario, public, where)
@@ -41,24 +41,15 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
 
 def _clients(parts: Parts, settings, pool: Pool, where: str) -> None:
     if isinstance(settings, Subset):
-        promised = list(settings.sizes)
         sizes = [len(part) for part in parts.train]
         if sizes != list(settings.sizes.values()):
             raise ParamError(
                 f"{where}: clients of {sizes} images, the scenario says {list(settings.sizes.values())}"
             )
-    elif isinstance(settings, Domains):
-        promised = [
-            domain if count == 1 else f"{domain}-{i}"
-            for domain, count in settings.clients.items()
-            for i in range(count)
-        ]
-    else:
-        promised = [str(k) for k in range(settings.clients)]
-    if [name for name, _ in parts.clients] != promised:
-        raise ParamError(f"{where}: other clients than the scenario's {', '.join(promised)}")
+    if [name for name, _ in parts.clients] != settings.names:
+        raise ParamError(f"{where}: other clients than the scenario's {', '.join(settings.names)}")
     for (name, domain), part in zip(parts.clients, parts.train, strict=True):
-        if not len(part) and not (isinstance(settings, Domains) and settings.beta is not None):
+        if not len(part) and not settings.may_be_empty:
             raise ParamError(f"{where}: client {name} has no training images")
         if domain in pool.names and (pool.domains[part] != pool.names.index(domain)).any():
             raise ParamError(f"{where}: client {name} has images of other domains than {domain}")
@@ -83,13 +74,6 @@ def _disjoint(training: dict, tests: dict, overlap: bool, where: str) -> None:
     together = np.concatenate(list(training.values()))
     if not overlap and len(np.unique(together)) != len(together):
         raise ParamError(f"{where}: an image belongs to two clients")
-
-
-def _keeps_the_split(settings) -> bool:
-    """Does the set's own split decide what is trained on?"""
-    if isinstance(settings, (Subset, Domains)):
-        return settings.test == "official"
-    return settings.pool == "train"
 
 
 def _public(indices: np.ndarray, scenario: Scenario, public: Stored | None, where: str) -> None:

@@ -4,15 +4,14 @@ which one was used."""
 import io
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from pipeline import files
-from pipeline.data import bundled, download, formats, registry, store
-from pipeline.data.registry import Canonical, DataSet
+from pipeline.data import bundled, corrupted, download, formats, reading, registry, store
+from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError, unknown
 from pipeline.schema import shorten
@@ -42,11 +41,13 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
         meta = {
             "set": name,
             "classes": arrays.classes,
-            "domains": list(entry.domains),
+            "domains": entry.domains,
             "official_split": entry.official_split,
             **facts,
         }
-        return store.write(out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta)
+        return store.write(
+            out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta, arrays.columns
+        )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -68,16 +69,15 @@ def _raw(name: str, out_folder: Path) -> Path:
 
 def _check_counts(name: str, entry: DataSet, arrays: Arrays, facts: dict) -> None:
     """Too few or too many images of a domain are an error: the file is a different one, or incomplete."""
-    sampled = entry.mirror and facts["source"] == "mirror" and entry.mirror.counts
-    for domain, expected in (sampled or entry.counts).items():
+    for domain, expected in entry.expected(facts["source"]).items():
         here = arrays.domains == entry.domains.index(domain)
-        found = tuple(int((here & (arrays.split == part)).sum()) for part in (TRAIN, TEST))
-        if found != expected:
+        train, test = (int((here & (arrays.split == part)).sum()) for part in (TRAIN, TEST))
+        if (train, test) != expected:
             raise DataError(
-                f"{name}: domain {domain} has {found[0]:,} training and {found[1]:,} test images in "
+                f"{name}: domain {domain} has {train:,} training and {test:,} test images in "
                 f"{', '.join(facts['inputs'])}, expected {expected[0]:,} and {expected[1]:,}"
             )
-    if len(arrays.classes) != entry.classes:
+    if entry.classes and len(arrays.classes) != entry.classes:
         raise DataError(
             f"{name}: {len(arrays.classes)} classes in {', '.join(facts['inputs'])}, expected {entry.classes}"
         )
@@ -118,11 +118,11 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     if not path.exists():
         raise DataError(f"{name}: {path} is missing; expected {wanted}")
     download.check(path, f"sha256:{entry.mirror.sha256}")
-    with formats.reading(path), np.load(path, allow_pickle=False) as content:
+    with reading.reading(path), np.load(path, allow_pickle=False) as content:
         arrays = (
             _by_domain(content, entry)
             if "domain" in content
-            else formats.two_parts(
+            else reading.two_parts(
                 [(_images(content, f"x_{part}"), content[f"y_{part}"]) for part in ("train", "test")],
                 content["classes"].tolist(),
             )
@@ -181,60 +181,57 @@ def _tiles(content, name: str) -> np.ndarray:
 def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -> tuple[Arrays, dict]:
     """A set from its official files in raw/<set>/, which are downloaded where that can be done without a
     person."""
-    raw, canonical = _raw(name, out_folder), _canonical(name, entry)
-    missing = [file for file in canonical.files if not (raw / file.name).exists()]
-    if any(not file.urls for file in missing):
-        raise DataError(manual_step(name, entry, out_folder))
-    if missing and canonical.note:
-        download.say(f"{name}: {canonical.note}")
-    paths = [_official(file, raw, name, entry) for file in canonical.files]
+    if entry.canonical is None:
+        raise DataError(f"{name}: no official files of this set are known")
+    raw, official = _raw(name, out_folder), entry.canonical.official
+    missing = [file for file in official if not (raw / file.name).exists()]
+    if by_hand := [file.name for file in missing if not file.urls]:
+        raise DataError(
+            f"{name}: download {entry.title} from {entry.canonical.page or 'its owner'}, put it as "
+            f"{', '.join(by_hand)} into {shorten(raw)}/, then run: {store.remake(out_folder)}"
+            f"{_or_mirror(entry)}"
+        )
+    if missing and entry.canonical.note:
+        download.say(f"{name}: {entry.canonical.note}")
+    paths = [_official(file, raw, name, entry) for file in official]
     inputs = {path.name: files.sha256(path) for path in paths}
-    for file in canonical.files:
+    for file in official:
         if not file.checksum:
             download.say(
                 f"{file.name}: SHA-256 {inputs[file.name]} (no official checksum is known; the number of "
                 "images is checked)"
             )
-    arrays = formats.READERS[canonical.reader](paths, scratch, entry)
-    return arrays, {"source": "canonical", "deviation": canonical.deviation, "inputs": inputs}
-
-
-def _canonical(name: str, entry: DataSet) -> Canonical:
-    if entry.canonical is None:
-        raise DataError(f"{name}: no official files of this set are known")
-    return entry.canonical
+    reader = entry.canonical.reader
+    if isinstance(reader, str):
+        if reader not in formats.READERS:
+            raise DataError(f"{name}: {unknown('reader', reader, formats.READERS)}")
+        reader = formats.READERS[reader]
+    arrays = reader(paths, scratch, entry)
+    return arrays, {"source": "canonical", "deviation": entry.canonical.deviation, "inputs": inputs}
 
 
 def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path:
     """The path of one official file, downloaded from the first address that works and verified where a
     checksum is known."""
-    path = raw / file.name
+    path, failures = raw / file.name, []
     if path.exists():
         if file.checksum:
             download.check(path, file.checksum)
         return path
-    failures = []
     for url in file.urls:
         try:
             return download.fetch(url, path, file.checksum)
         except DataError as error:
             failures.append(str(error))
-    other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
+    page = entry.canonical.page if entry.canonical else ""
     raise DataError(
-        f"{name}: {'; '.join(failures)}. By hand: get {file.name} "
-        f"from {_canonical(name, entry).page} and put it into {shorten(raw)}/{other}"
+        f"{name}: {'; '.join(failures)}. By hand: get {file.name} from {page} and put it into "
+        f"{shorten(raw)}/{_or_mirror(entry)}"
     )
 
 
-def manual_step(name: str, entry: DataSet, out_folder: Path) -> str:
-    """What a person has to do for a set that cannot be downloaded without one."""
-    canonical = _canonical(name, entry)
-    names = ", ".join(file.name for file in canonical.files if not file.urls)
-    other = f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-    return (
-        f"{name}: download {entry.title} from {canonical.page}, put it as {names} "
-        f"into {shorten(_raw(name, out_folder))}/, then run: {store.remake(out_folder)}{other}"
-    )
+def _or_mirror(entry: DataSet) -> str:
+    return f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
 
 
 # -- unions of prepared sets -------------------------------------------------------------------------------
@@ -248,13 +245,17 @@ def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dic
     """
     parts = {part: store.verify(out_folder.parent / part) for part in entry.parts}
     sizes = [len(part) for part in parts.values()]
-    images = (block for part in parts.values() for block in _coloured(part.images, entry.shape[0]))
+    images = (
+        corrupted.rgb(np.asarray(part.images[start : start + CHUNK]), entry.shape[0])
+        for part in parts.values()
+        for start in range(0, len(part), CHUNK)
+    )
     arrays = Arrays(
         images,
         np.concatenate([part.labels for part in parts.values()]),
         np.repeat(np.arange(len(sizes)), sizes),
         np.concatenate([part.split for part in parts.values()]),
-        list(entry.names),
+        entry.names,
     )
     sources = sorted({part.meta["source"] for part in parts.values()})
     deviations = [f"{key}: {part.meta['deviation']}" for key, part in parts.items() if part.meta["deviation"]]
@@ -263,19 +264,3 @@ def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dic
         "deviation": "; ".join(deviations),
         "inputs": {key: part.meta["digest"] for key, part in parts.items()},
     }
-
-
-def _coloured(images: np.ndarray, side: int) -> Iterator[np.ndarray]:
-    """Blocks of (n, side, side, 3): resized (bilinear, antialiased), grey repeated over three channels."""
-    for start in range(0, len(images), CHUNK):
-        block = np.asarray(images[start : start + CHUNK])
-        if block.shape[1:3] != (side, side):
-            squeezed = block[..., 0] if block.shape[3] == 1 else block
-            block = np.stack(
-                [
-                    np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
-                    for image in squeezed
-                ]
-            )
-            block = block.reshape(len(block), side, side, -1)
-        yield block if block.shape[3] == 3 else np.repeat(block, 3, axis=3)

@@ -2,7 +2,8 @@
 
 images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
-the source and the SHA-256 digest of each array. Reading needs NumPy alone.
+the source and the SHA-256 digest of each array. Where a set has users or other groups, column-<name>.npy
+(N,) holds a text or a whole number for every image. Reading needs NumPy alone.
 """
 
 import contextlib
@@ -10,14 +11,15 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipeline import files
 from pipeline.errors import DataError
-from pipeline.schema import shorten
+from pipeline.schema import ROOT, Spelling, shorten
 
 ARRAYS: dict[str, np.dtype] = {
     "images.npy": np.dtype(np.uint8),
@@ -36,6 +38,7 @@ KINDS: dict[str, tuple[type, type]] = {
     "shape": (list, int),
     "digest": (str, str),
     "digests": (dict, str),
+    "columns": (list, str),
 }
 TRAIN, TEST = 0, 1
 # The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
@@ -49,7 +52,7 @@ class Arrays:
     """A data set on its way to disk.
 
     images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory;
-    labels, domains, split: (N,); classes: name of every label.
+    labels, domains, split: (N,); classes: name of every label; columns: further (N,) by their names.
     """
 
     images: np.ndarray | Iterable[np.ndarray]
@@ -57,6 +60,7 @@ class Arrays:
     domains: np.ndarray
     split: np.ndarray
     classes: list[str]
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,15 @@ class Stored:
     domains: np.ndarray
     split: np.ndarray
     meta: dict
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
+def write(
+    folder: Path, images, labels, domains, split, meta: dict, columns: dict[str, np.ndarray] | None = None
+) -> dict:
     """Write data/<set>/ as a whole or not at all, and return meta with shape and digests added.
 
     `images` is an array or an iterable of blocks (see Arrays), written one after another so that a big set
@@ -82,14 +89,19 @@ def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
     there is no space.
     """
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
+    if columns:
+        meta = {**meta, "columns": sorted(columns)}
+    further = {_file(name): columns[name] for name in sorted(columns or {})}
     with files.replace_folder(folder) as temporary:
         shape = _write_images(temporary / "images.npy", images, len(labels), folder)
         for name, values in others.items():
             np.save(temporary / name, np.ascontiguousarray(values, dtype=ARRAYS[name]), allow_pickle=False)
-        digests = {name: files.sha256(temporary / name) for name in ARRAYS}
+        for name, values in further.items():
+            np.save(temporary / name, np.ascontiguousarray(values), allow_pickle=False)
+        digests = {name: files.sha256(temporary / name) for name in (*ARRAYS, *further)}
         meta = {**meta, "shape": list(shape), "digests": digests, "digest": _over(digests)}
         files.write_json(temporary / META, meta)
-        for name in ARRAYS:
+        for name in digests:
             files.sync(temporary / name)
         _check(_load(temporary, folder), folder)
     return meta
@@ -112,31 +124,38 @@ def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Stored
     raise anything; DataError names the file, the expected digest and the one found. sha256: what computes a
     file's digest, such as a `hashes.Hashes` that remembers them."""
     folder = Path(folder)
-    with _readable(folder, META):
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    _check_meta(meta, folder)
+    meta = _meta(folder, folder)
     for name, expected in meta["digests"].items():
         with _readable(folder, name):
-            found = sha256(folder / name)
-        if found != expected:
-            raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {expected}")
-    if (found := _over(meta["digests"])) != meta["digest"]:
-        raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {found}")
+            actual = sha256(folder / name)
+        if actual != expected:
+            raise _broken(folder, name, f"was altered: SHA-256 {actual}, expected {expected}")
+    if (actual := _over(meta["digests"])) != meta["digest"]:
+        raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {actual}")
     return read(folder)
 
 
-def _check_meta(meta, folder: Path) -> None:
+def _meta(folder: Path, shown: Path) -> dict:
+    with _readable(shown, META):
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    _check_meta(meta, shown)
+    return meta
+
+
+def _check_meta(meta: Any, folder: Path) -> None:
     """Keys and types of what readers use."""
     if not isinstance(meta, dict):
         raise _broken(folder, META, "is not a mapping")
-    if lacking := sorted({*KINDS, "official_split", "inputs"} - set(meta)):
+    if lacking := sorted({*KINDS, "official_split", "inputs"} - {"columns"} - set(meta)):
         raise _broken(folder, META, f"lacks {', '.join(lacking)}")
     for key, (kind, inner) in KINDS.items():
-        value = meta[key]
+        value = meta.get(key, [])
         values = value.values() if isinstance(value, dict) else value
         if not isinstance(value, kind) or not all(isinstance(one, inner) for one in values):
             raise _broken(folder, META, f"has no valid {key!r}")
-    if lacking := [name for name in ARRAYS if name not in meta["digests"]]:
+    if any(Spelling().problem(name) for name in meta.get("columns", [])):
+        raise _broken(folder, META, "names a column as none can be called")
+    if lacking := [name for name in _names(meta) if name not in meta["digests"]]:
         raise _broken(folder, META, f"has no digest of {', '.join(lacking)}")
     for name, digest in {"digest": meta["digest"], **meta["digests"]}.items():
         if not re.fullmatch("[0-9a-f]{64}", digest):
@@ -150,6 +169,9 @@ def remake(folder: Path) -> str:
         return f"dvc repro data@{name}"
     if name.endswith("-corrupted"):
         return f"python -m stages.corrupt {name.removesuffix('-corrupted')}"
+    for file in ROOT.glob("papers/*/data.py"):
+        if re.search(rf"^{re.escape(name)}\b", file.read_text(encoding="utf-8"), re.M):
+            return f"dvc repro {shorten(file.parent)}/dvc.yaml:data@{name}"
     return f"dvc repro data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
 
@@ -183,16 +205,23 @@ def _chain(first: np.ndarray, rest: Iterator[np.ndarray]) -> Iterator[np.ndarray
 
 
 def _load(folder: Path, shown: Path) -> Stored:
-    with _readable(shown, META):
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    arrays = {}
-    for name in ARRAYS:
+    meta, arrays = _meta(folder, shown), {}
+    for name in _names(meta):
         with _readable(shown, name):
             arrays[name] = np.load(
                 folder / name, mmap_mode="r" if name == "images.npy" else None, allow_pickle=False
             )
-    images, labels, domains, split = arrays.values()
-    return Stored(images, labels, domains, split, meta)
+    images, labels, domains, split = (arrays.pop(name) for name in ARRAYS)
+    return Stored(images, labels, domains, split, meta, dict(zip(meta.get("columns", []), arrays.values())))
+
+
+def _names(meta: dict) -> list[str]:
+    """The files of a set's arrays, those of its columns last."""
+    return [*ARRAYS, *map(_file, meta.get("columns", []))]
+
+
+def _file(column: str) -> str:
+    return f"column-{column}.npy"
 
 
 @contextlib.contextmanager
@@ -207,9 +236,8 @@ def _readable(folder: Path, name: str) -> Iterator[None]:
 
 
 def _check(stored: Stored, folder: Path) -> None:
-    """Keys, types, sizes and ranges of what was read."""
+    """Types, sizes and ranges of what was read."""
     meta = stored.meta
-    _check_meta(meta, folder)
     shapes = dict.fromkeys(ARRAYS, tuple(meta["shape"][:1])) | {"images.npy": tuple(meta["shape"])}
     for (name, kind), array in zip(
         ARRAYS.items(), (stored.images, stored.labels, stored.domains, stored.split), strict=True
@@ -224,6 +252,9 @@ def _check(stored: Stored, folder: Path) -> None:
         raise _broken(
             folder, "images.npy", f"holds images of shape {stored.images.shape}, expected (N, H, W, 1 or 3)"
         )
+    for name, values in stored.columns.items():
+        if values.shape != stored.labels.shape or values.dtype.kind not in "iuU":
+            raise _broken(folder, _file(name), f"holds {values.dtype} {values.shape}")
     ranges = {
         "labels.npy": (stored.labels, -1, len(meta["classes"])),
         "domains.npy": (stored.domains, 0, len(meta["domains"])),
@@ -242,4 +273,5 @@ def _broken(folder: Path, name: str, what: str) -> DataError:
 
 def _over(digests: dict[str, str]) -> str:
     """One digest over those of the arrays."""
-    return hashlib.sha256("".join(digests[name] for name in ARRAYS).encode()).hexdigest()
+    columns = sorted(name for name in digests if name.startswith("column-"))
+    return hashlib.sha256("".join(digests[name] for name in (*ARRAYS, *columns)).encode()).hexdigest()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pipeline.data.partition import Parts
+from pipeline.data.parts import Parts
 
 SHARE = 0.25  # of a client's training images
 

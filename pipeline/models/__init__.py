@@ -12,7 +12,7 @@ from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
 from pipeline.models.resnet import resnet
 from pipeline.models.small import STACKS, small
-from pipeline.schema import Model
+from pipeline.schema import ROOT, Model, load_module
 
 DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
     "resnet10": partial(resnet, "resnet10"),
@@ -40,7 +40,9 @@ def build(model: Model, channels: int, size: int, classes: int) -> Network:
     does not let one choose. Layers and counts: FCCL+ and RAHFL's code for DEEP but for cnn3_bn, see STACKS
     for the others.
     """
-    if model.name in STACKS:
+    if model.paper:
+        features, width = _of_paper(model.paper, model.name)(channels, size)
+    elif model.name in STACKS:
         features, width = small(model.name, channels, size, model.features, relu=model.activation == "relu")
     elif model.name in DEEP:
         if model.features is not None or model.activation != "relu":
@@ -53,3 +55,15 @@ def build(model: Model, channels: int, size: int, classes: int) -> Network:
     dropout = DROPOUT.get(model.name, 0.0) if model.dropout is None else model.dropout
     head = nn.Linear(width, classes)
     return Network(features, head, dropout, projector(width, model.projector) if model.projector else None)
+
+
+def _of_paper(paper: str, name: str) -> Callable[[int, int], tuple[nn.Module, int]]:
+    """A network of a paper's own: a function of papers/<paper>/models.py that gives, for (channels, size) of
+    the images, a module with output (B, width) and the width."""
+    module = load_module(f"papers.{paper}.models", ROOT / "papers" / paper / "models.py")
+    known = {
+        key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    }
+    if name not in known:
+        raise ParamError(f"papers/{paper}/models.py: {unknown('model', name, known)}")
+    return getattr(module, name)

@@ -19,7 +19,7 @@ from statistics import fmean
 
 import numpy as np
 
-from pipeline.data.registry import REGISTRY
+from pipeline.data.registry import find
 from pipeline.report import measures
 from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
 from pipeline.report.statistics import ZERO, Design, Estimate, Family, combined, one_sample
@@ -79,8 +79,9 @@ class Evidence:
 
     def at_chance(self, cell: Cell) -> bool:
         """Whether a run is less than one and a half times as often right as one answer for all images."""
-        result, classes = self.results[cell], REGISTRY[self.paper.scenarios[cell.scenario].data.set].classes
-        return fmean(result["measures"][result["headline"]]) < GUESSED / classes
+        result = self.results[cell]
+        classes = find(self.paper.scenarios[cell.scenario].data.set, self.study.root).classes
+        return bool(classes) and fmean(result["measures"][result["headline"]]) < GUESSED / classes
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
         """The numbers that the paper prints along with one: the same block and column of its table, or the

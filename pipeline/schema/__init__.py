@@ -28,8 +28,18 @@ from pipeline.schema.checker import (
     check,
     check_keys,
 )
+from pipeline.schema.discovery import (
+    CEILING,
+    SPACES,
+    load_module,
+    method_file,
+    method_module,
+    method_names,
+    network_names,
+    partition_kinds,
+)
+from pipeline.schema.documents import ROOT, read_yaml, shorten, visible
 from pipeline.schema.loader import (
-    ROOT,
     DataChoice,
     Params,
     check_name,
@@ -37,11 +47,7 @@ from pipeline.schema.loader import (
     load_paper,
     load_params,
     papers,
-    read_yaml,
-    shorten,
-    visible,
 )
-from pipeline.schema.methods import CEILING, SPACES, method_file, method_module, method_names
 from pipeline.schema.paper import (
     ACROSS,
     COMPUTED,
@@ -64,21 +70,31 @@ from pipeline.schema.paper import (
     Table,
     Tuning,
 )
+from pipeline.schema.partitions import (
+    KINDS,
+    BalancedDirichlet,
+    Dirichlet,
+    Domains,
+    ExtendedDirichlet,
+    Iid,
+    Natural,
+    Partition,
+    Pathological,
+    Pooled,
+    QuantitySkew,
+    Shards,
+    Subset,
+)
 from pipeline.schema.scenario import (
     DEMANDS,
     REQUIREMENTS,
     Attack,
     Data,
-    Dirichlet,
-    Domains,
     Evaluation,
     Model,
     Optimiser,
-    Partition,
-    Pathological,
     Public,
     Scenario,
-    Subset,
     Training,
     setting,
 )

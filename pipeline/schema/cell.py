@@ -8,7 +8,9 @@ from typing import Any, Self
 
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Spelling
-from pipeline.schema.loader import ROOT, load_paper
+from pipeline.schema.discovery import network_names
+from pipeline.schema.documents import ROOT
+from pipeline.schema.loader import load_paper
 from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Grid, Paper
 from pipeline.schema.scenario import Scenario
 
@@ -105,6 +107,7 @@ class Cell:
         scenario = paper.scenarios[self.scenario]
         if (network := values.pop("model", None)) is not None:  # the method has a network of its own
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
+        scenario = scenario.with_networks_of(self.paper, network_names(self.paper, root))
         return scenario, paper.algorithm(self.method), values
 
 

@@ -2,28 +2,29 @@
 
 import dataclasses
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
-from pipeline.errors import ParamError, conflict, unknown
+from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Name, Spelling, Whole, check
-from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Figure, Grid, Paper
+from pipeline.schema.discovery import partition_kinds
+from pipeline.schema.documents import ROOT, read_yaml, shorten
+from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Choice, Figure, Grid, Paper
+from pipeline.schema.partitions import KINDS
 from pipeline.schema.scenario import check_seeds, setting
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-# Of a YAML document; the largest here has some 6,000 values in 6 levels.
-MOST_VALUES = 100_000
-DEEPEST = 50
-# What may stand in a method's row beside hyper-parameters, which the method itself checks.
-ROW = {"algorithm": Name, "label": str, "scenarios": dict[str, dict[str, Any]]}
+# What may stand in a method's row beside hyper-parameters, which the method itself checks. sweep: values that
+# the row has in every scenario, and that its label names.
+ROW = {
+    "algorithm": Name,
+    "label": str,
+    "sweep": dict[str, Any],
+    "scenarios": dict[str, dict[str, Any]],
+}
+PRINTED = {"lam": "lambda"}  # hyper-parameters that a label spells in another way
 TAKEN = (*MINIATURES, "index")  # names that commands and pages give to something else
 
 
@@ -56,119 +57,6 @@ class Params:
     miniature: Common = field(default_factory=Common)
 
 
-def read_yaml(path: Path) -> dict:
-    """One YAML mapping; a missing file, a syntax error, a repeated key, or a document that aliases blow up is
-    a ParamError naming file and line."""
-    shown = shorten(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-        _check_size(text)
-        document = yaml.load(text, _UniqueKeys)
-    except FileNotFoundError:
-        raise ParamError(f"{shown}: no such file") from None
-    except yaml.MarkedYAMLError as error:
-        raise ParamError(f"{shown}{conflict(text) or _told(error, text)}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
-    if document is not None and not isinstance(document, dict):
-        raise ParamError(f"{shown}: expected a mapping, found {document!r:.80}")
-    return document or {}
-
-
-def _told(error: yaml.MarkedYAMLError, text: str) -> str:
-    """`:12: what is wrong`."""
-    said, mark = ", ".join(filter(None, (error.context, error.problem))), error.problem_mark
-    if (
-        mark
-        and text.splitlines()[mark.line :]
-        and text.splitlines()[mark.line][mark.column :].startswith("\t")
-    ):
-        said = "a tab; YAML is indented with spaces"
-    return f"{f':{mark.line + 1}' if mark else ''}: {' '.join(said.split())}"
-
-
-class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """safe_load, by libyaml where PyYAML was built with it, that refuses a key given twice, which YAML would
-    silently overwrite, and says the line of a value that is not what it looks like (2024-13-45)."""
-
-    def construct_mapping(self, node, deep=False):
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is given twice", key.start_mark
-                    )
-                seen.add(key.value)
-                self._check_spelling(key)
-        return super().construct_mapping(node, deep)
-
-    def _check_spelling(self, key: yaml.ScalarNode) -> None:
-        """YAML 1.1 reads the names `on`, `007` and `12:30` as True, 7 and 750."""
-        if key.value in ("true", "false", "null"):  # values of an option, as readings have them
-            return
-        if key.tag != "tag:yaml.org,2002:str" and str(value := self.construct_object(key)) != key.value:
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes",
-                key.start_mark,
-            )
-
-    def construct_object(self, node, deep=False):
-        try:
-            value = super().construct_object(node, deep)
-        # int() of too many digits, a date that is none, a tag that does not fit its text
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise _not_a_value(node) from error
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise _not_a_value(node)
-        return value
-
-
-# YAML 1.1, which PyYAML reads, takes 1e-2 for text; YAML 1.2, as which DVC reads the same file, for a
-# number.
-_UniqueKeys.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _not_a_value(node: yaml.Node) -> yaml.MarkedYAMLError:
-    kind = node.tag.rpartition(":")[2]
-    return yaml.constructor.ConstructorError(
-        None, None, f"{node.value!r:.80} is no {kind} that can be used", node.start_mark
-    )
-
-
-def _check_size(text: str) -> None:
-    """MarkedYAMLError for a document that is nested too deeply or, with every alias written out, has too many
-    values: each level of aliases may multiply those of the one before."""
-    whole: dict[str, int] = {}  # anchor -> the values below it, aliases written out
-    inside: list[tuple[str | None, int]] = [(None, 0)]  # (anchor, values before it) of what is open
-    count = 0
-    for event in yaml.parse(text, _UniqueKeys):
-        if isinstance(event, yaml.AliasEvent):
-            if any(event.anchor == anchor for anchor, _ in inside):
-                raise yaml.MarkedYAMLError(None, None, f"*{event.anchor} is inside itself", event.start_mark)
-            count += whole.get(event.anchor, 0)
-        elif isinstance(event, yaml.NodeEvent):
-            inside.append((event.anchor, count))
-            count += 1
-        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionEndEvent)):
-            anchor, before = inside.pop()
-            if anchor:
-                whole[anchor] = count - before
-        if count > MOST_VALUES or len(inside) > DEEPEST:
-            most = f"{DEEPEST} levels" if count <= MOST_VALUES else f"{MOST_VALUES:,} values, aliases too"
-            raise yaml.MarkedYAMLError(None, None, f"more than {most}", event.start_mark)
-
-
-def shorten(path: Path) -> str:
-    """A path as a user sees it: relative to the repository where it lies inside."""
-    path = Path(path)
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
-
-
 @cache
 def load_params(root: Path = ROOT) -> Params:
     """params.yaml of the repository at `root`."""
@@ -183,33 +71,11 @@ def papers(root: Path = ROOT) -> tuple[str, ...]:
 
 def folders(root: Path = ROOT) -> list[str]:
     """Names of the papers' folders by the alphabet, without reading what is in them; hidden ones are none."""
-    names = sorted(
-        path.parent.name for path in root.glob("papers/*/paper.yaml") if not path.parent.name.startswith(".")
-    )
+    names = (path.parent.name for path in root.glob("papers/*/paper.yaml"))
+    names = sorted(name for name in names if not name.startswith("."))
     for name in names:
         check_name(name)
     return names
-
-
-def visible(root: Path, pattern: str) -> list[Path]:
-    """The files of a pattern by their paths, without what tools hide beside ours (`._fedprox.json`)."""
-    return sorted(
-        path
-        for path in root.glob(pattern)
-        if not any(part.startswith(".") for part in path.relative_to(root).parts)
-    )
-
-
-def _special(folder: Path) -> Iterator[Path]:
-    """Devices, pipes and sockets below a folder, or links to them: to read one may never end. Hidden names
-    are left out, such as a repository's own."""
-    for entry in os.scandir(folder):
-        if entry.name.startswith(".") or entry.is_file():
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _special(Path(entry.path))
-        elif not entry.is_dir() and os.path.exists(entry.path):
-            yield Path(entry.path)
 
 
 def check_name(name: str) -> None:
@@ -224,77 +90,128 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other
     papers' methods."""
     path = root / "papers" / name / "paper.yaml"
-    if not Spelling().problem(name) and path.parent.is_dir():
-        for one in _special(path.parent):
-            raise ParamError(f"{shorten(one)}: a device, a pipe or a socket, not a file: remove it")
     if Spelling().problem(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
-    document = read_yaml(path)
-    mini = document.get("miniature")
+    for special in _special(path.parent):
+        raise ParamError(f"{shorten(special)}: a device, a pipe or a socket, not a file: remove it")
+    where = f"{shorten(path)}:"
+    paper = check(Paper, _document(name, root), where)
+    rows = {key: _row(row, f"{where} methods.{key}") for key, row in paper.methods.items()}
+    for scenario in {MINIATURE, ACROSS} & paper.scenarios.keys():
+        raise ParamError(f"{where} scenarios.{scenario}: the miniature has this name")
+    added = {}
+    if paper.miniature:
+        names = (MINIATURE, ACROSS) if paper.miniature.others else (MINIATURE,)
+        added = dict.fromkeys(names, paper.miniature.scenario)
+    paper = dataclasses.replace(paper, methods=rows, scenarios={**paper.scenarios, **added})
+    for at, kind, used in _references(paper):
+        known = paper.scenarios if kind == "scenario" else paper.methods
+        for item in used:
+            if item not in known:
+                raise ParamError(f"{where} {at}: {unknown(kind, item, known)}")
+    _check_tunings(paper, where)
+    for key in paper.sources.settings:
+        if all(setting(scenario, key) is None for scenario in paper.scenarios.values()):
+            raise ParamError(f"{where} sources.settings.{key}: no scenario has such a value")
+    return paper
+
+
+def _special(folder: Path) -> Iterator[Path]:
+    """Devices, pipes and sockets below a folder, or links to them: to read one may never end. Hidden names
+    are left out, such as a repository's own."""
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") or entry.is_file():
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _special(Path(entry.path))
+        elif not entry.is_dir() and os.path.exists(entry.path):
+            yield Path(entry.path)
+
+
+def _document(name: str, root: Path) -> dict:
+    """paper.yaml with what params.yaml says of all miniatures, and the partitions of the paper's own kinds
+    checked."""
+    path = root / "papers" / name / "paper.yaml"
+    document, where = read_yaml(path), f"{shorten(path)}:"
+    mini, scenarios = document.get("miniature"), document.get("scenarios")
     if isinstance(mini, dict) and isinstance(mini.get("scenario"), dict):
         common = dataclasses.asdict(load_params(root).miniature)
         given = {key: value for key, value in common.items() if value is not None}
-        document = {**document, "miniature": {**mini, "scenario": {**given, **mini["scenario"]}}}
-    paper = check(Paper, document, f"{shorten(path)}:")
-    for method, row in paper.methods.items():
-        for key in ROW.keys() & row.keys():
-            check(ROW[key], row[key], f"{shorten(path)}: methods.{method}.{key}")
-    for name in {MINIATURE, ACROSS} & paper.scenarios.keys():
-        raise ParamError(f"{shorten(path)}: scenarios.{name}: the miniature has this name")
-    if paper.miniature:
-        added = {MINIATURE: paper.miniature.scenario} | (
-            {ACROSS: paper.miniature.scenario} if paper.miniature.others else {}
-        )
-        paper = dataclasses.replace(paper, scenarios={**paper.scenarios, **added})
-    for where, kind, item in _references(paper):
-        known = paper.scenarios if kind == "scenario" else paper.methods
-        if item not in known:
-            raise ParamError(f"{shorten(path)}: {where}: {unknown(kind, item, known)}")
+        scenario = _partitioned({**given, **mini["scenario"]}, name, root, f"{where} miniature.scenario")
+        document = {**document, "miniature": {**mini, "scenario": scenario}}
+    if isinstance(scenarios, dict):
+        checked = {
+            key: _partitioned(value, name, root, f"{where} scenarios.{key}")
+            for key, value in scenarios.items()
+        }
+        document = {**document, "scenarios": checked}
+    return document
+
+
+def _partitioned(scenario: Any, paper: str, root: Path, where: str) -> Any:
+    """A scenario as written, with its partition checked where it is of a kind of the paper's own."""
+    cut = scenario.get("partition") if isinstance(scenario, dict) else None
+    kind = cut.get("kind") if isinstance(cut, dict) else None
+    if not isinstance(kind, str) or kind in KINDS:
+        return scenario
+    if kind not in (kinds := partition_kinds(paper, root)):
+        raise ParamError(f"{where}.partition.kind: {unknown('kind', kind, kinds)}")
+    values = {key: value for key, value in cut.items() if key != "kind"}
+    return {**scenario, "partition": check(kinds[kind], values, f"{where}.partition")}
+
+
+def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
+    """A method's row, its `sweep` written out: in the row, in each of its scenarios, and in its label."""
+    for key in ROW.keys() & row.keys():
+        check(ROW[key], row[key], f"{where}.{key}")
+    if "sweep" not in row:
+        return row
+    swept = row["sweep"]
+    values = (
+        f"{PRINTED.get(key, key)} {f'{value:g}' if isinstance(value, float) else value}"
+        for key, value in swept.items()
+    )
+    row = {key: value for key, value in row.items() if key != "sweep"} | swept
+    if "label" in row:
+        row["label"] += f" ({', '.join(values)})"
+    of = {name: {**given, **swept} for name, given in row.get("scenarios", {}).items()}
+    return {**row, "scenarios": of} if of else row
+
+
+def _check_tunings(paper: Paper, where: str) -> None:
+    """ParamError for a tuning with seeds whose partitions no seed of its scenario draws."""
     for name, tuning in paper.tuning.items():
         scenario = paper.scenarios[name]
         drawn = {0, *map(scenario.draw, scenario.seeds)}
         if not tuning.seeds or not drawn.issuperset(map(scenario.draw, tuning.seeds)):
             raise ParamError(
-                f"{shorten(path)}: tuning.{name}.seeds: must be 0 or some of the scenario's "
-                f"{scenario.seeds}, found {tuning.seeds}"
+                f"{where} tuning.{name}.seeds: must be 0 or some of the scenario's {scenario.seeds}, found "
+                f"{tuning.seeds}"
             )
-    for name in paper.sources.settings:
-        if all(setting(scenario, name) is None for scenario in paper.scenarios.values()):
-            raise ParamError(f"{shorten(path)}: sources.settings.{name}: no scenario has such a value")
-    return paper
 
 
-def _references(paper: Paper) -> Iterator[tuple[str, str, str]]:
-    """(key, scenario or method, name) of every place in a paper.yaml that names a scenario or a method."""
-    plans: dict[str, Mapping[str, Grid | Figure]] = {"grids": paper.grids, "figures": paper.figures}
-    for kind, plan in plans.items():
-        for key, named in plan.items():
-            yield from ((f"{kind}.{key}.scenarios", "scenario", name) for name in named.scenarios)
-            yield from ((f"{kind}.{key}.methods", "method", name) for name in named.methods)
+def _references(paper: Paper) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """(key, scenario or method, names) of every place in a paper.yaml that names scenarios or methods."""
+    named: dict[str, Grid | Figure | Choice] = {f"grids.{key}": grid for key, grid in paper.grids.items()}
+    named |= {f"figures.{key}": figure for key, figure in paper.figures.items()}
+    named |= {f"readings[{at}]": choice for at, choice in enumerate(paper.readings)}
+    for at, item in named.items():
+        yield f"{at}.scenarios", "scenario", item.scenarios
+        yield f"{at}.methods", "method", item.methods
     for key, table in paper.tables.items():
-        yield from (
-            (f"tables.{key}.blocks.{at}", "scenario", block.scenario) for at, block in table.blocks.items()
-        )
-        yield from (
-            (f"tables.{key}.rows.{row}", "method", name)
-            for row, name in table.rows.items()
-            if name is not None
-        )
-    for part in ("titles", "notes", "beside"):
-        yield from ((part, "scenario", name) for name in getattr(paper, part))
+        for at, block in table.blocks.items():
+            yield f"tables.{key}.blocks.{at}", "scenario", [block.scenario]
+        for row, name in table.rows.items():
+            yield f"tables.{key}.rows.{row}", "method", [] if name is None else [name]
+    for part in ("titles", "notes", "beside", "tuning"):
+        yield part, "scenario", getattr(paper, part)
     for part in ("methods", "others") if paper.miniature else ():
-        yield from ((f"miniature.{part}", "method", name) for name in getattr(paper.miniature, part))
+        yield f"miniature.{part}", "method", getattr(paper.miniature, part)
     for key, tuning in paper.tuning.items():
-        yield "tuning", "scenario", key
-        yield from ((f"tuning.{key}.methods", "method", name) for name in tuning.methods)
+        yield f"tuning.{key}.methods", "method", tuning.methods
     if paper.communication:
-        yield from (("communication.counts", "method", name) for name in paper.communication.counts)
+        yield "communication.counts", "method", paper.communication.counts
     for key, values in paper.methods.items():
-        yield from ((f"methods.{key}.scenarios", "scenario", name) for name in values.get("scenarios", {}))
-    for at, choice in enumerate(paper.readings):
-        yield from ((f"readings[{at}].scenarios", "scenario", name) for name in choice.scenarios)
-        yield from ((f"readings[{at}].methods", "method", name) for name in choice.methods)
+        yield f"methods.{key}.scenarios", "scenario", values.get("scenarios", {})
     algorithms = {values.get("algorithm") for values in paper.methods.values()}
-    yield from (
-        ("sources.methods", "method", name) for name in paper.sources.methods if name not in algorithms
-    )
+    yield "sources.methods", "method", paper.sources.methods.keys() - algorithms

@@ -250,7 +250,8 @@ class Paper:
     idea: str  # one sentence
     order: Count  # its place on the pages
     scenarios: dict[Name, Scenario]
-    # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?}
+    # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?, sweep?}; a sweep's values hold in
+    # every scenario and end the label
     methods: dict[Name, dict[str, Any]]
     grids: dict[Name, Grid]
     tables: dict[Name, Table]

@@ -1,15 +1,16 @@
 """A scenario: data, partition, networks, training and evaluation of one column block of a table."""
 
 import dataclasses
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pipeline.schema.checker import Count, Fraction, Name, NonNegative, Positive, Range, Share, Whole, check
+from pipeline.schema.partitions import Partition, Subset
 
 # More would not fit into any memory, or never end.
 Side = Annotated[int, Range(low=1, high=1024)]
 Width = Annotated[int, Range(low=1, high=65_536)]
-Clients = Annotated[int, Range(low=1, high=100_000)]
 
 
 @dataclass(frozen=True)
@@ -52,95 +53,6 @@ class Public:
             raise ValueError("with 'drop_last' a 'batch_size' above 'size' leaves no batch")
 
 
-@dataclass(frozen=True)
-class Dirichlet:
-    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
-    dataset/utils/dataset_utils.py)."""
-
-    kind = "dirichlet"
-    clients: Clients
-    beta: Positive
-    # train+test: each client's part is split; train: the official test set is kept.
-    pool: Literal["train+test", "train"] = "train+test"
-    train_share: Share = 0.75
-    cap: bool = True  # a client that holds n/N samples gets no more
-    min_samples: Whole | None = None  # None: floor(min(10 / (1 - train_share), n / N / 2))
-    tries: Count = 1_000_000
-    samples: Count | None = None  # use only so many images of the pool
-    seed: Whole = 1
-    fixed: bool = False  # of every kind: one draw serves all seeds; else each seed has its own
-
-
-@dataclass(frozen=True)
-class Pathological:
-    """Each client owns `classes` classes (PFLlib's `pat`)."""
-
-    kind = "pathological"
-    clients: Clients
-    classes: Count
-    pool: Literal["train+test", "train"] = "train+test"
-    train_share: Share = 0.75
-    # PFLlib's `pat`, or classes drawn until each has an owner
-    owners: Literal["in_order", "random"] = "in_order"
-    balanced: bool = False
-    min_samples: Whole | None = None
-    samples: Count | None = None
-    seed: Whole = 1
-    fixed: bool = False
-
-
-@dataclass(frozen=True)
-class Domains:
-    """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
-
-    kind = "domains"
-    clients: dict[str, Clients]  # printed domain name -> number of clients
-    # Each client's share of the domain's training part; None: equal parts.
-    share: Fraction | dict[str, Fraction] | None = None
-    per_class: Count | None = None  # images of each class per client, instead of a share
-    beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
-    test: Literal["official", "index_mod_10", "random"] = "official"
-    test_share: Share = 0.3  # for test: random
-    test_per_class: Count | None = None  # keep at most so many test images of each class
-    samples: Count | None = None  # at most so many training images per domain
-    validation: bool = False  # score on the training images that no client has, and never on the test part
-    seed: Whole = 1
-    fixed: bool = False
-
-    def __post_init__(self):
-        if self.beta is not None and self.per_class is None:
-            raise ValueError("'beta' divides the images of 'per_class', which has to be given, too")
-        if self.share is not None and self.per_class is not None:
-            raise ValueError("give either 'share' or 'per_class'")
-
-
-@dataclass(frozen=True)
-class Subset:
-    """A fixed number of private images per client, one domain each (FCCL+) or all from one pool (RAHFL)."""
-
-    kind = "subset"
-    sizes: dict[str, Count]  # printed client name -> images
-    overlap: bool = False  # clients of one domain draw independently
-    beta: Positive | None = None  # labels of a client follow Dir(beta) (RAHFL, supplement B)
-    test: Literal["official", "index_mod_10", "random"] = "official"
-    test_share: Fraction | None = None  # for test: random
-    test_per_class: Count | None = None
-    stratified: bool = False
-    # Labelled training images that no client gets, on which clients are compared (RAHFL).
-    heldout: Count | None = None
-    seed: Whole = 0
-    fixed: bool = False
-
-    def __post_init__(self):
-        if (self.test == "random") != (self.test_share is not None):
-            raise ValueError("'test_share' belongs to 'test: random', which needs it")
-        if self.stratified and self.beta is not None:
-            raise ValueError("give either 'stratified', the domain's shares of the classes, or 'beta'")
-
-
-Partition = Dirichlet | Pathological | Domains | Subset
-
-
 # What a scenario may demand of a method beyond that (methods.base.Method.supports), and the key for it.
 DEMANDS = {"partial participation": "training.participation", "unseen clients": "training.unseen"}
 
@@ -167,6 +79,7 @@ class Model:
     # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
     activation: Literal["relu", "none"] = "relu"
     projector: Width | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
+    paper: Name | None = None  # the paper in whose models.py it is defined; None: pipeline.models
 
 
 @dataclass(frozen=True)
@@ -266,9 +179,7 @@ class Scenario:
                 f"'evaluation.last' reports the mean over {self.evaluation.last} rounds, and "
                 f"'training.rounds' is {self.training.rounds}"
             )
-        if self.corruption is not None and {"train", "official"}.isdisjoint(
-            (getattr(self.partition, "pool", ""), getattr(self.partition, "test", ""))
-        ):
+        if self.corruption is not None and not self.partition.keeps_split:
             raise ValueError(
                 "'corruption' chooses among the official training images: set 'partition.pool' "
                 "to train, or 'partition.test' to official"
@@ -293,10 +204,7 @@ class Scenario:
     @property
     def clients(self) -> int:
         """How many there are."""
-        cut = self.partition
-        if isinstance(cut, Subset):
-            return len(cut.sizes)
-        return cut.clients if isinstance(cut.clients, int) else sum(cut.clients.values())
+        return len(self.partition.names)
 
     @property
     def networks(self) -> list[Model]:
@@ -328,10 +236,23 @@ class Scenario:
             given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
             return check(Model, {**given, **changes} if isinstance(changes, dict) else changes, where)
 
+        return self._with_each(changed)
+
+    def with_networks_of(self, paper: str, names: Collection[str]) -> "Scenario":
+        """This scenario with the networks of these names marked as the paper's own."""
+        if not any(model.name in names for model in self.networks):
+            return self
+        return self._with_each(
+            lambda model: (
+                dataclasses.replace(model, paper=model.paper or paper) if model.name in names else model
+            )
+        )
+
+    def _with_each(self, change: Callable[[Model], Model]) -> "Scenario":
         return dataclasses.replace(
             self,
-            model=self.model and changed(self.model),
-            models=self.models and {name: changed(model) for name, model in self.models.items()},
+            model=self.model and change(self.model),
+            models=self.models and {name: change(model) for name, model in self.models.items()},
         )
 
 

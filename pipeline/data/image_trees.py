@@ -1,0 +1,264 @@
+"""Readers of images in folders: a folder per class, perhaps per domain, or a list of files.
+
+A reader gets the files in the registry's order, a folder to unpack into, and the set's entry.
+"""
+
+import csv
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pipeline.data.download import say
+from pipeline.data.reading import blocks, open_image, reading, two_parts, unpack
+from pipeline.data.registry import DataSet
+from pipeline.data.store import TEST, TRAIN, Arrays
+from pipeline.errors import DataError
+from pipeline.files import leads_out
+from pipeline.schema import shorten
+
+# Formats that Pillow lists and does not decode by itself: EPS starts Ghostscript, the others need a plug-in.
+NOT_DECODED = {"EPS", "MPEG", "WMF", "HDF5", "GRIB", "BUFR"}
+NAMED = 3  # files that a line names
+
+
+@cache
+def _suffixes() -> frozenset[str]:
+    """Endings of the files that Pillow decodes."""
+    return frozenset(
+        end
+        for end, kind in Image.registered_extensions().items()
+        if kind in Image.OPEN and kind not in NOT_DECODED
+    )
+
+
+def _listed(folder: Path) -> list[Path]:
+    """The images of a folder in the order of their names."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _suffixes() and path.is_file())
+
+
+def _say_left_out(listed: Iterable[Path], folders: Iterable[Path], archive: Path) -> None:
+    """A line about what lies in the images' folders and is not among the images."""
+    left = sorted({path for folder in folders for path in folder.iterdir()} - {*listed})
+    if left:
+        names = ", ".join("/".join(path.parts[-3:]) for path in left[:NAMED])
+        more = f" and {len(left) - NAMED} more" * (len(left) > NAMED)
+        say(f"{shorten(archive)}: left out, no image of a class: {names}{more}")
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+def _composed(name: str) -> str:
+    """The same text for an accent that a Mac writes as a character of its own."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _plain(name: str) -> str:
+    """`Real World`, `real_world` and `RealWorld` are one name; `-15` and `15` are two."""
+    return re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", "", _composed(name).casefold())
+
+
+def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Path]:
+    """{name: folder} of the first folder under `root`, itself included, that has a subfolder for every name:
+    one of just this name, else the only one whose name is plainly the same."""
+    for folder in [root, *sorted(path for path in root.rglob("*") if path.is_dir())]:
+        inside = _subfolders(folder)
+        found = {
+            name: [path for path in inside if _composed(path.name) == _composed(name)]
+            or [path for path in inside if _plain(path.name) == _plain(name)]
+            for name in names
+        }
+        if all(len(paths) == 1 for paths in found.values()) and len(
+            {path for (path,) in found.values()}
+        ) == len(names):
+            return {name: path for name, (path,) in found.items()}
+    raise DataError(f"{shorten(archive)}: no folder in it has the subfolders {', '.join(names)}")
+
+
+def _of_classes(folders: list[Path], archive: Path) -> list[tuple[Path, int]]:
+    """(image, label) of a folder for each class. DataError for a folder that is not there or holds none."""
+    if lacking := [folder for folder in folders if not folder.is_dir()]:
+        raise DataError(f"{shorten(archive)}: lacks the folder {lacking[0].parent.name}/{lacking[0].name}")
+    listed = [_listed(folder) for folder in folders]
+    _say_left_out((path for paths in listed for path in paths), folders, archive)
+    if empty := [folder for folder, paths in zip(folders, listed) if not paths]:
+        raise DataError(
+            f"{shorten(archive)}: {empty[0].parent.name}/{empty[0].name} has no image that Pillow decodes"
+        )
+    return [(path, label) for label, paths in enumerate(listed) for path in paths]
+
+
+def only_folder(root: Path, archive: Path) -> Path:
+    folders = _subfolders(root)
+    if len(folders) != 1:
+        raise DataError(f"{shorten(archive)}: expected one folder in it, found {len(folders)}")
+    return folders[0]
+
+
+def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file
+    name."""
+    listed: list[tuple[Path, int, int]] = []
+    classes: list[str] = []
+    for number, (domain, folder) in enumerate(
+        _holding(unpack(files[0], scratch), entry.domains, files[0]).items()
+    ):
+        inner = _subfolders(folder)
+        inner = _subfolders(inner[0]) if [path.name for path in inner] == ["images"] else inner
+        names = [path.name for path in inner]
+        classes, expected = classes or names, entry.classes or len(classes) or len(names)
+        if [_plain(name) for name in names] != [_plain(name) for name in classes] or len(names) != expected:
+            raise DataError(
+                f"{shorten(files[0])}: {domain} has {len(names)} classes, {', '.join(names)}; expected "
+                f"{expected}, the same in every domain"
+            )
+        _say_left_out(_subfolders(folder), [folder], files[0])
+        listed += [(path, label, number) for path, label in _of_classes(inner, files[0])]
+    paths, labels, domains = zip(*listed, strict=True)
+    return Arrays(
+        blocks(list(paths), entry.shape[0]),
+        np.array(labels),
+        np.array(domains),
+        np.zeros(len(paths), np.uint8),
+        classes,
+    )
+
+
+def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """train/<class>/ and test/<class>/ or val/<class>/; or <class>/ alone, without an official split."""
+    root = unpack(files[0], scratch)
+    while len(inside := _subfolders(root)) == 1:
+        root = inside[0]
+    parts = {path.name: path for path in inside}
+    test = parts.get("test", parts.get("val"))
+    splits = {TRAIN: parts["train"], TEST: test} if "train" in parts and test else {TRAIN: root}
+    classes = [path.name for path in _subfolders(splits[TRAIN])]
+    listed = [
+        (path, label, split)
+        for split, folder in splits.items()
+        for path, label in _of_classes([folder / name for name in classes], files[0])
+    ]
+    paths, labels, split = zip(*listed, strict=True)
+    return Arrays(
+        blocks(list(paths), entry.shape[0]),
+        np.array(labels),
+        np.zeros(len(paths), np.int64),
+        np.array(split, np.uint8),
+        classes,
+    )
+
+
+def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """A CSV with the columns file and label, and an archive with the files.
+
+    Further columns: domain, one of the entry's; split, `train` or `test`; any other is kept as a column of
+    the set, such as the user to whom an image belongs.
+    """
+    root = unpack(files[1], scratch)
+    with reading(files[0]), files[0].open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+        listed = {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
+        names, labels = listed.pop("file"), listed.pop("label")
+        classes = entry.names or sorted(set(labels))
+        domains = listed.pop("domain", [entry.domains[0]] * len(rows))
+        splits = listed.pop("split", ["train"] * len(rows))
+        if outside := [name for name in names if leads_out(name)]:
+            raise ValueError(f"{outside[0]!r} lies outside the archive")
+        return Arrays(
+            blocks([root / name for name in names], entry.shape[0]),
+            np.array([classes.index(label) for label in labels]),
+            np.array([entry.domains.index(domain) for domain in domains]),
+            np.array([("train", "test").index(split) for split in splits], np.uint8),
+            list(classes),
+            {key: np.array(values) for key, values in listed.items()},
+        )
+
+
+def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """imgs_train/<digit>/ and imgs_valid/<digit>/; the latter is the test part."""
+    folders = _holding(unpack(files[0], scratch), ("imgs_train", "imgs_valid"), files[0])
+    parts = []
+    for folder in folders.values():
+        listed = _of_classes([folder / str(digit) for digit in range(entry.classes)], files[0])
+        parts.append(
+            (
+                np.stack([open_image(path, entry.shape[0]) for path, _ in listed]),
+                np.array([digit for _, digit in listed]),
+            )
+        )
+    return two_parts(parts, entry.names)
+
+
+def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """PNGs and, for each part, a list of `name label` lines."""
+    root = unpack(files[0], scratch)
+    parts = []
+    for part in ("train", "test"):
+        listed = root / "mnist_m" / f"mnist_m_{part}_labels.txt"
+        with reading(listed):
+            lines = [line.split() for line in listed.read_text().splitlines() if line.strip()]
+            labels = np.array([int(label) for _, label in lines])
+        images = np.stack(
+            [open_image(listed.with_name(f"mnist_m_{part}") / name, entry.shape[0]) for name, _ in lines]
+        )
+        parts.append((images, labels))
+    return two_parts(parts, entry.names)
+
+
+def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """Classes by sorted WordNet number; the validation part, whose labels are public, serves as test part."""
+    root = only_folder(unpack(files[0], scratch, lambda name: "/test/" not in name), files[0])
+    numbers = [folder.name for folder in _subfolders(root / "train")]
+    with reading(root / "words.txt"):
+        words = dict(
+            line.split("\t", 1) for line in (root / "words.txt").read_text(encoding="utf-8").splitlines()
+        )
+    annotations = root / "val" / "val_annotations.txt"
+    with reading(annotations):
+        validation = sorted(
+            (root / "val" / "images" / line[0], numbers.index(line[1]))
+            for line in (text.split("\t") for text in annotations.read_text().splitlines())
+        )
+    train = _of_classes([root / "train" / number / "images" for number in numbers], files[0])
+    listed = train + validation
+    return Arrays(
+        blocks([path for path, _ in listed], entry.shape[0]),
+        np.array([k for _, k in listed]),
+        np.zeros(len(listed), np.int64),
+        np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train), len(validation)]),
+        [words[n].strip() for n in numbers],
+    )
+
+
+def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """Per domain an archive and the lists of its training and test images; only the entry's classes are
+    unpacked."""
+    listed = []
+    for number, start in enumerate(range(0, len(files), 3)):
+        archive, *lists = files[start : start + 3]
+        folder = unpack(
+            archive, scratch / entry.domains[number], lambda name: Path(name).parent.name in entry.names
+        )
+        for split, path in zip((TRAIN, TEST), lists, strict=True):
+            with reading(path):
+                names = [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
+            listed += [
+                (number, name, split, folder / name)
+                for name in names
+                if Path(name).parent.name in entry.names
+            ]
+    listed.sort()  # domain, class name, file name
+    labels = [entry.names.index(Path(name).parent.name) for _, name, _, _ in listed]
+    return Arrays(
+        blocks([path for *_, path in listed], entry.shape[0]),
+        np.array(labels),
+        np.array([row[0] for row in listed]),
+        np.array([row[2] for row in listed], np.uint8),
+        list(entry.names),
+    )

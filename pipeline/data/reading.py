@@ -1,0 +1,92 @@
+"""What readers of data sets share: errors, archives, and images decoded to arrays."""
+
+import contextlib
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from scipy.io.matlab import MatReadError
+
+from pipeline.data.download import extract
+from pipeline.data.store import TEST, TRAIN, Arrays
+from pipeline.errors import DataError
+from pipeline.schema import shorten
+
+BLOCK = 64  # decoded photographs held in memory
+# What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
+DAMAGED = (
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    EOFError,
+    SyntaxError,
+    struct.error,
+    zlib.error,
+    MatReadError,
+    Image.DecompressionBombError,
+    NotImplementedError,  # SciPy, of a MATLAB file of version 7.3
+)
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever a damaged file makes its parser raise becomes a DataError that names the file."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise DataError(
+            f"{shorten(path)}: cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
+        ) from None
+
+
+def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:
+    """Arrays of one domain from (images, labels) of the training and of the test part; (N, H, W) images are
+    grey."""
+    train, test = parts
+    images = np.concatenate([train[0], test[0]])
+    labels = np.concatenate([train[1], test[1]]).astype(np.int64)
+    split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train[1]), len(test[1])])
+    return Arrays(
+        images if images.ndim == 4 else images[..., None],
+        labels,
+        np.zeros(len(labels), np.int64),
+        split,
+        list(classes),
+    )
+
+
+def unpack(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
+    """`extract` without the hidden files and shadow folders that a Mac leaves in archives."""
+    return extract(
+        archive,
+        target,
+        lambda name: (
+            wanted(name) and not any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
+        ),
+    )
+
+
+def open_image(path: Path, side: int) -> np.ndarray:
+    """(side, side, 3) uint8: RGB, squashed where the size differs (bilinear, antialiased)."""
+    with reading(path), Image.open(path) as image:
+        return np.asarray(_in_colour(image).resize((side, side), Image.Resampling.BILINEAR))
+
+
+def _in_colour(image: Image.Image) -> Image.Image:
+    """RGB, 8 bits. Of 16 bits the range is brought to 8, which Pillow's `convert` would cut off at 255."""
+    if image.mode == "I" and image.format in ("PNG", "PPM") or image.mode.startswith("I;16"):
+        grey = np.asarray(image).astype(np.uint32)
+        image = Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise ValueError(f"pixels of Pillow's mode {image.mode} have no known range")
+    return image.convert("RGB")
+
+
+def blocks(paths: list[Path], side: int) -> Iterator[np.ndarray]:
+    """Decoded images, some at a time."""
+    for start in range(0, len(paths), BLOCK):
+        yield np.stack([open_image(path, side) for path in paths[start : start + BLOCK]])

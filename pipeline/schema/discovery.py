@@ -1,0 +1,110 @@
+"""Where the code is that a paper.yaml names: in the library, or in a file of the paper's own folder.
+
+A method is a file of pipeline/methods or of papers/<paper>/methods. Networks are the functions of
+papers/<paper>/models.py, partitions the classes of partitions.py, data sets the values of data.py.
+"""
+
+import ast
+import importlib.util
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+from pipeline.errors import ParamError
+from pipeline.schema.checker import Spelling
+from pipeline.schema.documents import ROOT, shorten
+from pipeline.schema.partitions import KINDS, Partition, Pooled
+
+CEILING = "centralised"  # no federated method: shown with the others, neither marked nor ranked with them
+SPACES = "pipeline/methods/spaces.yaml"  # where tuning looks, of every method
+
+
+def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
+    """Every method that has a file; with `paper`, also this paper's own. What an editor or a disk of another
+    system leaves there (`.#fedavg.py`, `._fedavg.py`) has no name that a method can have."""
+    return sorted(
+        {
+            path.stem
+            for folder in _folders(paper, root).values()
+            for path in folder.glob("*.py")
+            if path.stem != "base" and not Spelling().problem(path.stem) and path.is_file()
+        }
+    )
+
+
+def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path | None:
+    """The method's file, the paper's own before the common one; None where there is none."""
+    module = method_module(name, paper, root)
+    return _folders(paper, root)[module.rpartition(".")[0]] / f"{name}.py" if module else None
+
+
+def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str | None:
+    """The dotted name of the file's module: pipeline.methods.fedavg, papers.mine.methods.ours."""
+    if name not in method_names(paper, root):
+        return None
+    folders = _folders(paper, root).items()
+    return next(f"{package}.{name}" for package, folder in folders if (folder / f"{name}.py").is_file())
+
+
+def _folders(paper: str | None, root: Path) -> dict[str, Path]:
+    """package -> its folder; a root without pipeline/methods, as in tests, uses this repository's."""
+    of_paper = {f"papers.{paper}.methods": root / "papers" / paper / "methods"} if paper else {}
+    home = root if (root / "pipeline" / "methods").is_dir() else ROOT
+    return of_paper | {"pipeline.methods": home / "pipeline" / "methods"}
+
+
+def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]:
+    """The kinds of partition that a paper can name: common ones, and its own subclasses of Pooled."""
+    file = root / "papers" / paper / "partitions.py"
+    if not file.is_file():
+        return KINDS
+    module = load_module(f"papers.{paper}.partitions", file)
+    own = {
+        value.kind: value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Pooled) and value.__module__ == module.__name__
+    }
+    if twice := sorted(own.keys() & KINDS.keys()):
+        raise ParamError(f"{shorten(file)}: {twice[0]!r} is a kind of all papers: give it another name")
+    return KINDS | own
+
+
+def network_names(paper: str, root: Path = ROOT) -> frozenset[str]:
+    """The networks of papers/<paper>/models.py: its public functions, listed without importing torch."""
+    file = root / "papers" / paper / "models.py"
+    if not file.is_file():
+        return frozenset()
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError) as error:
+        raise ParamError(f"{shorten(file)}: {error}") from None
+    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    return frozenset(name for name in functions if not name.startswith("_"))
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles the text: cached bytecode may be of another text with the same size and time."""
+
+    def get_code(self, fullname: str):
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+def load_module(name: str, file: Path) -> ModuleType:
+    """A module of a paper's folder, which is no package: its name may hold what an import statement cannot.
+
+    Raises ParamError naming file and line where it cannot be imported."""
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ == str(file):
+        return known
+    loader = _FromSource(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ParamError(f"{shorten(file)}: cannot be imported: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,123 @@
+"""Reading a YAML document that may hold anything, and how files are named to users."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from pipeline.errors import ParamError, conflict
+
+ROOT = Path(__file__).resolve().parents[2]
+# Of a YAML document; the largest here has some 6,000 values in 6 levels.
+MOST_VALUES = 100_000
+DEEPEST = 50
+
+
+def shorten(path: Path) -> str:
+    """A path as a user sees it: relative to the repository where it lies inside."""
+    path = Path(path)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+def visible(root: Path, pattern: str) -> list[Path]:
+    """The files of a pattern by their paths, without what tools hide beside ours (`._fedprox.json`)."""
+    return sorted(
+        path
+        for path in root.glob(pattern)
+        if not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )
+
+
+def read_yaml(path: Path) -> dict:
+    """One YAML mapping; a missing file, a syntax error, a repeated key, or a document that aliases blow up is
+    a ParamError naming file and line."""
+    shown = shorten(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        _check_size(text)
+        document = yaml.load(text, _UniqueKeys)
+    except FileNotFoundError:
+        raise ParamError(f"{shown}: no such file") from None
+    except yaml.MarkedYAMLError as error:
+        raise ParamError(f"{shown}{conflict(text) or _described(error, text)}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
+    if document is not None and not isinstance(document, dict):
+        raise ParamError(f"{shown}: expected a mapping, found {document!r:.80}")
+    return document or {}
+
+
+def _described(error: yaml.MarkedYAMLError, text: str) -> str:
+    """`:12: what is wrong`."""
+    problem, mark = ", ".join(filter(None, (error.context, error.problem))), error.problem_mark
+    lines = text.splitlines()[mark.line :] if mark else []
+    if mark and lines and lines[0][mark.column :].startswith("\t"):
+        problem = "a tab; YAML is indented with spaces"
+    return f"{f':{mark.line + 1}' if mark else ''}: {' '.join(problem.split())}"
+
+
+class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """safe_load that refuses a key given twice, which YAML would silently overwrite, and names the line of a
+    value that is not what it looks like (2024-13-45)."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise _error(key, f"the key {key.value!r} is given twice")
+                seen.add(key.value)
+                self._check_spelling(key)
+        return super().construct_mapping(node, deep)
+
+    def _check_spelling(self, key: yaml.ScalarNode) -> None:
+        """YAML 1.1 reads the names `on`, `007` and `12:30` as True, 7 and 750."""
+        if key.value in ("true", "false", "null"):  # values of an option, as readings have them
+            return
+        if key.tag != "tag:yaml.org,2002:str" and str(value := self.construct_object(key)) != key.value:
+            raise _error(key, f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes")
+
+    def construct_object(self, node, deep=False):
+        kind = node.tag.rpartition(":")[2]
+        problem = f"{getattr(node, 'value', '')!r:.80} is no {kind} that can be used"
+        try:
+            value = super().construct_object(node, deep)
+        # int() of too many digits, a date that is none, a tag that does not fit its text
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise _error(node, problem) from error
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise _error(node, problem)
+        return value
+
+
+# YAML 1.1, which PyYAML reads, takes 1e-2 for text; YAML 1.2, as which DVC reads it, for a number.
+_UniqueKeys.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _error(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _check_size(text: str) -> None:
+    """MarkedYAMLError for a document that is nested too deeply or, with every alias written out, has too many
+    values: each level of aliases may multiply those of the one before."""
+    whole: dict[str, int] = {}  # anchor -> the values below it, aliases written out
+    inside: list[tuple[str | None, int]] = [(None, 0)]  # (anchor, values before it) of what is open
+    count = 0
+    for event in yaml.parse(text, _UniqueKeys):
+        if isinstance(event, yaml.AliasEvent):
+            if any(event.anchor == anchor for anchor, _ in inside):
+                raise yaml.MarkedYAMLError(None, None, f"*{event.anchor} is inside itself", event.start_mark)
+            count += whole.get(event.anchor, 0)
+        elif isinstance(event, yaml.NodeEvent):
+            inside.append((event.anchor, count))
+            count += 1
+        if isinstance(event, (yaml.ScalarEvent, yaml.CollectionEndEvent)):
+            anchor, before = inside.pop()
+            if anchor:
+                whole[anchor] = count - before
+        if count > MOST_VALUES or len(inside) > DEEPEST:
+            most = f"{DEEPEST} levels" if count <= MOST_VALUES else f"{MOST_VALUES:,} values, aliases too"
+            raise yaml.MarkedYAMLError(None, None, f"more than {most}", event.start_mark)

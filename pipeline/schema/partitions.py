@@ -1,0 +1,232 @@
+"""The kinds of partition that a scenario can name: what each asks for and what clients it promises.
+
+`pipeline/data/partition.py` draws them. A paper has kinds of its own as subclasses of `Pooled` in
+papers/<paper>/partitions.py.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pipeline.schema.checker import Count, Fraction, Positive, Range, Share, Whole
+
+Clients = Annotated[int, Range(low=1, high=100_000)]  # more would never end
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Base of all kinds: a kind's fields are its keys in paper.yaml."""
+
+    kind: ClassVar[str]
+    overlap = False  # whether clients may share images
+    _: KW_ONLY
+    seed: Whole = 1
+    fixed: bool = False  # one draw serves all seeds; else each seed has its own
+
+    @classmethod
+    def variants(cls) -> dict[str, type["Partition"]]:
+        """The kinds that every paper can name."""
+        return KINDS if cls is Partition else {}
+
+    @property
+    def names(self) -> list[str]:
+        """The clients' printed names."""
+        raise NotImplementedError
+
+    @property
+    def keeps_split(self) -> bool:
+        """Whether the set's own split says what is trained on."""
+        return getattr(self, "test", "official") == "official"
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a client may have no training image."""
+        return False
+
+
+@dataclass(frozen=True)
+class Pooled(Partition):
+    """Base of the kinds that divide one pool of images over clients without overlap.
+
+    pool: `train+test` splits each client's part into training and test images, as PFLlib does; `train` keeps
+    the official test set for all clients.
+    """
+
+    clients: Clients
+    _: KW_ONLY
+    pool: Literal["train+test", "train"] = "train+test"
+    train_share: Share = 0.75
+    min_samples: Whole | None = None  # None: floor(min(10 / (1 - train_share), n / N / 2))
+    samples: Count | None = None  # use only so many images of the pool
+
+    @property
+    def names(self) -> list[str]:
+        return [str(k) for k in range(self.clients)]
+
+    @property
+    def keeps_split(self) -> bool:
+        return self.pool == "train"
+
+    def cut(self, pool: Any, indices: Any, rng: Any) -> list:
+        """Of a paper's own kind: every client's images.
+
+        pool: the stored set (pipeline.data.parts.Pool). indices: int (n,), the images to divide. rng: NumPy's
+        generator of this draw. Returns an array of indices per client. A ValueError becomes an error that
+        names file and key.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Iid(Pooled):
+    """Equal parts of the shuffled pool (Flower's IidPartitioner, NIID-Bench's `homo`)."""
+
+    kind = "iid"
+
+
+@dataclass(frozen=True)
+class Shards(Pooled):
+    """The pool sorted by label, cut into clients * shards equal pieces, `shards` for each client at random
+    (McMahan et al. 2017, Sec. 3; Flower's ShardPartitioner)."""
+
+    kind = "shards"
+    shards: Count = 2
+
+
+@dataclass(frozen=True)
+class QuantitySkew(Pooled):
+    """Quantity skew: sizes follow Dir(beta), labels are those of the pool (Li et al. 2022, NIID-Bench's
+    `iid-diff-quantity`)."""
+
+    kind = "quantity_skew"
+    beta: Positive
+
+
+@dataclass(frozen=True)
+class Dirichlet(Pooled):
+    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
+    dataset/utils/dataset_utils.py)."""
+
+    kind = "dirichlet"
+    beta: Positive
+    cap: bool = True  # a client that holds n/N samples gets no more
+    tries: Count = 1_000_000
+
+
+@dataclass(frozen=True)
+class ExtendedDirichlet(Pooled):
+    """Each client owns `classes` classes, and a class is cut over its owners by p ~ Dir(beta) (Li and Lyu
+    2023; PFLlib's `exdir`)."""
+
+    kind = "extended_dirichlet"
+    beta: Positive
+    classes: Count
+
+
+@dataclass(frozen=True)
+class BalancedDirichlet(Pooled):
+    """Clients of one size, each with its own mixture of classes q ~ Dir(beta) (Acar et al. 2021;
+    Flower's InnerDirichletPartitioner)."""
+
+    kind = "balanced_dirichlet"
+    beta: Positive
+
+
+@dataclass(frozen=True)
+class Natural(Pooled):
+    """Users as they are in the data: a client holds the images of one value of a column, such as a writer
+    (Caldas et al. 2018; Flower's NaturalIdPartitioner). `clients` of them are drawn at random among those
+    with at least `min_samples` images."""
+
+    kind = "natural"
+    column: str
+
+
+@dataclass(frozen=True)
+class Pathological(Pooled):
+    """Each client owns `classes` classes (PFLlib's `pat`)."""
+
+    kind = "pathological"
+    classes: Count
+    # PFLlib's `pat`, or classes drawn until each has an owner
+    owners: Literal["in_order", "random"] = "in_order"
+    balanced: bool = False
+
+
+@dataclass(frozen=True)
+class Domains(Partition):
+    """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
+
+    kind = "domains"
+    clients: dict[str, Clients]  # printed domain name -> number of clients
+    # Each client's share of the domain's training part; None: equal parts.
+    share: Fraction | dict[str, Fraction] | None = None
+    per_class: Count | None = None  # images of each class per client, instead of a share
+    beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
+    test: Literal["official", "index_mod_10", "random"] = "official"
+    test_share: Share = 0.3  # for test: random
+    test_per_class: Count | None = None  # keep at most so many test images of each class
+    samples: Count | None = None  # at most so many training images per domain
+    validation: bool = False  # score on the training images that no client has, and never on the test part
+
+    def __post_init__(self):
+        if self.beta is not None and self.per_class is None:
+            raise ValueError("'beta' divides the images of 'per_class', which has to be given, too")
+        if self.share is not None and self.per_class is not None:
+            raise ValueError("give either 'share' or 'per_class'")
+
+    @property
+    def names(self) -> list[str]:
+        return [
+            domain if count == 1 else f"{domain}-{i}"
+            for domain, count in self.clients.items()
+            for i in range(count)
+        ]
+
+    @property
+    def may_be_empty(self) -> bool:
+        return self.beta is not None
+
+
+@dataclass(frozen=True)
+class Subset(Partition):
+    """A fixed number of private images per client, one domain each (FCCL+) or all from one pool (RAHFL)."""
+
+    kind = "subset"
+    sizes: dict[str, Count]  # printed client name -> images
+    overlap: bool = False  # clients of one domain draw independently
+    beta: Positive | None = None  # labels of a client follow Dir(beta) (RAHFL, supplement B)
+    test: Literal["official", "index_mod_10", "random"] = "official"
+    test_share: Fraction | None = None  # for test: random
+    test_per_class: Count | None = None
+    stratified: bool = False
+    # Labelled training images that no client gets, on which clients are compared (RAHFL).
+    heldout: Count | None = None
+    _: KW_ONLY
+    seed: Whole = 0
+
+    def __post_init__(self):
+        if (self.test == "random") != (self.test_share is not None):
+            raise ValueError("'test_share' belongs to 'test: random', which needs it")
+        if self.stratified and self.beta is not None:
+            raise ValueError("give either 'stratified', the domain's shares of the classes, or 'beta'")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.sizes)
+
+
+KINDS: dict[str, type[Partition]] = {
+    kind.kind: kind
+    for kind in (
+        Dirichlet,
+        Pathological,
+        Domains,
+        Subset,
+        Iid,
+        Shards,
+        QuantitySkew,
+        ExtendedDirichlet,
+        BalancedDirichlet,
+        Natural,
+    )
+}
