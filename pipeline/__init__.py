@@ -1,1 +1,5 @@
 """FedRepro: five federated-learning papers, from public data to their own tables."""
+
+from pipeline.source_code import install
+
+install()

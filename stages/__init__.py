@@ -1,1 +1,5 @@
 """What `dvc.yaml` calls: `python -m stages.NAME`."""
+
+from pipeline.source_code import install
+
+install()

@@ -6,19 +6,21 @@ import json
 import os
 import random
 import shutil
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from repository import CELL, forget, outputs, stage
+from repository import CELL, forget, outputs, run, stage
 
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.kept import Kept, _save, fingerprint
+from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.data import partition, store
-from pipeline.data.hashes import Hashes
+from pipeline.cells.workers import train_seeds
+from pipeline.data import partition
 from pipeline.errors import DataError, ParamError
 from pipeline.schema import Cell, load_paper
 from pipeline.sealing import seal
@@ -107,6 +109,9 @@ def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
         ("pairs of names", meta | {"clients": [["0"], *meta["clients"][1:]]}),
         ("pairs of names", meta | {"warnings": [7]}),
         ("was altered", meta | {"data": meta["data"] | {"digest": "0" * 64}}),
+        ("other data than", meta | {"data": meta["data"] | {"source": "canonical"}}),
+        ("other data than", meta | {"data": meta["data"] | {"deviation": ""}}),
+        ("client 0 is of the domain 'x'", meta | {"clients": [["0", "x"], *meta["clients"][1:]]}),
         ("not a", meta | {"data": None, "clients": None}),
         ("not a complete partition", [meta]),
     ):
@@ -135,36 +140,62 @@ def test_a_damaged_archive_of_indices_is_one_line(mended):
     assert refused > 40
 
 
-def test_a_stored_set_without_its_digests_is_refused(mended):
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("digests", {}),
+        ("classes", [*"0123456789", "ten"]),
+        ("domains", ["other"]),
+        ("official_split", False),
+        ("source", "canonical"),
+        ("deviation", ""),
+    ],
+)
+def test_an_altered_description_of_a_set_is_refused(mended, key, value):
+    """One more class would widen every network by an output."""
     path = mended / "data/digits/meta.json"
-    meta = json.loads(path.read_text())
-    path.write_text(json.dumps(meta | {"digests": {}}))
-    with pytest.raises(DataError, match="has no digest of images.npy"):
-        store.verify(mended / "data/digits")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(DataError, match="data/digits/meta.json"):
+        verify(Experiment.of(Cell.parse(CELL), mended))
 
 
-def test_a_digest_is_remembered_while_the_file_stays_the_same(tmp_path):
-    big, calls = tmp_path / "big", []
+def test_data_altered_while_a_seed_trains_reach_no_later_seed(mended, monkeypatch):
+    """Whatever the file's times say."""
+    monkeypatch.setenv("FEDREPRO_WORKERS", "1")
+    experiment, file = Experiment.of(Cell.parse(CELL), mended), mended / "data/digits/labels.npy"
+    seeds, before = [], file.stat()
 
-    def compute(path):
-        calls.append(path)
-        return path.read_text()
+    def alter(row):
+        if not seeds:
+            altered_labels(mended)
+        seeds.append(row["seed"])
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    big.write_text("one")
-    os.utime(big, (1, 1))
-    assert Hashes(tmp_path / "h.json")(big, compute) == "one"  # its ctime is now: it may still change
-    assert not (tmp_path / "h.json").exists()
-    found = big.stat()
-    mark = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-    document = {"files": {str(big): [mark, "remembered"]}}
-    (tmp_path / "h.json").write_text(json.dumps(seal(document)))
-    assert Hashes(tmp_path / "h.json")(big, compute) == "remembered" and len(calls) == 1
-    (tmp_path / "h.json").write_text(json.dumps({**document, "self": "0"}))
-    assert Hashes(tmp_path / "h.json")(big, compute) == "one"
-    (tmp_path / "h.json").write_text(json.dumps(seal(document)))
-    big.write_text("two")
-    os.utime(big, (1, 1))
-    assert Hashes(tmp_path / "h.json")(big, compute) == "two"
+    with pytest.raises(DataError, match="data/digits/labels.npy was altered"):
+        list(train_seeds([Job(experiment, seed, "later") for seed in (0, 1)], alter))
+    assert {*seeds} == {0}
+    shutil.copy(mended / "kept/data/digits/labels.npy", file)
+    mapped = np.load(file, mmap_mode="r+")  # on some file systems this changes no time
+    mapped[:] = mapped[::-1].copy()
+    mapped.flush()
+    with pytest.raises(DataError, match="data/digits/labels.npy was altered"):
+        load(experiment, 1)
+
+
+@pytest.mark.parametrize("module", ["papers/fedcrl/methods/mine.py", "pipeline/methods/mine.py"])
+def test_a_method_of_the_same_size_and_time_runs_as_it_is_written(project, module):
+    file = project / module
+    file.parent.mkdir(exist_ok=True)
+    code = """from pipeline.methods import load
+print(load("mine", {}, "here", "fedcrl").mu)"""
+    for value in ("0.5", "0.7"):
+        file.write_text(
+            "from dataclasses import dataclass\nfrom pipeline.methods.fedprox import FedProx\n\n\n"
+            f"@dataclass(frozen=True)\nclass Mine(FedProx):\n    mu: float = {value}\n"
+        )
+        os.utime(file, (1, 1))
+        assert run(project, sys.executable, "-c", code).stdout.strip() == value
+    file.unlink()
 
 
 # -- what a seed keeps ---------------------------------------------------------------------------------------

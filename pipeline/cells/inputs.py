@@ -1,13 +1,30 @@
-"""What a cell is trained on, read from its files without importing torch, so that `fedrepro status` stays
+"""What a seed is trained on, read from its files without importing torch, so that `fedrepro status` stays
 fast."""
 
 import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
 
 from pipeline.cells.experiment import Experiment
 from pipeline.data import corrupted, features, partition, soundness, store
-from pipeline.data.hashes import Hashes
+from pipeline.data.corrupted import Corrupted
+from pipeline.data.store import Stored
 from pipeline.errors import ParamError
 from pipeline.schema import Scenario, Trial, shorten
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A draw of the partition and the images that it indexes, in memory. `vectors` (N, d): of features;
+    `damage`: the corrupted images; None where the scenario takes none, as for `public`."""
+
+    parts: partition.Parts
+    stored: Stored
+    public: Stored | None
+    vectors: np.ndarray | None
+    damage: Corrupted | None
 
 
 def inputs(experiment: Experiment, seed: int) -> dict:
@@ -17,9 +34,9 @@ def inputs(experiment: Experiment, seed: int) -> dict:
     _, meta = partition.read(experiment.partition(seed))
     folder, added = experiment.root / "data" / scenario.data.set, {}
     if scenario.data.features != "pixels":
-        found = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
-        added["features"] = found["digest"]
-        untrained = "" if found["trained"] else "features of an untrained network"
+        described = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
+        added["features"] = described["digest"]
+        untrained = "" if described["trained"] else "features of an untrained network"
         meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], untrained]))
     if scenario.corruption is not None:
         damage = corrupted.read(corrupted.folder_of(folder))
@@ -30,38 +47,54 @@ def inputs(experiment: Experiment, seed: int) -> dict:
     return meta
 
 
-def verify(experiment: Experiment) -> None:
-    """Recompute the digests of everything that the cell trains on, and look whether its partitions make
-    sense.
+def load(experiment: Experiment, place: Path) -> Inputs:
+    """What the seeds of one draw train on, every digest recomputed from the bytes that are returned; whether
+    the partition makes sense is checked too.
 
-    Raises DataError or ParamError naming what was altered. Files that have not changed since they were last
-    hashed are not read again.
+    place: the folder of the draw. Raises DataError or ParamError naming what was altered.
     """
-    scenario, cell, root = experiment.scenario, experiment.cell, experiment.root
-    sha256 = Hashes(root / ".cells" / "hashes.json")
-    folder = root / "data" / scenario.data.set
-    stored = store.verify(folder, sha256)
-    public = None if scenario.public is None else store.verify(root / "data" / scenario.public.set, sha256)
+    scenario, data = experiment.scenario, experiment.root / "data"
+    folder = data / scenario.data.set
+    parts, meta = partition.verify(place)
+    cell = experiment.cell
+    _check_tests(parts, scenario, f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}")
+    stored = _listed(store.verify(folder), meta["data"], shorten(place))
+    public = None
+    if scenario.public is not None:
+        public = _listed(store.verify(data / scenario.public.set), meta["public"], shorten(place))
+    if not isinstance(cell, Trial):  # whose clients have fewer images than the scenario says
+        soundness.check(parts, scenario, stored, public, shorten(place))
+    vectors = None
     if scenario.data.features != "pixels":
-        features.verify(folder.with_name(f"{folder.name}-{scenario.data.features}"), stored, sha256)
-    if scenario.corruption is not None:
-        corrupted.verify(corrupted.folder_of(folder), sha256)
-    for place in dict.fromkeys(experiment.partition(seed) for seed in scenario.seeds):
-        parts, meta = partition.verify(place)
-        _check_tests(parts, scenario, f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}")
-        for found, listed in ((stored, meta["data"]), (public, meta["public"])):
-            if found is not None and listed["digest"] != found.meta["digest"]:
-                raise ParamError(
-                    f"{shorten(place)}: made from other data than data/{found.meta['set']} now "
-                    "holds; run its partition stage again"
-                )
-        if not isinstance(cell, Trial):  # whose clients have fewer images than the scenario says
-            soundness.check(parts, scenario, stored, public, shorten(place))
+        vectors = features.read(folder.with_name(f"{folder.name}-{scenario.data.features}"), stored)
+    damage = None if scenario.corruption is None else corrupted.verify(corrupted.folder_of(folder))
+    if damage is not None and damage.meta["corruption"]["clean"] != stored.meta["digest"]:
+        raise ParamError(
+            f"data/{folder.name}-corrupted: made from other images than data/{folder.name} now holds; "
+            f"run `python -m stages.corrupt {folder.name}` again"
+        )
+    return Inputs(parts, stored, public, vectors, damage)
+
+
+def _listed(stored: Stored, noted: dict, place: str) -> Stored:
+    """The set itself, where it is what the partition notes: digest, source and deviation."""
+    if any(stored.meta.get(key) != value for key, value in noted.items()):
+        raise ParamError(
+            f"{place}: made from other data than data/{stored.meta['set']} now holds; run its partition "
+            "stage again"
+        )
+    return stored
+
+
+def verify(experiment: Experiment) -> None:
+    """`load` all draws of the partition that the cell's seeds train on: before hours of training rather than
+    when the last seed begins."""
+    for place in dict.fromkeys(map(experiment.partition, experiment.scenario.seeds)):
+        load(experiment, place)
 
 
 def _check_tests(parts: partition.Parts, scenario: Scenario, where: str) -> None:
-    """ParamError where a partition has no test image for what the scenario measures; before hours of training
-    rather than after them."""
+    """ParamError where a partition has no test image for what the scenario measures."""
     kind = scenario.evaluation.tests
     if not any(map(len, parts.own_test if kind == "clients" else parts.domain_test.values())):
         raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")

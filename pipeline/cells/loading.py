@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.cells import inputs
 from pipeline.cells.evaluation import TestSet
 from pipeline.cells.experiment import Experiment
-from pipeline.data import corrupted, features, partition, store
-from pipeline.data.store import Stored
+from pipeline.data import partition
 from pipeline.data.tensors import to_tensor
 from pipeline.engine.environment import default_device
 from pipeline.engine.handle import Batch
@@ -116,26 +116,24 @@ def load(experiment: Experiment, seed: int) -> Federation:
 
 @lru_cache(maxsize=1)
 def _load(experiment: Experiment, folder: Path) -> Federation:
-    cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
-    device = default_device()
-    parts, meta = partition.read(folder)
-    stored = _stored(scenario.data.set, meta["data"], folder, root)
-    pictures = _Pictures(scenario, stored, root, device)
+    cell, scenario, device = experiment.cell, experiment.scenario, default_device()
+    checked = inputs.load(experiment, folder)
+    parts, pictures = checked.parts, _Pictures(scenario, checked, device)
     clients = tuple(
         Client(name, domain, _model(scenario, name, domain, cell), *pictures.private(indices))
         for (name, domain), indices in zip(parts.clients, parts.train, strict=True)
     )
     public = None
     if scenario.public is not None:
-        shared = _stored(scenario.public.set, meta["public"], folder, root)
-        public = to_tensor(shared.images[parts.public], scenario.data).to(device)
+        assert checked.public is not None
+        public = to_tensor(checked.public.images[parts.public], scenario.data).to(device)
     pooled = np.concatenate(list(parts.domain_test.values()))
     judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
     heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
     return Federation(
         clients,
         _tests(scenario, parts, pooled, pictures),
-        len(stored.meta["classes"]),
+        len(checked.stored.meta["classes"]),
         public,
         heldout,
         judged,
@@ -165,20 +163,9 @@ def _tests(
 class _Pictures:
     """Network inputs and labels of stored images: as they are, or corrupted."""
 
-    def __init__(self, scenario: Scenario, stored: Stored, root: Path, device: torch.device):
-        self.scenario, self.stored, self.device = scenario, stored, device
-        data, rate = scenario.data, scenario.corruption
-        self.vectors = (
-            features.read(root / "data" / f"{data.set}-{data.features}", stored)
-            if data.features != "pixels"
-            else None
-        )
-        self.damage = None if rate is None else corrupted.read(corrupted.folder_of(root / "data" / data.set))
-        if self.damage is not None and self.damage.meta["corruption"]["clean"] != stored.meta["digest"]:
-            raise ParamError(
-                f"data/{data.set}-corrupted: made from other images than data/{data.set} now holds; "
-                f"run `python -m stages.corrupt {data.set}` again"
-            )
+    def __init__(self, scenario: Scenario, checked: inputs.Inputs, device: torch.device):
+        self.scenario, self.stored, self.device = scenario, checked.stored, device
+        self.vectors, self.damage = checked.vectors, checked.damage
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         return self._tensors(self.stored.images, indices)
@@ -213,17 +200,6 @@ class _Pictures:
         if self.vectors is not None:
             return torch.from_numpy(self.vectors[indices]).to(self.device), labels
         return to_tensor(images[indices], self.scenario.data).to(self.device), labels
-
-
-def _stored(name: str, expected: dict, folder: Path, root: Path) -> Stored:
-    stored = store.read(root / "data" / name)
-    if stored.meta["digest"] != expected["digest"]:
-        raise ParamError(
-            f"{folder}: made from other data than data/{name} now holds "
-            f"(digest {expected['digest'][:12]}, found {stored.meta['digest'][:12]}); run its partition "
-            "stage again"
-        )
-    return stored
 
 
 def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:

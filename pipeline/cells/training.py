@@ -80,7 +80,6 @@ def plan(experiment: Experiment, precise: str | None = None, executor: str | Non
     """How the cell is to be trained, or was, with this precision and executor; by default those of this
     process."""
     method, seeds = runnable(experiment), experiment.scenario.seeds
-    verify(experiment)
     metas = [inputs(experiment, seed) for seed in seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
     jobs = [
@@ -113,6 +112,7 @@ def train_cell(
     """
     experiment = Experiment.of(cell, root)
     planned = plan(experiment)
+    verify(experiment)
     jobs, scenario = planned.jobs, experiment.scenario
     keep_memory()
     with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):

@@ -20,6 +20,7 @@ from pipeline.data import store
 from pipeline.data.store import TEST, Stored
 from pipeline.errors import DataError
 from pipeline.schema import shorten
+from pipeline.sealing import seal
 
 SIDE = 32
 SUFFIX = "-corrupted"
@@ -123,6 +124,7 @@ def write(
             files.sync(new / array)
         meta["digests"] |= {array: files.sha256(new / array) for array in ARRAYS}
         meta["corruption"] = {**facts, "of": name, "clean": clean, "digest": _over(meta["digests"])}
+        meta = seal(meta)
         files.write_json(new / store.META, meta)
     return meta
 
@@ -133,21 +135,29 @@ def read(folder: Path) -> Corrupted:
 
     The digests are not recomputed, see `verify`.
     """
-    folder = Path(folder)
+    return _opened(Path(folder), store.read)
+
+
+def verify(folder: Path) -> Corrupted:
+    """As `read`, with every array in memory and checked, see `store.verify`."""
+    found = _opened(Path(folder), store.verify)
+    if found.digest != _over(found.meta["digests"]):
+        raise DataError(
+            f"{shorten(Path(folder) / store.META)} was altered; {_again(found.meta['corruption']['of'])}"
+        )
+    return found
+
+
+def _opened(folder: Path, open_set: Callable[[Path], Stored]) -> Corrupted:
     again = _again(folder.name.removesuffix(SUFFIX))
     if not (folder / store.META).exists():
         raise DataError(f"{shorten(folder)}: no corrupted images there; {again}")
-    stored = store.read(folder)
+    stored = open_set(folder)
     if "corruption" not in stored.meta:
         raise DataError(f"{shorten(folder)}: its images are not marked as corrupted; {again}")
     arrays = {}
     for name, dtype in ARRAYS.items():
-        try:
-            values = np.load(folder / name, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(
-                f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); {again}"
-            ) from None
+        values = _array(folder, name, stored.meta["digests"].get(name, ""), open_set is store.verify)
         if values.dtype != dtype or values.shape != stored.labels.shape:
             raise DataError(
                 f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
@@ -160,16 +170,16 @@ def read(folder: Path) -> Corrupted:
     return Corrupted(stored.images, kind, severity, rank, stored.meta)
 
 
-def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Corrupted:
-    """As `read`, and recompute every digest before that, see `store.verify`."""
-    if (Path(folder) / store.META).exists():
-        store.verify(folder, sha256)
-    found = read(folder)
-    if found.digest != _over(found.meta["digests"]):
+def _array(folder: Path, name: str, digest: str, checked: bool) -> np.ndarray:
+    if checked:
+        return store.array(folder, name, digest)
+    try:
+        return np.load(folder / name, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
         raise DataError(
-            f"{shorten(Path(folder) / store.META)} was altered; {_again(found.meta['corruption']['of'])}"
-        )
-    return found
+            f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); "
+            f"{_again(folder.name.removesuffix(SUFFIX))}"
+        ) from None
 
 
 def _over(digests: dict[str, str]) -> str:

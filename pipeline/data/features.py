@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
-from pipeline.data.hashes import Hashes
 from pipeline.data.store import Stored
 from pipeline.errors import DataError
 from pipeline.schema import shorten
+from pipeline.sealing import is_sealed, seal
 
 # FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code
 # (exps/federated_main.py). No public source was found that states a digest of its file, so none is compared;
@@ -29,56 +29,36 @@ ARRAY, META = "features.npy", "meta.json"
 
 
 def read(folder: Path, stored: Stored) -> np.ndarray:
-    """(N, d) float32. Raises DataError when they are not there, damaged, or made from other images than
-    `stored`."""
-    found = meta(folder)
-    command = f"run `python -m stages.features {stored.meta['set']}` again"
-    if found["images"] != stored.meta["digest"]:
-        raise DataError(
-            f"{folder}: made from other images than data/{stored.meta['set']} now holds; {command}"
-        )
+    """(N, d) float32. Raises DataError when they are not there, are not what `write` wrote, or were made from
+    other images than `stored`."""
+    described, again = meta(folder), f"run `python -m stages.features {stored.meta['set']}` again"
+    if described["images"] != stored.meta["digest"]:
+        raise DataError(f"{folder}: made from other images than data/{stored.meta['set']} now holds; {again}")
     try:
         vectors = np.load(folder / ARRAY, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder / ARRAY}: {error}; {command}") from None
-    if vectors.shape != (len(stored), found["width"]) or vectors.dtype != np.float32:
-        raise DataError(
-            f"{folder / ARRAY}: {vectors.dtype} {vectors.shape} does not fit {len(stored)} images; {command}"
-        )
+        altered = hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest() != described["digest"]
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{shorten(folder / ARRAY)} cannot be read ({reason}); {again}") from None
+    if altered or vectors.shape != (len(stored), described["width"]) or vectors.dtype != np.float32:
+        raise DataError(f"{shorten(folder / ARRAY)} was altered; {again}")
     return vectors
 
 
-def verify(folder: Path, stored: Stored, hashed: Hashes) -> np.ndarray:
-    """As `read`, and recompute the digest before that."""
-    found, again = meta(folder), f"run `python -m stages.features {stored.meta['set']}` again"
-    keys = {"images", "width", "digest", "trained"}
-    if not isinstance(found, dict) or not keys <= set(found):
-        raise DataError(f"{shorten(folder / META)}: expected {', '.join(sorted(keys))}; {again}")
-    try:
-        digest = hashed(folder / ARRAY, _digest)
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise DataError(
-            f"{shorten(folder / ARRAY)} cannot be read ({' '.join(str(error).split())}); {again}"
-        ) from None
-    if digest != found["digest"]:
-        raise DataError(f"{shorten(folder / ARRAY)} was altered; {again}")
-    return read(folder, stored)
-
-
-def _digest(path: Path) -> str:
-    """sha256 of the values, without the file's header."""
-    return hashlib.sha256(np.load(path, mmap_mode="r", allow_pickle=False).data).hexdigest()
-
-
 def meta(folder: Path) -> dict:
-    """meta.json: model, weights, weights_digest, trained, images, width, digest."""
+    """meta.json: model, weights, weights_digest, trained, images, width, digest. Raises DataError where it is
+    not what `write` wrote."""
+    again = f"run `python -m stages.features {folder.name.rpartition('-')[0]}`"
     try:
-        return json.loads((folder / META).read_text())
-    except (FileNotFoundError, ValueError):
-        raise DataError(
-            f"{folder}: no features there; run `python -m stages.features {folder.name.rpartition('-')[0]}` "
-            "first"
-        ) from None
+        described = json.loads((folder / META).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{folder}: no features there; {again} first") from None
+    keys = {"images", "width", "digest", "trained"}
+    if not isinstance(described, dict) or not keys <= set(described):
+        raise DataError(f"{shorten(folder / META)}: expected {', '.join(sorted(keys))}; {again} again")
+    if "self" in described and not is_sealed(described):
+        raise DataError(f"{shorten(folder / META)} was altered; {again} again")
+    return described
 
 
 def write(
@@ -110,7 +90,7 @@ def write(
         np.save(new / ARRAY, out)
         files.sync(new / ARRAY)
         digest = hashlib.sha256(out.tobytes()).hexdigest()
-        described = {**origin, "images": stored.meta["digest"], "width": WIDTH, "digest": digest}
+        described = seal({**origin, "images": stored.meta["digest"], "width": WIDTH, "digest": digest})
         files.write_json(new / META, described)
     return described
 

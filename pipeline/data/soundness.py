@@ -51,6 +51,8 @@ def _clients(parts: Parts, settings, pool: Pool, where: str) -> None:
     for (name, domain), part in zip(parts.clients, parts.train, strict=True):
         if not len(part) and not settings.may_be_empty:
             raise ParamError(f"{where}: client {name} has no training images")
+        if domain not in (*pool.names, *parts.domain_test):
+            raise ParamError(f"{where}: client {name} is of the domain {domain!r}, which has no images")
         if domain in pool.names and (pool.domains[part] != pool.names.index(domain)).any():
             raise ParamError(f"{where}: client {name} has images of other domains than {domain}")
 

@@ -2,15 +2,16 @@
 
 images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
-the source and the SHA-256 digest of each array. Where a set has users or other groups, column-<name>.npy
-(N,) holds a text or a whole number for every image. Reading needs NumPy alone.
+the source, the SHA-256 digest of each array and a seal over the rest. Where a set has users or other groups,
+column-<name>.npy (N,) holds a text or a whole number for every image. Reading needs NumPy alone.
 """
 
 import contextlib
 import hashlib
+import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from pipeline import files
 from pipeline.errors import DataError
 from pipeline.schema import ROOT, Spelling, shorten
+from pipeline.sealing import is_sealed, seal
 
 ARRAYS: dict[str, np.dtype] = {
     "images.npy": np.dtype(np.uint8),
@@ -65,8 +67,8 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Stored:
-    """A data set on disk: images (N, H, W, C) uint8 mapped read-only, the other arrays (N,) in memory,
-    meta.json as a dict."""
+    """A data set: images (N, H, W, C) uint8, mapped from the disk or in memory, read-only; the other arrays
+    (N,); meta.json as a dict."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -99,7 +101,7 @@ def write(
         for name, values in further.items():
             np.save(temporary / name, np.ascontiguousarray(values), allow_pickle=False)
         digests = {name: files.sha256(temporary / name) for name in (*ARRAYS, *further)}
-        meta = {**meta, "shape": list(shape), "digests": digests, "digest": _over(digests)}
+        meta = seal({**meta, "shape": list(shape), "digests": digests, "digest": _over(digests)})
         files.write_json(temporary / META, meta)
         for name in digests:
             files.sync(temporary / name)
@@ -119,20 +121,34 @@ def read(folder: Path) -> Stored:
     return stored
 
 
-def verify(folder: Path, sha256: Callable[[Path], str] = files.sha256) -> Stored:
-    """As `read`, and recompute every digest before an array is opened, since NumPy's parser of headers may
-    raise anything; DataError names the file, the expected digest and the one found. sha256: what computes a
-    file's digest, such as a `hashes.Hashes` that remembers them."""
+def verify(folder: Path) -> Stored:
+    """As `read`, with every array in memory and checked: what is returned are the bytes that were hashed.
+
+    Raises DataError naming a file that is not what `write` wrote. The meta.json of a set that was written
+    before these had a seal is checked as far as its digests go.
+    """
     folder = Path(folder)
     meta = _meta(folder, folder)
-    for name, expected in meta["digests"].items():
-        with _readable(folder, name):
-            actual = sha256(folder / name)
-        if actual != expected:
-            raise _broken(folder, name, f"was altered: SHA-256 {actual}, expected {expected}")
+    if "self" in meta and not is_sealed(meta):
+        raise _broken(folder, META, "was altered")
     if (actual := _over(meta["digests"])) != meta["digest"]:
         raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {actual}")
-    return read(folder)
+    stored = _stored(meta, [array(folder, name, meta["digests"][name]) for name in _names(meta)])
+    _check(stored, folder)
+    return stored
+
+
+def array(folder: Path, name: str, digest: str) -> np.ndarray:
+    """The array in an .npy file, read-only. Raises DataError where the file's bytes have another SHA-256;
+    only then are they parsed."""
+    with _readable(folder, name):
+        content = (folder / name).read_bytes()
+        if (found := hashlib.sha256(content).hexdigest()) != digest:
+            raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {digest}")
+        file = io.BytesIO(content)
+        np.lib.format.read_magic(file)
+        shape, _, kind = np.lib.format.read_array_header_1_0(file)
+        return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 
 def _meta(folder: Path, shown: Path) -> dict:
@@ -205,14 +221,18 @@ def _chain(first: np.ndarray, rest: Iterator[np.ndarray]) -> Iterator[np.ndarray
 
 
 def _load(folder: Path, shown: Path) -> Stored:
-    meta, arrays = _meta(folder, shown), {}
+    meta, arrays = _meta(folder, shown), []
     for name in _names(meta):
         with _readable(shown, name):
-            arrays[name] = np.load(
-                folder / name, mmap_mode="r" if name == "images.npy" else None, allow_pickle=False
-            )
-    images, labels, domains, split = (arrays.pop(name) for name in ARRAYS)
-    return Stored(images, labels, domains, split, meta, dict(zip(meta.get("columns", []), arrays.values())))
+            mapped = "r" if name == "images.npy" else None
+            arrays.append(np.load(folder / name, mmap_mode=mapped, allow_pickle=False))  # type: ignore[call-overload]
+    return _stored(meta, arrays)
+
+
+def _stored(meta: dict, arrays: list[np.ndarray]) -> Stored:
+    """arrays: in the order of `_names`."""
+    images, labels, domains, split, *columns = arrays
+    return Stored(images, labels, domains, split, meta, dict(zip(meta.get("columns", []), columns)))
 
 
 def _names(meta: dict) -> list[str]:

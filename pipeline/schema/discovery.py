@@ -7,7 +7,6 @@ papers/<paper>/models.py, partitions the classes of partitions.py, data sets the
 import ast
 import importlib.util
 import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +14,7 @@ from pipeline.errors import ParamError
 from pipeline.schema.checker import Spelling
 from pipeline.schema.documents import ROOT, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
+from pipeline.source_code import Loader
 
 CEILING = "centralised"  # no federated method: shown with the others, neither marked nor ranked with them
 SPACES = "pipeline/methods/spaces.yaml"  # where tuning looks, of every method
@@ -83,14 +83,6 @@ def network_names(paper: str, root: Path = ROOT) -> frozenset[str]:
     return frozenset(name for name in functions if not name.startswith("_"))
 
 
-class _FromSource(SourceFileLoader):
-    """Compiles the text: cached bytecode may be of another text with the same size and time."""
-
-    def get_code(self, fullname: str):
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
 def load_module(name: str, file: Path) -> ModuleType:
     """A module of a paper's folder, which is no package: its name may hold what an import statement cannot.
 
@@ -98,7 +90,7 @@ def load_module(name: str, file: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(file):
         return known
-    loader = _FromSource(name, str(file))
+    loader = Loader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
