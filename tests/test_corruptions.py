@@ -657,7 +657,7 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
         corrupted.read(folder)
     np.save(folder / "rank.npy", np.where(rank < 0, rank, (rank + 1) % 100).astype(np.int32))
     with pytest.raises(DataError, match="rank.npy was altered"):
-        store.verify(folder)
+        corrupted.verify(folder)
     np.save(folder / "kind.npy", rank)
     with pytest.raises(DataError, match=r"kind.npy holds int32 \(120,\), expected uint8"):
         corrupted.read(folder)
