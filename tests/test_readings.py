@@ -260,7 +260,7 @@ def test_values_have_their_rows_source_or_their_methods():
     }
     assert (found["mu"].value, found["buffer"].value) == (1.0, 1)
     assert found["mu"].source == (
-        "released code: QinbinLi/MOON, README: 5 for CIFAR-10, main.py: 1 unless told otherwise"
+        "released code: QinbinLi/MOON, README: 5 for CIFAR-10, main.py: 1 by default"
     )
     assert found["tau"].source == "released code: QinbinLi/MOON, main.py"
     settings = {
