@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -90,42 +91,46 @@ def measured(module: str, checkout: Path) -> list[dict]:
 
 
 def tables(results: dict[str, dict], names: list[str]) -> str:
-    """docs/fidelity.md's tables: a line for each method and repository, then the methods without any."""
-    lines = [
-        "| method | public code | equal | difference | effect | otherwise |",
-        "|---|---|--:|--:|--:|---|",
-    ]
-    pairs: dict[tuple[str, str], list[dict]] = {}
-    for repository, entry in results.items():
-        for row in entry["rows"]:
-            pairs.setdefault((row["method"], repository), []).append(row)
-    for (method, repository), rows in sorted(pairs.items()):
-        equal = [row for row in rows if row["verdict"] == "equal"]
-        effects = [row["effect"] for row in equal if row["effect"] is not None]
-        commit = results[repository]["commit"]
-        code = f"[{repository.split('/')[1]}](https://github.com/{repository}/tree/{commit})"
-        most = f"{max(row['difference'] for row in equal):.0e}" if equal else ""
+    """docs/fidelity.md's tables: what is equal by repository, what is not, the methods without comparison."""
+    equal = ["| public code | comparisons that are equal | difference | effect |", "|---|---|--:|--:|"]
+    others = ["| method | public code | verdict | difference | remark |", "|---|---|---|--:|---|"]
+    for repository, entry in sorted(results.items()):
+        name = repository.split("/")[1]
+        code = f"[{name}](https://github.com/{repository}/tree/{entry['commit']})"
+        rows = [row for row in entry["rows"] if row["verdict"] == "equal"]
+        methods = ", ".join(
+            f"{method} {count}" if count > 1 else method
+            for method, count in sorted(Counter(row["method"] for row in rows).items())
+        )
+        difference = max(row["difference"] for row in rows)
+        effects = [row["effect"] for row in rows if row["effect"] is not None]
         effect = f"{min(effects):.0e}" if effects else ""
-        share = f"{len(equal)}/{len(rows)}"
-        lines.append(f"| {method} | {code} | {share} | {most} | {effect} | {_otherwise(rows)} |")
-    lines += ["", "| method | not compared, because |", "|---|---|"]
-    compared = {method for method, _ in pairs}
+        equal.append(f"| {code} | {methods} | {difference:.0e} | {effect} |")
+        others += [f"| {row['method']} | {name} | {row['verdict']} | {row['difference']:.0e} | {remark} |"
+                   for row, remark in _unequal(entry["rows"])]  # fmt: skip
+    compared = {row["method"] for entry in results.values() for row in entry["rows"]}
     why = {name: NOT_COMPARED.get(name, "nobody has done it yet") for name in names if name not in compared}
-    lines += [f"| {name} | {reason} |" for name, reason in why.items()]
-    return "\n".join(lines)
+    without = ["| method | not compared, because |", "|---|---|"]
+    without += [f"| {name} | {reason} |" for name, reason in why.items()]
+    return "\n".join([*equal, "", *others, "", *without])
 
 
-def _otherwise(rows: list[dict]) -> str:
-    """What is not equal: the largest difference of each verdict and remark, without what holds for the equal
-    rows too."""
-    common = {part for row in rows if row["verdict"] == "equal" for part in (row["remark"] or "").split("; ")}
-    largest: dict[tuple[str, str], float] = {}
-    for row in rows:
+def _unequal(rows: list[dict]) -> list[tuple[dict, str]]:
+    """(row, remark): the row with the largest difference for each method, verdict and remark. A remark leaves
+    out what also holds for equal rows of the method."""
+    common = {
+        (row["method"], part)
+        for row in rows
+        if row["verdict"] == "equal"
+        for part in (row["remark"] or "").split("; ")
+    }
+    largest: dict[tuple[str, str, str], dict] = {}
+    for row in sorted(rows, key=lambda row: row["difference"]):
         if row["verdict"] != "equal":
-            parts = [part for part in row["remark"].split("; ") if part not in common]
-            key = row["verdict"], "; ".join(parts)
-            largest[key] = max(row["difference"], largest.get(key, 0.0))
-    return "; ".join(f"**{verdict}** ({most:.0e}): {remark}" for (verdict, remark), most in largest.items())
+            method, parts = row["method"], row["remark"].split("; ")
+            remark = "; ".join(part for part in parts if (method, part) not in common)
+            largest[method, row["verdict"], remark] = row
+    return [(row, remark) for (_, _, remark), row in sorted(largest.items())]
 
 
 def with_tables(page: str, results: dict[str, dict], names: list[str]) -> str:

@@ -288,7 +288,7 @@ def pfedme(table: Table) -> None:
         ours("pfedme", federation, **rates).models[1:],
         theirs.models,
         differs="reading",
-        remark="ours by default as the paper's Algorithm 1, without that decay",
+        remark="ours by default as the paper's Algorithm 1, without the code's decay of theta",
         **rates,
     )
 

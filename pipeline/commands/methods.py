@@ -13,7 +13,7 @@ from pipeline.schema import DEMANDS, ROOT, load_paper, papers, shorten
 WIDTH = 110
 PAGE = ROOT / "docs" / "methods.md"
 MARK = "<!-- what follows is written by `fedrepro methods --page` -->"
-HEAD = ("method", "what it does", "papers", "needs", "supports")
+HEAD = ("method", "what it does", "papers", "needs; supports")
 USUAL = "one network"
 
 
@@ -42,9 +42,10 @@ def _rows() -> list[tuple[str, ...]]:
         found = methods.load(name, {}, name)
         needs = ", ".join(sorted(found.requires - {USUAL})) if found.requires else "nothing"
         supports = ", ".join(demand.split()[0] for demand in DEMANDS if demand in found.supports)
+        notes = "; ".join(filter(None, (needs, supports)))
         link = f"[{title}](../pipeline/methods/{name}.py) `{name}`"
         what = re.sub(r"(\d{4}), [^()]*\)", r"\1)", what)
-        rows.append((link, what, ", ".join(_papers(name)), needs, supports))
+        rows.append((link, what, ", ".join(_papers(name)), notes))
     return rows
 
 
