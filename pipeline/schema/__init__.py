@@ -15,7 +15,6 @@ from pipeline.schema.cell import (
 from pipeline.schema.checker import (
     CONTROL,
     Count,
-    FileName,
     Finite,
     Fraction,
     Name,
@@ -36,12 +35,9 @@ from pipeline.schema.discovery import (
     method_module,
     method_names,
     network_names,
-    partition_kinds,
 )
 from pipeline.schema.documents import ROOT, read_yaml, shorten, visible
 from pipeline.schema.loader import (
-    DataChoice,
-    Params,
     check_name,
     folders,
     load_paper,
@@ -58,20 +54,15 @@ from pipeline.schema.paper import (
     PICTURE,
     PUBLISHED,
     Block,
-    Choice,
-    Communication,
     Figure,
     Grid,
-    Links,
     Miniature,
     Paper,
     Source,
-    Sources,
     Table,
     Tuning,
 )
 from pipeline.schema.partitions import (
-    KINDS,
     BalancedDirichlet,
     Dirichlet,
     Domains,
@@ -90,7 +81,6 @@ from pipeline.schema.scenario import (
     REQUIREMENTS,
     Attack,
     Data,
-    Evaluation,
     Model,
     Optimiser,
     Public,

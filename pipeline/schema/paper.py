@@ -7,20 +7,12 @@ from pipeline.schema.checker import Count, FileName, Name, Whole
 from pipeline.schema.scenario import Scenario, check_seeds
 
 MINIATURE = "mini"  # the name of the scenario that every paper's miniature becomes
-
-
 ACROSS = "across"  # the same scenario, when a method of another paper runs in it
 LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}  # their names beside the tables
 MINIATURES = (*LISTED,)
-
-
 DELTA = "delta"  # the printed column that subtracts the baseline's row
-
-
 # Kinds of figures that are computed from a cell's representations.
 COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer", "corruptions")
-
-
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 MOST_POINTS, MOST_WORDS = 5, 40  # of "why do numbers differ" on a paper's page

@@ -104,7 +104,7 @@ class Training:
     # How the server averages models; None: weighted by training samples n_k.
     averaging: Literal["uniform"] | None = None
     pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
-    # Clients that take part in a round, drawn anew each time: a share of all (0.2) or how many; None: all.
+    # Clients that take part in a round, drawn in every round: a share of all (0.2) or how many; None: all.
     participation: Fraction | Count | None = None
     # Clients that never train and come after the last round: a share of all, how many, or their names.
     unseen: Fraction | Count | list[str] | None = None
