@@ -103,7 +103,7 @@ def test_every_scenario_is_used_and_described(paper):
     document = load_paper(paper)
     drawn = {name for figure in document.figures.values() for name in figure.scenarios}
     in_tables = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
-    assert drawn | in_tables | set(document.beside) == set(document.scenarios) - {"mini", "across"}
+    assert drawn | in_tables | set(document.extra_scenarios) == set(document.scenarios) - {"mini", "across"}
     assert set(document.titles) == set(document.scenarios) - {"mini", "across"} >= set(document.notes)
 
 
@@ -113,7 +113,7 @@ def test_a_scenario_beside_the_tables_is_in_none_and_in_no_figure_of_the_print(p
     shown = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
     printed = [one for one in document.figures.values() if not one.title.endswith("(not in the paper)")]
     shown |= {name for one in printed for name in one.scenarios}
-    assert not shown & set(document.beside)
+    assert not shown & set(document.extra_scenarios)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -423,7 +423,7 @@ def test_fedcrl_settings_are_the_printed_ones():
             scenario.training.local_epochs,
         ) == (values["eta"], values["b"], values["r"])
         assert (scenario.model.features, scenario.model.dropout) == (values["k"], values["beta_dropout"])
-        assert scenario.seeds == ([0, 1] if name in document.beside else [0, 1, 2, 3, 4])
+        assert scenario.seeds == ([0, 1] if name in document.extra_scenarios else [0, 1, 2, 3, 4])
     assert [document.methods["fedcrl"][key] for key in ("alpha", "tau", "gamma")] == [
         values[key] for key in ("alpha", "tau_CL", "gamma")
     ]
@@ -594,7 +594,7 @@ def test_dvc_has_a_stage_for_every_cell_of_the_grids(paper, stages):
     expected |= {
         f"{at}{key}@{s}-{m}"
         for key, grid in document.grids.items()
-        if not grid.apart
+        if not grid.separate_file
         for s in grid.scenarios
         for m in grid.methods
     }

@@ -315,7 +315,7 @@ def one_stage_for_two_cells(document):
         (lambda d: d["grids"].update(mini=GRID), "grids.mini: a stage of the paper has this name"),
         (lambda d: d["grids"].update(figure1=GRID), "grids.figure1: a stage of the paper has this name"),
         (
-            lambda d: d["grids"].update(tuning=GRID | {"apart": True}),
+            lambda d: d["grids"].update(tuning=GRID | {"separate_file": True}),
             "grids.tuning: a folder of the paper has",
         ),
         (

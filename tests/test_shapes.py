@@ -191,7 +191,7 @@ def test_the_title_of_the_curves_is_quoted(monkeypatch):
         ("scenarios.Balanced", lambda d: d["scenarios"].update(Balanced=d["scenarios"]["balanced"])),
         ("grids.Main", lambda d: d["grids"].update(Main=d["grids"]["main"])),
         ("tables.TABLE1", lambda d: d["tables"].update(TABLE1=d["tables"]["table1"] | {"number": "9"})),
-        ("grids.Runs", lambda d: d["grids"].update(Runs=d["grids"]["main"] | {"apart": True})),
+        ("grids.Runs", lambda d: d["grids"].update(Runs=d["grids"]["main"] | {"separate_file": True})),
     ],
 )
 def test_names_that_differ_by_case_alone_are_refused(root, kind, change):

@@ -108,8 +108,11 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     paper = load_paper(key, root)
     figures = [name for name, figure in paper.figures.items() if figure.kind in COMPUTED]
     for name, grid in paper.grids.items():
-        if name.casefold() in (FOLDERS if grid.apart else (*STAGES, *figures)):
-            yield f"grids.{name}", f"a {'folder' if grid.apart else 'stage'} of the paper has this name"
+        if name.casefold() in (FOLDERS if grid.separate_file else (*STAGES, *figures)):
+            yield (
+                f"grids.{name}",
+                f"a {'folder' if grid.separate_file else 'stage'} of the paper has this name",
+            )
     for name in {*figures} & {*STAGES}:
         yield f"figures.{name}", "a stage of the paper has this name"
     for name in paper.scenarios:

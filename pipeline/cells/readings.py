@@ -311,11 +311,15 @@ def settings_of(experiment: Experiment) -> list[Setting]:
     if cell.scenario in MINIATURES:
         return []
     paper = load_paper(cell.paper, experiment.root)
-    theirs = [one for name, one in paper.scenarios.items() if name not in {*paper.beside, *MINIATURES}]
+    theirs = [
+        one for name, one in paper.scenarios.items() if name not in {*paper.extra_scenarios, *MINIATURES}
+    ]
 
     def own(name: str, value: Any) -> bool:
         known = [setting(one, name) for one in theirs]
-        return cell.scenario in paper.beside and value not in known and known.count(None) < len(known)
+        return (
+            cell.scenario in paper.extra_scenarios and value not in known and known.count(None) < len(known)
+        )
 
     return [
         Setting(name, value, "own choice" if own(name, value) else str(source))

@@ -65,6 +65,6 @@ def _papers(name: str) -> list[str]:
         if any(
             name in map(paper.algorithm, grid.methods)
             for grid in paper.grids.values()
-            if not grid.beside and not set(grid.scenarios) <= set(paper.beside)
+            if not grid.supplementary and not set(grid.scenarios) <= set(paper.extra_scenarios)
         )
     ]

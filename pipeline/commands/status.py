@@ -122,7 +122,7 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     tables = {
         f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()
     }
-    names = dict(zip(paper.beside, paper.beside)) | LISTED
+    names = dict(zip(paper.extra_scenarios, paper.extra_scenarios)) | LISTED
     others = {
         name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
     }

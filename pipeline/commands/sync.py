@@ -100,7 +100,7 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         folder, paper = root / "papers" / key, load_paper(key, root)
         texts[folder / "dvc.yaml"] = _text(PAPER, key, _paper(key, paper, root))
         for name, grid in paper.grids.items():
-            if grid.apart:
+            if grid.separate_file:
                 document = {"vars": ["../paper.yaml"], "stages": {name: _grid(key, name, paper, "../../..")}}
                 texts[folder / name / "dvc.yaml"] = _text(GRID, key, document)
         if not (folder / stamps.FILE).exists():  # DVC waits for it
@@ -177,7 +177,7 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     stages |= _partitions(key, paper)
     if mini:
         stages |= _miniature(key, paper)
-    stages |= {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.apart}
+    stages |= {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.separate_file}
     drawn, of_mini = _figures(key, paper, root)
     stages |= drawn
     if any(scenario.corruption is not None for scenario in paper.scenarios.values()):

@@ -123,7 +123,7 @@ def comparisons(key: str, found: Results, root: Path) -> dict[str, list[Cell]]:
     for table in paper.tables.values():
         for cell in table_cells(key, paper, table, root):
             groups.setdefault(f"table {table.number}, {cell.scenario}", []).append(cell)
-    for scenario in paper.beside:
+    for scenario in paper.extra_scenarios:
         groups[scenario] = [cell for cell in found if cell.scenario == scenario]
     measured = {title: [cell for cell in cells if cell in found] for title, cells in groups.items()}
     return {title: cells for title, cells in measured.items() if len(cells) > 1}

@@ -116,7 +116,7 @@ def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
     """What shortened scenarios (`<scenario>-short`) measure for the cells of a column that has not run."""
     columns = []
-    for scenario in (one for one in study.paper.beside if one.endswith(SHORT)):
+    for scenario in (one for one in study.paper.extra_scenarios if one.endswith(SHORT)):
         numbers = {}
         for name, cell in cells.items():
             run = study.results.get(study.cell(scenario, cell.method))

@@ -164,7 +164,7 @@ def own_tab(study: Study, scenario: str) -> Tab | None:
         "",
         [panel] if panel else [],
         seeds([value.number for row in rows for value in row.values if value.number]),
-        scenario in study.paper.beside,
+        scenario in study.paper.extra_scenarios,
         line=main_line(study, [value for row in rows for value in row.values]),
     )
 
@@ -388,7 +388,7 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     tabs = [
         replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
     ]
-    return tabs + [own for scenario in study.paper.beside if (own := own_tab(study, scenario))]
+    return tabs + [own for scenario in study.paper.extra_scenarios if (own := own_tab(study, scenario))]
 
 
 def command(study: Study, compared: list[Setting]) -> str:

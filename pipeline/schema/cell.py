@@ -33,8 +33,8 @@ def planned(key: str, root: Path = ROOT) -> "list[Cell]":
 def printed(key: str, root: Path = ROOT) -> "list[Cell]":
     """The cells of a paper's grids without those that are measured beside its tables."""
     paper = load_paper(key, root)
-    cells = _of_grids(key, (grid for grid in paper.grids.values() if not grid.beside))
-    return list(dict.fromkeys(cell for cell in cells if cell.scenario not in paper.beside))
+    cells = _of_grids(key, (grid for grid in paper.grids.values() if not grid.supplementary))
+    return list(dict.fromkeys(cell for cell in cells if cell.scenario not in paper.extra_scenarios))
 
 
 def _of_grids(key: str, grids: Iterable[Grid]) -> "list[Cell]":
@@ -86,7 +86,7 @@ class Cell:
             return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
         for name, grid in paper.grids.items():
             if self.scenario in grid.scenarios and self.method in grid.methods:
-                folder = f"{name}/" if grid.apart else ""
+                folder = f"{name}/" if grid.separate_file else ""
                 return f"papers/{self.paper}/{folder}dvc.yaml:{name}@{self.scenario}-{self.method}"
         return ""
 

@@ -203,7 +203,7 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, Iterable[str]]]:
             yield f"tables.{key}.blocks.{at}", "scenario", [block.scenario]
         for row, name in table.rows.items():
             yield f"tables.{key}.rows.{row}", "method", [] if name is None else [name]
-    for part in ("titles", "notes", "beside", "tuning"):
+    for part in ("titles", "notes", "extra_scenarios", "tuning"):
         yield part, "scenario", getattr(paper, part)
     for part in ("methods", "others") if paper.miniature else ():
         yield f"miniature.{part}", "method", getattr(paper.miniature, part)

@@ -119,15 +119,15 @@ class Figure:
 class Grid:
     """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid.
 
-    apart: in a folder and a dvc.yaml of its own, for a grid so large that neither its lock nor `dvc repro
-    papers/<paper>/dvc.yaml` should carry it. beside: of methods that the paper does not compare; they are no
-    cells of its tables.
+    separate_file: in another folder and dvc.yaml, for a grid so large that neither the paper's lock nor `dvc
+    repro papers/<paper>/dvc.yaml` should hold it. supplementary: of methods that the paper does not compare;
+    they are no cells of its tables.
     """
 
     scenarios: list[str]
     methods: list[str]
-    apart: bool = False
-    beside: bool = False
+    separate_file: bool = False
+    supplementary: bool = False
 
 
 @dataclass(frozen=True)
@@ -249,8 +249,8 @@ class Paper:
     tables: dict[Name, Table]
     figures: dict[Name, Figure] = field(default_factory=dict)
     links: Links = field(default_factory=Links)
-    # Scenarios that are in no table of the paper, such as smaller ones; each gets a table of its own.
-    beside: list[str] = field(default_factory=list)
+    # Scenarios that are in no table of the paper, such as smaller ones; each gets a table.
+    extra_scenarios: list[str] = field(default_factory=list)
     miniature: Miniature | None = None
     tuning: dict[Name, Tuning] = field(default_factory=dict)  # scenario -> what is tuned there
     communication: Communication | None = None
