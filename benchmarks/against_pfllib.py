@@ -1,4 +1,4 @@
-"""FedRepro beside an unmodified PFLlib checkout on one workload, one thread each, round by round in turn.
+"""Speed of FedRepro and of an unmodified PFLlib checkout on one workload, round by round in turn, one thread.
 
     PYTHONPATH=. python benchmarks/against_pfllib.py --pfllib DIR --mnist data/mnist
         [--batch 16 64] [--methods FedAvg ...] [--rounds 6]

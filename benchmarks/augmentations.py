@@ -2,7 +2,7 @@
 
 `PYTHONPATH=. python benchmarks/augmentations.py [--repeats N]`
 
-One batch of 256 images of 32 x 32 x 3 on one thread: the views of RAHFL (plain, two of AugMix, simple) beside
+One batch of 256 images of 32 x 32 x 3 on one thread: the views of RAHFL (plain, two of AugMix, simple) and
 the forward and backward pass of each of its four networks on 3 x 256 images twice, once for the cross-entropy
 and the JSD (logits of all three views), once for the contrast (features of all three). Losses are the
 cross-entropy and simple stand-ins; their cost is small. CPU seconds of this process, medians of runs taken in

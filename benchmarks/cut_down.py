@@ -80,9 +80,9 @@ def divide(cell: Smaller, root: Path) -> None:
     np.savez(folder / "indices.npz", **partition.to_arrays(parts))
     sources = {
         kind: None
-        if found is None
-        else {key: found.meta[key] for key in ("set", "source", "digest", "deviation")}
-        for kind, found in (("data", stored), ("public", public))
+        if source is None
+        else {key: source.meta[key] for key in ("set", "source", "digest", "deviation")}
+        for kind, source in (("data", stored), ("public", public))
     }
     meta = {"clients": parts.clients, "tests": list(parts.domain_test), "warnings": parts.warnings, **sources}
     (folder / "meta.json").write_text(json.dumps(meta))

@@ -49,18 +49,18 @@ def train(name: str) -> list[float]:
 def main() -> None:
     rows = []
     for setting, values in SETTINGS.items():
-        kept = {key: value for key, value in os.environ.items() if key not in PORTABLE}
-        environment = kept | values | {FORCE: "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_TRACKING": "off"}
+        inherited = {key: value for key, value in os.environ.items() if key not in PORTABLE}
+        environment = inherited | values | {FORCE: "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_TRACKING": "off"}
         same = seeds = 0
         for name in (f"{paper}/mini/{method}" for paper, methods in CELLS.items() for method in methods):
             done = subprocess.run(
                 [sys.executable, __file__, name], env=environment, stdout=subprocess.PIPE, check=True
             )
-            found = json.loads(done.stdout.splitlines()[-1])
+            accuracies = json.loads(done.stdout.splitlines()[-1])
             result = json.loads((Cell.parse(name).folder(ROOT) / "result.json").read_text(encoding="utf-8"))
-            equal = [*map(float.__eq__, found, result["measures"][result["headline"]])]
+            equal = [*map(float.__eq__, accuracies, result["measures"][result["headline"]])]
             same, seeds = same + sum(equal), seeds + len(equal)
-            rows.append([name, setting, round(fmean(found), 4)])
+            rows.append([name, setting, round(fmean(accuracies), 4)])
             print(*rows[-1], f"{sum(equal)} of {len(equal)} seeds as committed", flush=True)
         print(f"{setting}: {same} of {seeds} seeds have the committed accuracy", flush=True)
     write_csv(ROOT / "reports" / "noise.csv", COLUMNS, rows)

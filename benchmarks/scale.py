@@ -2,7 +2,7 @@
 that means for 770 cells on many workers, simulated.
 
 `PYTHONPATH=.:tests:tests/scale python benchmarks/scale.py` writes results/scale.json and docs/scale.svg;
-with `--simulate` it keeps what results/scale.json has measured. Needs what `make test-scale` installs.
+with `--simulate` it reads the measurements from results/scale.json. Needs what `make test-scale` installs.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def measure() -> dict:
         cluster = Slurm(Path(folder))
         try:
             cluster.start()
-            found = json.loads(_inside(project, SUBMIT, cluster.variables))
+            measured = json.loads(_inside(project, SUBMIT, cluster.variables))
             options = ["--on", "slurm", "--slurm", "mem=1500M,time=20"]
             process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline", "run", *cells, *options],
@@ -50,7 +50,7 @@ def measure() -> dict:
             wait_for(lambda: list(project.glob(".cells/jobs/*.json")), 200)
             sent = time.monotonic()
             wait_for(lambda: list(events.glob("*mini@*.jsonl")), 200)
-            found["first_step"] = round(time.monotonic() - sent, 1)
+            measured["first_step"] = round(time.monotonic() - sent, 1)
             wait_for(lambda: len(list(project.glob(".cells/*/seed-*.pt"))) == 2, 200)
             job = next(name for name, node in cluster.running().items() if node == "n2")
             cluster.kill("n2")
@@ -58,12 +58,12 @@ def measure() -> dict:
             cluster.add("n2")
             wait_for(lambda: job not in cluster.running(), 200)
             wait_for(lambda: job in cluster.running(), 300)
-            found["again_after_death"] = round(time.monotonic() - killed, 1)
+            measured["again_after_death"] = round(time.monotonic() - killed, 1)
             process.wait()
-            found |= json.loads(_inside(project, RECORD, cluster.variables))
+            measured |= json.loads(_inside(project, RECORD, cluster.variables))
         finally:
             cluster.stop()
-    return found | {"load": round(os.getloadavg()[0], 1)}
+    return measured | {"load": round(os.getloadavg()[0], 1)}
 
 
 # 770 cells in one array, which is cancelled at once.
@@ -111,10 +111,10 @@ for _ in range(17):
         again.stage = task.stage
         many.append((again, order, path))
 bulk = spent(many)
-found = {"record_cell": three[0] / 3, "record_cell_cpu": three[1] / 3,
+measured = {"record_cell": three[0] / 3, "record_cell_cpu": three[1] / 3,
          "record_51_of_770_a_cell": bulk[0] / 51,
          "record_51_of_770_a_cell_cpu": bulk[1] / 51, "lock_of_770": large[0] - three[0]}
-print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+print(json.dumps({name: round(value, 2) for name, value in measured.items()}))
 """
 
 
@@ -139,11 +139,11 @@ def seconds_of_cells() -> dict[str, list[float]]:
     from pipeline.schema import MINIATURE
 
     results = status.read_results()
-    found = status.overview("fedcrl", results, status.rates_of(results)).cells.values()
+    measured = status.overview("fedcrl", results, status.rates_of(results)).cells.values()
     short = [
         sum(result["seconds"]) for cell, result in results.items() if cell.scenario == MINIATURE and result
     ]
-    return {"miniatures": short, "FedCRL's grids": [one.hours * 3600 for one in found if one.hours]}
+    return {"miniatures": short, "FedCRL's grids": [one.hours * 3600 for one in measured if one.hours]}
 
 
 def simulate(seconds: list[float], workers: int, measured: dict, seed: int = 0) -> dict[str, float]:
@@ -204,10 +204,10 @@ def main() -> None:
     else:
         document = {"machine": machine(), "measured": measure()}
     cells = seconds_of_cells()
-    document["mean_seconds"] = {name: round(statistics.fmean(found)) for name, found in cells.items()}
+    document["mean_seconds"] = {name: round(statistics.fmean(hours)) for name, hours in cells.items()}
     document["simulated"] = {
-        name: {str(n): simulate(found, n, document["measured"]) for n in WORKERS}
-        for name, found in cells.items()
+        name: {str(n): simulate(hours, n, document["measured"]) for n in WORKERS}
+        for name, hours in cells.items()
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
     draw(document["simulated"], RESULTS.parents[1] / "docs/scale.svg")

@@ -19,11 +19,11 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
     folder = (docs / page.file.src_uri).parent
     address = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8")).get("repository-code", "")
 
-    def written(found: re.Match) -> str:
-        words, path, anchor = found[1], found[2], found[3] or ""
+    def written(match: re.Match) -> str:
+        words, path, anchor = match[1], match[2], match[3] or ""
         target = Path(os.path.normpath(folder / path))
         if target.is_relative_to(docs) or not target.exists():
-            return found[0]
+            return match[0]
         return f"[{words}]({address}/blob/main/{target.relative_to(ROOT)}{anchor})" if address else words
 
     return LINK.sub(written, markdown)

@@ -332,7 +332,7 @@ def test_a_python_that_is_too_old(checkout, tmp_path):
     old.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo Python 3.9.1; else exit 1; fi\n')
     old.chmod(0o755)
     done = subprocess.run(["make", "install", f"PYTHON={old}"], cwd=checkout, capture_output=True, text=True)
-    assert "error: FedRepro needs Python 3.11 to 3.13, found Python 3.9.1; try make PYTHON=" in done.stderr
+    assert "error: FedRepro needs Python 3.11 to 3.13, not Python 3.9.1; try make PYTHON=" in done.stderr
     assert done.returncode and not (checkout / ".venv").exists()
 
 

@@ -152,7 +152,7 @@ def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, m
             {"processor": "B"},
             False,
             "Different: accuracy 95.10 %, committed 90.00 %: "
-            "further apart than seeds explain \\(5.00 "
+            "a larger difference than seeds explain \\(5.00 "
             "points\\)",
         ),
         ({"accuracy": float("nan")}, None, {"processor": "B"}, False, "Different: accuracy nan %"),

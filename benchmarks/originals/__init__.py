@@ -1,5 +1,6 @@
-"""Public code of the methods, run beside ours: a module for each repository, which imports the user's
-checkout. No code of others is in this folder."""
+"""Public code of the methods, to compare with: a module for each repository.
+
+Each imports the user's checkout; no code of others is in this folder."""
 
 # Methods of pipeline/methods that no module compares.
 NOT_COMPARED = {

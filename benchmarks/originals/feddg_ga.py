@@ -23,8 +23,8 @@ def fedga(table: Table) -> None:
     for fair, sign in (("loss", 1), ("acc", -1)) * 20:
         start, before, after = rng.dirichlet(np.ones(3)), rng.rand(3), rng.rand(3)
         sites = [{k: {fair: value} for k, value in enumerate(values)} for values in (before, after)]
-        found = code.refine_weight_dict_by_GA(dict(enumerate(start)), *sites, 0.2, fair)
-        theirs.append(torch.tensor([found[k] for k in range(3)]))
+        refined = code.refine_weight_dict_by_GA(dict(enumerate(start)), *sites, 0.2, fair)
+        theirs.append(torch.tensor([refined[k] for k in range(3)]))
         mine.append(adjusted_weights(torch.tensor(start), torch.tensor(sign * (after - before)), 0.2))
         starts.append(torch.tensor(start))
     table.add(

@@ -92,12 +92,12 @@ def data(sizes: Sequence[int] = SIZES, held: Sequence[Sequence[int]] = HELD) -> 
     """(images, labels) of every client; each holds all of its classes, and its images are shifted."""
     patterns = torch.randn(CLASSES, 1, 8, 8, generator=torch.Generator().manual_seed(11))
     rng = torch.Generator().manual_seed(SEED)
-    found = []
+    clients = []
     for k, (n, classes) in enumerate(zip(sizes, held)):
         labels = torch.tensor(classes)[torch.arange(n) % len(classes)]
         shift = 0.3 * k * torch.randn(1, 8, 8, generator=rng)
-        found.append((patterns[labels] + shift + torch.randn(n, 1, 8, 8, generator=rng), labels))
-    return found
+        clients.append((patterns[labels] + shift + torch.randn(n, 1, 8, 8, generator=rng), labels))
+    return clients
 
 
 def world(
@@ -141,13 +141,13 @@ class Ours:
 def ours(name: str, world: World, **options: Any) -> Ours:
     """Our method's rounds."""
     method = methods.load(name, options, "against_originals")
-    found = Ours(method, [], [])
+    record = Ours(method, [], [])
     for number in range(ROUNDS + 1):
         now = world.at(number)
-        state = method.round(found.states[-1], now) if number else method.init(now)
-        found.states.append(state)
-        found.models.append(method.deployed(state, now))
-    return found
+        state = method.round(record.states[-1], now) if number else method.init(now)
+        record.states.append(state)
+        record.models.append(method.deployed(state, now))
+    return record
 
 
 # -- what an original gets -----------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def learned(model: Any) -> list[Tensor]:
     return list(model)
 
 
-def apart(a: Any, b: Any) -> float:
+def largest_difference(a: Any, b: Any) -> float:
     """The largest absolute difference of two values: tensors, models, or equally long lists of these. A
     difference that is not a number is infinite."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -253,13 +253,13 @@ def apart(a: Any, b: Any) -> float:
         return math.inf if math.isnan(gap) else gap
     if isinstance(a, Mapping):
         a, b = learned(a), learned(b)
-    return max(apart(x, y) for x, y in zip(a, b, strict=True))
+    return max(largest_difference(x, y) for x, y in zip(a, b, strict=True))
 
 
 @dataclass
 class Row:
-    """One comparison. effect: how far what is compared lies from what it would be without the method's own
-    idea, beside which a difference is to be read. verdict: equal, or why it is not."""
+    """One comparison. effect: difference from the same method without its idea, which gives `difference` a
+    scale. verdict: equal, or why it is not."""
 
     method: str
     compared: str
@@ -293,7 +293,7 @@ class Table:
         after every round are meant. differs: why they do, on purpose ("reading") or by an error of theirs
         ("their error")."""
         a, without = (one.models[1:] if isinstance(one, Ours) else one for one in (a, without))
-        difference = apart(a, b)
+        difference = largest_difference(a, b)
         verdict = "equal" if difference <= limit else differs or "unexplained"
-        effect = None if without is None else apart(a, without)
+        effect = None if without is None else largest_difference(a, without)
         self.rows.append(Row(method, compared, difference, verdict, effect, options or None, remark))

@@ -63,8 +63,8 @@ def fedproto(table: Table) -> None:
             self = types.SimpleNamespace(
                 args=arguments, device="cpu", criterion=nn.NLLLoss(), trainloader=feed
             )
-            *_, found = code.update(self, arguments, k, sent, model=net)
-            collected[k] = code.agg_func(found)
+            *_, outputs = code.update(self, arguments, k, sent, model=net)
+            collected[k] = code.agg_func(outputs)
         sent = code.proto_aggregation(collected)
         models.append(copy.deepcopy(nets))
         prototypes.append(torch.stack([sent[c][0] for c in range(CLASSES)]))

@@ -60,7 +60,7 @@ def prepare(checkout: Path) -> None:
 def fedrs(table: Table) -> None:
     federation = world(optimiser=RULE, local_epochs=EPOCHS)
     runs = {mode: ours("fedrs", federation, alpha=0.3, mode=mode) for mode in ("soft", "hard")}
-    without, model, found = ours("fedavg", federation), runs["soft"].start, []
+    without, model, rounds = ours("fedavg", federation), runs["soft"].start, []
     arguments = Namespace(
         lr=RULE.lr, local_steps=None, local_epochs=EPOCHS, cuda=False, alpha=0.3, max_grad_norm=100
     )
@@ -76,7 +76,7 @@ def fedrs(table: Table) -> None:
         model = weighted_mean(
             [Params(zip(model, net.state_dict().values())) for net in nets], federation.sizes
         )
-        found.append(copy.copy(model))
+        rounds.append(copy.copy(model))
     for mode, differs, remark in (
         ("soft", "", "by the classes' sizes, as theirs"),
         ("hard", "reading", "ours by default, the paper's: by whether a client holds the class"),
@@ -85,7 +85,7 @@ def fedrs(table: Table) -> None:
             "fedrs",
             "global models",
             [state.model for state in runs[mode].states[1:]],
-            found,
+            rounds,
             without=[state.model for state in without.states[1:]],
             differs=differs,
             remark=remark,

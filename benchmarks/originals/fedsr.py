@@ -64,7 +64,7 @@ class Client(Net):
 def fedsr(table: Table) -> None:
     federation = world(probabilistic=True)
     run, without = ours("fedsr", federation, **OPTIONS), ours("fedsr", federation, l2r=0.0, cmi=0.0)
-    clients, model, found, references = [Client(run.start) for _ in federation.clients], run.start, [], []
+    clients, model, rounds, references = [Client(run.start) for _ in federation.clients], run.start, [], []
     for number in range(1, ROUNDS + 1):
         sent = []
         for k, net in enumerate(clients):
@@ -84,7 +84,7 @@ def fedsr(table: Table) -> None:
                 )
             )
         model = weighted_mean(sent, federation.sizes)
-        found.append(model)
+        rounds.append(model)
         references.append(
             [
                 [net.r_mu.detach().clone(), net.r_sigma.detach().clone(), net.C.detach().clone()]
@@ -95,7 +95,7 @@ def fedsr(table: Table) -> None:
         "fedsr",
         "global models",
         [learned(state.model) for state in run.states[1:]],
-        list(map(learned, found)),
+        list(map(learned, rounds)),
         without=[learned(state.model) for state in without.states[1:]],
         limit=1e-6,
         remark="ours adds 1e-8 to sigma",

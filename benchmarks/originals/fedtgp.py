@@ -1,5 +1,5 @@
-"""TsingZ0/FedTGP, the authors' code: its server's train() with its clients'. What it keeps in files is kept
-in memory here."""
+"""TsingZ0/FedTGP, the authors' code: its server's train() with its clients'. Its files are stubbed in
+memory."""
 
 import copy
 import importlib
@@ -68,12 +68,12 @@ def serve(run: Ours, federation: World, repaired: bool) -> tuple[list, list]:
     for value, mine in zip(generator.parameters(), run.states[0].generator.values(), strict=True):
         value.data = mine.clone()
     feeds = [Feed(federation, k) for k in range(len(federation.clients))]
-    found: tuple[list, list] = ([], [])
+    rounds: tuple[list, list] = ([], [])
     numbers: dict[int, torch.Generator] = {}
 
     def shuffled(pairs: list, size: int, **_: Any) -> list:
         """Every server epoch asks for a loader: our order of the same pairs."""
-        now = len(found[0])
+        now = len(rounds[0])
         numbers.setdefault(now, keys.torch_generator("server", federation.seed, now))
         order = torch.randperm(len(pairs), generator=numbers[now])
         return [
@@ -86,14 +86,14 @@ def serve(run: Ours, federation: World, repaired: bool) -> tuple[list, list]:
     def select() -> list:
         for feed in feeds:
             feed.plan.clear()
-            feed.plan.extend(local(len(found[0]) + 1))
+            feed.plan.extend(local(len(rounds[0]) + 1))
         return list(server.clients)
 
     def evaluate() -> None:
         server.rs_test_acc.append(0.0)
-        found[0].append([copy.deepcopy(items[one.role, "model"]) for one in server.clients])
-        found[1].append(items.get(("Server", "global_protos")))
-        if len(found[0]) > ROUNDS:
+        rounds[0].append([copy.deepcopy(items[one.role, "model"]) for one in server.clients])
+        rounds[1].append(items.get(("Server", "global_protos")))
+        if len(rounds[0]) > ROUNDS:
             raise Enough
 
     for client, feed in zip(server.clients, feeds):
@@ -110,7 +110,7 @@ def serve(run: Ours, federation: World, repaired: bool) -> tuple[list, list]:
         server.train()
     except Enough:
         pass
-    return found[0][1:], [torch.stack([sent[c] for c in range(CLASSES)]) for sent in found[1][1:]]
+    return rounds[0][1:], [torch.stack([sent[c] for c in range(CLASSES)]) for sent in rounds[1][1:]]
 
 
 def fedtgp(table: Table) -> None:

@@ -42,14 +42,14 @@ def served(
 ) -> list[list[torch.Tensor]]:
     """The global model after every round, where `step` moves it by what every client's FedAvg changed."""
     average = methods.load("fedavg", {}, "against_originals")
-    x, found = {name: value.clone().requires_grad_() for name, value in run.start.items()}, []
+    x, rounds = {name: value.clone().requires_grad_() for name, value in run.start.items()}, []
     for number in range(1, ROUNDS + 1):
         start = Params((name, value.detach().clone()) for name, value in x.items())
         now = federation.at(number)
         models = now.local_epochs(now.everyone(start), average.loss).models
         step(x, [{name: start[name] - model[name] for name in start} for model in models])
-        found.append([value.detach().clone() for value in x.values()])
-    return found
+        rounds.append([value.detach().clone() for value in x.values()])
+    return rounds
 
 
 def sent_by(run: Ours) -> Any:

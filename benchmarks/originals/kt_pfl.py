@@ -35,12 +35,12 @@ def ktpfl(table: Table) -> None:
     c, mine, theirs, start = torch.full((4, 4), 0.25), [], [], []
     for _ in range(3):
         start.append(c)
-        targets, found = code.get_models_logits(
+        targets, logits = code.get_models_logits(
             [p.numpy() for p in predictions], c.clone().requires_grad_(), 4, 0.7
         )
         c = released_coefficients(c, predictions, 0.7)
         mine += [c, torch.einsum("km,mnc->knc", c, predictions)]
-        theirs += [found, targets]
+        theirs += [logits, targets]
     table.add(
         "ktpfl",
         "coefficients and targets, three updates",

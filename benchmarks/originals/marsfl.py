@@ -67,7 +67,7 @@ def fednova(table: Table) -> None:
     given = settings(rule, FedNovaLocal={"rho": rule.momentum})
     theirs = kind("Local.FedNovaLocal")(*given), kind("Sever.FedNovaSever")(*given)
     shared, nets = Net(run.start), [Net(run.start) for _ in federation.clients]
-    feeds, found = [Feed(federation, k) for k in range(len(nets))], []
+    feeds, rounds = [Feed(federation, k) for k in range(len(nets))], []
     for number in range(1, ROUNDS + 1):
         for feed in feeds:
             feed.plan.extend(local(number))
@@ -83,12 +83,12 @@ def fednova(table: Table) -> None:
         }
         theirs[0].loc_update(**given)
         theirs[1].sever_update(**given)
-        found.append(copy.deepcopy(nets))
+        rounds.append(copy.deepcopy(nets))
     table.add(
         "fednova",
         "global models",
         run,
-        found,
+        rounds,
         without=without,
         remark="with momentum 0.5; theirs weighs by the number of batches, here in proportion to the samples",
     )
@@ -104,7 +104,7 @@ def fedmd(table: Table) -> None:
     server = server.__new__(server)  # its constructor reads a data set
     torch.nn.Module.__init__(server)
     server.device, server.public_epoch, server.public_loader, server.public_lr = "cpu", 1, feed, rule.lr
-    server.args, trainer, found = (
+    server.args, trainer, rounds = (
         Namespace(structure="heterogeneity"),
         kind("Local.BaseLocal")(*settings(rule)),
         [],
@@ -122,9 +122,9 @@ def fedmd(table: Table) -> None:
             private = Feed(federation, k)
             private.plan.extend(local(number))
             trainer.train_net(k, net, private)
-        found.append(copy.deepcopy(nets))
+        rounds.append(copy.deepcopy(nets))
     table.add(
-        "fedmd", "clients' models", run, found, without=without, second_forward=True, public_optimiser="sgd"
+        "fedmd", "clients' models", run, rounds, without=without, second_forward=True, public_optimiser="sgd"
     )
 
 

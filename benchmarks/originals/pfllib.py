@@ -1,4 +1,4 @@
-"""TsingZ0/PFLlib: its servers' own train() with its clients', beside our rounds.
+"""TsingZ0/PFLlib: its servers' own train() with its clients', compared with our rounds.
 
 Put in their way are the data, the choice of clients, and evaluation, which here copies the models that a
 round begins with. A case that changes more says so in its remark.
@@ -83,7 +83,7 @@ class Theirs:
         first = network(Net(run.start))
         given = ARGUMENTS | {"num_clients": len(world.clients), "model": first} | arguments
         self.world, self.passes, self.seen = world, passes, seen
-        self.round, self.found = 0, []
+        self.round, self.recorded = 0, []
         self.server = getattr(part("servers." + module), name)(Namespace(**given), 0)
         self.feeds = [Feed(world, k) for k in range(len(world.clients))]
         for client in self.server.clients:
@@ -113,15 +113,15 @@ class Theirs:
 
     def evaluate(self, *_: Any) -> None:
         self.server.rs_test_acc.append(0.0)
-        if self.round == len(self.found) + 1:  # the first evaluation of this round
-            self.found.append(copy.deepcopy(self.seen(self.server)))
+        if self.round == len(self.recorded) + 1:  # the first evaluation of this round
+            self.recorded.append(copy.deepcopy(self.seen(self.server)))
         if self.round > ROUNDS:
             raise Enough
 
     @property
     def models(self) -> list:
         """As they are after the first round, and so on."""
-        return self.found[1:]
+        return self.recorded[1:]
 
 
 def part(name: str) -> Any:
@@ -157,12 +157,12 @@ def plain(table: Table) -> None:
         run, other = ours(name, federation, **options), ours(without, federation)
         theirs = Theirs(server, run, federation, **arguments)
         table.add(name, BEGUN, run, theirs.models, without=other, remark=remark, **options)
-    vectors, found = run.states[-1].prototypes.vectors, theirs.server.global_protos
+    vectors, sent = run.states[-1].prototypes.vectors, theirs.server.global_protos
     table.add(
         "fedproto",
         "global prototypes",
         vectors,
-        torch.stack([found[c] for c in range(CLASSES)]),
+        torch.stack([sent[c] for c in range(CLASSES)]),
         means="running",
     )
 
@@ -310,7 +310,7 @@ def perfedavg(table: Table) -> None:
 
 
 def fedpcl(table: Table) -> None:
-    """Theirs relies on the order in which classes are found: only the last ones may be absent."""
+    """Theirs relies on the order in which classes occur: only the last ones may be absent."""
     federation = world(data(held=((0, 1, 2, 3, 4), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4))))
     run = ours("fedpcl", federation, tau=0.5, averaging=False, ce=False, inference="local_prototype")
 
@@ -337,7 +337,7 @@ def fedpcl(table: Table) -> None:
 
 
 def fedala(table: Table) -> None:
-    for tensors, kept in ((2, "the head"), (0, "all tensors")):
+    for tensors, where in ((2, "the head"), (0, "all tensors")):
         federation, options = world(), {"eta": 2.0, "tensors": tensors, "threshold": 0.1}
         run, without = ours("fedala", federation, **options), ours("fedavg", federation)
 
@@ -357,14 +357,14 @@ def fedala(table: Table) -> None:
 
         theirs = Theirs("serverala:FedALA", run, federation, prepare=prepare, layer_idx=tensors)
         table.add(
-            "fedala", BEGUN, run, theirs.models, without=without, remark=f"weights over {kept}", **options
+            "fedala", BEGUN, run, theirs.models, without=without, remark=f"weights over {where}", **options
         )
         table.add(
             "fedala",
             "mixing weights",
             [learned(w) for w in run.states[-1].weights],
             [client.ALA.weights for client in theirs.server.clients],
-            remark=f"over {kept}",
+            remark=f"over {where}",
             **options,
         )
 
@@ -452,16 +452,16 @@ def fedpac(table: Table) -> None:
     def passes(round: int) -> list[Pass]:
         return [("head", round, 0), *local(round)]
 
-    def apart_from_training(theirs: Theirs) -> None:
+    def separate_from_training(theirs: Theirs) -> None:
         """Statistics take a pass over the data, which must not be one of training's."""
         for client, feed in zip(theirs.server.clients, theirs.feeds):
 
             def extract(extract=client.statistics_extraction, feed=feed):
                 planned = list(feed.plan)
                 feed.plan.clear()
-                found = extract()
+                statistics = extract()
                 feed.plan.extend(planned)
-                return found
+                return statistics
 
             client.statistics_extraction = extract
 
@@ -471,7 +471,7 @@ def fedpac(table: Table) -> None:
         return [[share / sum(shares) for share in shares] for shares in solve(*given)]
 
     def copied(theirs: Theirs) -> None:
-        apart_from_training(theirs)
+        separate_from_training(theirs)
         part("servers.serverpac").solve_quadratic = to_one
         server = theirs.server
 
@@ -489,7 +489,7 @@ def fedpac(table: Table) -> None:
             "0.001 are cut sums to one",
         ),
         (
-            apart_from_training,
+            separate_from_training,
             "their error",
             "as it stands, a client's new head is written over the one that it sent "
             "before the next client's is combined",

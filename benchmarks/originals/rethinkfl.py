@@ -25,10 +25,10 @@ def prepare(checkout: Path) -> None:
 
 def run_of(kind: str, federation: Any, run: Ours, rounds: int = ROUNDS, **arguments: Any) -> Theirs:
     module, name = kind.split(":")
-    found = importlib.import_module(f"models.{module}")
-    arrays_of_tensors(found)
+    loaded = importlib.import_module(f"models.{module}")
+    arrays_of_tensors(loaded)
     starts, rate = [run.start] * len(federation.clients), federation.training.optimiser.lr
-    theirs = Theirs(getattr(found, name), federation, starts, rate, **arguments)
+    theirs = Theirs(getattr(loaded, name), federation, starts, rate, **arguments)
     theirs.model.ini()
     return theirs.train(rounds)
 
@@ -100,11 +100,11 @@ def fpl(table: Table) -> None:
         )
         if not differs:
             mine = run.states[-1].prototypes
-            found = [
+            clusters = [
                 torch.cat([row.view(1, -1) for row in theirs.model.global_protos[c]]) for c in range(CLASSES)
             ]
             rows = [mine.vectors[mine.classes == c] for c in range(CLASSES)]
-            sort = [(m[m[:, 0].argsort()], t[t[:, 0].argsort()]) for m, t in zip(rows, found)]
+            sort = [(m[m[:, 0].argsort()], t[t[:, 0].argsort()]) for m, t in zip(rows, clusters)]
             table.add(
                 "fpl",
                 "cluster prototypes",

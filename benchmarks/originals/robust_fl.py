@@ -18,13 +18,13 @@ def prepare(checkout: Path) -> None:
 
 
 class Measured(Feed):
-    """The loader of a round is asked for twice: first to measure the client's loss, on batches of its own."""
+    """The loader of a round is read twice: first to measure the client's loss, on batches of its own."""
 
-    asked = 0
+    calls = 0
 
     def twice(self, round: int) -> Feed:
-        self.asked += 1
-        if self.asked % 2 == 0:
+        self.calls += 1
+        if self.calls % 2 == 0:
             return self
         other = Feed(self.world, self.world.clients.index(self.client))
         other.plan.append(("confidence", round, 0))

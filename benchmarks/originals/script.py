@@ -148,7 +148,7 @@ class Script:
             "get_dataloader": lambda dataidxs=None, **_: (feeds[dataidxs], None, range(10), None),
         } | given  # fmt: skip
         exec(self.functions, space)
-        found = []
+        results = []
         for number in range(1, ROUNDS + 1):
             public.round, space["epoch_index"] = number, number - 1
             for feed in feeds:
@@ -156,8 +156,8 @@ class Script:
                 feed.plan.extend(local(number, 1))
             before(space)
             exec(self.body, space)
-            found.append(copy.deepcopy(list(space["net_list"])))
-        return found
+            results.append(copy.deepcopy(list(space["net_list"])))
+        return results
 
 
 def test_images() -> tuple[Tensor, Tensor]:
