@@ -22,8 +22,7 @@ from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
 from pipeline.data import pictures as contact_sheet
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
-from pipeline.data.corruptions.blur import defocus_kernel, zoom_factors
-from pipeline.data.corruptions.digital import affine_places
+from pipeline.data.corruptions.blur import defocus_kernel
 from pipeline.data.corruptions.tools import Draws
 from pipeline.data.partition import Parts
 from pipeline.engine.handle import Batch
@@ -58,22 +57,12 @@ def same_ice(monkeypatch):
 # -- numbers of the reference code --------------------------------------------------------------------------
 
 
-def test_the_image_of_the_checks():
-    image = grid()
-    assert round(image.mean(), 6) == 128.868164
-    assert [image[place].tolist() for place in ((0, 0), (10, 20), (31, 31))] == [
-        [0, 31, 62],
-        [140, 171, 202],
-        [172, 203, 234],
-    ]
-
-
 @pytest.mark.parametrize(
     "name, expected, tolerance",
     [
         ("brightness", (7.9229, 15.2347, 21.4551, 27.0270, 36.3896), 0.01),
         ("contrast", (15.8549, 31.6989, 38.0439, 44.3848, 53.8919), 0.01),
-        ("defocus_blur", (2.8031, 6.4378, 9.4388), 0.01),
+        ("defocus_blur", (2.8031, 6.4378, 9.4388, 12.9564, 15.8975), 0.03),
         ("zoom_blur", (21.0785, 21.9606, 25.6172, 28.9479, 32.3193), 0.01),
         ("pixelate", (3.4183, 6.7035, 7.6045, 11.5537, 16.3076), 0.01),
         ("jpeg_compression", (22.91, 26.64, 27.40, 28.07, 29.04), 0.5),
@@ -82,12 +71,6 @@ def test_the_image_of_the_checks():
 def test_mean_change_of_the_image(name, expected, tolerance):
     assert [change(name, severity) for severity in range(1, len(expected) + 1)] == pytest.approx(
         expected, abs=tolerance
-    )
-
-
-def test_mean_change_by_defocus_where_the_mean_is_a_whole_number():
-    assert [change("defocus_blur", severity) for severity in (4, 5)] == pytest.approx(
-        [12.9564, 15.8975], abs=0.03
     )
 
 
@@ -141,13 +124,6 @@ def test_motion_weights(radius, sigma, first):
     assert weights[:4] == pytest.approx(first, abs=1e-6)
 
 
-def test_zoom_factors():
-    factors = [zoom_factors(severity) for severity in LEVELS]
-    assert [len(values) for values in factors] == [7, 12, 16, 21, 26]
-    assert [values[-1] for values in factors] == pytest.approx([1.06, 1.11, 1.15, 1.20, 1.25])
-    assert factors[4][-1] == 1.2500000000000002 and round(26 * factors[4][-1]) == 33
-
-
 # -- identities ------------------------------------------------------------------------------------------
 
 
@@ -160,14 +136,6 @@ def test_a_constant_image_stays(name, severity):
     flat = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, None, None, None], (256, 32, 32, 3)).copy()
     flat[..., 1] = 255 - flat[..., 1]
     assert np.array_equal(corrupt(flat, name, severity), flat)
-
-
-def test_brightness_of_white_and_black():
-    white, black = np.full((1, 32, 32, 3), 255, np.uint8), np.zeros((1, 32, 32, 3), np.uint8)
-    # 255 c = 12.75, 25.5, 38.25, 51, 76.5
-    for severity, grey in zip(LEVELS, (12, 25, 38, 51, 76), strict=True):
-        assert np.array_equal(corrupt(white, "brightness", severity), white)
-        assert np.unique(corrupt(black, "brightness", severity)).tolist() == [grey]
 
 
 @pytest.mark.parametrize("severity, std", list(zip(LEVELS, (10.2, 15.3, 20.4, 22.95, 25.5), strict=True)))
@@ -189,12 +157,6 @@ def test_impulses_hit_values_not_pixels(severity, amount):
     assert hit.mean() == pytest.approx(amount, rel=0.06)
     assert (out[hit] == 255).mean() == pytest.approx(0.5, abs=0.03)
     assert (hit[..., 0] & hit[..., 1]).mean() == pytest.approx(amount**2, abs=0.0006)
-
-
-def test_contrast_keeps_the_channels_means():
-    for severity in LEVELS:
-        lost = grid().mean((0, 1)) - corrupt(grid()[None], "contrast", severity)[0].mean((0, 1))
-        assert (0 <= lost).all() and (lost < 1).all()  # only the fraction is cut off
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -231,16 +193,6 @@ def test_glass_blur_as_a_loop_over_pixels(severity, sigma, rounds, exchange):
             )
         )
     assert np.array_equal(corrupt(images, "glass_blur", severity, exchange=exchange), np.stack(expected))
-
-
-def test_a_swap_loses_no_pixel_and_a_copy_does():
-    # sigma 0.05 does not blur
-    images = np.arange(3 * 1024, dtype=np.int64).reshape(1, 32, 32, 3).astype(np.uint8)
-    values = {
-        how: np.sort(corrupt(images, "glass_blur", 1, exchange=how).ravel()) for how in ("copy", "swap")
-    }
-    assert np.array_equal(values["swap"], np.sort(images.ravel()))
-    assert not np.array_equal(values["copy"], values["swap"])
 
 
 @pytest.mark.parametrize("degrees", [-45.0, -20.0, 0.0, 33.3, -90.0, -135.0])
@@ -295,16 +247,6 @@ def test_fog_on_white_spans_what_the_cloud_allows():
         assert not corrupt(white * 0, "fog", severity).any()
 
 
-def test_snow_on_black_is_pale_and_symmetric():
-    """(1 - mix) / 2 everywhere, plus a layer and the layer turned by 180 degrees."""
-    black = np.zeros((8, 32, 32, 3), np.uint8)
-    for severity, mix in zip(LEVELS, (0.95, 0.9, 0.9, 0.85, 0.8), strict=True):
-        snowy = corrupt(black, "snow", severity)
-        assert np.array_equal(snowy, snowy[:, ::-1, ::-1])
-        assert snowy.min() == int(255 * (1 - mix) / 2) and len(np.unique(snowy)) > 20
-        assert (snowy[..., 0] == snowy[..., 2]).all()
-
-
 @pytest.mark.parametrize(
     "severity, mean, std, zoom, threshold, radius, sigma, mix",
     [
@@ -339,19 +281,6 @@ def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, 
         assert np.abs(expected - found).max() <= 2 and (expected == found).mean() > 0.99
 
 
-def test_frost_adds_shares():
-    ice = weather.Ice((np.full((40, 50, 3), (100, 150, 200), np.uint8),), "flat", {})
-    draws = Draws("frost", range(2))
-    for severity, (keep, amount) in zip(
-        LEVELS, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)), strict=True
-    ):
-        out = weather.frost(np.full((2, 32, 32, 3), 77, np.uint8), severity, draws, ice)
-        expected = keep * 77 + amount * np.array([100, 150, 200])
-        assert np.abs(out - np.floor(expected)).max() <= 1 and np.array_equal(
-            out.min((0, 1, 2)), out.max((0, 1, 2))
-        )
-
-
 def test_frost_cuts_every_picture_at_every_place():
     """Corners are uniform over the picture's size minus 32, that number itself excluded."""
 
@@ -368,16 +297,6 @@ def test_frost_cuts_every_picture_at_every_place():
     }
     assert times.min() > 5
     assert np.array_equal(np.rint(cuts[:, 31, 31] / (40, 7, 7)), places + (0, 31, 31))
-
-
-def test_elastic_without_a_shift_is_the_identity_and_the_three_points_move():
-    rows, columns = affine_places(np.zeros((1, 3, 2)))
-    y, x = np.mgrid[:32, :32]
-    assert rows[0] == pytest.approx(y) and columns[0] == pytest.approx(x)
-    shift = np.array([[[2.0, -1], [0, 3], [-2, 1]]])
-    rows, columns = affine_places(shift)
-    for (x, y), (dx, dy) in zip(((26, 26), (26, 6), (6, 6)), shift[0].astype(int), strict=True):
-        assert [columns[0, y + dy, x + dx], rows[0, y + dy, x + dx]] == pytest.approx([x, y])
 
 
 @pytest.mark.parametrize(
@@ -405,12 +324,6 @@ def test_elastic_by_scipys_sampling(severity, alpha, sigma, corner):
             assert np.array_equal(out[n, ..., channel], (np.clip(bent, 0, 1) * 255 + 1e-6).astype(np.uint8))
 
 
-def test_borders():
-    index = np.arange(-3, 35)
-    assert tools.reflect(index)[[0, 1, 2, -3, -2, -1]].tolist() == [2, 1, 0, 31, 30, 29]
-    assert tools.reflect_101(index)[[0, 1, 2, -3, -2, -1]].tolist() == [3, 2, 1, 30, 29, 28]
-
-
 # -- keys --------------------------------------------------------------------------------------------------
 
 
@@ -425,15 +338,6 @@ def test_an_image_does_not_depend_on_its_batch(name):
         corrupt(images, name, 3, seed=7, part="test"),
     ]
     assert all(np.array_equal(whole, other) == (name in FIXED) for other in others)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_more_severity_changes_more(name):
-    """Between the ends; glass, snow, elastic and frost of the reference are not monotonic in between.
-    Elastic's affine part shrinks."""
-    images = photos()
-    far = [np.abs(corrupt(images, name, severity).astype(int) - images).mean() for severity in (1, 5)]
-    assert far[0] > 0.5 and (far[0] < far[1]) == (name != "elastic_transform")
 
 
 def test_what_cannot_be_corrupted_is_said():
@@ -531,10 +435,8 @@ def federation(tmp_path_factory):
 
 
 def test_rates_choose_exactly_so_many_images(federation):
-    clean, dirty = (
-        store.read(federation / "data" / "tiny"),
-        corrupted.read(federation / "data" / "tiny-corrupted"),
-    )
+    clean = store.read(federation / "data" / "tiny")
+    dirty = corrupted.read(federation / "data" / "tiny-corrupted")
     train = clean.split == 0
     before = np.zeros(120, bool)
     for xi, count in ((0.0, 0), (0.005, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)):
@@ -546,18 +448,11 @@ def test_rates_choose_exactly_so_many_images(federation):
         )
         before = chosen & train
     assert (dirty.images != clean.images).any((1, 2, 3)).mean() > 0.95
+    assert dirty.apply(clean, 0.0)[train].tobytes() == clean.images[train].tobytes()
     with pytest.raises(ValueError, match="rate 1.5"):
         dirty.chosen(1.5)
-
-
-def test_rate_0_gives_the_bytes_of_the_training_images(federation):
-    clean, dirty = (
-        store.read(federation / "data" / "tiny"),
-        corrupted.read(federation / "data" / "tiny-corrupted"),
-    )
-    train = clean.split == 0
-    assert dirty.apply(clean, 0.0)[train].tobytes() == clean.images[train].tobytes()
-    assert corrupted.rgb(clean.images).tobytes() == clean.images.tobytes()
+    with pytest.raises(DataError, match="made from other images than data/tiny now holds"):
+        dirty.apply(dataclasses.replace(clean, meta=clean.meta | {"digest": "0" * 64}), 0.5)
 
 
 def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
@@ -628,18 +523,6 @@ def test_a_client_tests_on_its_images_as_it_has_them(federation):
     (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
     changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
     assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
-
-
-def test_another_clean_set_is_refused(federation):
-    dirty, clean = (
-        corrupted.read(federation / "data" / "tiny-corrupted"),
-        store.read(federation / "data" / "tiny"),
-    )
-    with pytest.raises(
-        DataError,
-        match="made from other images than data/tiny now holds .*run `python -m stages.corrupt tiny`",
-    ):
-        dirty.apply(dataclasses.replace(clean, meta=clean.meta | {"digest": "0" * 64}), 0.5)
 
 
 def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ import yaml
 from PIL import Image
 
 from pipeline import files
-from pipeline.data import bundled, corrupted, registry, sources, store
+from pipeline.data import bundled, registry, sources, store
 from pipeline.errors import DataError, FedReproError
 from pipeline.schema import ROOT
 
@@ -146,23 +146,6 @@ def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
     assert everything(tmp_path) == ["set/old"]
 
 
-def test_the_old_folder_comes_back_when_the_renaming_fails(tmp_path, monkeypatch):
-    target = tmp_path / "set"
-    with files.replace_folder(target) as folder:
-        (folder / "old").write_text("1")
-    rename = os.replace
-
-    def failing(source, destination):
-        if ".new" in str(source):
-            raise OSError(errno.EIO, "Input/output error")
-        rename(source, destination)
-
-    monkeypatch.setattr(files.os, "replace", failing)
-    with pytest.raises(FedReproError, match="Input/output error"), files.replace_folder(target) as folder:
-        (folder / "new").write_text("2")
-    assert everything(tmp_path) == ["set/old"]
-
-
 # -- the form on disk --------------------------------------------------------------------------------------
 
 
@@ -192,13 +175,6 @@ def test_the_digest_depends_on_every_array(tmp_path):
         changed = list(arguments)
         changed[i] = arguments[i][::-1].copy()
         assert store.write(tmp_path / "tiny", *changed)["digest"] != digest, i
-
-
-def test_blocks_make_the_same_file_as_one_array(tmp_path):
-    images, *rest = tiny(n=8, channels=3)
-    whole = store.write(tmp_path / "a", images, *rest)
-    blocks = store.write(tmp_path / "b", iter([images[:3], images[3:4], images[4:].copy(order="F")]), *rest)
-    assert whole["digests"] == blocks["digests"]
 
 
 @pytest.mark.parametrize(
@@ -258,23 +234,6 @@ def test_a_missing_or_cut_file_is_named_with_the_command_that_makes_it(tmp_path,
     with pytest.raises(
         DataError, match=f"{name} is missing; make it with: dvc repro data/dvc.yaml:fetch@tiny"
     ):
-        store.read(tmp_path / "tiny")
-
-
-def test_a_missing_set_is_named(tmp_path):
-    with pytest.raises(
-        DataError, match="mnist/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@mnist"
-    ):
-        store.read(tmp_path / "mnist")
-
-
-def test_an_array_of_another_type_is_refused(tmp_path):
-    store.write(tmp_path / "tiny", *tiny())
-    np.save(tmp_path / "tiny" / "labels.npy", np.zeros(4, np.int32))
-    with pytest.raises(DataError, match=r"labels.npy holds int32 \(4,\), expected int64 \(4,\)"):
-        store.read(tmp_path / "tiny")
-    np.save(tmp_path / "tiny" / "labels.npy", np.array([{}] * 4), allow_pickle=True)
-    with pytest.raises(DataError, match="labels.npy cannot be read"):  # pickled objects are never loaded
         store.read(tmp_path / "tiny")
 
 
@@ -419,19 +378,6 @@ def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, 
     assert all(len(digest) == 64 for digest in meta["inputs"].values()) and meta["inputs"]
 
 
-def test_digits_are_the_scans_scaled_to_bytes(tmp_path):
-    from sklearn.datasets import load_digits
-
-    scans = load_digits()
-    sources.prepare("digits", tmp_path / "digits")
-    stored = store.read(tmp_path / "digits")
-    assert stored.images.shape == (1797, 8, 8, 1) and stored.images.max() == 255
-    np.testing.assert_array_equal(np.rint(stored.images[..., 0].astype(float) * 16 / 255), scans.images)
-    np.testing.assert_array_equal(stored.labels, scans.target)
-    share = np.bincount(stored.labels[stored.split == 1]) / np.bincount(stored.labels)
-    assert abs(share - 0.2).max() < 0.01
-
-
 def test_derived_domains_share_no_scan_and_hold_every_class():
     scans, labels, _ = bundled._scans()
     arrays, facts = bundled.make("digit_domains")
@@ -452,31 +398,6 @@ def test_derived_domains_share_no_scan_and_hold_every_class():
         len(arrays.labels) == len(scans)
         and np.bincount(arrays.labels).tolist() == np.bincount(labels).tolist()
     )
-
-
-def test_derived_domains_look_different():
-    arrays, _ = bundled.make("digit_domains")
-    scanned, inverted, rotated, noisy = (
-        arrays.images[arrays.domains == domain].astype(float) for domain in range(4)
-    )
-    corner = [images[:, 0, 0].mean() for images in (scanned, inverted, rotated, noisy)]
-    assert corner[1] > 150 > 40 > max(corner[0], corner[2], corner[3])  # a light ground in the second alone
-    grey = [
-        np.abs(images - images.mean(axis=3, keepdims=True)).mean()
-        for images in (scanned, inverted, rotated, noisy)
-    ]
-    assert grey[0] == grey[2] == 0 and grey[1] > 5 and grey[3] > 5  # colour in the second and fourth
-    assert np.unique(inverted[:, 0, 0], axis=0).shape[0] > 400  # every ground has its own colour
-
-
-def test_patches_are_cut_from_the_photographs():
-    from sklearn.datasets import load_sample_images
-
-    arrays, _ = bundled.make("photo_patches")
-    china, flower = load_sample_images().images
-    assert len(arrays.images) == 2080 and set(arrays.labels) == {-1} and arrays.classes == []
-    np.testing.assert_array_equal(arrays.images[41], china[16:32, 16:32])
-    np.testing.assert_array_equal(arrays.images[1040], flower[:16, :16])
 
 
 # -- a mirror ----------------------------------------------------------------------------------------------
@@ -588,28 +509,6 @@ def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch
     assert everything(tmp_path) == []
 
 
-def test_auto_takes_the_official_files_where_the_mirror_has_none(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path))
-    with pytest.raises(
-        DataError,
-        match=r"pacs: download PACS from .*put it as PACS.zip into .*raw/pacs/, then run: "
-        r"dvc repro data/dvc.yaml:fetch@pacs; or name a folder with pacs.npz in FEDREPRO_MIRROR",
-    ):
-        sources.prepare("pacs", tmp_path / "data" / "pacs")
-
-
-def test_a_mirror_file_with_another_number_of_images_is_refused(tmp_path, small_mirror, monkeypatch):
-    entry = registry.sets()["office_caltech10"]
-    mirror = dataclasses.replace(entry.mirror, counts=entry.counts)
-    monkeypatch.setitem(registry.sets(), "office_caltech10", dataclasses.replace(entry, mirror=mirror))
-    with pytest.raises(
-        DataError,
-        match="domain amazon has 13 training and 0 test images in office_caltech10.npz, expected 958 and 0",
-    ):
-        sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
-    assert not (tmp_path / "data").exists()
-
-
 # -- unions ------------------------------------------------------------------------------------------------
 
 
@@ -647,16 +546,6 @@ def test_a_composite_joins_prepared_parts(tmp_path):
         ] * (3 + i)
     assert meta["source"] == "canonical + mirror" and meta["deviation"] == "usps: sample"
     assert meta["inputs"] == {name: part["digest"] for name, part in parts.items()}
-
-
-def test_grey_images_are_resized_and_repeated():
-    image = np.arange(28 * 28, dtype=np.int64).reshape(1, 28, 28, 1) * 255 // 783
-    block = corrupted.rgb(image.astype(np.uint8))
-    expected = np.asarray(
-        Image.fromarray(image[0, ..., 0].astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR)
-    )
-    for channel in range(3):
-        np.testing.assert_array_equal(block[0, ..., channel], expected)
 
 
 def test_a_composite_names_the_part_that_is_absent(tmp_path):
