@@ -252,7 +252,9 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     model = Model("fedavg_cnn")
     members = [Client(str(k), "mnist", model, *tensors(parts["train"][k])) for k in range(clients)]
     tests = [evaluation.TestSet(str(k), *tensors(parts["test"][k])) for k in range(clients)]
-    world = World(members, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0, device)
+    world = World.create(
+        members, Training(1000, batch, 1, Optimiser("sgd", 0.005), drop_last=True), 10, 0, device
+    )
     name, hyper = OURS[method]
     algorithm = methods.load(name, hyper, "benchmark")
     state, executor = algorithm.init(world), world.executor

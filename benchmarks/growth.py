@@ -46,7 +46,7 @@ def measure(clients: int, samples: int) -> None:
             torch.randint(0, 10, (size,), generator=rng).to(device),
         )
 
-    world = World(
+    world = World.create(
         [client(k) for k in range(clients)], Training(9, 16, 1, Optimiser("adam", 0.003)), 10, 0, device
     )
     method = FedAvg()

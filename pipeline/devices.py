@@ -1,5 +1,4 @@
-"""What devices can do and how values reach them: which run asynchronously as CUDA's do, and the memory of the
-CPU."""
+"""Devices: which run asynchronously, how values reach them, and how the CPU keeps memory."""
 
 import ctypes
 import sys
@@ -16,7 +15,7 @@ def runs_ahead(device: torch.device) -> bool:
     return device.type not in ("cpu", "mps")
 
 
-def beside(values: Tensor, others: Tensor) -> Tensor:
+def to_device_of(values: Tensor, others: Tensor) -> Tensor:
     """`values` on the device of `others`; where the device allows, the host goes on during the copy."""
     if values.device == others.device or not runs_ahead(others.device):
         return values.to(others.device)
@@ -25,7 +24,7 @@ def beside(values: Tensor, others: Tensor) -> Tensor:
 
 def keep_memory() -> None:
     """Have this process, and those that it forks, keep the memory that tensors leave instead of returning it
-    to the system: glibc maps every tensor of 32 MiB or more anew, and the system clears it page by page,
+    to the system: glibc maps every tensor of 32 MiB or more again, and the system clears it page by page,
     a fifth of the time of a ResNet at batch 256. Without effect where there is no glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from pipeline.engine.phase import LAST_EPOCH
 from pipeline.engine.state import State
+from pipeline.engine.trained import ClassMeans, Trained
+from pipeline.engine.world import World
 
 # Which representations a client's class means are of: eval, of one more pass after training, in evaluation
 # mode; of the training batches, each before its step, of all local epochs (running, as PFLlib has it) or of
@@ -64,6 +66,11 @@ def class_sums(z: Tensor, labels: Tensor, classes: int, over: str = "running") -
     member = (labels[:, None] == torch.arange(classes, device=labels.device)).to(z.dtype)
     prefix = LAST_EPOCH if over == "last_epoch" else ""
     return {prefix + "class_sum": member.T @ z.detach() / len(labels), prefix + "class_count": member.mean(0)}
+
+
+def class_means_of(trained: Trained, world: World, means: Means) -> ClassMeans:
+    """The clients' class means after a local phase, or during it: `means`."""
+    return world.class_means(trained.models) if means == "eval" else trained.class_means(world.class_counts)
 
 
 def prototype_scores(z: Tensor, vectors: Tensor, known: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from pipeline.engine import world as engine
+from pipeline.engine import federation as engine
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, without_data
 from pipeline.engine.state import Params, State
@@ -48,7 +48,7 @@ def image_clients(sizes=(20, 33, 7), model=CNN4, side=16, seed=0) -> list[Client
 
 
 def image_world(sizes=(20, 33, 7), seed=0, model=CNN4, **changes) -> World:
-    return World(image_clients(sizes, model), training(**changes), classes=10, seed=seed)
+    return World.create(image_clients(sizes, model), training(**changes), classes=10, seed=seed)
 
 
 def linear() -> Network:
@@ -73,7 +73,7 @@ def tiny_world(
         )
         for k, (x, y) in enumerate(clients)
     ]
-    return World(made, training(**{"batch_size": 2, **changes}), classes=classes, seed=0)
+    return World.create(made, training(**{"batch_size": 2, **changes}), classes=classes, seed=0)
 
 
 def params(values: dict, dtype=torch.float32) -> Params:
@@ -145,4 +145,6 @@ def miniature_world(
         else (images(20), dataclasses.replace(scenario.public, batch_size=8, epochs=1))
     )
     heldout, test = Batch(images(9), labels(9)), Batch(images(9), labels(9))
-    return World(clients, training, classes, 0, device, data=data, public=public, heldout=heldout, test=test)
+    return World.create(
+        clients, training, classes, 0, device, data=data, public=public, heldout=heldout, test=test
+    )

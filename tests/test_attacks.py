@@ -33,7 +33,7 @@ def linear(rows=((1.0, -1.0), (-1.0, 1.0))) -> Handle:
 def pictures(sizes=(20, 33, 7), model=CNN4, **changes) -> World:
     """Clients whose pixels lie in [0, 1]."""
     clients = [dataclasses.replace(c, images=c.images.sigmoid()) for c in image_clients(sizes, model)]
-    return World(clients, training(**changes), 10, 0)
+    return World.create(clients, training(**changes), 10, 0)
 
 
 def loss_at(model, images):
@@ -180,7 +180,7 @@ def test_executors_agree_in_float64(method, monkeypatch):
             dataclasses.replace(c, images=c.images.double().sigmoid())
             for c in image_clients((20, 33, 0, 1, 24))
         ]
-        states.append(run(method, World(clients, training(), 10, 0)))
+        states.append(run(method, World.create(clients, training(), 10, 0)))
     assert same(*states, within=1e-9)
 
 
@@ -191,7 +191,7 @@ def test_clients_with_little_data_or_one_class_stay_finite(method):
         for k, c in enumerate(image_clients((20, 0, 7, 1)))
     ]
     for drop_last in (False, True):
-        state = run(method, World(clients, training(drop_last=drop_last), 10, 0))
+        state = run(method, World.create(clients, training(drop_last=drop_last), 10, 0))
         assert all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
 
 
@@ -205,7 +205,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
 
 @each_method
 def test_pixels_out_of_range_are_refused(method):
-    world = World(image_clients((20,)), training(), 10, 0)
+    world = World.create(image_clients((20,)), training(), 10, 0)
     with pytest.raises(
         TrainingError,
         match=r"client c0: attacks need pixels in \[0, 1\]; set the scenario's data.normalise to none",

@@ -675,7 +675,7 @@ def test_a_client_without_a_whole_batch_changes_nothing(method):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=name)
-def test_a_round_without_any_step_changes_nothing(method):
+def test_a_round_without_any_step_is_refused(method):
     world = image_world((5, 3), drop_last=True, **setting(method))
-    state = method.init(world)
-    assert method.round(state, world) is state
+    with pytest.raises(TrainingError, match="round 0: no client has enough images"):
+        method.round(method.init(world), world)

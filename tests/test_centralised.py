@@ -48,10 +48,10 @@ def test_it_is_the_training_of_one_client_with_everyones_images(executor, monkey
     clients = image_clients((0, 20, 33, 7), CNN4)
     images, labels = (torch.cat([getattr(c, part) for c in clients]) for part in ("images", "labels"))
     whole = Client(clients[1].name, "only", CNN4, images, labels)
-    found = run(Centralised(), World(clients, training(local_epochs=2), 10, 0))
-    wanted = run(FedAvg(), World([whole], training(local_epochs=2), 10, 0))
+    found = run(Centralised(), World.create(clients, training(local_epochs=2), 10, 0))
+    wanted = run(FedAvg(), World.create([whole], training(local_epochs=2), 10, 0))
     assert len(labels) == 60 and equal(found.model, wanted.model)
-    assert not equal(found.model, run(FedAvg(), World(clients, training(local_epochs=2), 10, 0)).model)
+    assert not equal(found.model, run(FedAvg(), World.create(clients, training(local_epochs=2), 10, 0)).model)
 
 
 def test_two_steps_by_hand(monkeypatch):
@@ -70,7 +70,7 @@ def test_two_steps_by_hand(monkeypatch):
 
 def test_its_loss_and_its_models_are_those_of_all_clients():
     clients = image_clients((0, 20, 33), CNN4)
-    w = World(clients, training(), 10, 0)
+    w = World.create(clients, training(), 10, 0)
     state, trained = watched(Centralised(), w)
     (loss,) = [value for value in trained.losses if value == value]
     assert trained.mean_loss(w.sizes) == loss
@@ -81,10 +81,10 @@ def test_its_loss_and_its_models_are_those_of_all_clients():
 
 def test_pretraining_is_of_all_images_too():
     clients = image_clients((20, 33), CNN4)
-    one = World([merged(tuple(clients))], training(pretraining=2), 10, 0)
-    found = run(Centralised(), World(clients, training(pretraining=2), 10, 0))
+    one = World.create([merged(tuple(clients))], training(pretraining=2), 10, 0)
+    found = run(Centralised(), World.create(clients, training(pretraining=2), 10, 0))
     assert equal(found.model, run(Local(), one).models[0])
-    assert not equal(found.model, run(Centralised(), World(clients, training(), 10, 0)).model)
+    assert not equal(found.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
 
 
 def test_a_run_that_was_killed_goes_on_bit_for_bit():
@@ -113,7 +113,7 @@ def test_different_networks_are_refused_unless_the_row_gives_one():
     assert runnable(Experiment.of(Cell("rahfl", "mini", CEILING))) == method
     clients = image_clients((20, 33), [CNN4, Model("cnn2")])
     with pytest.raises(TrainingError, match="the clients hold different networks: cnn2, cnn4"):
-        Centralised().init(World(clients, training(), 10, 0))
+        Centralised().init(World.create(clients, training(), 10, 0))
 
 
 @pytest.mark.parametrize("key", papers())

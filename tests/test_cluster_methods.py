@@ -62,7 +62,9 @@ def test_executors_agree_in_float64(method, optimiser, monkeypatch):
         monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
         clients = image_clients((20, 33, 0, 1, 24), Model("cnn2", dropout=0.3))
         clients = [dataclasses.replace(c, images=c.images.double()) for c in clients]
-        states.append(run(method, World(clients, training(optimiser=optimiser, local_epochs=2), 10, 0)))
+        states.append(
+            run(method, World.create(clients, training(optimiser=optimiser, local_epochs=2), 10, 0))
+        )
     assert same(*states, within=1e-9)
 
 
@@ -837,7 +839,7 @@ def test_permuting_clients_changes_nothing_of_fedccl():
     states = [
         run(
             FedCCL(tau=0.5),
-            World(
+            World.create(
                 [dataclasses.replace(plain[k], images=plain[k].images.double()) for k in order],
                 training(),
                 10,

@@ -7,6 +7,7 @@ import torch
 from federation import equal, image_clients, image_world, params, run, training
 
 from pipeline import keys
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -96,8 +97,8 @@ def test_local_training_does_not_depend_on_the_other_clients():
     """A client's result is the same whoever else is there: nothing leaks through the shared network or
     generator."""
     clients = image_clients(model=Model("cnn2", dropout=0.3))
-    alone = run(Local(), World(clients[2:], training(), 10, 0)).models[0]
-    assert equal(alone, run(Local(), World(clients, training(), 10, 0)).models[2])
+    alone = run(Local(), World.create(clients[2:], training(), 10, 0)).models[0]
+    assert equal(alone, run(Local(), World.create(clients, training(), 10, 0)).models[2])
 
 
 def test_dropout_masks_come_from_keys():
@@ -112,7 +113,7 @@ def test_dropout_masks_come_from_keys():
 def test_a_frozen_part_does_not_move(part):
     world = image_world(optimiser=Optimiser("adam", 0.01))
     start = world.new_models()
-    end = world.local_epochs(start, FedAvg().loss, trainable=part).models
+    end = world.local_epochs(start, FedAvg().loss, options=LocalOptions(part)).models
     for before, after in zip(start, end):
         moved = {name for name in before if not torch.equal(before[name], after[name])}
         assert moved == {name for name in before if name.startswith(part)}
@@ -135,7 +136,7 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
         and math.isnan(end.losses[1])
         and math.isfinite(end.mean_loss(world.sizes))
     )
-    without = World([c for c in image_clients((20, 0, 7)) if len(c.labels)], training(), 10, 0)
+    without = World.create([c for c in image_clients((20, 0, 7)) if len(c.labels)], training(), 10, 0)
     assert equal(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
 
@@ -177,8 +178,8 @@ def test_own_values_reach_their_client():
     world.local_epochs(
         world.new_models(),
         lambda m, b, s, own: seen.append((s, own)) or m(b.images).sum(),
-        shared="all",
-        own=["a", "b", "c"],
+        server_state="all",
+        client_state=["a", "b", "c"],
     )
     assert seen == [("all", "a"), ("all", "b"), ("all", "c")]
 

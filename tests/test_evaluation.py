@@ -288,7 +288,7 @@ def crossed_world(sizes, domains, names, model, public=8):
     tests = [
         TestSet(name, torch.randn(30, 1, 16, 16), torch.arange(30) % 3) for name in dict.fromkeys(domains)
     ]
-    return World(clients, training(), 10, 0, public=settings), tests
+    return World.create(clients, training(), 10, 0, public=settings), tests
 
 
 def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from federation import CNN4, image_clients, image_world, run, training
 
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.stack import Stack
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
@@ -32,7 +33,7 @@ OPTIMISERS = [
 def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=CNN4, **changes):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, model)]
-    return World(clients, training(**changes), 10, 0)
+    return World.create(clients, training(**changes), 10, 0)
 
 
 def largest_difference(a, b) -> float:
@@ -175,7 +176,7 @@ def test_own_values_of_every_kind(monkeypatch):
         start = w.new_models()
         other = w.local_epochs(start, FedAvg().loss).models
         own = State(models=other, weight=torch.arange(len(SIZES), dtype=torch.float64) / 10)
-        ends.append(w.local_epochs(start, loss, shared=0.3, own=own).models)
+        ends.append(w.local_epochs(start, loss, server_state=0.3, client_state=own).models)
     assert largest_difference(*ends) < 1e-9
 
 
@@ -193,9 +194,11 @@ def test_steps_of_a_methods_own(monkeypatch):
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, model=Model("cnn2", dropout=0.3))
         start = w.new_models()
-        ends.append(w.local_steps(start, step, own=start, together=2, epochs=2))
+        ends.append(
+            w.local_steps(start, step, client_state=start, batches_per_step=2, options=LocalOptions(epochs=2))
+        )
     assert largest_difference(ends[0].models, ends[1].models) < 1e-9
-    assert largest_difference(ends[0].own, ends[1].own) < 1e-9
+    assert largest_difference(ends[0].client_state, ends[1].client_state) < 1e-9
     assert largest_difference(ends[0].models, start) > 1e-3
 
 
@@ -227,7 +230,7 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
     w = world("stacked", monkeypatch)
     w.executor.fixed = True
     run(FedAvg(), w, 1)
-    [kept], real = w.executor.kept, Stack.train
+    [kept], real = w.executor.cached, Stack.train
 
     def short(self):
         if self is kept:
@@ -236,7 +239,7 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
 
     monkeypatch.setattr(Stack, "train", short)
     run(FedAvg(), w, 1)
-    assert w.executor.most is None and w.executor.kept != [kept] and not capsys.readouterr().err
+    assert w.executor.most is None and w.executor.cached != [kept] and not capsys.readouterr().err
 
 
 def test_a_stack_of_one_that_does_not_fit_and_other_errors_end_the_run(monkeypatch):

@@ -135,7 +135,7 @@ def test_a_cell_on_features_trains_the_head_alone_and_says_that_they_are_untrain
     clients = [
         Client(f"c{k}", "only", scenario.model, world_images, torch.tensor([0, 1, 0, 1])) for k in range(2)
     ]
-    world = World(clients, scenario.training, 10, 0, data=scenario.data)
+    world = World.create(clients, scenario.training, 10, 0, data=scenario.data)
     method = methods.load("fedccl", {"tau": 0.07}, "x")
     state = method.init(world)
     for number in (1, 2):

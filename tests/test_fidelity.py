@@ -9,7 +9,7 @@ from benchmarks import against_originals as beside
 from benchmarks.originals import NOT_COMPARED
 from pipeline import methods
 from pipeline.commands.methods import page
-from pipeline.engine import world as engine
+from pipeline.engine import federation as engine
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT
 

@@ -66,7 +66,9 @@ def test_it_has_no_weight_in_the_server_state(method, sizes, changes):
     changes = dict(changes)
     clients = image_clients(sizes, changes.pop("model", Model("cnn4")))
     without = [client if k != 1 else without_data(client) for k, client in enumerate(clients)]
-    assert same(*(run(method, World(each, training(**changes), 10, 0), 2) for each in (clients, without)))
+    assert same(
+        *(run(method, World.create(each, training(**changes), 10, 0), 2) for each in (clients, without))
+    )
 
 
 @each_case
@@ -102,7 +104,7 @@ def test_it_is_never_drawn_to_take_part():
 
 def test_without_any_such_client_the_data_are_the_same_objects():
     clients = image_clients((5, 4, 9))
-    world = World(clients, training(batch_size=4, drop_last=True), 10, 0)
+    world = World.create(clients, training(batch_size=4, drop_last=True), 10, 0)
     assert all(mine is given for mine, given in zip(world.clients, clients, strict=True))
     assert world.whole is world
 
@@ -117,7 +119,7 @@ def test_perfedavg_needs_as_many_batches_as_a_step_takes(variant, size):
     """Two or three batches of four: a client with one image less is not averaged."""
 
     def end(clients):
-        world = World(clients, training(batch_size=4, drop_last=True), 10, 0)
+        world = World.create(clients, training(batch_size=4, drop_last=True), 10, 0)
         return run(PerFedAvg(variant=variant), world, 2)
 
     three = image_clients((12, size, 24))

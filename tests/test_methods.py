@@ -7,6 +7,7 @@ import torch
 from federation import B1, B2, TINY, equal, image_clients, image_world, params, run, tiny_world, training
 
 from pipeline import methods
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.errors import ParamError
@@ -67,30 +68,30 @@ def test_one_client_fedavg_is_local_bit_for_bit():
 
 def test_permuting_clients_changes_nothing_but_rounding():
     clients = image_clients()
-    a = run(FedAvg(), World(clients, training(), 10, 0)).model
-    b = run(FedAvg(), World(clients[::-1], training(), 10, 0)).model
+    a = run(FedAvg(), World.create(clients, training(), 10, 0)).model
+    b = run(FedAvg(), World.create(clients[::-1], training(), 10, 0)).model
     for name in a:
         torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5)
 
 
 def test_equal_clients_give_any_clients_model():
     one = image_clients((20,))[0]
-    world = World([one] * 3, training(batch_size=20), 10, 0)
+    world = World.create([one] * 3, training(batch_size=20), 10, 0)
     average = run(FedAvg(), world, 1).model
-    alone = run(FedAvg(), World([one], training(batch_size=20), 10, 0), 1).model
+    alone = run(FedAvg(), World.create([one], training(batch_size=20), 10, 0), 1).model
     for name in average:
         torch.testing.assert_close(average[name], alone[name], atol=1e-7, rtol=1e-6)
 
 
 def test_one_full_batch_step_is_the_centralised_step():
     clients = image_clients()
-    federated = run(FedAvg(), World(clients, training(batch_size=64), 10, 0), 1).model
+    federated = run(FedAvg(), World.create(clients, training(batch_size=64), 10, 0), 1).model
     union = dataclasses.replace(
         clients[0],
         images=torch.cat([c.images for c in clients]),
         labels=torch.cat([c.labels for c in clients]),
     )
-    central = run(FedAvg(), World([union], training(batch_size=64), 10, 0), 1).model
+    central = run(FedAvg(), World.create([union], training(batch_size=64), 10, 0), 1).model
     for name in federated:
         torch.testing.assert_close(federated[name], central[name], atol=1e-6, rtol=1e-5)
 
@@ -114,7 +115,7 @@ def test_three_rounds_equal_a_plain_loop():
     from pipeline.schema import Model, Optimiser
 
     clients, settings = image_clients(seed=1), training(optimiser=Optimiser("sgd", 0.05, 0.9), local_epochs=2)
-    world = World(clients, settings, 10, 0)
+    world = World.create(clients, settings, 10, 0)
     network = build(Model("cnn4"), 1, 16, 10)
     weights = {name: value.clone() for name, value in FedAvg().init(world).model.items()}
     for number in (1, 2, 3):
@@ -187,7 +188,7 @@ def test_frozen_parts_have_no_penalty():
     world.local_epochs(
         world.new_models(),
         lambda m, b, *_: sizes.append(set(m.params)) or m(b.images).sum(),
-        trainable="head",
+        options=LocalOptions("head"),
     )
     assert sizes[0] == {"head.weight", "head.bias"}
 

@@ -10,6 +10,7 @@ from test_executors import largest_difference, world
 
 from pipeline import methods
 from pipeline.engine.alike import tensors_of
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
@@ -130,7 +131,7 @@ def test_the_absent_keep_what_is_their_own(method):
         dataclasses.replace(client, images=client.images * 100) if k in missing else client
         for k, client in enumerate(w.clients)
     ]
-    assert missing and same(run(method, World(others, w.training, 10, 0), 2), after)
+    assert missing and same(run(method, World.create(others, w.training, 10, 0), 2), after)
 
 
 @pytest.mark.parametrize("method", PARTIAL, ids=named)
@@ -154,7 +155,7 @@ def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
     stacked.executor.fixed = True
     ends = [run(FedAvg(), w, 12) for w in (stacked, plainly)]
     assert largest_difference(*ends) < 1e-9
-    assert 1 < len(stacked.executor.kept) <= 6  # pairs of four clients
+    assert 1 < len(stacked.executor.cached) <= 6  # pairs of four clients
 
 
 # -- rules by hand -------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ def test_a_feddyn_clients_pull_does_not_depend_on_who_else_is_there(monkeypatch)
 def newcomers(**changes) -> World:
     made = image_clients((14, 9), seed=5)
     made = [dataclasses.replace(client, name=f"new-{client.name}") for client in made]
-    return World(made, training(**changes), 10, 0).at(3)
+    return World.create(made, training(**changes), 10, 0).at(3)
 
 
 @pytest.mark.parametrize("method", LATE, ids=named)
@@ -263,14 +264,14 @@ def test_shared_features_stay_and_a_new_head_learns(method):
     assert not equal(first.head, second.head)
     longer = newcomers(unseen=2, adaptation=3, local_epochs=3)
     alone = longer.everyone(state.features).joined(longer.new_models().heads)
-    wanted = longer.local_epochs(alone, method.loss, trainable="head", epochs=3).models
+    wanted = longer.local_epochs(alone, method.loss, options=LocalOptions("head", 3)).models
     assert same(method.adapted(state, longer), wanted)
 
 
 def test_dittos_newcomers_begin_as_the_global_model():
     state, w = run(Ditto(), image_world(), 2), newcomers(unseen=2, adaptation=5)
     start = w.everyone(state.model)
-    trained = w.local_epochs(start, FedAvg().loss, epochs=5).models
+    trained = w.local_epochs(start, FedAvg().loss, options=LocalOptions(epochs=5)).models
     assert same(Ditto(lam=0).adapted(state, w), trained)
     pulled = Ditto(lam=5.0).adapted(state, w)
     assert 0 < largest_difference(pulled, start) < largest_difference(trained, start)

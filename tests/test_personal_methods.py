@@ -379,7 +379,7 @@ def test_pfedme_two_batches_of_the_tiny_head(monkeypatch, options, w, theta):
 def test_pfedme_server_of_the_worked_example(monkeypatch, options, sizes, wanted):
     world = image_world(sizes)
     ends = Clients([params({"head.w": [0, 1]}), params({"head.w": [0.5, 2]})])
-    monkeypatch.setattr(World, "local_steps", lambda *_, **__: Trained(ends, [], own=ends))
+    monkeypatch.setattr(World, "local_steps", lambda *_, **__: Trained(ends, [], client_state=ends))
     close(PFedMe(**options).round(begun(params({"head.w": [1, 0]})), world).model["head.w"], wanted)
 
 
@@ -408,7 +408,9 @@ def test_pfedme_full_outer_step_ends_at_theta(monkeypatch):
 def test_pfedme_beta_zero_keeps_the_global_model_and_one_client_replaces_it(monkeypatch):
     assert equal(PFedMe(**SMALL, beta=0.0).round(begun(start()), tiny(monkeypatch)).model, start())
     world = tiny(monkeypatch)
-    models = world.local_steps(Clients([start()]), PFedMe(**SMALL).step, own=Clients([start()])).models
+    models = world.local_steps(
+        Clients([start()]), PFedMe(**SMALL).step, client_state=Clients([start()])
+    ).models
     assert equal(PFedMe(**SMALL).round(begun(start()), world).model, models[0])
 
 
@@ -553,7 +555,7 @@ def test_perfedavg_adam_takes_the_meta_gradient(monkeypatch):
 def test_perfedavg_differences_share_their_dropout_mask():
     """With masks of their own the quotient would be of the order of 1 / delta."""
     world = image_world((48,), model=Model("cnn4", dropout=0.5))
-    world = World(
+    world = World.create(
         [dataclasses.replace(c, images=c.images.double()) for c in world.clients], world.training, 10, 0
     )
     world = world.at(1)
@@ -674,8 +676,8 @@ def test_fedamp_counts_what_the_guard_met():
 
 def test_fedamp_client_without_data_changes_nothing():
     clients = image_clients((20, 0, 7))
-    with_empty = run(FedAMP(), World(clients, training(), 10, 0), 2)
-    without = run(FedAMP(), World([clients[0], clients[2]], training(), 10, 0), 2)
+    with_empty = run(FedAMP(), World.create(clients, training(), 10, 0), 2)
+    without = run(FedAMP(), World.create([clients[0], clients[2]], training(), 10, 0), 2)
     near(with_empty.models[0], without.models[0])
     assert equal(with_empty.models[1], image_world().new_model())
 
@@ -1055,7 +1057,7 @@ def test_small_and_one_sided_clients(method):
         image_client(k, labels, rng)
         for k, labels in enumerate(([], [3], [7] * 6, [0, 1, 2], list(range(10)) * 2))
     ]
-    world = World(clients, training(batch_size=8, optimiser=Optimiser(lr=0.01)), 10, 0)
+    world = World.create(clients, training(batch_size=8, optimiser=Optimiser(lr=0.01)), 10, 0)
     state, trained = watched(method, world, 2)
     for models in (method.deployed(state, world), method.after_training(state, trained.models)):
         assert all(

@@ -23,6 +23,7 @@ from scipy.optimize import nnls as scipy_nnls
 from torch import nn
 
 from pipeline.engine.handle import Handle
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, State, mix, pack, unpack
 from pipeline.engine.trained import Watch
 from pipeline.engine.world import World
@@ -85,7 +86,7 @@ def one_class_world(**changes):
         dataclasses.replace(c, labels=torch.full_like(c.labels, k))
         for k, c in enumerate(image_clients((20, 33, 7, 1)))
     ]
-    return World(clients, training(**changes), 10, 0)
+    return World.create(clients, training(**changes), 10, 0)
 
 
 METHODS = {
@@ -108,7 +109,7 @@ def test_executors_agree_in_float64(method, monkeypatch):
         monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
         clients = image_clients((20, 33, 0, 1, 24), Model("cnn2", dropout=0.3))
         clients = [dataclasses.replace(c, images=c.images.double()) for c in clients]
-        states.append(run(method, World(clients, training(optimiser=Optimiser("adam", 0.003)), 10, 0)))
+        states.append(run(method, World.create(clients, training(optimiser=Optimiser("adam", 0.003)), 10, 0)))
     assert same(*states, within=1e-9)
 
 
@@ -473,7 +474,7 @@ def test_fedproto_counts_vectors_and_with_averaging_the_model():
 
 
 def test_fedproto_lets_networks_differ():
-    world = World(image_clients((9, 8), [Model("cnn4"), Model("cnn2")]), training(), 10, 0)
+    world = World.create(image_clients((9, 8), [Model("cnn4"), Model("cnn2")]), training(), 10, 0)
     state = run(FedProto(), world, 2)
     assert set(state.models[0]) == set(world.new_models()[0]) and state.prototypes.vectors.shape == (10, 128)
 
@@ -735,7 +736,9 @@ def test_fedpac_weighs_trained_heads_by_the_statistics_of_the_received_features(
     heads, seen = trained.models.heads, world.class_means(trained.models)
     assert same(
         heads,
-        world.local_epochs(world.everyone(start), Local().loss, trainable="head", stream="head").models.heads,
+        world.local_epochs(
+            world.everyone(start), Local().loss, options=LocalOptions("head", stream="head")
+        ).models.heads,
     )
     assert same(after.heads, mix(heads, torch.tensor(WEIGHTS, dtype=torch.float64)), within=1e-5)
     assert same(after.prototypes, aggregate_means(seen.means, seen.counts))
@@ -832,7 +835,7 @@ def test_fedcrl_epoch_of_the_worked_example(
         values.append(logged["contrast"].item())
         return loss, logged
 
-    trained = world.local_epochs(world.everyone(params(MLP)), noted, shared=GLOBAL)
+    trained = world.local_epochs(world.everyone(params(MLP)), noted, server_state=GLOBAL)
     models = trained.models
     close(models[0]["features.1.weight"], weight1)
     close(models[0]["features.1.bias"], bias1)
@@ -919,7 +922,7 @@ def test_the_contrast_is_measured_without_weight_too_and_leaves_the_head_alone()
 
 
 def image_one_step(world):
-    return World(world.clients, training(batch_size=64), 10, 0)
+    return World.create(world.clients, training(batch_size=64), 10, 0)
 
 
 def test_equal_features_give_pooled_class_means():
@@ -935,7 +938,7 @@ def test_equal_features_give_pooled_class_means():
 
 def test_one_seen_class_gives_a_share_of_one():
     clients = [dataclasses.replace(c, labels=torch.zeros_like(c.labels)) for c in image_clients((20, 9))]
-    assert run(FedCRL(), World(clients, training(), 10, 0), 2).share.tolist() == [1, 1]
+    assert run(FedCRL(), World.create(clients, training(), 10, 0), 2).share.tolist() == [1, 1]
 
 
 def test_a_client_that_did_not_train_takes_the_servers_features():
@@ -966,7 +969,7 @@ def test_fedcrl_sends_features_and_representations():
     clients = [
         dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 30))
     ]
-    world = World(clients, training(), 10, 0)
+    world = World.create(clients, training(), 10, 0)
     up, down = FedCRL().traffic(world)
     assert up + down == 2 * (world.scalars() - 10) + 10  # the count of every class
     one = one_class_world()
@@ -988,7 +991,7 @@ def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, 
         images=torch.zeros(classes, channels, side, side),
         labels=torch.arange(classes),
     )
-    world = World([client], training(), classes, 0)
+    world = World.create([client], training(), classes, 0)
     assert [sum(m.traffic(world)) for m in (FedAvg(), FedProto(), FedGH(), FedCRL())] == [
         fedavg,
         proto,

@@ -15,9 +15,9 @@ from torch import nn
 
 from pipeline import keys, methods
 from pipeline.data import augmentations
+from pipeline.engine import federation as engine
 from pipeline.engine import public as public_phase
-from pipeline.engine import world as engine
-from pipeline.engine.phase import Client
+from pipeline.engine.phase import Client, LocalOptions
 from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, pack, unpack
 from pipeline.engine.world import World
@@ -72,7 +72,7 @@ def federation(
         for k, (n, name) in enumerate(zip(sizes, names))
     ]
     settings = training(**{"batch_size": 4, "optimiser": Optimiser("adam", 1e-2), **changes})
-    return World(
+    return World.create(
         clients,
         settings,
         CLASSES,
@@ -179,7 +179,7 @@ def test_a_client_without_data_agrees_and_keeps_its_model_at_home(method, monkey
     if getattr(method, "form", "") == "original":
         assert equal(after, method.round(state, world).models[0])  # the student of its architecture
         return
-    agreed = method.collaborate(method.prepare(state, world), world)[3]
+    agreed = method.collaborate(method.before_round(state, world), world)[3]
     assert equal(after, agreed) and not equal(after, before)
 
 
@@ -197,8 +197,12 @@ def test_own_models_after_local_training_are_scored(method, monkeypatch):
 )
 def test_the_order_of_clients_does_not_matter(method, monkeypatch):
     forward = three(monkeypatch)
-    backward = World(
-        forward.clients[::-1], forward.training, CLASSES, 0, public=(forward.public, forward._public.settings)
+    backward = World.create(
+        forward.clients[::-1],
+        forward.training,
+        CLASSES,
+        0,
+        public=(forward.public_images, forward.public_data.settings),
     ).at(1)
     near(Clients(list(run(method, backward, 2).models)[::-1]), run(method, forward, 2).models, 1e-8)
 
@@ -225,10 +229,10 @@ def test_looking_twice_gives_the_same_bits(method, monkeypatch):
     """With BatchNorm, with dropout, with neither: a graph made when its client steps, or kept since all
     looked."""
     kept = run(method, federation(monkeypatch, local_epochs=2), 2)
-    graphs, whole = [], type(method).look
+    graphs, whole = [], type(method).client_output
     monkeypatch.setattr(public_phase, "LARGE", 0)
     monkeypatch.setattr(
-        type(method), "look", lambda *given: graphs.append(torch.is_grad_enabled()) or whole(*given)
+        type(method), "client_output", lambda *given: graphs.append(torch.is_grad_enabled()) or whole(*given)
     )
     twice = run(method, federation(monkeypatch, local_epochs=2), 2)
     assert all_equal(twice.models, kept.models)
@@ -353,7 +357,7 @@ def test_collaborative_phase_as_written_out(method, loss, optimiser, forwards, m
     """Plain modules, torch's own optimisers, a new one per client and batch; two networks with BatchNorm, one
     without."""
     world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"], passes=2)
-    state = method.prepare(method.init(world), world)
+    state = method.before_round(method.init(world), world)
     near(method.collaborate(state, world), by_hand(world, state.models, loss, optimiser, forwards), 1e-8)
 
 
@@ -365,7 +369,7 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
     before = first.losses
     assert first.weights.tolist() == [0.5, 0.5, 0.5] and before[2].isnan() and before[:2].isfinite().all()
     world = world.at(2)
-    state = method.prepare(first, world)
+    state = method.before_round(first, world)
     assert same_parameters(state.models, first.models)  # measuring moves no parameter
 
     def sl(k):
@@ -380,7 +384,7 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
     gain = torch.cat([(before[:2] - now) / now, torch.zeros(1, dtype=DOUBLE)])
     wanted = F.softmax(0.5 + 0.5 * gain / gain.sum(), 0)
     torch.testing.assert_close(state.weights, wanted)
-    received = method.agree([torch.zeros(1, CLASSES, dtype=DOUBLE)] * 3, state, world)
+    received = method.aggregate([torch.zeros(1, CLASSES, dtype=DOUBLE)] * 3, state, world)
     torch.testing.assert_close(received[1]["weights"], wanted * torch.tensor([1.0, 0.0, 1.0], dtype=DOUBLE))
 
 
@@ -394,13 +398,13 @@ def test_the_conference_consensus_has_the_own_share_from_last_rounds_model(monke
     world.collaborate(
         state.models,
         batch,
-        method.look,
-        lambda shown: seen.extend(shown) or method.agree(shown, state, world),
-        method.agreement,
-        own=method.own(state, world),
+        method.client_output,
+        lambda shown: seen.extend(shown) or method.aggregate(shown, state, world),
+        method.distillation_loss,
+        client_state=method.client_state(state, world),
     )
     nets = [net.eval() for net in modules(world, state.models)]
-    for k, received in enumerate(method.agree(seen, state, world)):
+    for k, received in enumerate(method.aggregate(seen, state, world)):
         others = sum(seen[j]["sent"] for j in range(3) if j != k)
         torch.testing.assert_close(received, (others + nets[k](batch.images)) / 3)
 
@@ -426,7 +430,7 @@ def test_a_client_alone_and_equal_clients_have_nothing_to_agree_on(method, clien
     mean is rounded, and a new Adam would make a step of that.)"""
     world = alike(monkeypatch, sizes=(12, 7, 9)[:clients])
     state = method.init(alike(monkeypatch, sizes=(12, 7, 9)[:clients], averaging="uniform"))
-    after = method.collaborate(method.prepare(state, world), world)
+    after = method.collaborate(method.before_round(state, world), world)
     assert same_parameters(after, state.models, 1e-6 if isinstance(method, FedDF) else 1e-8)
     moved = next(n for n in after[0] if n.endswith("running_mean"))
     assert not torch.equal(after[0][moved], state.models[0][moved])
@@ -483,7 +487,7 @@ def home(method, monkeypatch, rounds=1, world=None, **changes):
 def test_the_teacher_is_the_model_of_the_last_rounds_end(monkeypatch):
     for rounds in (1, 3):  # in the first round the client's first model
         state, _, calls, _ = home(FCCLPlus(), monkeypatch, rounds)
-        assert all_equal(calls[-1][2]["own"]["previous"], state.models) and not all_equal(
+        assert all_equal(calls[-1][2]["client_state"]["previous"], state.models) and not all_equal(
             calls[-1][0], state.models
         )
     assert all_equal(home(FCCLPlus(), monkeypatch)[0].models, three(monkeypatch).new_models())
@@ -491,12 +495,14 @@ def test_the_teacher_is_the_model_of_the_last_rounds_end(monkeypatch):
 
 def test_the_teacher_after_the_collaborative_phase(monkeypatch):
     _, _, calls, _ = home(FCCLPlus(teacher="collaborated"), monkeypatch, 2)
-    assert all_equal(calls[-1][2]["own"]["previous"], calls[-1][0])
+    assert all_equal(calls[-1][2]["client_state"]["previous"], calls[-1][0])
 
 
 def test_fccl_starts_from_theta_star_and_keeps_it(monkeypatch):
     world = three(monkeypatch).at(0)
-    alone = world.local_epochs(world.new_models(), Local().loss, epochs=3, stream="pretraining").models
+    alone = world.local_epochs(
+        world.new_models(), Local().loss, options=LocalOptions(epochs=3, stream="pretraining")
+    ).models
     assert all_equal(FCCL(pretraining=3).init(world).models, alone)
     state = run(FCCL(pretraining=3), world, 3)
     assert all_equal(state.pretrained, alone)
@@ -552,7 +558,7 @@ def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monk
 def test_kd_takes_the_first_part_of_the_local_epochs(share, wanted, monkeypatch):
     method = FCCLPlus(kd_share=share)
     _, _, calls, trained = home(method, monkeypatch, local_epochs=20)
-    assert [c[2]["epochs"] for c in calls] == wanted and [c[1] for c in calls] == [
+    assert [c[2]["options"].epochs for c in calls] == wanted and [c[1] for c in calls] == [
         method.all_classes,
         method.loss,
     ]
@@ -591,7 +597,7 @@ def test_fisher_information_of_the_papers_networks():
         client = Client(
             "c", "only", Model(kind), torch.randn(3, 3, 32, 32, generator=rng), torch.tensor([0, 1, 1])
         )
-        world = World([client], training(), 2, 0)
+        world = World.create([client], training(), 2, 0)
         models = world.new_models()
         head = fisher(models, world)[0]["head.bias"]
         p = F.softmax(world.network(0, models[0])(client.images), 1).detach()
@@ -620,7 +626,7 @@ def test_ewc_anchors_the_last_rounds_model(monkeypatch):
 
     assert all(a < b for a, b in zip(penalty(strong), penalty(plain)))
     _, _, calls, _ = home(method, monkeypatch, 2)
-    assert set(calls[-1][2]["own"]) == {"previous", "fisher"}
+    assert set(calls[-1][2]["client_state"]) == {"previous", "fisher"}
 
 
 # -- one network for all (FCCL+ Table 15) --------------------------------------------------------------------
@@ -635,8 +641,8 @@ def test_models_are_averaged_between_the_phases(method, monkeypatch):
     starts = calls[-1][0]
     assert equal(starts[0], starts[1]) and equal(starts[1], starts[2])
     assert not equal(after.models[0], after.models[1])  # each scores its own model
-    if "own" in calls[-1][2] and calls[-1][2]["own"] is not None:
-        assert all_equal(calls[-1][2]["own"]["previous"], state.models)  # teachers stay per client
+    if "client_state" in calls[-1][2] and calls[-1][2]["client_state"] is not None:
+        assert all_equal(calls[-1][2]["client_state"]["previous"], state.models)  # teachers stay per client
 
 
 def test_models_are_left_apart_where_the_scenario_does_not_average(monkeypatch):
@@ -724,7 +730,9 @@ def test_the_schedule_of_the_released_code():
             training=training(rounds=40, optimiser=Optimiser("adam", 1e-3, weight_decay=1e-5)), round=r + 1
         )
         method = FedMD(schedule=schedule)
-        assert method.step(world).lr == method.local_optimiser(world).lr == method.rate(world)
+        assert (
+            method.batch_optimiser(world).lr == method.local_options(world).optimiser.lr == method.rate(world)
+        )
         return method.rate(world)
 
     assert [rate("release", r) for r in (0, 1, 2, 20, 39)] == pytest.approx(
@@ -736,11 +744,11 @@ def test_the_schedule_of_the_released_code():
 def test_public_steps_have_no_decay_and_private_ones_the_scenarios():
     world = SimpleNamespace(training=training(optimiser=Optimiser("adam", 1e-3, weight_decay=1e-5)), round=1)
     assert (
-        FCCL().step(world) == Optimiser("adam", 1e-3)
-        and FCCL().local_optimiser(world) == world.training.optimiser
+        FCCL().batch_optimiser(world) == Optimiser("adam", 1e-3)
+        and FCCL().local_options(world).optimiser == world.training.optimiser
     )
-    assert FedDF().step(world) == Optimiser("sgd", 1e-3, weight_decay=1e-5)
-    assert FedDF(public_optimiser="adam").step(world) == Optimiser("adam", 1e-3)
+    assert FedDF().batch_optimiser(world) == Optimiser("sgd", 1e-3, weight_decay=1e-5)
+    assert FedDF(public_optimiser="adam").batch_optimiser(world) == Optimiser("adam", 1e-3)
 
 
 def test_the_schedule_reaches_both_phases(monkeypatch):
@@ -750,7 +758,7 @@ def test_the_schedule_reaches_both_phases(monkeypatch):
         World, "collaborate", lambda *a, **k: rates.append(k["optimiser"].lr) or real(*a, **k)
     )
     _, _, calls, _ = home(FedMD(schedule="release"), monkeypatch, 3, world)
-    assert rates[-1] == calls[-1][2]["optimiser"].lr == pytest.approx(1e-2 * 0.9775)
+    assert rates[-1] == calls[-1][2]["options"].optimiser.lr == pytest.approx(1e-2 * 0.9775)
 
 
 # -- communication -------------------------------------------------------------------------------------------
@@ -843,7 +851,7 @@ def test_the_penalties_act_on_every_batch_confident_or_not(monkeypatch):
     0.2 to 1 sigma."""
     world = three(monkeypatch)
     method = FedMatch(kappa=1.0)
-    state = method.prepare(method.init(world), world)
+    state = method.before_round(method.init(world), world)
     (sigma, psi), agreed = parts(state), method.collaborate(state, world)
     for k in range(3):
         for n, s in sigma[k].items():
@@ -856,7 +864,7 @@ def test_the_penalties_act_on_every_batch_confident_or_not(monkeypatch):
 def test_without_confidence_or_weight_nothing_moves(monkeypatch):
     for options in ({"kappa": 1.0}, {"kappa": 0.0, "lam_i": 0.0, "lam_a": 0.0}):
         world, method = three(monkeypatch), FedMatch(decomposed=False, **options)
-        state = method.prepare(method.init(world), world)
+        state = method.before_round(method.init(world), world)
         assert same_parameters(method.collaborate(state, world), state.models)
 
 
@@ -869,12 +877,12 @@ def test_one_part_without_public_terms_is_supervised_training(monkeypatch):
 def test_the_strong_view_is_of_the_public_image_and_not_of_its_crop(monkeypatch):
     world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]).at(1)
     forum = dataclasses.replace(
-        world._forum, settings=dataclasses.replace(world._forum.settings, augmentation="weak")
+        world.public_data, settings=dataclasses.replace(world.public_data.settings, augmentation="weak")
     )
-    vars(world)["_public"] = forum
+    vars(world)["public_data"] = forum
     stored = [images for _, images in forum.batches(world.seed, 1, 1)]
     cropped = [batch.images for batch in world.public_batches()]
-    bare = [batch for batch in FedMatch().batches(None, world)]
+    bare = [batch for batch in FedMatch().public_batches(None, world)]
     assert len(stored) == len(cropped) == len(bare) > 1
     for original, weak, (seen, key) in zip(stored, cropped, bare):
         assert not torch.equal(original, weak)
@@ -899,7 +907,9 @@ def test_without_an_augmentation_the_strong_view_is_what_it_was(monkeypatch):
     def strong(pixels, numbers):
         return (augmentations.strong(pixels, numbers),)
 
-    for (seen, _), (before, _) in zip(FedMatch().batches(None, world), world.public_batches(views=strong)):
+    for (seen, _), (before, _) in zip(
+        FedMatch().public_batches(None, world), world.public_batches(views=strong)
+    ):
         assert all(torch.equal(a, b) for one, other in zip(seen, before) for a, b in zip(one, other))
 
 
@@ -909,9 +919,9 @@ def test_fedmatch_collaborates_as_written_out(monkeypatch):
         federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]),
         FedMatch(decomposed=False, kappa=0.33, lam_i=1.0, lam_a=0.5),
     )
-    state = method.prepare(method.init(world), world)
+    state = method.before_round(method.init(world), world)
     nets, seen = modules(world, state.models), []
-    for views in method.batches(state, world):
+    for views in method.public_batches(state, world):
         logits = [(net(weak), net(strong)) for net, (weak, strong) in zip(nets, views.images)]
         p = [F.softmax(z, 1) for z, _ in logits]
         for k, net in enumerate(nets):
@@ -968,8 +978,8 @@ def test_original_feddf_begins_with_the_average_and_comes_nearer_to_the_ensemble
     )[0]
     student = modules(world, method.fuse(models, models, world))[0]
     with torch.no_grad():
-        ensemble = sum(net(world.public) for net in nets) / 2
-        assert kl(ensemble, student(world.public)) < 0.9 * kl(ensemble, average(world.public))
+        ensemble = sum(net(world.public_images) for net in nets) / 2
+        assert kl(ensemble, student(world.public_images)) < 0.9 * kl(ensemble, average(world.public_images))
     one_step = dataclasses.replace(method, server_steps=1).fuse(models, models, world)[0]
     for n, p in average.named_parameters():
         assert (one_step[n] - p).abs().max() <= 1e-3 * 1.001  # Adam's first step at lr 1e-3

@@ -10,7 +10,7 @@ from federation import equal, image_clients, image_world, run, training, watched
 from test_prototype_methods import close, leaves, rows, same
 
 from pipeline import keys, methods
-from pipeline.engine import world as engine
+from pipeline.engine import federation as engine
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Params, State, pack, unpack
 from pipeline.engine.world import ClassMeans, World
@@ -52,7 +52,7 @@ def small_world(name, sizes=(20, 33, 0, 1, 24), dtype=torch.float32, one_class=F
         )
         for k, c in enumerate(image_clients(sizes, NETWORKS.get(name, Model("cnn4"))))
     ]
-    return World(clients, training(**changes), 10, 0)
+    return World.create(clients, training(**changes), 10, 0)
 
 
 def anchor_separation(anchors, tau):
@@ -850,7 +850,7 @@ def test_fedrs_restricts_nothing_where_every_class_is_held(method, monkeypatch):
         clients = [
             dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 40))
         ]
-        return World(clients, training(), 10, 0)
+        return World.create(clients, training(), 10, 0)
 
     state = run(method, balanced()).model
     without_bias(monkeypatch)
@@ -919,7 +919,7 @@ def test_fedrs_counts_classes_densely():
         dataclasses.replace(c, labels=torch.tensor([7, 2])[torch.arange(len(c.labels)) % 2])
         for c in image_clients((4,))
     ]
-    run(Spy(alpha=0.25), World(clients, training(), 10, 0), 1)
+    run(Spy(alpha=0.25), World.create(clients, training(), 10, 0), 1)
     assert seen[0] == [0.25, 0.25, 1, 0.25, 0.25, 0.25, 0.25, 1, 0.25, 0.25]
 
 

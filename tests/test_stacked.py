@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.engine import stack, stacked, stacked_values
 from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
 from pipeline.engine.lockstep import together
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
@@ -48,7 +49,7 @@ def world(
     clients = [
         dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model, seed=draw)
     ]
-    made = World(clients, training(**changes), 10, seed)
+    made = World.create(clients, training(**changes), 10, seed)
     if executor == "stacked":
         made.executor.fixed = fixed
     return made
@@ -80,8 +81,8 @@ def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
     for name in plain:
         if isinstance(plain[name], (Params, Clients)):
             assert largest_difference(found[name], plain[name]) < (1e-7 if "model" in setting else 1e-9)
-    steps = [step for stack in w.executor.kept for step in stack.steps.values()]
-    idle = [turn for stack in w.executor.kept for turn in stack.turns if turn.active < len(turn.rows)]
+    steps = [step for stack in w.executor.cached for step in stack.steps.values()]
+    idle = [turn for stack in w.executor.cached for turn in stack.turns if turn.active < len(turn.rows)]
     # one for each round at least: kept from round to round
     assert idle and max(step.taken for step in steps) >= 3
 
@@ -89,7 +90,7 @@ def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
 def test_phases_in_turn_have_a_stack_each(monkeypatch):
     w = world(monkeypatch=monkeypatch)
     run(FedRep(head_epochs=1), w, 4)
-    assert [stack.phase.trainable for stack in w.executor.kept] == ["head", "features"]
+    assert [stack.phase.trainable for stack in w.executor.cached] == ["head", "features"]
 
 
 def test_a_number_that_changes_is_not_recorded_into_a_step(monkeypatch):
@@ -98,8 +99,8 @@ def test_a_number_that_changes_is_not_recorded_into_a_step(monkeypatch):
 
     w = world(monkeypatch=monkeypatch)
     for share in (0.5, 0.25, 0.25):
-        w.local_epochs(w.new_models(), loss, shared=share)
-    assert len(w.executor.kept) == 2
+        w.local_epochs(w.new_models(), loss, server_state=share)
+    assert len(w.executor.cached) == 2
 
 
 def test_a_network_may_have_no_client_with_data(monkeypatch):
@@ -115,7 +116,7 @@ def test_few_shapes(monkeypatch):
     monkeypatch.setattr(stack, "BUCKETS", 4)
     w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 41, 16)))
     run(FedAvg(), w, 1)
-    assert {len(rows) for rows, _ in w.executor.kept[0].steps} == {10, 20, 30, 40}
+    assert {len(rows) for rows, _ in w.executor.cached[0].steps} == {10, 20, 30, 40}
 
 
 def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, capsys):
@@ -164,11 +165,11 @@ def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
 def test_a_dropped_stack_gives_its_memory_back_at_once(monkeypatch):
     w = world(monkeypatch=monkeypatch, model=DROPOUT)
     run(FedAvg(), w, 1)
-    held = weakref.ref(next(iter(w.executor.kept[0].steps.values())).batch.images)
+    held = weakref.ref(next(iter(w.executor.cached[0].steps.values())).batch.images)
     gc.disable()
     try:
         assert held() is not None
-        w.executor.kept.clear()
+        w.executor.cached.clear()
         assert held() is None
     finally:
         gc.enable()
@@ -182,15 +183,15 @@ def test_a_kept_stack_takes_models_in_any_order(monkeypatch):
         ends.append(
             w.local_epochs(Clients(Params(reversed(model.items())) for model in models), FedAvg().loss).models
         )
-        assert executor == "sequential" or len(w.executor.kept) == 1
+        assert executor == "sequential" or len(w.executor.cached) == 1
     assert largest_difference(*ends) < 1e-9
 
 
 def test_what_is_shared_goes_to_the_device(monkeypatch):
     """Methods leave their servers' small numbers on the CPU."""
     w = world(monkeypatch=monkeypatch)
-    w.local_epochs(w.new_models(), FedAvg().loss, shared=torch.ones(3))
-    stack = w.executor.kept[0]
+    w.local_epochs(w.new_models(), FedAvg().loss, server_state=torch.ones(3))
+    stack = w.executor.cached[0]
     stack.device = torch.device("meta")
     assert stack._values(stack.phases)[2][0].device.type == "meta"
 
@@ -265,7 +266,7 @@ def test_what_seeds_share_is_each_ones_own(monkeypatch):
         moved = Params((name, value + 0.1 * (w.seed + 1)) for name, value in start[0].items())
         rates = (torch.tensor(0.3 * (w.seed + 1), dtype=torch.float64), "unused")
         return w.local_epochs(
-            start, loss, shared=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None)
+            start, loss, server_state=State(model=moved, rates=rates, bias=torch.arange(3), nothing=None)
         ).models
 
     worlds = [world("stacked", monkeypatch, seed) for seed in range(3)]
@@ -274,7 +275,7 @@ def test_what_seeds_share_is_each_ones_own(monkeypatch):
     )
     for seed in range(3):
         assert largest_difference(ends[seed], train(world("sequential", monkeypatch, seed))) < 1e-9
-    assert len(worlds[0].executor.kept) == 1 and len(worlds[0].executor.kept[0].members) == 3 * 7
+    assert len(worlds[0].executor.cached) == 1 and len(worlds[0].executor.cached[0].members) == 3 * 7
 
 
 def test_phases_that_differ_run_apart(monkeypatch):
@@ -283,14 +284,17 @@ def test_phases_that_differ_run_apart(monkeypatch):
 
     def train(k, report, share):
         w = worlds[k].at(0, share(worlds[k].executor))
-        return k, w.local_epochs(w.new_models(), loss, epochs=1 + k).models
+        return k, w.local_epochs(w.new_models(), loss, options=LocalOptions(epochs=1 + k)).models
 
     worlds = [world("stacked", monkeypatch) for _ in range(2)]
     ends = dict(value for _, value in together(train, range(2)))
     for k in range(2):
         plain = world("sequential", monkeypatch)
         assert (
-            largest_difference(ends[k], plain.local_epochs(plain.new_models(), loss, epochs=1 + k).models)
+            largest_difference(
+                ends[k],
+                plain.local_epochs(plain.new_models(), loss, options=LocalOptions(epochs=1 + k)).models,
+            )
             < 1e-9
         )
 
@@ -367,7 +371,9 @@ def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatc
     w = world(monkeypatch=monkeypatch)
     assert any(not value.is_contiguous() for value in w.new_model().values())
     run(Moon(), w, 2)
-    values = tensors_of([[stack.tensors, stack.own, stack.shared] for stack in w.executor.kept])
+    values = tensors_of(
+        [[stack.tensors, stack.client_states, stack.server_states] for stack in w.executor.cached]
+    )
     assert len(values) > 3 * len(w.new_model()) - 3 and all(value[0].is_contiguous() for value in values)
 
 

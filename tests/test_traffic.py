@@ -115,7 +115,7 @@ class Spy:
 
 
 def models_of(phase) -> list[tuple[str, tuple]]:
-    """Where whole models are in what a client's loss is given: (shared or own, path)."""
+    """Where whole models are in what a client's loss is given: (server or client state, path)."""
     full = size(phase.models[0])
 
     def inside(value, path=()):
@@ -129,7 +129,7 @@ def models_of(phase) -> list[tuple[str, tuple]]:
 
     return [
         (name, path)
-        for name, value in (("shared", phase.shared), ("own", of_client(phase.own, 0)))
+        for name, value in (("server", phase.server_state), ("client", of_client(phase.client_state, 0)))
         for path in inside(value)
     ]
 
@@ -149,7 +149,7 @@ def spoiled(value, path):
 
 def reads(world, phase, name, path) -> bool:
     """Does NaN in that model reach the loss of a batch, or its step?"""
-    given = {"shared": phase.shared, "own": of_client(phase.own, 0)}
+    given = {"server": phase.server_state, "client": of_client(phase.client_state, 0)}
     given[name] = spoiled(given[name], path)
     client = phase.clients[0]
     network = world.network(0, phase.models[0]).train()
@@ -160,8 +160,8 @@ def reads(world, phase, name, path) -> bool:
         batch = Batch(first, labels, tuple(others))
     handle = Handle(network, phase.models[0] if phase.step else None)
     if phase.step:
-        moved, *_ = phase.step(handle, [batch] * phase.together, given["shared"], given["own"])
+        moved, *_ = phase.step(handle, [batch] * phase.batches_per_step, given["server"], given["client"])
         return any(bool(value.isnan().any()) for value in moved.values())
-    value = phase.loss(handle, batch, given["shared"], given["own"])
+    value = phase.loss(handle, batch, given["server"], given["client"])
     value = value[0] if isinstance(value, tuple) else value
     return bool(value.isnan())

@@ -11,7 +11,7 @@ from federation import CNN4, image_clients, training
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import Steps
-from pipeline.engine.phase import Client
+from pipeline.engine.phase import Client, LocalOptions
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.trained import Watch
 from pipeline.engine.world import World
@@ -30,7 +30,7 @@ def world(
     clients = [
         Client(c.name, c.domain, c.model, c.images.to(dtype), c.labels) for c in image_clients(sizes, model)
     ]
-    return World(clients, training(**changes), 10, 0, public=public)
+    return World.create(clients, training(**changes), 10, 0, public=public)
 
 
 def supervised(model, batch, shared, own):
@@ -55,8 +55,13 @@ def test_a_loss_draws_the_clients_own_numbers(monkeypatch, draw):
         z = model.features(batch.images)
         return cross_entropy(model.head(z + 0.3 * getattr(model, draw)(z)), batch.labels)
 
-    calm = both(monkeypatch, lambda w: w.local_epochs(w.new_models(), supervised, epochs=2).models)
-    moved = both(monkeypatch, lambda w: w.local_epochs(w.new_models(), noisy, epochs=2).models)
+    calm = both(
+        monkeypatch,
+        lambda w: w.local_epochs(w.new_models(), supervised, options=LocalOptions(epochs=2)).models,
+    )
+    moved = both(
+        monkeypatch, lambda w: w.local_epochs(w.new_models(), noisy, options=LocalOptions(epochs=2)).models
+    )
     assert not torch.equal(moved[0]["head.weight"], calm[0]["head.weight"])
 
 
@@ -68,7 +73,7 @@ def test_draws_differ_by_client_and_batch_and_repeat_in_evaluation(monkeypatch):
         return cross_entropy(model(batch.images), batch.labels)
 
     w = world(monkeypatch, sizes=(32, 32))
-    w.local_epochs(w.new_models(), loss, epochs=1)
+    w.local_epochs(w.new_models(), loss, options=LocalOptions(epochs=1))
     assert len({tuple(values.tolist()) for values in drawn}) == len(drawn) == 4
     handle = Handle(w.network(0, w.new_model()))
     again = Handle(w.network(0, w.new_model()))
@@ -109,7 +114,10 @@ def test_views_reach_the_loss_alike(monkeypatch):
             model(upside_down), batch.labels
         )
 
-    both(monkeypatch, lambda w: w.local_epochs(w.new_models(), loss, epochs=2, views=flips).models)
+    both(
+        monkeypatch,
+        lambda w: w.local_epochs(w.new_models(), loss, options=LocalOptions(epochs=2), views=flips).models,
+    )
 
 
 def test_views_see_the_pixels():
@@ -127,7 +135,7 @@ def test_a_scenarios_augmentation_acts_in_every_local_phase(monkeypatch):
         for c in clients
     ]
     plain, augmented = (
-        World(clients, training(), 10, 0, data=Data("x", augmentation=a)) for a in (None, "crop_flip")
+        World.create(clients, training(), 10, 0, data=Data("x", augmentation=a)) for a in (None, "crop_flip")
     )
     ends = [w.local_epochs(w.new_models(), supervised).models[0]["head.weight"] for w in (plain, augmented)]
     assert not torch.equal(*ends)
@@ -148,8 +156,10 @@ def test_extra_values_are_trained_with_the_model(monkeypatch, optimiser):
             Params(scale=torch.ones((), dtype=torch.float64), shift=torch.zeros(10, dtype=torch.float64))
             for _ in w.clients
         )
-        trained = w.local_epochs(w.new_models(), loss, extra=extra, epochs=2)
-        return [*trained.models, *trained.own]
+        trained = w.local_epochs(
+            w.new_models(), loss, client_state=extra, options=LocalOptions(epochs=2, trains_state=True)
+        )
+        return [*trained.models, *trained.client_state]
 
     ends = both(monkeypatch, act, optimiser=optimiser)
     shifts = [end["shift"] for end in ends[len(SIZES) :]]
@@ -166,7 +176,7 @@ def test_a_teacher_in_training_mode_uses_batch_statistics_and_keeps_its_own():
         Client(c.name, c.domain, c.model, c.images.expand(-1, 3, -1, -1).contiguous(), c.labels)
         for c in clients
     ]
-    w = World(clients, training(), 10, 0)
+    w = World.create(clients, training(), 10, 0)
     model, images = w.new_model(), clients[0].images
     before = {name: value.clone() for name, value in model.items()}
     handle = Handle(w.network(0, model).train())
@@ -219,7 +229,7 @@ def test_public_batches_pass_every_image_once_and_differ_by_round(monkeypatch):
     first = [batch.images for batch in w.public_batches()]
     assert [len(b) for b in first] == [20, 20, 10]
     assert torch.equal(
-        torch.cat(first).flatten(1).sum(1).sort().values, w.public.flatten(1).sum(1).sort().values
+        torch.cat(first).flatten(1).sum(1).sort().values, w.public_images.flatten(1).sum(1).sort().values
     )
     assert all(torch.equal(a, b.images) for a, b in zip(first, w.public_batches(), strict=True))
     assert not torch.equal(first[0], next(w.at(2).public_batches()).images)
@@ -288,7 +298,7 @@ def test_collaborate_moves_batchnorm_once(monkeypatch):
         )
         for k in range(2)
     ]
-    w = World(clients, training(), 10, 0, public=(public, Public("x", 8, batch_size=8)))
+    w = World.create(clients, training(), 10, 0, public=(public, Public("x", 8, batch_size=8)))
     models = w.new_models()
     batch = next(iter(w.public_batches()))
     moved = w.collaborate(models, batch, lambda m, x, own: m(x), lambda shown: [None, None], lambda *_: None)
@@ -299,7 +309,9 @@ def test_collaborate_moves_batchnorm_once(monkeypatch):
 
 def test_pretraining_is_plain_training_before_the_first_round(monkeypatch):
     w, alone = forum(monkeypatch, pretraining=2), forum(monkeypatch)
-    trained = alone.local_epochs(alone.new_models(), supervised, epochs=2, stream="pretraining")
+    trained = alone.local_epochs(
+        alone.new_models(), supervised, options=LocalOptions(epochs=2, stream="pretraining")
+    )
     watch = Watch(w.executor)
     for mine, theirs in zip(w.at(0, watch).new_models(), trained.models, strict=True):
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
@@ -328,7 +340,7 @@ def test_a_projector_is_trained_with_all_and_with_no_part():
             "c", "only", Model("simple_cnn", projector=16), torch.randn(12, 3, 32, 32), torch.arange(12) % 10
         )
     ]
-    w = World(clients, training(), 10, 0)
+    w = World.create(clients, training(), 10, 0)
     models = w.new_models()
 
     def loss(model, batch, shared, own):
@@ -336,7 +348,7 @@ def test_a_projector_is_trained_with_all_and_with_no_part():
         return cross_entropy(model.head(z), batch.labels) + model.project(z).pow(2).mean()
 
     def moved(part):
-        after = w.local_epochs(models, loss, trainable=part).models
+        after = w.local_epochs(models, loss, options=LocalOptions(part)).models
         return {
             name.split(".")[0]
             for name, value in after[0].items()
@@ -348,7 +360,7 @@ def test_a_projector_is_trained_with_all_and_with_no_part():
         and moved("head") == {"head"}
         and moved("features") == {"features"}
     )
-    without = World(image_clients((4,)), training(), 10, 0)
+    without = World.create(image_clients((4,)), training(), 10, 0)
     with pytest.raises(TrainingError, match="projector"):
         Handle(without.network(0, without.new_model())).project(torch.zeros(1, 128))
 
@@ -362,7 +374,7 @@ def test_a_batch_with_views_is_cut_into_pieces():
 
 
 def test_an_attack_leaves_batchnorm_alone():
-    w = World(
+    w = World.create(
         [Client("c", "only", Model("resnet10"), torch.rand(4, 3, 32, 32), torch.arange(4))], training(), 10, 0
     )
     network = w.network(0, w.new_model()).train()

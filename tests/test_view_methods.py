@@ -242,9 +242,9 @@ def test_aughfl_takes_nine_operations_or_all(monkeypatch):
 
 def collaborative(method, state=None, logits=Z) -> list[float]:
     """Every client's loss on one public batch; 0 where it takes no step."""
-    received = method.agree(list(logits), state, None)
+    received = method.aggregate(list(logits), state, None)
     return [
-        0.0 if r is None else float(method.agreement(z, r, None))
+        0.0 if r is None else float(method.distillation_loss(z, r, None))
         for z, r in zip(logits, received, strict=True)
     ]
 
@@ -268,8 +268,8 @@ def test_a_client_without_accuracy_neither_learns_nor_teaches():
 
 def test_the_gradient_is_that_of_the_averaged_target():
     z = Z1.clone().requires_grad_()
-    received = RAHFL(asymmetric=False).agree(list(Z), None, None)
-    (found,) = torch.autograd.grad(RAHFL().agreement(z, received[0], None), z)
+    received = RAHFL(asymmetric=False).aggregate(list(Z), None, None)
+    (found,) = torch.autograd.grad(RAHFL().distillation_loss(z, received[0], None), z)
     near(found[0], [0.025600, -0.015032, -0.010568])
     target = F.softmax(Z[1:], dim=2).mean(0)
     near(found, (F.softmax(Z1, dim=1) - target) / 4, 1e-12)
@@ -290,14 +290,14 @@ class Answering:
 
 
 def shown(views=AUGMENTED) -> list[dict]:
-    return [AugHFL().look(Answering(), seen, None) for seen in views]
+    return [AugHFL().client_output(Answering(), seen, None) for seen in views]
 
 
 def aughfl_losses(all_shown) -> list[float]:
     method = AugHFL()
     return [
-        float(method.agreement(mine, r, None))
-        for mine, r in zip(all_shown, method.agree(all_shown, None, None), strict=True)
+        float(method.distillation_loss(mine, r, None))
+        for mine, r in zip(all_shown, method.aggregate(all_shown, None, None), strict=True)
     ]
 
 
@@ -325,8 +325,8 @@ def test_identical_clients_have_nothing_to_agree_on():
 
 
 def test_a_client_alone_takes_no_step():
-    assert AugHFL().agree(shown()[:1], None, None) == [None]
-    assert RAHFL(asymmetric=False).agree([Z1], None, None) == [None]
+    assert AugHFL().aggregate(shown()[:1], None, None) == [None]
+    assert RAHFL(asymmetric=False).aggregate([Z1], None, None) == [None]
 
 
 def test_the_released_loss_has_no_gradient():
@@ -341,7 +341,7 @@ P, UNIFORM = F.softmax(Z, dim=2), torch.full((3, 3), 1 / 3, dtype=torch.float64)
 
 
 def sent(c) -> list[torch.Tensor]:
-    return KTpFL().agree([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
+    return KTpFL().aggregate([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
 
 
 def test_coefficients_of_the_paper():
@@ -398,7 +398,7 @@ def test_rows_without_a_positive_entry_become_uniform():
 def test_targets_are_mixtures_of_probabilities():
     own = sent(torch.eye(3, dtype=torch.float64))
     z = Z2.clone().requires_grad_()
-    value = KTpFL().agreement({"logits": z}, own[1], None)
+    value = KTpFL().distillation_loss({"logits": z}, own[1], None)
     near(value.detach(), 0.0, 1e-12)
     near(torch.autograd.grad(value, z)[0], torch.zeros(4, 3), 1e-12)
     near(torch.stack(sent(UNIFORM)), P.mean(0).expand(3, -1, -1), 1e-12)  # not the softmax of the mean logits
@@ -407,11 +407,11 @@ def test_targets_are_mixtures_of_probabilities():
 
 def test_distillation_and_its_two_means():
     target = sent(UNIFORM)[0]
-    near(KTpFL().agreement({"logits": Z1}, target, None), 0.060087)
-    near(KTpFL(reduction="mean").agreement({"logits": Z1}, target, None), 0.020029)
+    near(KTpFL().distillation_loss({"logits": Z1}, target, None), 0.060087)
+    near(KTpFL(reduction="mean").distillation_loss({"logits": Z1}, target, None), 0.020029)
     soft = F.softmax(Z1 / 10, dim=1)
     # the student at the same temperature
-    near(KTpFL(tau=10.0).agreement({"logits": Z1}, soft, None), 0.0, 1e-12)
+    near(KTpFL(tau=10.0).distillation_loss({"logits": Z1}, soft, None), 0.0, 1e-12)
 
 
 # -- FedProto ------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def test_a_client_without_data_has_no_prototypes(monkeypatch):
         "images": torch.zeros(0, 2, 1, 1, dtype=torch.float64),
         "labels": torch.zeros(0, dtype=torch.int64),
     }
-    world = World(
+    world = World.create(
         [dataclasses.replace(world.clients[0], **nothing), world.clients[1]], world.training, world.classes, 0
     )
     seen = FedProtoHetero(space="features").class_means(world.new_models(), world)
@@ -490,7 +490,10 @@ def test_without_its_term_fedproto_is_local():
 def test_running_means_are_of_the_embeddings_before_each_step():
     # one batch, one step
     w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)
-    found, start = run(FedProtoHetero(), w, 1).prototypes, w.network(0, w.new_models(own=True)[0]).train()
+    found, start = (
+        run(FedProtoHetero(), w, 1).prototypes,
+        w.network(0, w.new_models(individual=True)[0]).train(),
+    )
     with torch.no_grad():
         h = start.projector(start.features(w.clients[0].images))
     for c in w.clients[0].labels.unique():
@@ -568,7 +571,7 @@ def small_world(
         )
         for n in (heldout, 50)
     )
-    return World(
+    return World.create(
         clients,
         training(**{"optimiser": Optimiser("adam", 0.003), **changes}),
         10,
@@ -710,14 +713,14 @@ def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
     labels = torch.tensor([0, 0, 1, 1])
     clean = Batch(torch.tensor([[1.0, 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
     corrupted = Batch(torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
-    vars(w).update(test=corrupted, scored={"clean": clean, "corrupted": corrupted})
+    vars(w).update(test=corrupted, test_sets={"clean": clean, "corrupted": corrupted})
     wanted = {
         "test_clean": ([0.75, 0.5], [[0, 0], [1, 0]]),
         "test_corrupted": ([0.25, 0.5], [[0, 1], [0, 0]]),
         "test": ([0.25, 0.5], [[0, 1], [0, 0]]),
     }
     for source, (accuracies, matrix) in wanted.items():
-        state = RAHFL(acc_source=source).prepare(State(models=models), w.at(1))
+        state = RAHFL(acc_source=source).before_round(State(models=models), w.at(1))
         assert state.accuracies[source].tolist() == accuracies and state.matrix.tolist() == matrix
         assert state.accuracies.keys() == {"test", source}  # no other source is measured for it
 
@@ -771,7 +774,7 @@ def test_the_contrast_has_a_forward_of_its_own():
     counts = {}
     for contrast in ("none", "supcon", "dcl"):
         w = small_world(sizes=(16,), models=[Model("resnet10")])
-        models = RAHFL(contrast=contrast).learn(w.new_models(), None, w)
+        models = RAHFL(contrast=contrast).local_training(w.new_models(), None, w)
         counts[contrast] = int(next(v for n, v in models[0].items() if n.endswith("num_batches_tracked")))
     assert counts == {"none": 1, "supcon": 2, "dcl": 2}
 
@@ -790,7 +793,7 @@ def test_the_released_aughfl_moves_nothing_but_statistics():
 
 def test_every_client_mixes_the_same_public_images_for_itself():
     w = small_world(sizes=(8, 8))
-    (x, first, second), (same, other, _) = next(AugHFL().batches(None, w)).images
+    (x, first, second), (same, other, _) = next(AugHFL().public_batches(None, w)).images
     assert x is same and not torch.equal(first, second) and not torch.equal(first, other)
 
 
@@ -798,10 +801,10 @@ def test_the_teachers_of_ktpfl_stay_as_they_were(monkeypatch):
     """Its targets in the last batch are the coefficients times the predictions of the models that the round
     began with."""
     w, method, received = small_world(sizes=(20, 33), public=48).at(1), KTpFL(), []
-    state = method.prepare(method.init(w), w)
+    state = method.before_round(method.init(w), w)
     *_, (last, _) = w.public_batches()
-    agree = KTpFL.agree
-    monkeypatch.setattr(KTpFL, "agree", lambda *given: received.append(agree(*given)) or received[-1])
+    real = KTpFL.aggregate
+    monkeypatch.setattr(KTpFL, "aggregate", lambda *given: received.append(real(*given)) or received[-1])
     moved = method.collaborate(state, w)
     with torch.no_grad():
         P = torch.stack([F.softmax(w.network(k, model)(last), dim=1) for k, model in enumerate(state.models)])
@@ -837,7 +840,7 @@ def test_scalars_of_prototypes():
         dataclasses.replace(c, labels=torch.tensor(y))
         for c, y in zip(w.clients, ([0, 0, 1, 1, 2, 2], [0, 0, 3, 3]))
     ]
-    w = World(clients, w.training, w.classes, 0)
+    w = World.create(clients, w.training, w.classes, 0)
     assert FedProtoHetero().traffic(w) == (2.5 * 8, 4 * 8)
     assert FedProtoHetero(weighted=True).traffic(w) == (2.5 * 8 + 2.5, 4 * 8)
 

@@ -9,6 +9,7 @@ from federation import image_world, miniature_cells, miniature_world, one_round
 
 from pipeline import methods
 from pipeline.engine.alike import tensors_of
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.trained import Watch
 from pipeline.losses import cross_entropy
 
@@ -17,7 +18,7 @@ CELLS = miniature_cells()
 
 def data_of(world) -> list[torch.Tensor]:
     return tensors_of(
-        [*world.clients, world.public if world.shares_public else None, world.heldout, world.test]
+        [*world.clients, world.public_images if world.has_public_data else None, world.heldout, world.test]
     )
 
 
@@ -70,5 +71,5 @@ def test_the_trainer_sees_the_last_models_and_the_last_losses():
     stepped = world.local_steps(trained.models, lambda model, batches, shared, own: (model.params, own))
     assert all(map(math.isnan, stepped.losses)) and math.isnan(stepped.mean_loss(world.sizes))
     assert watch.trained.models is stepped.models and watch.trained.losses == trained.losses
-    idle = world.local_epochs(stepped.models, fit, epochs=0)
+    idle = world.local_epochs(stepped.models, fit, options=LocalOptions(epochs=0))
     assert idle.models is stepped.models is watch.trained.models

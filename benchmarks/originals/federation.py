@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline import keys, methods
-from pipeline.engine import world as engine
+from pipeline.engine import federation as engine
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, order
 from pipeline.engine.state import Clients, Params, State
@@ -121,7 +121,7 @@ def world(
     ]
     settings = {"rounds": ROUNDS, "batch_size": BATCH, "local_epochs": EPOCHS} | training
     settings.setdefault("optimiser", Optimiser("sgd", RATE))
-    return World(clients, Training(**settings), CLASSES, SEED, public=public, test=test)
+    return World.create(clients, Training(**settings), CLASSES, SEED, public=public, test=test)
 
 
 @dataclass

@@ -268,8 +268,8 @@ def representations(
     `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
     found = _own(models, world, tests, limit) | _corrupted(models, world, tests)
-    if world.shares_public:
-        found["logits"] = _logits(models, world, world.public[:PUBLIC])
+    if world.has_public_data:
+        found["logits"] = _logits(models, world, world.public_images[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
             found |= _crossed(models, world, tests) | _private(models, world)
     return found

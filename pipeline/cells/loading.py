@@ -92,7 +92,7 @@ def _only(found: Federation, chosen: Sequence[int]) -> Federation:
 
 def _world(scenario: Scenario, found: Federation, seed: int) -> World:
     public = None if found.public is None or scenario.public is None else (found.public, scenario.public)
-    return World(
+    return World.create(
         found.clients,
         scenario.training,
         found.classes,
@@ -102,7 +102,7 @@ def _world(scenario: Scenario, found: Federation, seed: int) -> World:
         public=public,
         heldout=found.heldout,
         test=found.judged,
-        scored={test.name: Batch(test.images, test.labels) for test in found.tests}
+        test_sets={test.name: Batch(test.images, test.labels) for test in found.tests}
         if scenario.evaluation.tests == "pooled"
         else None,
     )

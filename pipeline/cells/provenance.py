@@ -79,7 +79,7 @@ REGISTRIES = {
     "pipeline.models:DROPOUT",
     "pipeline.models.resnet:BLOCKS",
     "pipeline.models.small:STACKS",
-    "pipeline.engine.world:AUGMENTATIONS",
+    "pipeline.engine.federation:AUGMENTATIONS",
     "pipeline.engine.public:AUGMENTATIONS",
     "pipeline.cells.evaluation:MEASURES",
     "pipeline.data.partition:CUTS",

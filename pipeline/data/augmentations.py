@@ -23,7 +23,7 @@ from torch import Generator, Tensor
 
 from pipeline.data import image_operations as pillow
 from pipeline.data.image_operations import take
-from pipeline.devices import beside
+from pipeline.devices import to_device_of
 
 PAD = 4  # pixels around an image before a random crop
 TURN = 15.0  # degrees either way (RAHFL's public images)
@@ -66,7 +66,7 @@ def simple(images: Tensor, generator: Generator) -> Tensor:
     around, random resized crop back to the size, colour jitter (.8), grey (.2), Gaussian blur (.5), flip
     (.5). The crop is one of the padded image."""
     side = images.shape[3]
-    rim = beside(_reflected(torch.arange(-PAD, side + PAD), side), images)
+    rim = to_device_of(_reflected(torch.arange(-PAD, side + PAD), side), images)
     padded = images[:, :, rim[:, None], rim]
     out = _grayscaled(_jittered(_resized_crop(padded, generator, side), generator), generator)
     radius = _uniform(generator, len(images), *RADIUS)
@@ -168,7 +168,7 @@ def apply(images: Tensor, drawn: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 def mix(images: Tensor, chained: Tensor, weights: Tensor, share: Tensor) -> Tensor:
     """(1 - share) x + share sum_i weights_i chained_i, float32. chained (B, chains, C, H, W), weights (B,
     chains), share (B,)."""
-    weights, share = beside(weights.float(), images), pillow.per_image(share.float(), images)
+    weights, share = to_device_of(weights.float(), images), pillow.per_image(share.float(), images)
     mixture = (weights[:, None] @ chained.flatten(2).float()).view(images.shape)
     return torch.lerp(images.float(), mixture, share)
 
@@ -190,7 +190,7 @@ def _where(chosen: Tensor, images: Tensor, operation: Callable[..., Tensor], *st
     are not computed."""
     rows = chosen.nonzero()[:, 0]
     if len(rows):
-        places = beside(rows, images)
+        places = to_device_of(rows, images)
         images[places] = operation(images[places], *(strength[rows] for strength in strengths))
     return images
 
@@ -204,11 +204,11 @@ def _crop_flip(images: Tensor, generator: Generator, reflect: bool) -> Tensor:
     columns = torch.where(flip, columns.flip(1), columns)
     if reflect:
         return take(
-            images, beside(_places(_reflected(rows, height), _reflected(columns, width), width), images)
+            images, to_device_of(_places(_reflected(rows, height), _reflected(columns, width), width), images)
         )
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
     places = _places(rows.clamp(0, height - 1), columns.clamp(0, width - 1), width)
-    return take(images, beside(places, images)) * beside(inside[:, None], images)
+    return take(images, to_device_of(places, images)) * to_device_of(inside[:, None], images)
 
 
 def _places(rows: Tensor, columns: Tensor, width: int) -> Tensor:

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.devices import beside
+from pipeline.devices import to_device_of
 
 SLACK = 2.0**-32  # Pillow cuts fractions off: 199.99999999999 stands for 200
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
     """values (B,) on the images' device as (B, 1, 1, 1)."""
-    return beside(values, images)[:, None, None, None]
+    return to_device_of(values, images)[:, None, None, None]
 
 
 # -- one value at a time -------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
     )
     # 32 and 64 bits where Pillow has them
     angle = ((angle.float().double() / 6 + 1).fmod(1).float().double() * 255).int()
-    shift = beside((turn.double() * 255).trunc().int(), images)[:, None, None]
+    shift = to_device_of((turn.double() * 255).trunc().int(), images)[:, None, None]
     saturation = ((span / value.clamp(min=1)).double() * 255).floor().float() / 255
     sixths = torch.where(span > 0, angle + shift, shift).remainder(256).double() * 6 / 255
     part = (sixths - sixths.floor()).float()
@@ -157,7 +157,7 @@ def affine(images: Tensor, maps: Tensor) -> Tensor:
     (x, y) comes from (a x + b y + c, d x + e y + f), positions counted from the upper left corner, a pixel's
     own at its middle."""
     height, width = images.shape[2:]
-    a, b, c, d, e, f = beside(maps.double(), images)[:, :, None, None].unbind(1)
+    a, b, c, d, e, f = to_device_of(maps.double(), images)[:, :, None, None].unbind(1)
     x = torch.arange(width, device=images.device, dtype=torch.float64) + 0.5
     y = torch.arange(height, device=images.device, dtype=torch.float64)[:, None] + 0.5
     x, y = a * x + b * y + c, d * x + e * y + f
@@ -172,7 +172,7 @@ def affine_nearest(images: Tensor, maps: Tensor) -> Tensor:
     height, width = images.shape[2:]
     a, b, c, d, e, f = maps.unbind(1)
     a, b, c, d, e, f = (
-        beside((v * 65536 + 0.5).floor().long(), images)[:, None, None]
+        to_device_of((v * 65536 + 0.5).floor().long(), images)[:, None, None]
         for v in (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
     )
     x = torch.arange(width, device=images.device)
@@ -196,8 +196,8 @@ def resized_crop(
     rows first, then columns, each rounded. (Since version 13 Pillow takes columns first where they shrink
     much more: one grey level apart.)"""
     batch, channels, rows, columns = images.shape
-    across = beside(_triangles(left, width, columns, size), images)
-    down = beside(_triangles(top, height, rows, size), images)
+    across = to_device_of(_triangles(left, width, columns, size), images)
+    down = to_device_of(_triangles(top, height, rows, size), images)
     wide = _rounded(images.double().reshape(batch, channels * rows, columns) @ across.mT)
     return _rounded(down[:, None] @ wide.view(batch, channels, rows, size)).to(torch.uint8)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.devices import beside
+from pipeline.devices import to_device_of
 from pipeline.schema import Data
 
 STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
@@ -67,7 +67,9 @@ class Pixels:
             if self.normalise == "none"
             else (v[:channels] for v in STATISTICS[self.normalise])
         )
-        mean, std = (beside(torch.tensor(v, dtype=images.dtype), images).view(1, -1, 1, 1) for v in values)
+        mean, std = (
+            to_device_of(torch.tensor(v, dtype=images.dtype), images).view(1, -1, 1, 1) for v in values
+        )
         return mean, std
 
 

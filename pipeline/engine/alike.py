@@ -1,5 +1,4 @@
-"""Which local phases may be stepped as one: those of several seeds of a cell, or a phase with the steps that
-an earlier one recorded."""
+"""Which local phases can be stepped as one: those of several seeds, or one with an earlier recording."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -18,10 +17,14 @@ def alike(a: Phase, b: Phase) -> bool:
         same_code(a.loss, b.loss)
         and same_code(a.step, b.step)
         and (a.views is None) == (b.views is None)
-        and (a.trainable, a.epochs, a.optimiser, a.together)
-        == (b.trainable, b.epochs, b.optimiser, b.together)
-        and all(same_form(x, y) for x, y in ((a.shared, b.shared), (a.own, b.own), (a.extra, b.extra)))
+        and _settings(a) == _settings(b)
+        and same_form(a.server_state, b.server_state)
+        and same_form(a.client_state, b.client_state)
     )
+
+
+def _settings(phase: Phase) -> tuple:
+    return phase.trainable, phase.epochs, phase.optimiser, phase.batches_per_step, phase.trains_state
 
 
 def same_code(a: Callable | None, b: Callable | None) -> bool:
@@ -48,7 +51,9 @@ def tensors_of(value: object) -> list[Tensor]:
     """Every tensor in nested dicts, sequences, Clients and dataclasses, in a fixed order."""
     if isinstance(value, Tensor):
         return [value]
-    return [found for _, part in _parts(value) for found in tensors_of(part)] if _is_container(value) else []
+    return (
+        [tensor for _, part in _parts(value) for tensor in tensors_of(part)] if _is_container(value) else []
+    )
 
 
 def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:

@@ -1,7 +1,8 @@
-"""What the environment says of a training: its device, executor and precision."""
+"""Device, executor and precision of a training, as the environment sets them."""
 
 import importlib
 import os
+from typing import Any
 
 import torch
 
@@ -38,3 +39,24 @@ def precision() -> str:
     if wanted not in PRECISIONS:
         raise ParamError(f"FEDREPRO_PRECISION: {unknown('precision', wanted, PRECISIONS)}")
     return wanted
+
+
+def set_precision(device: torch.device) -> torch.dtype | None:
+    """Have torch compute in the precision of the environment; the type for autocast, None without it."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
+        # cuDNN's faster gradient kernels add in the order of arrival, which varies.
+        torch.backends.cudnn.deterministic = True
+    return PRECISIONS[precision()]
+
+
+def autocast(device: torch.device, precision: torch.dtype | None, cached: bool = True) -> torch.autocast:
+    """A context in which torch computes in this precision; None: as it is. `cached`: casts of parameters are
+    reused."""
+    return torch.autocast(device.type, precision, enabled=precision is not None, cache_enabled=cached)
+
+
+def new_executor(clients, networks: dict, training, device: torch.device) -> Any:
+    """The executor of the environment for these clients, networks and settings."""
+    name = executor_name(device)
+    return getattr(executor_module(name), EXECUTORS[name])(clients, networks, training, set_precision(device))

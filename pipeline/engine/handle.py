@@ -1,4 +1,4 @@
-"""One client's model as a method sees it inside a loss or a step."""
+"""A client's model as a loss or a step sees it, and the batch that comes with it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
 
 class Draws:
-    """Random numbers for one client's losses, from a generator of its own on the CPU."""
+    """Random numbers for one client's losses, from a generator on the CPU."""
 
     def __init__(self, generator: torch.Generator):
         self.generator = generator
@@ -57,7 +57,7 @@ class Handle:
     ):
         self._network, self._tensors, self._draws, self._stacked = network, tensors, draws, stacked
         self.client = client
-        self._known: tuple[Tensor, Tensor] | None = None
+        self._cached: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
         wanted = (
             {name for name, p in network.named_parameters() if p.requires_grad}
@@ -68,14 +68,14 @@ class Handle:
 
     def features(self, images: Tensor) -> Tensor:
         """Representations (B, d), before dropout."""
-        if self._known is not None and images is self._known[0]:
-            return self._known[1]
+        if self._cached is not None and images is self._cached[0]:
+            return self._cached[1]
         return self._call(self._network.features, "features.", images)
 
-    def know(self, images: Tensor, representations: Tensor) -> None:
+    def cache_features(self, images: Tensor, representations: Tensor) -> None:
         """Remember the representations of these very images (the same tensor), for phases in which the
         features do not learn."""
-        self._known = images, representations
+        self._cached = images, representations
 
     def head(self, representations: Tensor) -> Tensor:
         """Logits (B, classes)."""
@@ -107,15 +107,15 @@ class Handle:
         return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers in the shape of `like` from the client's own generator, the same under
-        every executor."""
-        return self._own_draws().normal(like.shape).to(like)
+        """Standard normal numbers in the shape of `like` from the client's generator, the same under every
+        executor."""
+        return self._client_draws().normal(like.shape).to(like)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Numbers uniform on [0, 1), drawn likewise."""
-        return self._own_draws().uniform(like.shape).to(like)
+        return self._client_draws().uniform(like.shape).to(like)
 
-    def _own_draws(self) -> Draws:
+    def _client_draws(self) -> Draws:
         if self._draws is None:  # outside training: the same numbers at every evaluation
             self._draws = Draws(keys.torch_generator("evaluation"))
         return self._draws
@@ -141,7 +141,7 @@ class Handle:
         if self._stacked:
             if self._network.training and any(name.endswith("running_mean") for name in self._tensors or ()):
                 raise TrainingError(
-                    "steps of a method's own cannot be stacked on networks with BatchNorm: set "
+                    "local_steps cannot be stacked on networks with BatchNorm: set "
                     "FEDREPRO_EXECUTOR=sequential"
                 )
             gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(
@@ -195,7 +195,7 @@ class Teacher(Handle):
 
 @contextmanager
 def _mode(network: Network, training: Callable[[nn.Module], bool]) -> Iterator[None]:
-    """Puts every layer into the mode that `training` gives, and restores its own afterwards."""
+    """Puts every layer into the mode that `training` gives, and restores the former one afterwards."""
     before = [(layer, layer.training) for layer in network.modules()]
     for layer, _ in before:
         layer.training = training(layer)

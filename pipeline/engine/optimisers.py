@@ -36,8 +36,8 @@ class Steps:
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
         """Move every parameter that has a gradient; the others, and their moments, stay."""
-        found = {k: gradient for k, gradient in enumerate(gradients) if gradient is not None}
-        used, slopes, parameters = list(found), list(found.values()), [self.parameters[k] for k in found]
+        given = {k: gradient for k, gradient in enumerate(gradients) if gradient is not None}
+        used, slopes, parameters = list(given), list(given.values()), [self.parameters[k] for k in given]
         s = self.settings
         if s.name == "adam":
             fused = all(p.device.type in FUSED for p in parameters)

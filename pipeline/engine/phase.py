@@ -1,5 +1,4 @@
-"""A local phase: what every client does with its data, and the random draws for it. Executors carry it
-out."""
+"""A local phase: what every client does with its data in a round, and the random draws for it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,30 +15,102 @@ from pipeline.models import Network
 from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
-# Further numbers of a batch, averaged over the phase; those whose names begin with LAST_EPOCH, over its last
-# epoch alone.
+# Numbers of a batch, averaged over the phase; those whose names begin with LAST_EPOCH, over its last epoch.
 Logged = dict[str, Tensor]
 LAST_EPOCH = "last_epoch."
+LOSS = "loss"  # the name under which the loss itself is logged
 Objective = Tensor | tuple[Tensor, Logged]  # what a loss gives, see `split_loss`
-Loss = Callable[[Handle, Batch, Any, Any], Objective]  # (model, batch, shared, own), see World.local_epochs
+Loss = Callable[[Handle, Batch, Any, Any], Objective]  # (model, batch, server_state, client_state)
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
+# (model, batches, server_state, client_state) -> (trainable parameters, client_state[, logged])
 Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client's name, domain, network and training data, in memory on the device."""
+    """A client and its training data, in memory on the device.
+
+    name, domain: as in the partition; the name is part of the key of the client's draws
+    model: its network
+    images: (n, C, H, W), channels last
+    labels: (n,) int64
+    """
 
     name: str
     domain: str
     model: Model
-    images: Tensor  # (n, C, H, W), channels last
-    labels: Tensor  # (n,)
+    images: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class LocalOptions:
+    """How a local phase differs from the scenario's local training.
+
+    trainable: the part of the model that moves, `all` (default), `features` or `head`; the other is frozen
+    epochs: passes over a client's data; None: the scenario's `local_epochs`
+    optimiser: new in every phase; None: the scenario's
+    stream: part of the key of all draws. Phases of one stream in one round see the same batches.
+    trains_state: `client_state` is Clients of floating tensors that each client's optimiser trains too
+    """
+
+    trainable: Part = "all"
+    epochs: int | None = None
+    optimiser: Optimiser | None = None
+    stream: str = "local"
+    trains_state: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Phase:
+    """What an executor carries out: `epochs` passes over every client's data, by a `loss` that an optimiser
+    descends, or by a `step` that is the method's own rule.
+
+    clients: as the round has them, an absent one without data
+    models: what every client starts from
+    loss, step: one of them
+    batches_per_step: mini-batches that one `step` takes
+    trainable, epochs, optimiser, trains_state: see `LocalOptions`
+    server_state: the same for every client
+    client_state: Clients, a tensor (clients, ...), a dict of these, or None
+    key: (seed, stream, round)
+    views: what a batch's images become before a loss sees them
+    """
+
+    clients: tuple[Client, ...]
+    models: Clients
+    loss: Loss | None = None
+    step: Step | None = None
+    batches_per_step: int = 1
+    trainable: Part
+    epochs: int
+    optimiser: Optimiser
+    trains_state: bool
+    server_state: Any
+    client_state: Any
+    key: tuple
+    views: Views | None = None
+
+    @property
+    def changes_state(self) -> bool:
+        """Does the phase give every client a new `client_state`?"""
+        return self.step is not None or self.trains_state
+
+
+# -- clients -------------------------------------------------------------------------------------------------
 
 
 def without_data(client: Client) -> Client:
     """The client as a round sees it that it is absent from."""
     return replace(client, images=client.images[:0], labels=client.labels[:0])
+
+
+def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...]:
+    """The clients, those that are not `present` without data."""
+    return tuple(
+        client if k in present or not len(client.labels) else without_data(client)
+        for k, client in enumerate(clients)
+    )
 
 
 @lru_cache(maxsize=8)
@@ -51,63 +122,54 @@ def merged(clients: tuple[Client, ...]) -> Client:
     return replace(first, images=images, labels=torch.cat([client.labels for client in clients]))
 
 
-def draw(candidates: Sequence[int], wanted: float | int, of: int, *key: int | str) -> tuple[int, ...]:
-    """So many of the candidates in their order, drawn from the key: `wanted` is a share (float) of `of`
-    clients, to the nearest number, or a number (int). At least one; all where there are no more."""
-    count = max(1, wanted if isinstance(wanted, int) else round(wanted * of))
+def of_client(client_state: Any, k: int) -> Any:
+    """Client k's share of a `client_state`."""
+    if isinstance(client_state, dict):
+        return type(client_state)((name, of_client(value, k)) for name, value in client_state.items())
+    return None if client_state is None else client_state[k]
+
+
+# -- draws ---------------------------------------------------------------------------------------------------
+
+
+def draw(candidates: Sequence[int], wanted: float | int, total: int, *key: int | str) -> tuple[int, ...]:
+    """Sample candidates without replacement, in their order.
+
+    candidates: numbers of clients
+    wanted: a count (int), or a share (float) of `total` clients, to the nearest number; at least one is
+        drawn, and all where there are no more
+    key: of the draw
+    """
+    count = max(1, wanted if isinstance(wanted, int) else round(wanted * total))
     order = torch.randperm(len(candidates), generator=keys.torch_generator(*key)).tolist()
-    return tuple(sorted(candidates[at] for at in order[:count]))
-
-
-@dataclass
-class Phase:
-    """Either `loss` (an optimiser descends it) or `step` (a rule of the method's own) over `epochs`
-    passes."""
-
-    clients: tuple[Client, ...]  # as the round has them: an absent one without data
-    models: Clients
-    loss: Loss | None
-    step: Step | None
-    trainable: Part
-    epochs: int
-    shared: Any  # the same for every client
-    own: Any  # None, Clients, tensor (clients, ...), dict of these
-    optimiser: Optimiser
-    together: int  # batches that one step takes
-    key: tuple  # (seed, stream, round)
-    views: Views | None = None  # what a batch's images become before a loss sees them
-    # Further values that each client's optimiser trains; its loss sees them as `own`.
-    extra: Clients | None = None
+    return tuple(sorted(candidates[i] for i in order[:count]))
 
 
 def order(phase: Phase, client: Client, epoch: int) -> Tensor:
     """The permutation of a client's images in an epoch, (n,) on the CPU."""
-    return torch.randperm(
-        len(client.labels), generator=keys.torch_generator("batches", *phase.key, client.name, epoch)
-    )
+    return torch.randperm(len(client.labels), generator=generator("batches", phase, client, epoch))
 
 
 def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
-    """The client's own random numbers of an epoch, for `dropout`, `noise` (what its loss draws) or
+    """The client's random numbers of an epoch, for `batches`, `dropout`, `noise` (what its loss draws) or
     `views`."""
     return keys.torch_generator(purpose, *phase.key, client.name, epoch)
 
 
-def seen_as(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generator) -> Batch:
-    """The batch that the loss gets: the images as they are, or what the phase's views make of them."""
-    if phase.views is None:
-        return Batch(images, labels)
-    first, *others = phase.views(images, numbers)
-    return Batch(first, labels, tuple(others))
+# -- batches -------------------------------------------------------------------------------------------------
 
 
-def batches(n: int, training: Training, network: nn.Module, together: int = 1) -> list[tuple[int, int]]:
-    """(first, last + 1) of every batch. A last incomplete one is kept unless drop_last; one of a single
-    sample is left out where the network has BatchNorm, which cannot normalise it. With `together` > 1 a batch
-    is what a step cuts into that many equal pieces; a trailing one with fewer samples than pieces is left out
-    (Per-FedAvg's D and D')."""
-    size = training.batch_size * together
-    return cuts(n, size, size if training.drop_last else max(together, least_batch(network)))
+def batches(
+    n: int, training: Training, network: nn.Module, batches_per_step: int = 1
+) -> list[tuple[int, int]]:
+    """(first, last + 1) of every batch of a client's n images.
+
+    A last incomplete one is kept unless drop_last; one of a single sample is left out where the network has
+    BatchNorm, which cannot normalise it. With `batches_per_step` > 1 these are the pieces of one step taken
+    together; a trailing one with fewer samples than pieces is left out (Per-FedAvg's D and D').
+    """
+    size = training.batch_size * batches_per_step
+    return cuts(n, size, size if training.drop_last else max(batches_per_step, least_batch(network)))
 
 
 def cuts(n: int, size: int, least: int) -> list[tuple[int, int]]:
@@ -120,17 +182,28 @@ def least_batch(*networks: nn.Module) -> int:
     return 2 if any(map(has_batchnorm, networks)) else 1
 
 
-def pieces(batch: Batch, together: int) -> list[Batch]:
-    """A batch cut into `together` equal batches; samples that are left over are not used."""
-    size = len(batch.labels) // together
-    cuts = [slice(i * size, (i + 1) * size) for i in range(together)]
+def has_batchnorm(network: nn.Module) -> bool:
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
+
+
+def pieces(batch: Batch, count: int) -> list[Batch]:
+    """A batch cut into `count` equal batches; samples that are left over are not used."""
+    size = len(batch.labels) // count
+    cuts = [slice(i * size, (i + 1) * size) for i in range(count)]
     return [
         Batch(batch.images[cut], batch.labels[cut], tuple(view[cut] for view in batch.views)) for cut in cuts
     ]
 
 
-def has_batchnorm(network: nn.Module) -> bool:
-    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules())
+def viewed(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generator) -> Batch:
+    """The batch that the loss gets: the images as they are, or what the phase's views make of them."""
+    if phase.views is None:
+        return Batch(images, labels)
+    first, *others = phase.views(images, numbers)
+    return Batch(first, labels, tuple(others))
+
+
+# -- parameters and losses -----------------------------------------------------------------------------------
 
 
 def trainable_names(network: Network, part: Part) -> list[str]:
@@ -143,19 +216,7 @@ def trainable_names(network: Network, part: Part) -> list[str]:
     ]
 
 
-def of_client(own: Any, k: int) -> Any:
-    """One client's share of `own`."""
-    if isinstance(own, dict):
-        return type(own)((name, of_client(value, k)) for name, value in own.items())
-    return None if own is None else own[k]
-
-
-def loss_first(logged: list[Logged]) -> Logged:
-    """What a step logged, with its `loss` renamed to the empty name, as in a phase that has a loss."""
-    values = dict(logged[0]) if logged else {}
-    return {"": values.pop("loss"), **values} if "loss" in values else values
-
-
 def split_loss(value: Objective) -> tuple[Tensor, Logged]:
-    """(loss, logged) of what a loss returned."""
-    return value if isinstance(value, tuple) else (value, {})
+    """(loss, logged) of what a loss returned; the loss is among what is logged."""
+    loss, logged = value if isinstance(value, tuple) else (value, {})
+    return loss, {**logged, LOSS: loss}

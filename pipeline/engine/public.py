@@ -1,4 +1,4 @@
-"""Public images that server and clients share, and the step that clients take together on a batch of them."""
+"""Public images, which server and clients all see, and the step that clients take on a batch of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,6 +13,7 @@ from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.devices import runs_ahead
+from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
@@ -31,8 +32,8 @@ AUGMENTATIONS = {
     "crop_flip_rotate": augmentations.crop_flip_rotate,
 }
 LARGE = 1 << 22  # numbers in all clients' images of a batch: four times 342 images of 3 x 32 x 32
-Shown = Tensor | dict[str, Tensor]
-Look = Callable[[Handle, Any, Any], Shown]
+Output = Tensor | dict[str, Tensor]
+ClientOutput = Callable[[Handle, Any, Any], Output]  # (model, images, client_state)
 
 
 class PublicBatch(NamedTuple):
@@ -73,26 +74,17 @@ class Public:
                     images = self.pixels.inputs(augment(self.pixels.bytes(stored), numbers), stored)
                 yield PublicBatch(images, (*key, first)), stored
 
-    def seen_by(
+    def of_clients(
         self, clients: Sequence[Client], batch: PublicBatch, views: Views, viewed: Tensor
     ) -> PublicBatch:
-        """What each client makes of one batch: (images, then every view of `viewed`), drawn from its own
-        numbers."""
-        images, key = batch
-        pixels = self.pixels.bytes(viewed)
-        return PublicBatch(
-            [
-                (
-                    images,
-                    *(
-                        self.pixels.inputs(view, images)
-                        for view in views(pixels, keys.torch_generator("public own views", *key, c.name))
-                    ),
-                )
-                for c in clients
-            ],
-            key,
-        )
+        """What each client makes of one batch, from its own draws: (images, then every view of `viewed`)."""
+        (images, key), pixels = batch, self.pixels.bytes(viewed)
+
+        def of(client: Client) -> tuple[Tensor, ...]:
+            made = views(pixels, keys.torch_generator("public own views", *key, client.name))
+            return images, *(self.pixels.inputs(view, images) for view in made)
+
+        return PublicBatch([of(client) for client in clients], key)
 
 
 def step_together(
@@ -100,23 +92,24 @@ def step_together(
     networks: dict[Model, Network],
     models: Clients,
     batch: PublicBatch,
-    look: Look,
-    agree: Callable[[list], list],
-    loss: Callable[[Any, Any, Any], Tensor],
-    own: object,
+    rule: tuple[ClientOutput, Callable[[list], list], Callable[[Any, Any, Any], Tensor]],
+    client_state: object,
     optimiser: Optimiser,
-    autocast: torch.dtype | None = None,
+    precision: torch.dtype | None = None,
 ) -> Clients:
-    """See World.collaborate. On a GPU every client has a stream of its own, so that networks too small to
-    fill it overlap. On a CPU, if the clients' graphs together are large, every client first computes its
-    outputs without a graph, and again with one when it is its turn to step."""
-    (images, key), device = batch, clients[0].images.device
+    """See World.collaborate; `rule` is (client_output, aggregate, loss).
+
+    On a GPU every client has its stream, so that networks too small to fill it overlap. On a CPU, if the
+    clients' graphs together are large, every client first computes its outputs without a graph, and again
+    with one when it is its turn to step.
+    """
+    (client_output, aggregate, loss), (images, key), device = rule, batch, clients[0].images.device
     streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
-    again = [
-        _looks_again(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)
+    repeats = [
+        _repeats(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)
     ]
 
-    def seen_by(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Shown]:
+    def forward(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Output]:
         """Client k's model after its forward pass (BatchNorm's statistics have moved), its trainable tensors,
         and its outputs; every call gives the same."""
         client, network = clients[k], networks[clients[k].model].train()
@@ -127,30 +120,29 @@ def step_together(
         handle = Handle(
             network, tensors, set(moving), Draws(keys.torch_generator("public noise", *key, client.name))
         )
-        precision = torch.autocast(device.type, autocast, enabled=autocast is not None)
-        with _on(streams[k]), precision, torch.set_grad_enabled(graph):
-            return tensors, list(moving.values()), look(handle, _of(images, k), of_client(own, k))
+        with _on(streams[k]), autocast(device, precision), torch.set_grad_enabled(graph):
+            output = client_output(handle, _of(images, k), of_client(client_state, k))
+        return tensors, list(moving.values()), output
 
-    def step(k: int, message: object) -> dict[str, Tensor]:
-        tensors, parameters, shown = seen_by(k, graph=True) if again[k] else looks[k]
+    def step(k: int, received: object) -> dict[str, Tensor]:
+        tensors, parameters, output = forward(k, graph=True) if repeats[k] else passes[k]
         with _on(streams[k]):
-            gradients = torch.autograd.grad(
-                loss(shown, message, of_client(own, k)), parameters, allow_unused=True
-            )
+            value = loss(output, received, of_client(client_state, k))
+            gradients = torch.autograd.grad(value, parameters, allow_unused=True)
             Steps(optimiser, parameters).step(gradients)
         return tensors
 
     _wait(device)
-    looks = [seen_by(k, graph=not again[k]) for k in range(len(clients))]
+    passes = [forward(k, graph=not repeats[k]) for k in range(len(clients))]
     _wait(device)
-    received = agree([_constant(shown) for *_, shown in looks])
+    messages = aggregate([_constant(output) for *_, output in passes])
     _wait(device)
-    held = [looks[k][0] if message is None else step(k, message) for k, message in enumerate(received)]
+    moved = [passes[k][0] if message is None else step(k, message) for k, message in enumerate(messages)]
     _wait(device)
-    return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in held)
+    return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in moved)
 
 
-def _looks_again(network: Network, seen: Tensor | tuple[Tensor, ...], clients: int) -> bool:
+def _repeats(network: Network, seen: Tensor | tuple[Tensor, ...], clients: int) -> bool:
     """Whether to compute a client's graph a second time instead of keeping those of all clients; not where
     the network already keeps little."""
     parts = (seen,) if isinstance(seen, Tensor) else seen
@@ -163,10 +155,10 @@ def _of(images: Tensor | list, k: int) -> Tensor | tuple[Tensor, ...]:
     return images[k] if isinstance(images, list) else images
 
 
-def _constant(shown: Shown) -> Shown:
-    return (
-        {name: value.detach() for name, value in shown.items()} if isinstance(shown, dict) else shown.detach()
-    )
+def _constant(output: Output) -> Output:
+    if isinstance(output, dict):
+        return {name: value.detach() for name, value in output.items()}
+    return output.detach()
 
 
 @cache
@@ -181,7 +173,6 @@ def _on(stream):
 
 
 def _wait(device: torch.device) -> None:
-    """Synchronise the clients' streams with the device's own stream: streams do not wait for each other by
-    themselves."""
+    """Synchronise the clients' streams with the device's: streams do not wait for each other."""
     if runs_ahead(device):
         torch.cuda.synchronize(device)

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import (
     LAST_EPOCH,
+    LOSS,
     Client,
     Logged,
     Loss,
@@ -24,13 +26,12 @@ from pipeline.engine.phase import (
     batches,
     generator,
     has_batchnorm,
-    loss_first,
     of_client,
     order,
     pieces,
-    seen_as,
     split_loss,
     trainable_names,
+    viewed,
 )
 from pipeline.engine.state import Clients, Params, load
 from pipeline.engine.trained import Trained
@@ -39,7 +40,7 @@ from pipeline.models.layers import set_generator
 from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
-Found = tuple[Params, float, Logged, Logged, Any]  # model, loss, logged means, last logged, own
+Result = tuple[Params, float, Logged, Logged, Any]  # model, loss, logged means, last logged, client state
 
 
 class Sequential:
@@ -50,9 +51,9 @@ class Sequential:
         clients: Sequence[Client],
         networks: dict[Model, Network],
         training: Training,
-        autocast: torch.dtype | None = None,
+        precision: torch.dtype | None = None,
     ):
-        self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
+        self.clients, self.networks, self.training, self.precision = clients, networks, training, precision
 
     def run(self, phase: Phase) -> Trained:
         """Every client trains; those without data keep their model."""
@@ -66,22 +67,20 @@ class Sequential:
             [loss for _, loss, *_ in results],
             _by_client([means for _, _, means, _, _ in results]),
             _by_client([last for _, _, _, last, _ in results]),
-            phase.own
-            if phase.step is None and phase.extra is None
-            else _collect([own for *_, own in results]),
+            _collect([state for *_, state in results]) if phase.changes_state else phase.client_state,
         )
 
-    def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Found:
-        own = of_client(phase.own if phase.extra is None else phase.extra, k)
+    def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Result:
+        state = of_client(phase.client_state, k)
         if not len(client.labels):
-            return phase.models[k], math.nan, {}, {}, own
-        if phase.extra is not None:
-            own = Params((name, value.detach().clone().requires_grad_()) for name, value in own.items())
+            return phase.models[k], math.nan, {}, {}, state
+        if phase.trains_state:
+            state = Params((name, value.detach().clone().requires_grad_()) for name, value in state.items())
         network = self.networks[client.model].train()
         load(network, phase.models[k])
         named = dict(network.named_parameters())
         parameters = [named[name] for name in trainable_names(network, phase.trainable)]
-        parameters += [] if phase.extra is None else own.values()
+        parameters += state.values() if phase.trains_state else []
         optimise = Steps(phase.optimiser, parameters)
         means = _Means()
         fixed = self._fixed_features(phase, client, network)
@@ -95,19 +94,18 @@ class Sequential:
             )
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
-                    handle.know(batch.images, fixed.index_select(0, chosen))
-                with torch.autocast(
-                    client.images.device.type, self.autocast, enabled=self.autocast is not None
-                ):
-                    value, logged = split_loss(loss(handle, batch, phase.shared, own))
+                    handle.cache_features(batch.images, fixed.index_select(0, chosen))
+                with autocast(client.images.device, self.precision):
+                    value, logged = split_loss(loss(handle, batch, phase.server_state, state))
                 optimise.step(torch.autograd.grad(value, parameters, allow_unused=True))
-                means.add(len(batch.labels), {"": value, **logged})
+                means.add(len(batch.labels), logged)
         model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
-        own = own if phase.extra is None else Params((name, value.detach()) for name, value in own.items())
-        return model, *means.result(), own
+        if phase.trains_state:
+            state = Params((name, value.detach()) for name, value in state.items())
+        return model, *means.result(), state
 
-    def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Found:
-        network, own = self.networks[client.model].train(), of_client(phase.own, k)
+    def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Result:
+        network, state = self.networks[client.model].train(), of_client(phase.client_state, k)
         # BatchNorm updates them in place, and the server's must not change.
         statistics = {name for name, _ in network.named_buffers()}
         model = Params(
@@ -119,16 +117,13 @@ class Sequential:
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
-                with torch.autocast(
-                    client.images.device.type,
-                    self.autocast,
-                    enabled=self.autocast is not None,
-                    cache_enabled=False,
-                ):
-                    moved, own, *logged = step(handle, pieces(batch, phase.together), phase.shared, own)
-                means.add(len(batch.labels), loss_first(logged))
+                with autocast(client.images.device, self.precision, cached=False):
+                    moved, state, *logged = step(
+                        handle, pieces(batch, phase.batches_per_step), phase.server_state, state
+                    )
+                means.add(len(batch.labels), *logged)
                 model = model.joined(moved)
-        return model, *means.result(), own
+        return model, *means.result(), state
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
         """The batches of an epoch: one gather of the shuffled images, then views of it."""
@@ -136,34 +131,31 @@ class Sequential:
         set_generator(network, generator("dropout", phase, client, epoch))
         numbers = generator("views", phase, client, epoch)
         images, labels = client.images.index_select(0, chosen), client.labels.index_select(0, chosen)
-        for first, last in batches(len(labels), self.training, network, phase.together):
-            yield seen_as(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
+        for first, last in batches(len(labels), self.training, network, phase.batches_per_step):
+            yield viewed(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
         """(n, d): while only the head learns, an image's representation never changes and is computed
         once."""
         if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
-        with (
-            torch.no_grad(),
-            torch.autocast(client.images.device.type, self.autocast, enabled=self.autocast is not None),
-        ):
+        with torch.no_grad(), autocast(client.images.device, self.precision):
             return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])
 
 
 class _Means:
-    """Sample-weighted means of what the batches of a phase logged; the loss has the empty name."""
+    """Sample-weighted means of what the batches of a phase logged, the loss among it."""
 
     def __init__(self):
         self.sums, self.last, self.seen, self.epochs = {}, {}, 0, 0
 
     def new_epoch(self) -> None:
-        """Sums over the last epoch begin anew."""
+        """Reset the sums over the last epoch."""
         self.sums = {name: total for name, total in self.sums.items() if not name.startswith(LAST_EPOCH)}
         self.epochs += 1
 
-    def add(self, size: int, values: Logged) -> None:
-        for name, value in values.items():
+    def add(self, size: int, logged: Logged | None = None) -> None:
+        for name, value in (logged or {}).items():
             self.last[name] = value.detach().double()
             self.sums[name] = self.sums.get(name, 0) + self.last[name] * size
         self.seen += size
@@ -174,27 +166,27 @@ class _Means:
             name: total / (self.seen // self.epochs if name.startswith(LAST_EPOCH) else self.seen)
             for name, total in self.sums.items()
         }
-        self.last.pop("", None)
-        return float(means.pop("", math.nan)), means, self.last
+        self.last.pop(LOSS, None)
+        return float(means.pop(LOSS, math.nan)), means, self.last
 
 
 def _by_client(logged: list[Logged]) -> Logged:
     """name -> (clients, ...) on the CPU, NaN for clients that did not train."""
-    first = next((found for found in logged if found), {})
+    first = next((values for values in logged if values), {})
     return {
         name: torch.stack(
-            [(found[name] if found else torch.full_like(value, math.nan)).cpu() for found in logged]
+            [(values[name] if values else torch.full_like(value, math.nan)).cpu() for values in logged]
         )
         for name, value in first.items()
     }
 
 
-def _collect(owns: list) -> object:
-    """Per-client values as `own` takes them: Clients of Params, a tensor, a dict of these."""
-    if not owns or owns[0] is None:
+def _collect(states: list) -> object:
+    """Per-client values as `client_state` takes them: Clients of Params, a tensor, a dict of these."""
+    if not states or states[0] is None:
         return None
-    if isinstance(owns[0], Params):
-        return Clients(owns)
-    if isinstance(owns[0], dict):
-        return type(owns[0])((name, _collect([own[name] for own in owns])) for name in owns[0])
-    return torch.stack(owns)
+    if isinstance(states[0], Params):
+        return Clients(states)
+    if isinstance(states[0], dict):
+        return type(states[0])((name, _collect([state[name] for state in states])) for name in states[0])
+    return torch.stack(states)

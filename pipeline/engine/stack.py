@@ -1,5 +1,4 @@
-"""Clients of one network as a stack of models, and one step of it: its kernels, which a GPU records and
-replays, and what each client's loss sees of it."""
+"""Clients of one network as a stack of models, and one step of it, which a GPU records and replays."""
 
 import math
 import sys
@@ -12,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.devices import beside
+from pipeline.devices import to_device_of
 from pipeline.engine.alike import tensors_of, with_tensors
+from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import (
     LAST_EPOCH,
@@ -21,26 +21,25 @@ from pipeline.engine.phase import (
     Phase,
     batches,
     generator,
-    loss_first,
     order,
     pieces,
-    seen_as,
     split_loss,
     trainable_names,
+    viewed,
 )
 from pipeline.engine.stacked_draws import StackedDraws
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.stacked_values import (
-    EXTRA,
+    STATE,
     Lazily,
     Member,
-    apart,
     joined,
     pick,
     plain,
     read,
     row_of,
-    stack_own,
+    separate,
+    stack_states,
     wrap,
     write,
 )
@@ -71,7 +70,7 @@ class Stack:
         self.executor = weakref.proxy(executor)
         self.phases, self.members = phases, members
         self.phase = phases[0]  # stands for all of them: they share code and settings
-        self.device, self.autocast = executor.device, executor.autocast
+        self.device, self.precision = executor.device, executor.precision
         self.clients = clients
         self.network = executor.networks[self.clients[0].model]
         self.names = trainable_names(self.network, self.phase.trainable)
@@ -79,8 +78,8 @@ class Stack:
         self.dropouts = [
             layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0
         ]
-        self.tensors, self.own, self.shared = self._values(phases)
-        self.names += [name for name in self.tensors if name.startswith(EXTRA)]
+        self.tensors, self.client_states, self.server_states = self._values(phases)
+        self.names += [name for name in self.tensors if name.startswith(STATE)]
         self.optimiser = StackedSteps(
             self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members)
         )
@@ -89,7 +88,8 @@ class Stack:
         self.bucket = -(-len(members) // BUCKETS)
         self.starts = [executor.starts[client] for client in clients]
         self.cuts = [
-            batches(len(c.labels), executor.training, self.network, self.phase.together) for c in self.clients
+            batches(len(c.labels), executor.training, self.network, self.phase.batches_per_step)
+            for c in self.clients
         ]
         self.turns = list(self._turns())
         self.steps: dict[tuple, Step] = {}
@@ -99,31 +99,30 @@ class Stack:
         self.last: dict[str, Tensor] = {}
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(the models with the extra trained values, `own`, what the members of a phase share) as stacked
-        tensors."""
+        """(the models with the client states that are trained, the other client states, the server states) as
+        stacked tensors."""
         tensors = {
             name: joined(phases[p].models[k][name] for p, k in self.members)
             for name in phases[0].models[self.members[0][1]]
         }
-        if phases[0].extra is not None:
-            tensors |= {
-                EXTRA + name: value
-                for name, value in stack_own([phase.extra for phase in phases], self.members).items()
-            }
-        shared = [
-            joined(each).to(self.device) for each in zip(*(tensors_of(phase.shared) for phase in phases))
+        states = stack_states([phase.client_state for phase in phases], self.members)
+        if phases[0].trains_state:
+            tensors |= {STATE + name: value for name, value in states.items()}
+            states = {}
+        server_states = [
+            joined(each).to(self.device)
+            for each in zip(*(tensors_of(phase.server_state) for phase in phases))
         ]
-        return tensors, stack_own([phase.own for phase in phases], self.members), shared
+        return tensors, states, server_states
 
     def fill(self, phases: list[Phase]) -> None:
         """Copy the values of phases into the memory that recorded steps read and write."""
         if phases is not self.phases:
             models, *others = self._values(phases)
             # A method may have put the tensors of its models in another order.
-            found = [{name: models[name] for name in self.tensors}, *others]
-            for mine, new in zip(
-                tensors_of([self.tensors, self.own, self.shared]), tensors_of(found), strict=True
-            ):
+            given = [{name: models[name] for name in self.tensors}, *others]
+            memory = [self.tensors, self.client_states, self.server_states]
+            for mine, new in zip(tensors_of(memory), tensors_of(given), strict=True):
                 mine.copy_(new)
             self.phases = phases
             self.optimiser.restart()
@@ -132,7 +131,7 @@ class Stack:
         self.seen = [0] * len(self.members)
 
     def _turns(self) -> Iterator[Turn]:
-        full = self.executor.training.batch_size * self.phase.together
+        full = self.executor.training.batch_size * self.phase.batches_per_step
         for step in range(max(map(len, self.cuts))):
             for size, rows in _groups(self.cuts, step):
                 active = len(rows)
@@ -141,8 +140,7 @@ class Stack:
                 yield Turn(tuple(rows), active, size, step)
 
     def train(self) -> None:
-        """Run all epochs of the phase; afterwards the network's dropout draws from its own generator
-        again."""
+        """Run all epochs of the phase; afterwards the network's dropout draws from its generator again."""
         self.network.train()
         try:
             for epoch in range(self.phase.epochs):
@@ -162,7 +160,7 @@ class Stack:
         index = torch.cat(
             [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
         )
-        index = beside(index, self.clients[0].images)  # one copy per epoch
+        index = to_device_of(index, self.clients[0].images)  # one copy per epoch
         for name, total in self.sums.items():
             if name.startswith(LAST_EPOCH):
                 total.zero_()
@@ -173,14 +171,14 @@ class Stack:
 
     def _index(self, turn: Turn, orders: list[Tensor]) -> Tensor:
         """Places of the turn's images, (rows * size,); rows without a batch take their first image."""
-        found = torch.empty(len(turn.rows), turn.size, dtype=torch.int64)
-        for at, row in enumerate(turn.rows):
-            if at < turn.active:
+        places = torch.empty(len(turn.rows), turn.size, dtype=torch.int64)
+        for i, row in enumerate(turn.rows):
+            if i < turn.active:
                 first, last = self.cuts[row][turn.step]
-                found[at] = orders[row][first:last]
+                places[i] = orders[row][first:last]
             else:
-                found[at] = self.starts[row]
-        return found.view(-1)
+                places[i] = self.starts[row]
+        return places.view(-1)
 
     def _step(self, turn: Turn) -> "Step":
         if not self.executor.fixed:
@@ -191,9 +189,9 @@ class Stack:
         return self.steps[key]
 
     def result(self, row: int) -> tuple[Params, object]:
-        """(the client's model, its `own` after steps or its extra values after training)."""
-        model, extra = apart({name: value[row].clone() for name, value in self.tensors.items()})
-        return model, row_of(self.own, row) if self.phase.extra is None else extra
+        """(the client's model, its state after the phase)."""
+        model, trained = separate({name: value[row].clone() for name, value in self.tensors.items()})
+        return model, trained if self.phase.trains_state else row_of(self.client_states, row)
 
     def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
@@ -212,8 +210,8 @@ class Stack:
 
 
 class Step:
-    """One step of a stack in one shape. What it reads lies in memory of its own, so that it can be recorded
-    and replayed."""
+    """One step of a stack in one shape. What it reads lies in fixed memory, so that it can be recorded and
+    replayed."""
 
     def __init__(self, stack: Stack, turn: Turn):
         self.stack, self.size = weakref.proxy(stack), turn.size
@@ -285,13 +283,13 @@ class Step:
         if self.stack.phase.views is None:
             return Batch(images, labels)
         seen = [
-            seen_as(
+            viewed(
                 self.stack.phases[self.stack.members[row][0]],
-                images[at],
-                labels[at],
+                images[i],
+                labels[i],
                 self.stack.generators["views"][row],
             )
-            for at, row in enumerate(turn.rows[: turn.active])
+            for i, row in enumerate(turn.rows[: turn.active])
         ]
         seen += seen[:1] * (len(turn.rows) - turn.active)  # padding, never read
         return Batch(
@@ -308,17 +306,17 @@ class Step:
         for layer in stack.dropouts:
             layer.given = self.dropout.uniform
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
-        own = read(stack.own, rows)
+        states = read(stack.client_states, rows)
         if stack.phase.step is not None:
-            moved, new_own, logged = torch.func.vmap(self._one_rule, randomness="same")(
-                tensors, self.batch, own, self.place, self.whose
+            moved, new_states, logged = torch.func.vmap(self._one_rule, randomness="same")(
+                tensors, self.batch, states, self.place, self.whose
             )
-            write(stack.own, new_own, rows)
+            write(stack.client_states, new_states, rows)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
             self.used.clear()
             gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
-                moving, tensors, self.batch, own, self.place, self.whose
+                moving, tensors, self.batch, states, self.place, self.whose
             )
             stack.optimiser.step({name: gradients[name] for name in stack.names if name in self.used}, rows)
         for name, value in moved.items():
@@ -329,16 +327,16 @@ class Step:
         stack = self.stack
         for name, value in logged.items():
             value = value.to(torch.float64)
-            for kept in (stack.sums, stack.last):
-                if name not in kept:
-                    kept[name] = torch.zeros(
+            for numbers in (stack.sums, stack.last):
+                if name not in numbers:
+                    numbers[name] = torch.zeros(
                         len(stack.members), *value.shape[1:], dtype=torch.float64, device=stack.device
                     )
             self.rows.write(stack.sums[name], self.rows.read(stack.sums[name]) + value * self.size)
             self.rows.write(stack.last[name], value)
 
-    def _one_gradient(self, moving, rest, batch, own, place, whose):
-        """One client's gradients, new buffers and scalars (the loss under the empty name)."""
+    def _one_gradient(self, moving, rest, batch, state, place, whose):
+        """One client's gradients, new buffers and logged numbers."""
         stack = self.stack
 
         def loss(moving):
@@ -346,47 +344,42 @@ class Step:
                 value.register_hook(lambda gradient, name=name: self.used.add(name))
             buffers = {name: rest[name].clone() for name in stack.buffers}
             self.inside = place
-            model, extra = apart({**rest, **buffers, **moving})
+            model, trained = separate({**rest, **buffers, **moving})
             handle = Handle(stack.network, model, set(stack.names), self.noise)
-            with torch.autocast(
-                stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
-            ):
+            with autocast(stack.device, stack.precision, cached=False):
                 value, logged = split_loss(
-                    stack.phase.loss(handle, Batch(*batch), self._shared(whose), extra or wrap(own))
+                    stack.phase.loss(handle, Batch(*batch), self._server_state(whose), trained or wrap(state))
                 )
-            return value, (buffers, {"": value, **logged})
+            return value, (buffers, logged)
 
-        gradients, (buffers, scalars) = torch.func.grad(loss, has_aux=True)(moving)
-        return gradients, buffers, scalars
+        gradients, (buffers, logged) = torch.func.grad(loss, has_aux=True)(moving)
+        return gradients, buffers, logged
 
-    def _one_rule(self, tensors, batch, own, place, whose):
+    def _one_rule(self, tensors, batch, state, place, whose):
         self.inside = place
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
-        with torch.autocast(
-            stack.device.type, stack.autocast, enabled=stack.autocast is not None, cache_enabled=False
-        ):
-            moved, own, *logged = stack.phase.step(
-                handle, pieces(Batch(*batch), stack.phase.together), self._shared(whose), wrap(own)
-            )
-        return dict(moved), plain(own), loss_first(logged)
+        batches = pieces(Batch(*batch), stack.phase.batches_per_step)
+        with autocast(stack.device, stack.precision, cached=False):
+            moved, state, *logged = stack.phase.step(handle, batches, self._server_state(whose), wrap(state))
+        return dict(moved), plain(state), logged[0] if logged else {}
 
-    def _shared(self, whose: Tensor) -> object:
-        """What all clients of this client's phase share."""
-        stack, shared = self.stack, self.stack.phase.shared
+    def _server_state(self, whose: Tensor) -> object:
+        """The server state of this client's phase."""
+        stack, state = self.stack, self.stack.phase.server_state
 
         def mine(value, leaves: list[Tensor]):
             return with_tensors(
                 value, (leaf[0] if len(stack.phases) == 1 else pick(leaf, whose) for leaf in leaves)
             )
 
-        if type(shared) is not State:
-            return mine(shared, stack.shared)
-        leaves = iter(stack.shared)
+        if type(state) is not State:
+            return mine(state, stack.server_states)
+        leaves = iter(stack.server_states)
         return Lazily(
             {
                 name: partial(mine, value, [next(leaves) for _ in tensors_of(value)])
-                for name, value in shared.items()
+                for name, value in state.items()
             }
         )
 
@@ -394,9 +387,9 @@ class Step:
 def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, list[int]]]:
     """(batch size, rows) of the clients that have a batch in this step, grouped by its size."""
     groups: dict[int, list[int]] = {}
-    for row, found in enumerate(cuts):
-        if step < len(found):
-            groups.setdefault(found[step][1] - found[step][0], []).append(row)
+    for row, mine in enumerate(cuts):
+        if step < len(mine):
+            groups.setdefault(mine[step][1] - mine[step][0], []).append(row)
     return sorted(groups.items(), reverse=True)
 
 

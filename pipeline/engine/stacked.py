@@ -22,22 +22,15 @@ from torch import Tensor
 from pipeline.devices import runs_ahead
 from pipeline.engine.alike import alike
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
-from pipeline.engine.phase import (
-    Client,
-    Logged,
-    Phase,
-)
+from pipeline.engine.phase import LOSS, Client, Logged, Phase
 from pipeline.engine.stack import Stack, no_room
-from pipeline.engine.stacked_values import (
-    Member,
-    rejoin,
-)
+from pipeline.engine.stacked_values import Member, rejoin
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.trained import Trained
 from pipeline.models import Network
 from pipeline.schema import Model, Training
 
-KEPT = 8  # stacks whose recorded steps are kept for later phases
+CACHED = 8  # stacks whose recorded steps are cached for later phases
 
 
 class Stacked:
@@ -48,14 +41,14 @@ class Stacked:
         clients: Sequence[Client],
         networks: dict[Model, Network],
         training: Training,
-        autocast: torch.dtype | None = None,
+        precision: torch.dtype | None = None,
     ):
-        self.clients, self.networks, self.training, self.autocast = clients, networks, training, autocast
+        self.clients, self.networks, self.training, self.precision = clients, networks, training, precision
         self.device = clients[0].images.device
         self.most: int | None = None
-        # `fixed`: steps have few shapes and are kept from phase to phase, so that they can be recorded.
+        # `fixed`: steps have few shapes and are cached from phase to phase, so that they can be recorded.
         self.records = self.fixed = runs_ahead(self.device)
-        self.kept: list[Stack] = []
+        self.cached: list[Stack] = []
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
@@ -82,31 +75,31 @@ class Stacked:
         return [outcomes[i] for i in range(len(phases))]
 
     def _within_memory(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
-        """Run the phases; if memory is short, drop what is kept of earlier phases, then halve the stack that
+        """Run the phases; if memory is short, drop the cached stacks, then halve the stack that
         did not fit."""
-        alone = False
+        cleared = False
         while True:
             try:
                 return self._run(phases, clients)
             except RuntimeError as error:
-                if not no_room(error) or alone and self._tried == 1:
+                if not no_room(error) or cleared and self._tried == 1:
                     raise
-            self.kept.clear()
+            self.cached.clear()
             torch.cuda.empty_cache()
-            if alone:
+            if cleared:
                 self.most = max(1, self._tried // 2)
                 print(
                     f"warning: not enough memory on the device, stacks of {self.most} clients from now on",
                     file=sys.stderr,
                     flush=True,
                 )
-            alone = True
+            cleared = True
 
     def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
         n = len(self.clients)
         self._gather(client for each in clients for client in each)
         models = [list(phase.models) for phase in phases]
-        owns: list[list[Any]] = [[None] * n for _ in phases]
+        states: list[list[Any]] = [[None] * n for _ in phases]
         logged: list[Logged] = [{} for _ in phases]
         last: list[Logged] = [{} for _ in phases]
         for model in self.networks:
@@ -123,35 +116,31 @@ class Stacked:
                 stack = self._stack(phases, members[first : first + most], clients)
                 stack.train()
                 for row, (p, k) in enumerate(stack.members):
-                    models[p][k], owns[p][k] = stack.result(row)
-                for found, values in zip((logged, last), stack.logged()):
+                    models[p][k], states[p][k] = stack.result(row)
+                for numbers, values in zip((logged, last), stack.logged()):
                     for name, rows in values.items():
                         for row, (p, k) in enumerate(stack.members):
-                            found[p].setdefault(
+                            numbers[p].setdefault(
                                 name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64)
                             )[k] = rows[row]
-        return [self._outcome(*parts, n) for parts in zip(phases, models, owns, logged, last, strict=True)]
+        return [self._outcome(*parts, n) for parts in zip(phases, models, states, logged, last, strict=True)]
 
     def _outcome(
-        self, phase: Phase, models: list[Params], owns: list, logged: Logged, last: Logged, n: int
+        self, phase: Phase, models: list[Params], states: list, logged: Logged, last: Logged, n: int
     ) -> Trained:
-        losses = logged.pop("", torch.full((n,), math.nan)).tolist()
-        last.pop("", None)
-        own = (
-            phase.own
-            if phase.step is None and phase.extra is None
-            else rejoin(phase.own if phase.extra is None else phase.extra, owns)
-        )
-        return Trained(Clients(models), losses, logged, last, own)
+        losses = logged.pop(LOSS, torch.full((n,), math.nan)).tolist()
+        last.pop(LOSS, None)
+        state = rejoin(phase.client_state, states) if phase.changes_state else phase.client_state
+        return Trained(Clients(models), losses, logged, last, state)
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "Stack":
         """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
         a new one."""
         mine = [clients[p][k] for p, k in members]
-        known = next(
+        cached = next(
             (
                 s
-                for s in self.kept
+                for s in self.cached
                 if s.members == members
                 and all(map(operator.is_, s.clients, mine))
                 and len(s.phases) == len(phases)
@@ -159,10 +148,10 @@ class Stacked:
             ),
             None,
         )
-        stack = known or Stack(self, phases, members, mine)
+        stack = cached or Stack(self, phases, members, mine)
         stack.fill(phases)
         if self.fixed:
-            self.kept = [s for s in self.kept if s is not stack][-KEPT + 1 :] + [stack]
+            self.cached = [s for s in self.cached if s is not stack][-CACHED + 1 :] + [stack]
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:

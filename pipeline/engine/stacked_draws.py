@@ -1,4 +1,4 @@
-"""Random numbers of stacked clients: each client's from its own generator, drawn for many steps at once."""
+"""Random numbers of stacked clients: each client's from its generator, drawn for many steps at once."""
 
 import weakref
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.devices import beside
+from pipeline.devices import to_device_of
 from pipeline.engine.handle import Draws
 from pipeline.engine.stacked_values import pick
 
@@ -16,11 +16,11 @@ Draw = Callable[..., Tensor]  # torch.rand or torch.randn
 
 
 class StackedDraws(Draws):
-    """Every client's numbers from its own generator, as in the plain loop; inside vmap each client sees its
-    own.
+    """Every client's numbers from its generator, as in the plain loop; inside vmap each client sees its
+    numbers.
 
-    The numbers of a step have memory of their own, which is filled anew before the step is run again. Those
-    of several coming steps are drawn at once: a call for every client and step takes longer than the step.
+    The numbers of a step have fixed memory, which is filled again before the step is repeated. Those of
+    several coming steps are drawn at once: a call for every client and step takes longer than the step.
     """
 
     def __init__(self, step: Any, purpose: str):
@@ -58,7 +58,7 @@ class StackedDraws(Draws):
             parts = [mine] if joined else mine.split(sizes, 1)
             for (draw, _, _), part in zip(self.drawn, parts):
                 part.copy_(draw(part.shape, generator=stack.generators[self.purpose][row]))
-        return beside(numbers, stack.clients[0].images)
+        return to_device_of(numbers, stack.clients[0].images)
 
     def uniform(self, shape: torch.Size) -> Tensor:
         return self._take(torch.rand, shape)
@@ -77,6 +77,6 @@ class StackedDraws(Draws):
         """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
         turn, generators = self.step.turn, self.step.stack.generators[self.purpose]
         numbers = torch.zeros(len(turn.rows), *shape)
-        for at, row in enumerate(turn.rows[: turn.active]):
-            numbers[at] = draw(shape, generator=generators[row])
+        for i, row in enumerate(turn.rows[: turn.active]):
+            numbers[i] = draw(shape, generator=generators[row])
         return numbers

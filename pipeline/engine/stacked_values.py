@@ -1,5 +1,4 @@
-"""Clients' values as stacked tensors: models, the extra values that are trained with them, and `own`, as
-nested dicts that torch.func accepts."""
+"""Clients' values as stacked tensors: models and client states, as nested dicts that torch.func accepts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -9,7 +8,7 @@ from torch import Tensor
 from pipeline.engine.stacked_optimisers import Rows
 from pipeline.engine.state import Clients, Params
 
-EXTRA = "extra."  # prefix of the extra values that a phase trains with the models
+STATE = "client_state."  # prefix of a client state that is trained with the models
 Member = tuple[int, int]  # (phase, client)
 
 
@@ -20,23 +19,24 @@ def joined(values: Iterable[Tensor]) -> Tensor:
     return torch.stack(list(values)).clone(memory_format=torch.contiguous_format)
 
 
-def apart(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
-    """(the model's values, the extra values that are trained with it)."""
-    extra = Params(
-        (name.removeprefix(EXTRA), value) for name, value in tensors.items() if name.startswith(EXTRA)
+def separate(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
+    """(the model's values, the client state that is trained with it)."""
+    state = Params(
+        (name.removeprefix(STATE), value) for name, value in tensors.items() if name.startswith(STATE)
     )
-    return Params((name, value) for name, value in tensors.items() if not name.startswith(EXTRA)), extra
+    return Params((name, value) for name, value in tensors.items() if not name.startswith(STATE)), state
 
 
 def plain(value):
-    """`own` as torch.func takes it: nested dicts of tensors."""
+    """A client state as torch.func takes it: nested dicts of tensors."""
     if value is None:
         return {}
     return {name: plain(v) for name, v in value.items()} if isinstance(value, dict) else value
 
 
 def wrap(value):
-    """The inverse inside a loss: mappings of tensors become Params again, so that `own.features` works."""
+    """The inverse inside a loss: mappings of tensors become Params again, with their `features` and
+    `head`."""
     if not isinstance(value, dict):
         return value
     if not value:
@@ -45,49 +45,53 @@ def wrap(value):
     return Params(wrapped) if all(isinstance(v, Tensor) for v in wrapped.values()) else wrapped
 
 
-def stack_own(owns: list, members: list[Member]):
-    """The members' shares of their phases' `own`, (members, ...)."""
-    if owns[0] is None:
+def stack_states(states: list, members: list[Member]):
+    """The members' shares of their phases' client states, (members, ...)."""
+    if states[0] is None:
         return {}
-    if isinstance(owns[0], dict):
-        return {name: stack_own([own[name] for own in owns], members) for name in owns[0]}
-    if isinstance(owns[0], Clients):
+    if isinstance(states[0], dict):
+        return {name: stack_states([state[name] for state in states], members) for name in states[0]}
+    if isinstance(states[0], Clients):
         p, k = members[0]
-        return {name: joined(owns[p][k][name] for p, k in members) for name in owns[p][k]}
-    return joined(owns[p][k] for p, k in members)
+        return {name: joined(states[p][k][name] for p, k in members) for name in states[p][k]}
+    return joined(states[p][k] for p, k in members)
 
 
-def read(own, rows: Rows):
+def read(state, rows: Rows):
     """The rows of every tensor in it."""
-    return {name: read(v, rows) for name, v in own.items()} if isinstance(own, dict) else rows.read(own)
+    return {name: read(v, rows) for name, v in state.items()} if isinstance(state, dict) else rows.read(state)
 
 
-def write(own, new, rows: Rows) -> None:
+def write(state, new, rows: Rows) -> None:
     """Put `new`, (rows, ...), into the rows of every tensor in it."""
-    if isinstance(own, dict):
-        for name in own:
-            write(own[name], new[name], rows)
+    if isinstance(state, dict):
+        for name in state:
+            write(state[name], new[name], rows)
     else:
-        rows.write(own, new)
+        rows.write(state, new)
 
 
-def row_of(own, row: int):
+def row_of(state, row: int):
     """One client's part, a copy."""
-    return {name: row_of(v, row) for name, v in own.items()} if isinstance(own, dict) else own[row].clone()
+    if isinstance(state, dict):
+        return {name: row_of(value, row) for name, value in state.items()}
+    return state[row].clone()
 
 
-def rejoin(template, owns: list):
-    """What `stack_own` took apart, for all clients; those without data keep theirs."""
+def rejoin(template, states: list):
+    """The inverse of `stack_states` for all clients; those without data keep theirs."""
     if template is None:
         return None
     if isinstance(template, dict):
         return type(template)(
-            (name, rejoin(value, [None if o is None else o[name] for o in owns]))
+            (name, rejoin(value, [None if s is None else s[name] for s in states]))
             for name, value in template.items()
         )
     if isinstance(template, Clients):
-        return Clients(mine if new is None else Params(new) for mine, new in zip(template, owns, strict=True))
-    return torch.stack([template[k] if new is None else new for k, new in enumerate(owns)])
+        return Clients(
+            mine if new is None else Params(new) for mine, new in zip(template, states, strict=True)
+        )
+    return torch.stack([template[k] if new is None else new for k, new in enumerate(states)])
 
 
 class Lazily(Mapping):

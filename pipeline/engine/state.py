@@ -57,11 +57,15 @@ class Clients:
 
 
 class State(dict):
-    """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of
-    these."""
+    """What a method holds between rounds: named Params, Clients, tensors, numbers, lists and dicts of these.
+    An entry `model` is also `state.model`."""
 
     def __getattr__(self, name: str) -> Any:
         return self[name]
+
+    def updated(self, **changes: Any) -> "State":
+        """This state with other or further entries."""
+        return State({**self, **changes})
 
 
 def load(network: nn.Module, model: Params) -> None:

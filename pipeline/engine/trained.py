@@ -1,4 +1,4 @@
-"""What local training leaves, as values."""
+"""What local training leaves: models, losses, logged numbers and class means, as values."""
 
 import dataclasses
 import math
@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.engine.phase import LAST_EPOCH
+from pipeline.engine.phase import LAST_EPOCH, Phase
 from pipeline.engine.state import Clients
+from pipeline.errors import TrainingError
 
 
 @dataclass(frozen=True)
 class ClassMeans:
     """Mean representation of every class at every client.
 
-    means (clients, classes, d), zero where a client has no sample of the class; counts (clients, classes)
-    int64.
+    means: (clients, classes, d), zero where a client has no sample of the class
+    counts: (clients, classes) int64, its samples of the class
     """
 
     means: Tensor
@@ -32,45 +33,63 @@ class ClassMeans:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a local phase leaves: the clients' models, their mean training losses (NaN without data, or where
-    a rule of a method's own has none), the means of what was logged, and what each client keeps beside its
-    model (`own` after steps, `extra` after training)."""
+    """What a local phase leaves.
+
+    models: every client's; that of a client without data is the one that it was given
+    losses: mean training losses; NaN without data, or where a step logs no `loss`
+    logged: name -> (clients, ...) in float64 on the CPU, the mean over the phase of what was logged
+    last: the same of each client's last batch
+    client_state: the new one after steps or where it was trained, else as it was given
+    """
 
     models: Clients
     losses: list[float]
-    logged: dict[str, Tensor] = field(default_factory=dict)  # name -> (clients, ...) in float64 on the CPU
-    last: dict[str, Tensor] = field(default_factory=dict)  # the same of each client's last batch alone
-    own: Any = None
+    logged: dict[str, Tensor] = field(default_factory=dict)
+    last: dict[str, Tensor] = field(default_factory=dict)
+    client_state: Any = None
 
     def mean_loss(self, sizes: Sequence[int]) -> float:
-        """The mean of the losses over clients, weighted by their numbers of samples; NaN where there is
-        none."""
-        total = sum(n for n, value in zip(sizes, self.losses) if n and math.isfinite(value))
-        return (
-            sum(n * value for n, value in zip(sizes, self.losses) if n and math.isfinite(value)) / total
-            if total
-            else math.nan
-        )
+        """The mean of the losses weighted by the clients' numbers of samples; NaN where there is none."""
+        pairs = [(n, value) for n, value in zip(sizes, self.losses) if n and math.isfinite(value)]
+        total = sum(n for n, _ in pairs)
+        return sum(n * value for n, value in pairs) / total if total else math.nan
 
-    def class_means(self, held: Tensor) -> ClassMeans:
-        """As World.class_means, but of the representations computed during training, in training mode, while
-        the model changed, over the epochs of the phase that `prototypes.class_sums` was told. The loss must
-        have logged these.
+    def class_means(self, counts: Tensor) -> ClassMeans:
+        """As World.class_means, but of the representations computed during training, while the model changed,
+        over the epochs that `prototypes.class_sums` names. The loss must have logged these.
 
-        `held` (clients, classes) int64, `World.class_counts`, is what a client counts, also where some of its
-        samples were in no batch; a class of which it saw none has no mean, and counts 0."""
+        counts: (clients, classes) int64, `World.class_counts`: what a client counts, also where some of its
+            samples were in no batch. A class of which it saw none has no mean, and counts 0.
+        """
         like = self.models[0]["head.weight"]
-        over = LAST_EPOCH if LAST_EPOCH + "class_sum" in self.logged else ""
-        sums, counts = (
-            self.logged[over + name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
+        prefix = LAST_EPOCH if LAST_EPOCH + "class_sum" in self.logged else ""
+        sums, seen = (
+            self.logged[prefix + name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
         )
-        means = sums / torch.where(counts > 0, counts, 1.0)[..., None]
-        return ClassMeans(means.to(like.dtype), torch.where(counts > 0, held.to(like.device), 0))
+        means = sums / torch.where(seen > 0, seen, 1.0)[..., None]
+        return ClassMeans(means.to(like.dtype), torch.where(seen > 0, counts.to(like.device), 0))
+
+
+def check_finite(phase: Phase, trained: Trained) -> None:
+    """TrainingError for a loss that is not finite, or a parameter after a step."""
+    seed, _, round = phase.key
+    last = "none yet"
+    for client, model, value in zip(phase.clients, trained.models, trained.losses):
+        problem = None
+        if phase.loss is not None and len(client.labels) and not math.isfinite(value):
+            problem = f"the training loss is {value}"
+        elif phase.step is not None and not all(tensor.isfinite().all() for tensor in model.values()):
+            problem = "a parameter is no longer finite"
+        if problem:
+            raise TrainingError(
+                f"seed {seed}, round {round}, client {client.name}: {problem}; "
+                f"last finite loss of this phase: {last}"
+            )
+        last = f"{value:.4g} (client {client.name})" if math.isfinite(value) else last
 
 
 class Watch:
-    """Wraps an executor and keeps for the trainer what a round's local phases return, since a world keeps
-    nothing.
+    """Wraps an executor and records for the trainer what a round's local phases return.
 
     `trained` is the last phase, with the losses of the last one that had any; None before the first.
     """
@@ -80,10 +99,11 @@ class Watch:
         self.trained: Trained | None = None
 
     def run(self, phase) -> Trained:
-        found = self.executor.run(phase)
-        # not every rule of a method's own has a loss
-        silent = phase.loss is None and not any(map(math.isfinite, found.losses))
+        trained = self.executor.run(phase)
+        has_loss = phase.loss is not None or any(map(math.isfinite, trained.losses))
         self.trained = (
-            dataclasses.replace(found, losses=self.trained.losses) if silent and self.trained else found
+            trained
+            if has_loss or not self.trained
+            else dataclasses.replace(trained, losses=self.trained.losses)
         )
-        return found
+        return trained

@@ -1,8 +1,7 @@
-"""What a method sees of the federation, and the verbs that it composes."""
+"""The verbs that a method composes: new models, local training, public data, statistics and averages."""
 
-import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,184 +9,33 @@ import torch
 from torch import Tensor
 
 from pipeline import keys
-from pipeline.data import augmentations
-from pipeline.data.tensors import Pixels
-from pipeline.engine.environment import EXECUTORS, PRECISIONS, executor_module, executor_name, precision
+from pipeline.engine.environment import set_precision
+from pipeline.engine.federation import Federation, new_network
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import (
-    Client,
-    Loss,
-    Part,
-    Phase,
-    Step,
-    Views,
-    batches,
-    draw,
-    least_batch,
-    merged,
-    of_client,
-    without_data,
-)
-from pipeline.engine.public import Look, Public, PublicBatch, Shown, step_together
+from pipeline.engine.phase import LocalOptions, Loss, Part, Phase, Step, Views, least_batch, of_client
+from pipeline.engine.public import ClientOutput, Output, Public, PublicBatch, step_together
 from pipeline.engine.state import Clients, Params, load, weighted_mean
-from pipeline.engine.trained import ClassMeans, Trained
+from pipeline.engine.trained import ClassMeans, Trained, check_finite
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
-from pipeline.models import Network, build
-from pipeline.schema import Data, Model, Optimiser, Training
-from pipeline.schema import Public as PublicSettings
+from pipeline.models import Network
+from pipeline.schema import Model, Optimiser
 
 EVALUATION_BATCH = 1024
-AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 
 
-@dataclass(frozen=True, eq=False, init=False, repr=False)
-class World:
-    """The clients of one seed of a cell, and the engine's verbs, as they are in one round.
+@dataclass(frozen=True, eq=False, repr=False)
+class World(Federation):
+    """A federation in one round with the engine's verbs, see `Federation` for its fields.
 
-    A method reads it and cannot change it: a verb returns its result and stores nothing. The trainer makes
-    the next round's world by `at`.
-
-    A client with images but no usable batch cannot train, and is a client without data to every method: it
-    has no weight and no class mean. See `batches`.
+    A method reads it and cannot change it: a verb returns its result and stores nothing.
     """
-
-    clients: tuple[Client, ...]
-    training: Training
-    classes: int
-    seed: int
-    device: torch.device
-    round: int  # 0 while a method initialises, then 1, 2, ...
-    sizes: tuple[int, ...]  # the clients' numbers of training samples, n_k
-    heldout: Batch | None  # labelled images that no client has, where a scenario sets some aside
-    test: Batch | None  # test images under the scenario's corruption
-    scored: dict[str, Batch]  # the common test sets by which clients are scored, by name
-    pixels: Pixels
-    participants: tuple[int, ...]  # who takes part in the round; the others are absent
-    executor: Any  # carries out local phases: Sequential, Stacked, or one around these
-    _networks: dict[Model, Network]  # one of each, for any client's values
-    _public: Public | None
-    _augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
-    _whole: "World | None"  # where clients are absent: with their data
-
-    def __init__(
-        self,
-        clients: Sequence[Client],
-        training: Training,
-        classes: int,
-        seed: int,
-        device: torch.device | str = "cpu",
-        *,
-        data: Data | None = None,
-        public: tuple[Tensor, PublicSettings] | None = None,
-        heldout: Batch | None = None,
-        test: Batch | None = None,
-        scored: dict[str, Batch] | None = None,
-    ):
-        device, name = torch.device(device), executor_name(torch.device(device))
-        pixels = Pixels() if data is None else Pixels(data.normalise)
-        vars(self).update(
-            clients=tuple(clients),
-            training=training,
-            classes=classes,
-            seed=seed,
-            device=device,
-            round=0,
-            participants=tuple(range(len(clients))),
-            heldout=heldout,
-            test=test,
-            scored=scored or {},
-            pixels=pixels,
-        )
-        networks = {
-            model: self._new_network(model) for model in dict.fromkeys(client.model for client in clients)
-        }
-        vars(self).update(_networks=networks, _whole=None)
-        vars(self).update(self._data_of(self._able()))
-        executor = getattr(executor_module(name), EXECUTORS[name])(
-            self.clients, networks, training, _precision(device)
-        )
-        vars(self).update(
-            executor=executor,
-            _public=None if public is None else Public(*public, pixels),
-            _augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
-        )
-
-    def at(self, round: int, executor: Any = None) -> "World":
-        """The same federation in another round, for the trainer, which may wrap the executor in another one.
-
-        Where the scenario has `participation`, the clients that take part are drawn from the key (seed,
-        round). The others are clients without data in it: no verb trains, weighs or counts them, and each
-        keeps what a verb was given for it.
-        """
-        world = copy.copy(self.whole)
-        vars(world).update(round=round, executor=executor or self.executor)
-        if round and self.training.participation is not None:
-            whole, present = copy.copy(world), world._drawn(self.training.participation)
-            vars(world).update(self._data_of(present), participants=present, _whole=whole)
-        return world
-
-    def stepping(self, together: int) -> "World":
-        """The round for a rule whose steps take `together` batches: a client whose images do not make one
-        such step is a client without data in it."""
-        world = copy.copy(self)
-        vars(world).update(self._data_of(self._able(together)), _whole=self.whole)
-        return world
-
-    def _able(self, together: int = 1) -> list[int]:
-        """The clients with at least one usable batch."""
-        return [
-            k
-            for k, client in enumerate(self.clients)
-            if batches(len(client.labels), self.training, self._networks[client.model], together)
-        ]
-
-    def _data_of(self, present: Sequence[int]) -> dict[str, tuple]:
-        """`clients` and `sizes` where only these have data."""
-        clients = tuple(
-            client if k in present or not len(client.labels) else without_data(client)
-            for k, client in enumerate(self.whole.clients)
-        )
-        return {"clients": clients, "sizes": tuple(len(client.labels) for client in clients)}
-
-    def _drawn(self, wanted: float | int) -> tuple[int, ...]:
-        """The round's participants, among the clients with data."""
-        candidates = [k for k, n in enumerate(self.sizes) if n]
-        return draw(candidates, wanted, len(self.clients), "participants", self.seed, self.round)
-
-    @property
-    def whole(self) -> "World":
-        """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
-        for scoring them."""
-        return self._whole or self
-
-    @property
-    def pooled(self) -> "World":
-        """The round with everyone's data at the first client that has any; it alone takes part."""
-        whole, holder = self.whole, next(k for k, n in enumerate(self.whole.sizes) if n)
-        clients = tuple(
-            merged(whole.clients) if k == holder else without_data(client)
-            for k, client in enumerate(whole.clients)
-        )
-        world, sizes = copy.copy(self), tuple(len(client.labels) for client in clients)
-        vars(world).update(clients=clients, sizes=sizes, participants=(holder,), _whole=whole)
-        return world
-
-    @property
-    def homogeneous(self) -> bool:
-        """Do all clients hold one architecture?"""
-        return len({client.model for client in self.clients}) == 1
-
-    @property
-    def width(self) -> int:
-        """Length d of a representation; the same for all clients wherever representations are compared."""
-        return self._networks[self.clients[0].model].width
 
     # -- models -------------------------------------------------------------------------------------------
 
     def new_model(self) -> Params:
-        """Fresh parameters of the one network that all clients share, the same for every method at this
-        seed."""
+        """Fresh parameters of the one network that all clients share, the same for every method at this seed.
+        TrainingError where clients hold different networks."""
         if not self.homogeneous:
             raise TrainingError(
                 f"this method averages models, but the clients hold different networks: "
@@ -195,19 +43,22 @@ class World:
             )
         return self._initial(self.clients[0].model, "shared")
 
-    def new_models(self, pretraining: int = 0, *, own: bool = False) -> Clients:
-        """Parameters for every client: the shared ones where all hold one network, else its own draw each.
-        `own`, of a method without a model at the server: its own draw each, too, where the scenario has
-        public data and averages no models, as in RAHFL's code (init_nets); where it does, all start from one
-        (FCCL+, Sec. 4.4). Each has then trained alone on the cross-entropy for as many epochs as the scenario
-        says, or where it says nothing, as the method does."""
-        alone = own and self.shares_public and self.training.averaging is None
-        if self.homogeneous and not alone:
+    def new_models(self, pretraining: int = 0, *, individual: bool = False) -> Clients:
+        """Parameters for every client: the shared ones where all hold one network, else a draw for each.
+
+        pretraining: epochs that each trains alone on the cross-entropy, where the scenario sets none
+        individual: for a method without a model at the server: a draw for each also where all hold one
+            network, if the scenario has public data and averages no models, as in RAHFL's code (init_nets);
+            where it averages, all start from one (FCCL+, Sec. 4.4)
+        """
+        separate = individual and self.has_public_data and self.training.averaging is None
+        if self.homogeneous and not separate:
             models = self.everyone(self.new_model())
         else:
             models = Clients(self._initial(client.model, client.name) for client in self.clients)
         if epochs := self.training.pretraining or pretraining:
-            models = self.local_epochs(models, supervised, epochs=epochs, stream="pretraining").models
+            options = LocalOptions(epochs=epochs, stream="pretraining")
+            models = self.local_epochs(models, supervised, options=options).models
         return models
 
     def everyone(self, model: Params) -> Clients:
@@ -229,7 +80,7 @@ class World:
                 for k, v in network.state_dict().items()
                 if k.startswith(prefix) and v.is_floating_point()
             )
-            for model, network in self._networks.items()
+            for model, network in self.networks.items()
         }
         return sum(counts[client.model] for client in self.clients) / len(self.clients)
 
@@ -240,43 +91,34 @@ class World:
         models: Clients,
         loss: Loss,
         *,
-        trainable: Part = "all",
-        epochs: int | None = None,
-        shared: object = None,
-        own: object = None,
-        extra: Clients | None = None,
-        optimiser: Optimiser | None = None,
-        stream: str = "local",
+        server_state: object = None,
+        client_state: object = None,
+        options: LocalOptions | None = None,
         views: Views | None = None,
     ) -> Trained:
-        """Every client trains its model on its own data, with a new optimiser.
+        """Every client trains its model on its own data, with a new optimiser; one without data keeps it.
 
-        `loss(model, batch, shared, own)` gives the scalar of one mini-batch, or (scalar, {name: scalar}) to
-        have more averaged over the phase, see `Trained.logged`. `shared` is the same for all; `own` is
-        Clients, a tensor (clients, ...) or a dict of these, of which a client sees its part. Instead of `own`
-        there may be `extra`: floating tensors that a client trains beside its model, with the same optimiser,
-        and that its loss sees as `own`. `trainable` freezes the other part. Batches are drawn from the key
-        (seed, stream, round, client, epoch), so that methods with the same stream see the same batches. A
-        client without data keeps its model.
+        models: what every client starts from
+        loss: loss(model, batch, server_state, client_state) gives the scalar of one mini-batch, or (scalar,
+            {name: scalar}) to have more averaged over the phase, see `Trained.logged`
+        server_state: the same for all clients
+        client_state: Clients, a tensor (clients, ...) or a dict of these; a client's loss sees its share
+        options: what differs from the scenario's local training: epochs, the part that moves, optimiser,
+            stream of draws, and whether the client state is trained too
+        views: views(images, generator) maps a batch's pixels, uint8 (B, C, H, W), to a tuple of batches of as
+            many images, uint8 or floating in [0, 255]: the first becomes batch.images, the others
+            batch.views. None: the scenario's augmentation.
 
-        `views(images, generator)` maps a batch's pixels, uint8 (B, C, H, W), to a tuple of batches of as many
-        images, uint8 or floating in [0, 255]: the first becomes batch.images, the others batch.views. Without
-        it the scenario's augmentation applies.
+        Batches are drawn from the key (seed, stream, round, client, epoch). TrainingError for a loss that is
+        not finite.
         """
-        return self._run(
-            self._phase(
-                models,
-                loss,
-                None,
-                trainable,
-                epochs,
-                shared,
-                own,
-                stream,
-                optimiser=optimiser,
-                views=views,
-                extra=extra,
-            )
+        return self._train(
+            models,
+            options,
+            loss=loss,
+            server_state=server_state,
+            client_state=client_state,
+            views=self._inputs_of(views),
         )
 
     def local_steps(
@@ -284,56 +126,50 @@ class World:
         models: Clients,
         step: Step,
         *,
-        trainable: Part = "all",
-        epochs: int | None = None,
-        shared: object = None,
-        own: object = None,
-        together: int = 1,
-        stream: str = "local",
+        server_state: object = None,
+        client_state: object = None,
+        options: LocalOptions | None = None,
+        batches_per_step: int = 1,
     ) -> Trained:
-        """As `local_epochs` for methods whose rule is a step of their own: `step(model, batches, shared,
-        own)` returns (new trainable params, new own) or (params, own, {name: scalar}), see `Trained.logged`,
-        from `together` batches, with `model.gradient` and `model.at`; a scalar `loss` is the training
-        loss."""
-        return self._run(
-            self._phase(models, None, step, trainable, epochs, shared, own, stream, together=together)
+        """As `local_epochs`, for methods whose rule is a step of their own instead of an optimiser's.
+
+        step: step(model, batches, server_state, client_state) returns (new trainable parameters, new client
+            state) or (parameters, client state, {name: scalar}), see `Trained.logged`; a scalar `loss` is
+            the training loss. It computes with `model.gradient` and `model.at`.
+        batches_per_step: mini-batches that one step is given
+        The others are those of `local_epochs`. TrainingError for a parameter that is not finite.
+        """
+        return self._train(
+            models,
+            options,
+            step=step,
+            server_state=server_state,
+            client_state=client_state,
+            batches_per_step=batches_per_step,
+            views=self._inputs_of(None),
         )
 
-    def _phase(
-        self,
-        models,
-        loss,
-        step,
-        trainable,
-        epochs,
-        shared,
-        own,
-        stream,
-        *,
-        optimiser=None,
-        together=1,
-        views=None,
-        extra=None,
-    ) -> Phase:
-        return Phase(
-            self.clients,
-            models,
-            loss,
-            step,
-            trainable,
-            self.training.local_epochs if epochs is None else epochs,
-            shared,
-            own,
-            optimiser or self.training.optimiser,
-            together,
-            (self.seed, stream, self.round),
-            self._inputs_of(views),
-            extra,
+    def _train(self, models: Clients, options: LocalOptions | None, **rule: Any) -> Trained:
+        options = options or LocalOptions()
+        phase = Phase(
+            clients=self.clients,
+            models=models,
+            trainable=options.trainable,
+            epochs=self.training.local_epochs if options.epochs is None else options.epochs,
+            optimiser=options.optimiser or self.training.optimiser,
+            trains_state=options.trains_state,
+            key=(self.seed, options.stream, self.round),
+            **rule,
         )
+        if phase.epochs == 0:
+            return Trained(models, [math.nan] * len(self.clients), client_state=phase.client_state)
+        trained = self.executor.run(phase)
+        check_finite(phase, trained)
+        return trained
 
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
-        augment = self._augmentation
+        augment = self.augmentation
         if views is None and augment is not None:
 
             def views(pixels, numbers):
@@ -345,98 +181,78 @@ class World:
             self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers)
         )
 
-    def _run(self, phase: Phase) -> Trained:
-        if phase.epochs == 0:
-            return Trained(
-                phase.models,
-                [math.nan] * len(self.clients),
-                own=phase.own if phase.extra is None else phase.extra,
-            )
-        trained, last = self.executor.run(phase), "none yet"
-        for client, model, value in zip(self.clients, trained.models, trained.losses):
-            if phase.loss is not None and len(client.labels) and not math.isfinite(value):
-                raise TrainingError(
-                    f"seed {self.seed}, round {self.round}, client {client.name}: the training loss is "
-                    f"{value}; "
-                    f"last finite loss of this phase: {last}"
-                )
-            if phase.step is not None and not all(tensor.isfinite().all() for tensor in model.values()):
-                raise TrainingError(
-                    f"seed {self.seed}, round {self.round}, client {client.name}: a parameter is no longer "
-                    "finite; "
-                    f"last finite loss of this phase: {last}"
-                )
-            last = f"{value:.4g} (client {client.name})" if math.isfinite(value) else last
-        return trained
-
-    # -- public data -----------------------------------------------------------------------------------------
+    # -- public data --------------------------------------------------------------------------------------
 
     @property
-    def shares_public(self) -> bool:
-        return self._public is not None
+    def has_public_data(self) -> bool:
+        return self.public_data is not None
 
     @property
-    def public(self) -> Tensor:
-        """All public images, (N, C, H, W)."""
-        return self._forum.images
+    def public_images(self) -> Tensor:
+        """All public images, (N, C, H, W). TrainingError where the scenario has none."""
+        return self._public().images
 
-    @property
-    def _forum(self) -> Public:
-        if self._public is None:
+    def _public(self) -> Public:
+        if self.public_data is None:
             raise TrainingError("this method needs public data: give the scenario a `public` set")
-        return self._public
+        return self.public_data
 
     def public_batches(
         self, views: Views | None = None, *, unaugmented: bool = False
     ) -> Iterator[PublicBatch]:
-        """The round's public batches, one after the other, augmented as the scenario says, the same for all
-        clients. With `views`, see `local_epochs`, every client has its own: (images, view, ...). They are
-        drawn from the augmented images, or with `unaugmented` from the public images as they are."""
-        least = least_batch(*self._networks.values())
-        for batch, stored in self._forum.batches(self.seed, self.round, least):
+        """The round's public batches, one after the other, augmented as the scenario says.
+
+        views: as of `local_epochs`: every client has its own, (images, view, ...); None: the same for all
+        unaugmented: views are made of the public images as they are, not of the augmented ones
+        """
+        public = self._public()
+        for batch, stored in public.batches(self.seed, self.round, least_batch(*self.networks.values())):
             viewed = stored if unaugmented else batch.images
-            yield batch if views is None else self._forum.seen_by(self.clients, batch, views, viewed)
+            yield batch if views is None else public.of_clients(self.clients, batch, views, viewed)
 
     def collaborate(
         self,
         models: Clients,
         batch: PublicBatch,
-        look: Look,
-        agree: Callable[[list[Shown]], list],
+        client_output: ClientOutput,
+        aggregate: Callable[[list[Output]], list],
         loss: Callable[[Any, Any, Any], Tensor],
         *,
-        own: object = None,
+        client_state: object = None,
         optimiser: Optimiser | None = None,
     ) -> Clients:
         """One public batch (FCCL+, Algorithm 1): every client sends its model's outputs on it, the server
         turns these into what each client receives, and each takes one step of a new optimiser.
 
-        look(model, images, own) -> tensor or dict of tensors, with their graph; training mode, so that
-        BatchNorm's statistics move. agree(shown by each client, as constants) -> what each receives; None: no
-        step for that client. loss(shown, received, own) -> scalar. `optimiser` by default Adam at the
-        scenario's rate without weight decay. All clients compute their outputs before the first one steps.
+        client_output: client_output(model, images, client_state) gives a tensor or a dict of tensors, with
+            their graph; in training mode, so that BatchNorm's statistics move
+        aggregate: aggregate(outputs), of every client and as constants, gives what each client receives; None
+            for a client that takes no step
+        loss: loss(output, received, client_state) gives a client's scalar
+        client_state: as of `local_epochs`
+        optimiser: by default Adam at the scenario's rate without weight decay
+
+        All clients compute their outputs before the first one steps.
         """
         return step_together(
             self.clients,
-            self._networks,
+            self.networks,
             models,
             batch,
-            look,
-            agree,
-            loss,
-            own,
+            (client_output, aggregate, loss),
+            client_state,
             optimiser or Optimiser("adam", self.training.optimiser.lr),
-            _precision(self.device),
+            set_precision(self.device),
         )
 
-    # -- looking at clients ---------------------------------------------------------------------------------
+    # -- looking at clients -------------------------------------------------------------------------------
 
-    def each(self, models: Clients, function: Callable, own: object = None) -> list:
-        """`function(model, images, labels, own)` for every client with data, its model in evaluation mode,
-        its whole training set at once; None for the others. For what is not a mini-batch loop: statistics,
-        adaptive aggregation."""
+    def each(self, models: Clients, function: Callable, client_state: object = None) -> list:
+        """function(model, images, labels, client_state) for every client with data; None for the others. Its
+        model is in evaluation mode, and its whole training set comes at once. For what is not a mini-batch
+        loop: statistics, adaptive aggregation."""
         return [
-            function(Handle(self.network(k, model)), client.images, client.labels, of_client(own, k))
+            function(Handle(self.network(k, model)), client.images, client.labels, of_client(client_state, k))
             if len(client.labels)
             else None
             for k, (client, model) in enumerate(zip(self.clients, models, strict=True))
@@ -450,6 +266,12 @@ class World:
             [network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)]
         )
 
+    @torch.no_grad()
+    def outputs(self, client: int, model: Params, images: Tensor) -> Tensor:
+        """A client's model on images (n, C, H, W), in evaluation mode and without gradient: (n, classes)."""
+        network = self.network(client, model)
+        return torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
+
     @property
     def class_counts(self) -> Tensor:
         """(clients, classes) int64: each client's training samples of every class."""
@@ -457,16 +279,13 @@ class World:
 
     def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
         """Mean representation per client and class over the whole training set, in evaluation mode, without
-        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training); of `scaled` representations (n, d)
-        where a method asks for it."""
-        means = torch.zeros(
-            len(self.clients),
-            self.classes,
-            self.width,
-            device=self.device,
-            dtype=self.clients[0].images.dtype,
-        )
-        counts = self.class_counts
+        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training).
+
+        scaled: applied to the representations (n, d) first, where a method asks for it
+        """
+        like, counts = self.clients[0].images, self.class_counts
+        shape = len(self.clients), self.classes, self.width
+        means = torch.zeros(shape, device=self.device, dtype=like.dtype)
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
             if len(client.labels):
                 # (C, n): as a matrix product, the sum has a fixed order.
@@ -474,62 +293,41 @@ class World:
                 means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
         return ClassMeans(means, counts)
 
-    # -- at the server --------------------------------------------------------------------------------------
+    # -- at the server ------------------------------------------------------------------------------------
 
     @property
     def weights(self) -> list[int]:
         """What each client weighs in a mean: its number of training samples n_k, or 1 where the scenario
-        averages uniformly; 0 without data."""
-        uniform = self.training.averaging == "uniform"
-        return [int(n > 0) if uniform else n for n in self.sizes]
+        averages uniformly; 0 without data. TrainingError where no client has any."""
+        return self._weights(self.training.averaging == "uniform")
 
     def average(self, models: Iterable[Params], uniform: bool = False) -> Params:
         """The mean of the clients' models (or parts) by their `weights`, or uniform over the clients with
         data. TrainingError where no client has any."""
-        weights = [int(n > 0) for n in self.sizes] if uniform else self.weights
+        return weighted_mean(models, self._weights(True) if uniform else self.weights)
+
+    def _weights(self, uniform: bool) -> list[int]:
+        weights = [int(n > 0) if uniform else n for n in self.sizes]
         if not any(weights):
             raise TrainingError(
-                f"seed {self.seed}, round {self.round}: no client has enough images for one "
-                f"step with batches of {self.training.batch_size}, so there is no model to "
-                "average"
+                f"seed {self.seed}, round {self.round}: no client has enough images for one step with "
+                f"batches of {self.training.batch_size}, so there is no model to average"
             )
-        return weighted_mean(models, weights)
+        return weights
 
     def network(self, client: int, model: Params) -> Network:
         """The client's network in evaluation mode, holding `model`; valid until the next call."""
-        network = self._networks[self.clients[client].model]
+        network = self.networks[self.clients[client].model]
         load(network, model)
         return network.eval()
-
-    # -- inside -------------------------------------------------------------------------------------------
-
-    def _new_network(self, model: Model) -> Network:
-        images = self.clients[0].images
-        network = build(model, images.shape[1], images.shape[-1], self.classes)
-        return network.to(self.device, images.dtype).to(memory_format=torch.channels_last)
 
     def _initial(self, model: Model, owner: str) -> Params:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(keys.key(self.seed, "init", model.name, owner))
-            network = self._new_network(model)
+            network = new_network(model, self.clients[0].images, self.classes, self.device)
         return Params((name, value.clone()) for name, value in network.state_dict().items())
 
 
-def supervised(model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+def supervised(model: Handle, batch: Batch, server_state: object, client_state: object) -> Tensor:
     """The loss of pretraining: the cross-entropy of a mini-batch."""
     return cross_entropy(model(batch.images), batch.labels)
-
-
-def _precision(device: torch.device) -> torch.dtype | None:
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
-        # cuDNN's faster gradient kernels add in the order of arrival, which varies.
-        torch.backends.cudnn.deterministic = True
-    return PRECISIONS[precision()]
-
-
-@torch.no_grad()
-def outputs(world: World, client: int, model: Params, images: Tensor) -> Tensor:
-    """A client's model on images (n, C, H, W), in evaluation mode and without gradient: (n, classes)."""
-    network = world.network(client, model)
-    return torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])

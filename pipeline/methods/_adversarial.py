@@ -20,7 +20,7 @@ class AdversarialTraining:
     The paper states no numbers. Those here are for MNIST; with eps = 0 nothing is attacked.
     """
 
-    supports = frozenset()
+    supports = frozenset[str]()
     requires = frozenset({"one network", "pixels in [0, 1]"})
     eps: NonNegative = 0.3  # Fashion-MNIST: 0.1
     step: Positive | None = None  # None: eps / 4
@@ -36,9 +36,9 @@ class AdversarialTraining:
                 )
         return super().init(world)  # type: ignore[misc]    # the next base is a method's class
 
-    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
+    def loss(self, model: Handle, batch: Batch, server_state: Any, client_state: Any) -> Objective:
         if self.eps:
             step = self.eps / 4 if self.step is None else self.step
             attacked = pgd(model, batch.images, batch.labels, self.eps, step, self.steps, self.random_start)
             batch = batch._replace(images=attacked)
-        return super().loss(model, batch, shared, own)  # type: ignore[misc]    # likewise
+        return super().loss(model, batch, server_state, client_state)  # type: ignore[misc]    # likewise

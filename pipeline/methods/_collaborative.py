@@ -1,5 +1,4 @@
-"""The base of the methods that agree on public data instead of averaging models (FCCL+, Algorithm 1; RAHFL
-Sec. 3.3)."""
+"""The base of methods that distil on public data (FCCL+, Algorithm 1; RAHFL, Sec. 3.3)."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Handle
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
@@ -21,29 +21,29 @@ PUBLIC_DECAY = 1e-5  # of the SGD in FCCL+'s code (FedDF) and in MarsFL (FedMD)
 
 @dataclass(frozen=True)
 class Collaborative(Method):
-    """A round: agree on public images, [average the models,] train at home. Every client keeps a network of
-    its own.
+    """A round: distil on public images, [average the models,] train on private ones. Every client keeps its
+    network.
 
-        prepare   once a round, before the batches: the state that the round works with (accuracies, weights,
-                  helpers)
-        collaborate, per public batch:
-            look        every client's forward in train mode (its graph kept); what it shows goes to the
-                        server, detached
-            agree       at the server: what each client receives, or None for a client that takes no step
-            agreement   the client's loss between what it showed and what it received; one step of a new
-                        optimiser
+        before_round   once, before the batches: the state that the round works with (accuracies, weights,
+                       helpers)
+        collaborate, for every public batch:
+            client_output      every client's forward in train mode (its graph kept); the server gets its
+                               output detached
+            aggregate          at the server: what each client receives; None for one that takes no step
+            distillation_loss  between a client's output and what it received; one step of a new optimiser
         synchronised   the average of all models, only where all hold one network and the scenario says so
                        (Table 15)
-        learn     the local phase, `loss` on private data
+        local_training the local phase, `loss` on private data
 
-    A method defines `agree` and `agreement`, and overrides what else differs. By default clients send logits
-    and learn by cross-entropy. `own(state, world)` gives `look` and `agreement` the client's share of a value
-    (Clients, a tensor, a dict of these). A client without data skips the local phase and has no
-    weight in an average of models; it takes part in everything else.
+    A method defines `aggregate` and `distillation_loss`, and overrides what else differs. By default clients
+    send logits and learn by cross-entropy. `client_state(state, world)` gives a value (Clients, a tensor, a
+    dict of these) of which `client_output` and `distillation_loss` see the client's share. A client without
+    data skips the local phase and has no weight in an average of models; it takes part in everything else.
 
-    `public_optimiser`: adam as in the papers, or the sgd (weight decay 1e-5) of FCCL+'s FedDF; new for every
-    client and batch. `schedule`: constant as in the papers' text, or the decay of FCCL+'s code, for public
-    and private steps alike.
+    public_optimiser: `adam` as in the papers, or the `sgd` (weight decay 1e-5) of FCCL+'s FedDF; new for
+        every client and batch
+    schedule: `constant` as in the papers' text, or `release`, the decay of FCCL+'s code, for public and
+        private steps
     """
 
     public_optimiser: Literal["adam", "sgd"] = "adam"
@@ -59,63 +59,64 @@ class Collaborative(Method):
 
     # -- what methods state -------------------------------------------------------------------------------
 
-    def prepare(self, state: State, world: World) -> State:
+    def before_round(self, state: State, world: World) -> State:
         return state
 
-    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
+    def public_batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         """The public batches of this round."""
         return world.public_batches()
 
-    def own(self, state: State, world: World) -> Any:
+    def client_state(self, state: State, world: World) -> Any:
         return None
 
-    def look(self, model: Handle, images: Any, own: Any) -> Tensor | dict[str, Tensor]:
+    def client_output(self, model: Handle, images: Any, client_state: Any) -> Tensor | dict[str, Tensor]:
         """A client's outputs on a public batch: its logits (B, C)."""
         return model(images)
 
-    def agree(self, shown: list, state: State, world: World) -> list:
+    def aggregate(self, outputs: list, state: State, world: World) -> list:
         """What each client receives, from the outputs of all; None for a client that takes no step."""
         raise NotImplementedError
 
-    def agreement(self, shown: Any, received: Any, own: Any) -> Tensor:
+    def distillation_loss(self, output: Any, received: Any, client_state: Any) -> Tensor:
         """The collaborative loss of one client on one public batch."""
         raise NotImplementedError
 
-    def learn(self, models: Clients, state: State, world: World) -> Clients:
+    def local_training(self, models: Clients, state: State, world: World) -> Clients:
         """The local phase. `state.models` are the clients' models at the end of the previous round."""
-        return world.local_epochs(models, self.loss, optimiser=self.local_optimiser(world)).models
+        return world.local_epochs(models, self.loss, options=self.local_options(world)).models
 
     # -- the round ----------------------------------------------------------------------------------------
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models(own=True))
+        return State(models=world.new_models(individual=True))
 
     def round(self, state: State, world: World) -> State:
-        state = self.prepare(state, world)
+        state = self.before_round(state, world)
         models = synchronised(self.collaborate(state, world), world)
-        return State({**state, "models": self.learn(models, state, world)})
+        return State({**state, "models": self.local_training(models, state, world)})
 
     def collaborate(self, state: State, world: World) -> Clients:
-        def agree(shown: list) -> list:
-            return self.agree(shown, state, world)
-
-        models, own, step = state.models, self.own(state, world), self.step(world)
-        for batch in self.batches(state, world):
+        models, client_state = state.models, self.client_state(state, world)
+        for batch in self.public_batches(state, world):
             models = world.collaborate(
-                models, batch, self.look, agree, self.agreement, own=own, optimiser=step
+                models,
+                batch,
+                self.client_output,
+                lambda outputs: self.aggregate(outputs, state, world),
+                self.distillation_loss,
+                client_state=client_state,
+                optimiser=self.batch_optimiser(world),
             )
         return models
 
-    def deployed(self, state: State, world: World) -> Clients:
-        return state.models
-
-    def step(self, world: World) -> Optimiser:
+    def batch_optimiser(self, world: World) -> Optimiser:
         """The optimiser of one public batch."""
         decay = PUBLIC_DECAY if self.public_optimiser == "sgd" else 0.0
         return Optimiser(self.public_optimiser, self.rate(world), weight_decay=decay)
 
-    def local_optimiser(self, world: World) -> Optimiser:
-        return dataclasses.replace(world.training.optimiser, lr=self.rate(world))
+    def local_options(self, world: World) -> LocalOptions:
+        """The scenario's optimiser at this round's rate."""
+        return LocalOptions(optimiser=dataclasses.replace(world.training.optimiser, lr=self.rate(world)))
 
     def rate(self, world: World) -> float:
         """The learning rate of this round. The code of FCCL+: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1,
@@ -126,13 +127,13 @@ class Collaborative(Method):
 
     # -- communication ------------------------------------------------------------------------------------
 
-    def passed(self, world: World) -> list[int]:
+    def batch_sizes(self, world: World) -> list[int]:
         """Sizes of the public batches of a round."""
         return [len(batch.images) for batch in world.public_batches()]
 
     def logits(self, world: World) -> float:
         """Scalars of a client's logits of all public images of a round."""
-        return float(sum(self.passed(world)) * world.classes)
+        return float(sum(self.batch_sizes(world)) * world.classes)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Logits of every public image up, as many numbers down; the models too where they are averaged."""
@@ -166,12 +167,12 @@ class MeanLogits(Collaborative):
 
     second_forward: bool = False
 
-    def look(self, model: Handle, images: Tensor, own: object) -> dict[str, Tensor]:
+    def client_output(self, model: Handle, images: Tensor, client_state: Any) -> dict[str, Tensor]:
         logits = model(images)
         return {"sent": logits.detach(), "logits": model(images) if self.second_forward else logits}
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
-        return [mean(seen["sent"] for seen in shown)] * len(shown)
+    def aggregate(self, outputs: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+        return [mean(output["sent"] for output in outputs)] * len(outputs)
 
 
 def mean(values: Iterable[Tensor]) -> Tensor:

@@ -30,8 +30,8 @@ class AugHFL(Collaborative):
     divergence between client i's predictions on it and on two AugMix versions that it draws. Local: CE + mu
     JSD over the plain view and two AugMix versions of it.
 
-    The weights sum to one over all clients, the own one included, and are not scaled again without it, as
-    released. Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the
+    The weights sum to one over all clients, the client itself included, and are not scaled again without it,
+    as released. Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the
     code takes all thirteen), one normalisation, clean public images, and the loss that the code means.
     `released_bug` has the released one: it cuts the student's *log*-probabilities to [1e-7, 1], where none
     lies, so that no gradient is left and only BatchNorm's statistics move.
@@ -41,29 +41,33 @@ class AugHFL(Collaborative):
     operations: Literal["nine", "all"] = "nine"
     released_bug: bool = False
 
-    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
+    def public_batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=self.mixed)
 
-    def look(self, model: Handle, images: tuple[Tensor, ...], own: object) -> dict[str, Tensor]:
+    def client_output(
+        self, model: Handle, images: tuple[Tensor, ...], client_state: object
+    ) -> dict[str, Tensor]:
         clean, *mixed = model(torch.cat(images)).split(len(images[0]))
         return {"logits": clean, "kappa": total(knowledge_distillation(z, clean) for z in mixed)}
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
-        weights = firmness_weights(torch.stack([seen["kappa"] for seen in shown]))
-        logits = torch.stack([seen["logits"] for seen in shown])
-        others = [[i for i in range(len(shown)) if i != k] for k in range(len(shown))]
+    def aggregate(self, outputs: list[dict[str, Tensor]], state: State, world: World) -> list:
+        weights = firmness_weights(torch.stack([output["kappa"] for output in outputs]))
+        logits, count = torch.stack([output["logits"] for output in outputs]), range(len(outputs))
+        others = [[i for i in count if i != k] for k in count]
         return [{"logits": logits[rest], "weights": weights[rest]} if rest else None for rest in others]
 
-    def agreement(self, shown: dict[str, Tensor], received: dict[str, Tensor], own: object) -> Tensor:
+    def distillation_loss(
+        self, output: dict[str, Tensor], received: dict[str, Tensor], client_state: object
+    ) -> Tensor:
         if self.released_bug:
-            return released_loss(shown["logits"], received["logits"], received["weights"])
-        return weighted_distillation(shown["logits"], received["logits"], received["weights"])
+            return released_loss(output["logits"], received["logits"], received["weights"])
+        return weighted_distillation(output["logits"], received["logits"], received["weights"])
 
-    def learn(self, models: Clients, state: State, world: World) -> Clients:
-        optimiser = self.local_optimiser(world)
-        return world.local_epochs(models, self.loss, views=self.views, optimiser=optimiser).models
+    def local_training(self, models: Clients, state: State, world: World) -> Clients:
+        options = self.local_options(world)
+        return world.local_epochs(models, self.loss, views=self.views, options=options).models
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: object) -> Tensor:
         return consistent_cross_entropy(model(torch.cat([batch.images, *batch.views])), batch.labels, self.mu)
 
     def mixed(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -76,7 +80,7 @@ class AugHFL(Collaborative):
         return x, *self.mixed(x, numbers)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        logits, weights = self.logits(world), len(self.passed(world))
+        logits, weights = self.logits(world), len(self.batch_sizes(world))
         return logits + weights + averaged(world), (len(world.clients) - 1) * logits + averaged(world)
 
 

@@ -54,8 +54,9 @@ class Method:
         raise NotImplementedError
 
     def deployed(self, state: State, world: World) -> Clients:
-        """The model each client would use now, after the server's message and before it trains again."""
-        raise NotImplementedError
+        """The model each client would use now, after the server's message and before it trains again: the
+        server's `model` of the state, or each client's of its `models`."""
+        return world.everyone(state.model) if "model" in state else state.models
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
         """What the clients hold after the round's local training, of which `trained` are the models that its
@@ -75,9 +76,9 @@ class Method:
         """Floating scalars that a client sends up and receives in a round, mean over clients."""
         raise NotImplementedError
 
-    def loss(self, model: Handle, batch: Batch, shared: Any, own: Any) -> Objective:
-        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. `shared` and `own`
-        are what its round passes to World.local_epochs, see there."""
+    def loss(self, model: Handle, batch: Batch, server_state: Any, client_state: Any) -> Objective:
+        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. The states are what
+        its round gives World.local_epochs, see there."""
         return cross_entropy(model(batch.images), batch.labels)
 
     def diagnostics(self, state: State) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
@@ -19,20 +20,16 @@ class Centralised(Method):
 
     def init(self, world: World) -> State:
         model, epochs = world.new_model(), world.training.pretraining
-        return State(model=self.trained(model, world, epochs, "pretraining") if epochs else model)
+        options = LocalOptions(epochs=epochs, stream="pretraining")
+        return State(model=self.trained(model, world, options) if epochs else model)
 
     def round(self, state: State, world: World) -> State:
         return State(model=self.trained(state.model, world))
 
-    def trained(
-        self, model: Params, world: World, epochs: int | None = None, stream: str = "local"
-    ) -> Params:
+    def trained(self, model: Params, world: World, options: LocalOptions | None = None) -> Params:
         pooled = world.pooled
-        models = pooled.local_epochs(pooled.everyone(model), self.loss, epochs=epochs, stream=stream).models
+        models = pooled.local_epochs(pooled.everyone(model), self.loss, options=options).models
         return models[pooled.participants[0]]
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return world.everyone(state.model)
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
         """The one model again, since no other client trains."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import split_loss
+from pipeline.engine.phase import LocalOptions, split_loss
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import squared_distance
@@ -18,7 +18,7 @@ from pipeline.schema import Count, NonNegative
 class Ditto(FedAvg):
     """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass.
 
-    Two passes with optimisers of their own. Both draw from the stream that FedAvg and Local draw from, so
+    Two passes, each with a new optimiser. Both draw from the stream that FedAvg and Local draw from, so
     that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
 
@@ -32,21 +32,21 @@ class Ditto(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(world.everyone(state.model), self.loss).models
-        personal = world.local_epochs(
-            state.personal, self.pull, shared=state.model, epochs=self.personal_epochs
-        ).models
+        personal = self.personalised(state.personal, state.model, self.personal_epochs, world)
         return State(model=world.average(models), personal=personal)
 
-    def pull(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
-        fit, _ = split_loss(self.loss(model, batch, shared, own))
-        return fit + self.lam / 2 * squared_distance(model.params, shared) if self.lam else fit
+    def personalised(self, models: Clients, center: Params, epochs: int, world: World) -> Clients:
+        options = LocalOptions(epochs=epochs)
+        return world.local_epochs(models, self.pull, server_state=center, options=options).models
+
+    def pull(self, model: Handle, batch: Batch, server_state: Params, client_state: object) -> Tensor:
+        fit, _ = split_loss(self.loss(model, batch, server_state, client_state))
+        return fit + self.lam / 2 * squared_distance(model.params, server_state) if self.lam else fit
 
     def adapted(self, state: State, world: World) -> Clients:
         """Personal models that begin as the global one."""
         epochs = world.training.adaptation or self.personal_epochs
-        return world.local_epochs(
-            world.everyone(state.model), self.pull, shared=state.model, epochs=epochs
-        ).models
+        return self.personalised(world.everyone(state.model), state.model, epochs, world)
 
     def deployed(self, state: State, world: World) -> Clients:
         return state.personal

@@ -32,7 +32,7 @@ class FCCL(MeanLogits):
     # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
     off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
     pearson: bool = False  # Eq. 1 to the letter; the codes have (B - 1) / B of it
-    # conference: as in that code, the own share of Zbar comes from the last round's model in evaluation mode.
+    # conference: as in that code, a client's share of Zbar comes from its last model in evaluation mode.
     consensus: Literal["mean", "conference"] = "mean"
     teacher_mode: Literal["train", "eval"] = "train"  # of BatchNorm in the teachers
     pretraining: Count = 50  # epochs of BASE (FCCL+ Sec. 4.1)
@@ -42,35 +42,39 @@ class FCCL(MeanLogits):
         return 3  # the model and two teachers
 
     def init(self, world: World) -> State:
-        models = world.new_models(self.pretraining, own=True)  # theta*
+        models = world.new_models(self.pretraining, individual=True)  # theta*
         return State(models=models, pretrained=models)
 
-    def own(self, state: State, world: World) -> Clients | None:
+    def client_state(self, state: State, world: World) -> Clients | None:
         return state.models if self.consensus == "conference" else None
 
-    def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
-        seen = super().look(model, images, own)
-        return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
+    def client_output(self, model: Handle, images: Tensor, client_state: Any) -> dict[str, Tensor]:
+        output = super().client_output(model, images, client_state)
+        return output | self.earlier_output(model, images, client_state)
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
-        received = super().agree(shown, state, world)
+    def earlier_output(self, model: Handle, images: Tensor, earlier: Params) -> dict[str, Tensor]:
+        """The logits of the last round's model, where the consensus takes them."""
+        return {"before": model.other(earlier)(images)} if self.consensus == "conference" else {}
+
+    def aggregate(self, outputs: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+        received = super().aggregate(outputs, state, world)
         if self.consensus == "mean":
             return received
-        return [zbar + (seen["before"] - seen["sent"]) / len(shown) for zbar, seen in zip(received, shown)]
+        return [zbar + (out["before"] - out["sent"]) / len(outputs) for zbar, out in zip(received, outputs)]
 
-    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        return correlation_distance(
-            cross_correlation(shown["logits"], received, self.pearson), self.lam, self.off_target
-        )
+    def distillation_loss(self, output: dict[str, Tensor], received: Tensor, client_state: object) -> Tensor:
+        matrix = cross_correlation(output["logits"], received, self.pearson)
+        return correlation_distance(matrix, self.lam, self.off_target)
 
-    def learn(self, models: Clients, state: State, world: World) -> Clients:
-        own = State(previous=state.models, pretrained=state.pretrained)
-        return world.local_epochs(models, self.loss, own=own, optimiser=self.local_optimiser(world)).models
+    def local_training(self, models: Clients, state: State, world: World) -> Clients:
+        teachers = State(previous=state.models, pretrained=state.pretrained)
+        options = self.local_options(world)
+        return world.local_epochs(models, self.loss, client_state=teachers, options=options).models
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: dict) -> Tensor:
         logits = model(batch.images)
         return cross_entropy(logits, batch.labels) + sum(
-            knowledge_distillation(logits, self.taught(model, own[teacher], batch.images))
+            knowledge_distillation(logits, self.taught(model, client_state[teacher], batch.images))
             for teacher in ("previous", "pretrained")
         )
 

@@ -2,7 +2,7 @@
 (Huang et al. 2023, Algorithm 1)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -30,8 +30,8 @@ class FCCLPlus(FCCL):
     `local`: what keeps the client from forgetting. fntd; kd over all classes (Eq. 10); ce: nothing; ewc,
     whose weight is `ewc`; fccl: FCCL's two teachers, and then its theta* to start from (Table 10 without
     FNTD). `kd_share`: the first part of every round's local epochs is under kd, the rest under fntd (Table
-    17), each part with its own optimiser. `second_forward`: features for FISL by a forward of their own, as
-    in the code. They are taken before dropout.
+    17), each part with a new optimiser. `second_forward`: features for FISL by a second forward, as in the
+    code. They are taken before dropout.
     """
 
     mu: Positive = 0.02  # Sec. 4.1 and the code; Table 7 prints 0.002
@@ -57,60 +57,67 @@ class FCCLPlus(FCCL):
         return 3 if self.local in ("fccl", "ewc") else 1 if self.local == "ce" else 2
 
     def init(self, world: World) -> State:
-        return super().init(world) if self.local == "fccl" else State(models=world.new_models(own=True))
+        if self.local == "fccl":
+            return super().init(world)
+        return State(models=world.new_models(individual=True))
 
-    def look(self, model: Handle, images: Tensor, own: Any) -> dict[str, Tensor]:
+    def client_output(self, model: Handle, images: Tensor, client_state: Any) -> dict[str, Tensor]:
         z = model.features(images)
         logits = model.head(z)
-        seen = {"sent": logits, "logits": logits}
+        output = {"sent": logits, "logits": logits}
         if self.omega:
             z = model.features(images) if self.second_forward else z
-            seen["similarity"] = instance_similarity(z, self.mu)
-        return {**seen, "before": model.other(own)(images)} if self.consensus == "conference" else seen
+            output["similarity"] = instance_similarity(z, self.mu)
+        return output | self.earlier_output(model, images, client_state)
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list:
-        together = {"similarity": mean(seen["similarity"] for seen in shown)} if self.omega else {}
-        return [{"logits": zbar, **together} for zbar in super().agree(shown, state, world)]
+    def aggregate(self, outputs: list[dict[str, Tensor]], state: State, world: World) -> list:
+        means = {"similarity": mean(output["similarity"] for output in outputs)} if self.omega else {}
+        return [{"logits": zbar, **means} for zbar in super().aggregate(outputs, state, world)]
 
-    def agreement(self, shown: dict[str, Tensor], received: Any, own: object) -> Tensor:
-        terms = [super().agreement(shown, received["logits"], own)] if self.fccm else []
+    def distillation_loss(self, output: dict[str, Tensor], received: Any, client_state: object) -> Tensor:
+        terms = [super().distillation_loss(output, received["logits"], client_state)] if self.fccm else []
         if self.omega:
-            terms.append(self.omega * similarity_distillation(shown["similarity"], received["similarity"]))
+            terms.append(self.omega * similarity_distillation(output["similarity"], received["similarity"]))
         return total(terms)
 
-    def learn(self, models: Clients, state: State, world: World) -> Clients:
-        own = State(previous=models if self.teacher == "collaborated" else state.models)
+    def local_training(self, models: Clients, state: State, world: World) -> Clients:
+        teachers = State(previous=models if self.teacher == "collaborated" else state.models)
         if self.local == "fccl":
-            own["pretrained"] = state.pretrained
+            teachers["pretrained"] = state.pretrained
         if self.local == "ewc":
-            own["fisher"] = fisher(own.previous, world)
-        train = partial(world.local_epochs, own=own, optimiser=self.local_optimiser(world))
-        epochs = world.training.local_epochs
+            teachers["fisher"] = fisher(teachers.previous, world)
+        epochs, options = world.training.local_epochs, self.local_options(world)
         first = round(self.kd_share * epochs)
-        models = train(models, self.all_classes, epochs=first, stream="local under kd").models
-        return train(models, self.loss, epochs=epochs - first).models
+        for loss, count, stream in (
+            (self.all_classes, first, "local under kd"),
+            (self.loss, epochs - first, "local"),
+        ):
+            part = replace(options, epochs=count, stream=stream)
+            models = world.local_epochs(models, loss, client_state=teachers, options=part).models
+        return models
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: dict) -> Tensor:
         if self.local == "fccl":
-            return super().loss(model, batch, shared, own)
+            return super().loss(model, batch, server_state, client_state)
         if self.local == "kd":
-            return self.all_classes(model, batch, shared, own)
+            return self.all_classes(model, batch, server_state, client_state)
         logits = model(batch.images)
         fit = cross_entropy(logits, batch.labels)
-        if self.local == "ewc":
-            return fit + self.ewc * elastic_penalty(model.params, own["previous"], own["fisher"])
         if self.local == "ce":
             return fit
-        taught = self.taught(model, own["previous"], batch.images)
-        kept = non_target_distillation(logits, taught, batch.labels, self.tau, self.renormalise)
-        return fit + self.scale * kept
+        previous = client_state["previous"]
+        if self.local == "ewc":
+            return fit + self.ewc * elastic_penalty(model.params, previous, client_state["fisher"])
+        teacher = self.taught(model, previous, batch.images)
+        term = non_target_distillation(logits, teacher, batch.labels, self.tau, self.renormalise)
+        return fit + self.scale * term
 
-    def all_classes(self, model: Handle, batch: Batch, shared: object, own: dict) -> Tensor:
+    def all_classes(self, model: Handle, batch: Batch, server_state: object, client_state: dict) -> Tensor:
         """CE + tau^2 KL over all classes (Eq. 10)."""
         logits = model(batch.images)
-        taught = self.taught(model, own["previous"], batch.images)
-        kept = knowledge_distillation(logits, taught, self.tau)
-        return cross_entropy(logits, batch.labels) + self.scale * kept
+        teacher = self.taught(model, client_state["previous"], batch.images)
+        term = knowledge_distillation(logits, teacher, self.tau)
+        return cross_entropy(logits, batch.labels) + self.scale * term
 
     @property
     def scale(self) -> float:
@@ -119,7 +126,7 @@ class FCCLPlus(FCCL):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """The logits, and the B (B - 1) similarities of every public batch, up and down."""
         up, down = super().traffic(world)
-        more = sum(b * (b - 1) for b in self.passed(world)) if self.omega else 0
+        more = sum(b * (b - 1) for b in self.batch_sizes(world)) if self.omega else 0
         less = 0 if self.fccm else self.logits(world)
         return up + more - less, down + more - less
 
@@ -128,7 +135,7 @@ def fisher(models: Clients, world: World) -> Clients:
     """Every client's diagonal empirical Fisher information: mean over its samples of the squared gradient of
     log p(label), in evaluation mode; zero for a client without data. Trainable tensors only.
     (EWC, Kirkpatrick et al. 2017.)"""
-    error = partial(supervised, shared=None, own=None)
+    error = partial(supervised, server_state=None, client_state=None)
 
     def of(k: int, client: Client, model: Params) -> Params:
         handle = Handle(world.network(k, model), model, stacked=True)
@@ -137,11 +144,11 @@ def fisher(models: Clients, world: World) -> Clients:
             gradient = handle.gradient(error, Batch(image[None], label[None]))
             return {name: value.pow(2) for name, value in gradient.items()}
 
-        found = zeros(handle.params)
+        mean = zeros(handle.params)
         for images, labels in zip(client.images.split(FISHER_CHUNK), client.labels.split(FISHER_CHUNK)):
             for name, value in torch.func.vmap(squares)(images, labels).items() if len(labels) else ():
-                found[name] += value.sum(0) / len(client.labels)
-        return found
+                mean[name] += value.sum(0) / len(client.labels)
+        return mean
 
     return Clients(of(k, *both) for k, both in enumerate(zip(world.clients, models, strict=True)))
 

@@ -40,8 +40,6 @@ class FedAdam(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         weights = world.weights
-        if not any(weights):
-            return state
         models = world.local_epochs(world.everyone(state.model), self.loss).models
         x, t = part(state.model, state.m), state.steps + 1
         change = combine([x, *models], [-1, *shares(weights)])

@@ -65,9 +65,6 @@ class FedALA(FedAvg):
     def diagnostics(self, state: State) -> dict[str, float]:
         return {"mixing_epochs": float(state.epochs.mean())}
 
-    def deployed(self, state: State, world: World) -> Clients:
-        return state.models
-
     def _learn(
         self, world: World, k: int, local: Params, received: Params, weights: Params, starting: bool
     ) -> tuple[Params, int]:

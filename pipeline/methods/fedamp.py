@@ -43,23 +43,22 @@ class FedAMP(Method):
         )
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(state.models, self.loss, own=mix(state.models, state.weights)).models
+        models = world.local_epochs(
+            state.models, self.loss, client_state=mix(state.models, state.weights)
+        ).models
         weights = attention_weights(self._distances(models, world), self.alpha, self.sigma)
-        own = weights.diagonal()
+        diagonal = weights.diagonal()
         return State(
             models=models,
             weights=weights if self.raw else without_overshoot(weights),
-            self_weight=float(own.min()),
-            rescaled=state.rescaled + int((own < 0).sum()),
+            self_weight=float(diagonal.min()),
+            rescaled=state.rescaled + int((diagonal < 0).sum()),
         )
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: Params) -> Tensor:
         fit = cross_entropy(model(batch.images), batch.labels)
         pull = squared_distance if self.penalty == "squared" else distance
-        return fit + self.lam / (2 * self.alpha) * pull(model.params, own) if self.lam else fit
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return state.models
+        return fit + self.lam / (2 * self.alpha) * pull(model.params, client_state) if self.lam else fit
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {"self_weight": state.self_weight, "rescaled": state.rescaled}
@@ -104,7 +103,7 @@ def attention_weights(squared: Tensor, alpha: float, sigma: float) -> Tensor:
 def without_overshoot(weights: Tensor) -> Tensor:
     """Rows of weights (clients, clients) whose own weight is negative give all of it up: the others' are
     scaled to sum to 1. Our own guard: FedAMP's message overshoots."""
-    own = weights.diagonal()
-    others = weights - torch.diag(own)
+    diagonal = weights.diagonal()
+    others = weights - torch.diag(diagonal)
     scaled = others / others.sum(1, keepdim=True).clamp(min=1)
-    return scaled + torch.diag(own.clamp(min=0))
+    return scaled + torch.diag(diagonal.clamp(min=0))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
 
@@ -17,11 +17,8 @@ class FedAvg(Method):
         return State(model=world.new_model())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state).models
+        models = world.local_epochs(world.everyone(state.model), self.loss, server_state=state).models
         return State(model=world.average(models))
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return world.everyone(state.model)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars()

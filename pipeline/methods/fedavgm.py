@@ -26,8 +26,6 @@ class FedAvgM(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         weights = world.weights
-        if not any(weights):
-            return state
         models = world.local_epochs(world.everyone(state.model), self.loss).models
         p, x, beta = shares(weights), part(state.model, state.m), self.beta
         new, old = (1 + beta, beta**2) if self.nesterov else (1, beta)  # the step is new Delta + old m

@@ -36,8 +36,6 @@ class FedBN(FedAvg):
     def round(self, state: State, world: World) -> State:
         start = self.deployed(state, world)
         weights = world.weights
-        if not any(weights):
-            return state
         models = world.local_epochs(start, self.loss).models
         return State(
             shared=weighted_mean((part(model, state.shared) for model in models), weights),

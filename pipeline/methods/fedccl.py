@@ -45,7 +45,10 @@ class FedCCL(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(
-            world.everyone(state.model), self.loss, shared=state.signals, own=self.usable(state, world)
+            world.everyone(state.model),
+            self.loss,
+            server_state=state.signals,
+            client_state=self.usable(state, world),
         ).models
         return State(model=world.average(models), signals=self.signals(models, state.signals, world))
 
@@ -77,18 +80,25 @@ class FedCCL(FedAvg):
         owners = state.signals.everyone.owners
         return owners != torch.arange(len(world.clients), device=owners.device)[:, None]
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: Tensor | None) -> Objective:
-        if shared is None:
-            return super().loss(model, batch, shared, own)
+    def loss(
+        self, model: Handle, batch: Batch, server_state: State | None, client_state: Tensor | None
+    ) -> Objective:
+        if server_state is None:
+            return super().loss(model, batch, server_state, client_state)
         z = model.features(batch.images)
         value = cross_entropy(model.head(z), batch.labels)
         scale = len(batch.labels) if self.reduction == "sum" else 1
         if self.local_contrast:
             value = value + scale * prototype_contrast(
-                z, batch.labels, shared.everyone.vectors, self.tau, shared.everyone.classes, own
+                z,
+                batch.labels,
+                server_state.everyone.vectors,
+                self.tau,
+                server_state.everyone.classes,
+                client_state,
             )
         if self.global_contrast:
-            value = value + scale * prototype_contrast(z, batch.labels, tau=self.tau, **shared.balanced)
+            value = value + scale * prototype_contrast(z, batch.labels, tau=self.tau, **server_state.balanced)
         return value
 
     def diagnostics(self, state: State) -> dict[str, float]:

@@ -2,13 +2,13 @@
 features by how well they fit (Huang et al. 2024, Algorithm 1)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
+from pipeline.engine.phase import LocalOptions, Objective
 from pipeline.engine.state import Clients, Params, State, combine, entries
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -41,7 +41,7 @@ class FedCRL(Method):
     gamma: NonNegative = 0.8
     # post_eval: one more pass with the trained features
     contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"
-    # At the first mix, global means tau = 0 and own means tau = 1.
+    # At the first mix: global is tau = 0, own is tau = 1.
     first_tau: Literal["evaluate", "global", "own"] = "evaluate"
     clip_params: bool = False  # Algorithm 1, line 22, to the letter
 
@@ -49,26 +49,23 @@ class FedCRL(Method):
         return State(models=world.new_models(), prototypes=None, share=None)
 
     def round(self, state: State, world: World) -> State:
-        trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
-        models, contrasts = (
-            trained.models,
-            (trained.last if self.contrast == "last_batch" else trained.logged).get("contrast"),
-        )
+        trained = world.local_epochs(state.models, self.loss, server_state=state.prototypes)
+        models, logged = trained.models, trained.last if self.contrast == "last_batch" else trained.logged
         if self.clip_params:
             # The clipping runs as a local step, so that the hook `post` scores the clipped models.
-            models = world.local_steps(models, self.clip, epochs=1).models
+            models = world.local_steps(models, self.clip, options=LocalOptions(epochs=1)).models
         seen = world.class_means(models)
         prototypes = aggregate_means(seen.means, seen.counts, state.prototypes)
-        share = self.share(models, contrasts, state.prototypes, prototypes, world)
+        share = self.share(models, logged.get("contrast"), state.prototypes, prototypes, world)
         mixed = interpolate(models.features, world.average(models.features), share)
         return State(models=models.joined(mixed), prototypes=prototypes, share=share)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
-        if shared is None:
-            return super().loss(model, batch, shared, own)
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: Any) -> Objective:
+        if server_state is None:
+            return super().loss(model, batch, server_state, client_state)
         z = model.features(batch.images)
         fit = cross_entropy(model.head(z), batch.labels)
-        pull = prototype_contrast(z, batch.labels, tau=self.tau, **shared)
+        pull = prototype_contrast(z, batch.labels, tau=self.tau, **server_state)
         return fit + self.alpha * pull if self.alpha else fit, {"contrast": pull}
 
     def share(
@@ -84,18 +81,16 @@ class FedCRL(Method):
 
     def evaluate(self, models: Clients, prototypes: State, world: World) -> Tensor:
         """L_Reg (K,) over each client's training set in evaluation mode; NaN without data."""
-        seen = [world.representations(k, model) for k, model in enumerate(models)]
-        found = [
-            prototype_contrast(z, client.labels, tau=self.tau, **prototypes)
-            for z, client in zip(seen, world.clients, strict=True)
+        values = [
+            prototype_contrast(world.representations(k, model), labels, tau=self.tau, **prototypes)
+            for k, (model, labels) in enumerate(zip(models, world.labels, strict=True))
         ]
-        return torch.stack([value.cpu().double() for value in found])
+        return torch.stack([value.cpu().double() for value in values])
 
-    def clip(self, model: Handle, batches: list[Batch], shared: object, own: object) -> tuple[Params, object]:
-        return entries(lambda value: value.clamp(0, 1), model.params), own
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return state.models
+    def clip(
+        self, model: Handle, batches: list[Batch], server_state: object, client_state: object
+    ) -> tuple[Params, object]:
+        return entries(lambda value: value.clamp(0, 1), model.params), client_state
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {} if state.share is None else {"tau": float(state.share.mean())}
@@ -103,8 +98,7 @@ class FedCRL(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """With every representation goes up its class's count |D_c^i|, by which Eq. 6 weights; Sec. V-B5
         leaves it out."""
-        labels = [client.labels for client in world.clients]
-        (up, _), (_, down) = vectors_sent(labels, world.width + 1), vectors_sent(labels, world.width)
+        (up, _), (_, down) = (vectors_sent(world.labels, world.width + count) for count in (1, 0))
         return world.scalars("features") + up, world.scalars("features") + down
 
 

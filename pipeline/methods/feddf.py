@@ -55,10 +55,10 @@ class FedDF(MeanLogits):
     def round(self, state: State, world: World) -> State:
         if self.form == "clients":
             return super().round(state, world)
-        return State(models=self.fuse(self.learn(state.models, state, world), state.models, world))
+        return State(models=self.fuse(self.local_training(state.models, state, world), state.models, world))
 
-    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        return knowledge_distillation(shown["logits"], received, self.tau)
+    def distillation_loss(self, output: dict[str, Tensor], received: Tensor, client_state: object) -> Tensor:
+        return knowledge_distillation(output["logits"], received, self.tau)
 
     def fuse(self, models: Clients, before: Clients, world: World) -> Clients:
         """The distilled model of its architecture for every client. Clients without data send nothing."""

@@ -46,14 +46,12 @@ class FedDyn(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         weights = world.weights
-        if not any(weights):
-            return state
         x, steps = part(state.model, state.drifts[0]), [weight > 0 for weight in weights]
         centres = Clients(combine([x, drift], [1, -1]) for drift in state.drifts)
         everyone = world.whole.weights
         alphas = torch.tensor(self.alphas(everyone), dtype=world.clients[0].images.dtype, device=world.device)
-        own = State(centre=centres, alpha=alphas)
-        models = world.local_epochs(world.everyone(state.model), self.loss, own=own).models
+        client_state = State(centre=centres, alpha=alphas)
+        models = world.local_epochs(world.everyone(state.model), self.loss, client_state=client_state).models
         drifts = Clients(
             combine([drift, y, x], [1, 1, -1]) if step else drift
             for drift, y, step in zip(state.drifts, models, steps)
@@ -62,10 +60,10 @@ class FedDyn(FedAvg):
         moved = combine([weighted_mean(drifts, [weight > 0 for weight in everyone]), mean], [1, 1])
         return State(model=mean.joined(moved), mean=mean, drifts=drifts)
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: State) -> Tensor:
-        """CE and the pull, whose value is taken off, so that the loss that is told stays CE."""
-        term = own["alpha"] / 2 * squared_distance(model.params, own["centre"])
-        return super().loss(model, batch, shared, own) + (term - term.detach())
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: State) -> Tensor:
+        """CE and the pull; its value is subtracted, so that the logged loss is the cross-entropy."""
+        term = client_state["alpha"] / 2 * squared_distance(model.params, client_state["centre"])
+        return super().loss(model, batch, server_state, client_state) + (term - term.detach())
 
     def deployed(self, state: State, world: World) -> Clients:
         return world.everyone(state.model if self.scored == "sent" else state.mean)

@@ -35,7 +35,7 @@ class FedGA(FedAvg):
         return State(**super().init(world), weights=present / present.sum().clamp(min=1))
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=state).models
+        models = world.local_epochs(world.everyone(state.model), self.loss, server_state=state).models
         model = weighted_mean(models, state.weights.tolist())
         gaps = self.measure(world.everyone(model), world) - self.measure(models, world)
         present, weights = self.present(world), state.weights.cpu().clone()
@@ -58,7 +58,7 @@ class FedGA(FedAvg):
         )
 
     @torch.no_grad()
-    def error(self, model: Handle, images: Tensor, labels: Tensor, own: object) -> Tensor:
+    def error(self, model: Handle, images: Tensor, labels: Tensor, client_state: object) -> Tensor:
         logits = torch.cat([model(part) for part in images.split(EVALUATION_BATCH)]).double()
         return (
             F.cross_entropy(logits, labels)

@@ -45,7 +45,7 @@ class FedGH(Method):
         return state.features.joined(world.everyone(state.head))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
+        up, _ = vectors_sent(world.labels, world.width)
         return up, world.scalars("head")
 
 

@@ -60,7 +60,7 @@ class FedLSA(FedAvg):
         nearly = self.train(state.network, state.model, max(self.server_epochs - 1, 0))
         network = self.train(nearly, state.model, min(self.server_epochs, 1))
         anchors = self.anchors(network if self.sent == "newest" else nearly)
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=anchors).models
+        models = world.local_epochs(world.everyone(state.model), self.loss, server_state=anchors).models
         return State(model=world.average(models), network=network, anchors=anchors)
 
     def train(self, network: Params, model: Params, steps: int) -> Params:
@@ -80,15 +80,17 @@ class FedLSA(FedAvg):
         raw = class_vectors(network)
         return F.normalize(raw, dim=1, eps=SMALLEST_NORM) if self.unit else raw
 
-    def loss(self, model: Handle, batch: Batch, shared: Tensor, own: object) -> Objective:
+    def loss(self, model: Handle, batch: Batch, server_state: Tensor, client_state: object) -> Objective:
         if self.compactness == "none" or not self.lam:
-            return super().loss(model, batch, shared, own)
+            return super().loss(model, batch, server_state, client_state)
         h = model.features(batch.images)
         fit = cross_entropy(model.head(h), batch.labels)
         if self.compactness == "distance":
-            return fit + self.lam * anchor_distance(h, batch.labels, shared)
+            return fit + self.lam * anchor_distance(h, batch.labels, server_state)
         likeness = cosine if self.unit else F.linear  # of h (B, L) with anchors (C, L)
-        return fit + self.lam * prototype_contrast(h, batch.labels, shared, self.tau, similarity=likeness)
+        return fit + self.lam * prototype_contrast(
+            h, batch.labels, server_state, self.tau, similarity=likeness
+        )
 
     def vectors(self, state: State) -> Tensor:
         return state.anchors

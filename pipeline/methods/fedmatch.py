@@ -13,7 +13,7 @@ from pipeline.data import augmentations
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params, State, entries
-from pipeline.engine.world import World, outputs
+from pipeline.engine.world import World
 from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
 from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole
@@ -32,7 +32,7 @@ class FedMatch(Collaborative):
 
     A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
     two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
-    are the H clients whose mean answer to a fixed public probe is nearest, chosen anew every round. A is the
+    are the H clients whose mean answer to a fixed public probe is nearest, chosen again every round. A is the
     strong public augmentation, of the public image itself and not of the scenario's view. `decomposed:
     false`: one part, psi = 0 and no penalties, public and private steps move theta. `pseudo_labels: false`:
     consistency alone. Each part moves by a step of theta with the other held, so a scenario's weight decay is
@@ -55,60 +55,62 @@ class FedMatch(Collaborative):
 
     def init(self, world: World) -> State:
         """`models` are theta, what a client answers with; psi holds trainable tensors alone."""
-        sigma, share = world.new_models(own=True), PSI_START if self.decomposed else 0.0
+        sigma, share = world.new_models(individual=True), PSI_START if self.decomposed else 0.0
         moving = [Handle(world.network(k, model), model).params for k, model in enumerate(sigma)]
         psi = Clients(entries(lambda value: share * value, mine) for mine in moving)
         models = sigma.joined(Clients(map(partial(entries, torch.add), moving, psi)))
         return State(models=models, psi=psi, helpers=[])
 
     def round(self, state: State, world: World) -> State:
-        state = self.prepare(state, world)
+        state = self.before_round(state, world)
         agreed = self.collaborate(state, world)
         # The public phase did not move sigma.
         psi = difference(agreed, difference(state.models, state.psi)) if self.decomposed else state.psi
-        models = self.learn(synchronised(agreed, world), state, world)
+        models = self.local_training(synchronised(agreed, world), state, world)
         return State({**state, "models": models, "psi": synchronised(psi, world)})
 
-    def prepare(self, state: State, world: World) -> State:
+    def before_round(self, state: State, world: World) -> State:
         return State({**state, "helpers": nearest(self.answers(state.models, world), self.helpers)})
 
     def answers(self, models: Clients, world: World) -> Tensor:
         """(K, C): each client's mean soft prediction for the probe, in evaluation mode."""
-        probe = world.public[:PROBE]
-        logits = [outputs(world, k, model, probe) for k, model in enumerate(models)]
+        probe = world.public_images[:PROBE]
+        logits = [world.outputs(k, model, probe) for k, model in enumerate(models)]
         return torch.stack([F.softmax(z, dim=1).mean(0) for z in logits])
 
-    def batches(self, state: State, world: World) -> Iterable[PublicBatch]:
+    def public_batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(
             views=lambda pixels, numbers: (augmentations.strong(pixels, numbers),), unaugmented=True
         )
 
-    def own(self, state: State, world: World) -> Clients:
+    def client_state(self, state: State, world: World) -> Clients:
         return difference(state.models, state.psi)
 
-    def look(self, model: Handle, images: tuple[Tensor, Tensor], own: Params) -> dict[str, Tensor]:
+    def client_output(
+        self, model: Handle, images: tuple[Tensor, Tensor], client_state: Params
+    ) -> dict[str, Tensor]:
         weak, strong = images
-        seen = {"p": F.softmax(model(weak), dim=1), "strong": model(strong)}
+        output = {"p": F.softmax(model(weak), dim=1), "strong": model(strong)}
         if self.decomposed:
-            psi = entries(torch.sub, model.params, own)
-            seen["penalty"] = disjoint_penalty(own, psi, self.lam_l1, self.lam_l2)
-        return seen
+            psi = entries(torch.sub, model.params, client_state)
+            output["penalty"] = disjoint_penalty(client_state, psi, self.lam_l1, self.lam_l2)
+        return output
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+    def aggregate(self, outputs: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
         """The helpers' answers to the same images (H, B, C)."""
-        answers = torch.stack([seen["p"] for seen in shown])
+        answers = torch.stack([output["p"] for output in outputs])
         return [answers[mine] for mine in state.helpers]
 
-    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        p = shown["p"]
+    def distillation_loss(self, output: dict[str, Tensor], received: Tensor, client_state: object) -> Tensor:
+        p = output["p"]
         confident = p.detach().amax(1) >= self.kappa
         value = self.lam_i * inter_client_consistency(p, received, confident)
         if self.pseudo_labels:
             labels = majority_labels(p, received)
-            value = value + self.lam_a * pseudo_label_loss(shown["strong"], labels, confident)
-        return value + shown["penalty"] if self.decomposed else value
+            value = value + self.lam_a * pseudo_label_loss(output["strong"], labels, confident)
+        return value + output["penalty"] if self.decomposed else value
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: object) -> Tensor:
         return self.lam_s * cross_entropy(model(batch.images), batch.labels)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:

@@ -20,5 +20,5 @@ class FedMD(MeanLogits):
 
     distance: Literal["l1", "mse"] = "l1"
 
-    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        return (F.l1_loss if self.distance == "l1" else F.mse_loss)(shown["logits"], received)
+    def distillation_loss(self, output: dict[str, Tensor], received: Tensor, client_state: object) -> Tensor:
+        return (F.l1_loss if self.distance == "l1" else F.mse_loss)(output["logits"], received)

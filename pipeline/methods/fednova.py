@@ -6,17 +6,12 @@ from typing import Literal, cast
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Params, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import squared_distance
-from pipeline.methods._server_steps import (
-    Decay,
-    learned,
-    plain_sgd,
-    shares,
-    steps_taken,
-)
+from pipeline.methods._server_steps import Decay, learned, plain_sgd, shares, steps_taken
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Optimiser, Positive
 
@@ -45,10 +40,9 @@ class FedNova(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         weights, rule = world.weights, self.local_rule(world)
-        if not any(weights):
-            return state
         start = world.everyone(state.model)
-        models = world.local_epochs(start, self.loss, shared=state.model, optimiser=rule).models
+        options = LocalOptions(optimiser=rule)
+        models = world.local_epochs(start, self.loss, server_state=state.model, options=options).models
         p, lengths = shares(weights), self.lengths(world, state.model)
         gone = lengths if self.tau_eff == "normaliser" else steps_taken(world, state.model)
         tau_eff = sum(share * far for share, far in zip(p, gone))
@@ -57,9 +51,9 @@ class FedNova(FedAvg):
         moved = combine([x, *models, state.change], [1 - sum(scales), *scales, self.server_momentum])
         return State(model=weighted_mean(models, weights).joined(moved), change=combine([moved, x], [1, -1]))
 
-    def loss(self, model: Handle, batch: Batch, shared: Params, own: object) -> Tensor:
-        fit = cast(Tensor, super().loss(model, batch, shared, own))
-        return fit + self.mu / 2 * squared_distance(model.params, shared) if self.mu else fit
+    def loss(self, model: Handle, batch: Batch, server_state: Params, client_state: object) -> Tensor:
+        fit = cast(Tensor, super().loss(model, batch, server_state, client_state))
+        return fit + self.mu / 2 * squared_distance(model.params, server_state) if self.mu else fit
 
     def local_rule(self, world: World) -> Optimiser:
         return plain_sgd(world, self.lr, "fednova: it needs sgd, which sums gradients", momentum=True)
@@ -67,10 +61,10 @@ class FedNova(FedAvg):
     def lengths(self, world: World, model: Params) -> list[float]:
         """|a_k| of every client; 0 without a step."""
         rule, steps = self.local_rule(world), steps_taken(world, model)
-        found = [normaliser(k, rule.momentum, rule.lr * self.mu) for k in steps]
-        if any(k and length <= 0 for k, length in zip(steps, found)):
+        lengths = [normaliser(k, rule.momentum, rule.lr * self.mu) for k in steps]
+        if any(k and length <= 0 for k, length in zip(steps, lengths)):
             raise TrainingError(f"fednova: mu {self.mu:g} at rate {rule.lr:g} throws clients back: lower mu")
-        return found
+        return lengths
 
 
 def normaliser(steps: int, momentum: float, pull: float) -> float:

@@ -2,6 +2,7 @@
 Algorithm 1)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
+from pipeline.engine.phase import LocalOptions, Objective
 from pipeline.engine.state import Clients, State, mix
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -44,15 +45,11 @@ class FedPAC(FedPer):
     def round(self, state: State, world: World) -> State:
         received = self.deployed(state, world)
         h, spread = self.statistics(received, world)
+        head = LocalOptions("head", self.head_epochs, self.head_optimiser, "head")
+        models = world.local_epochs(received, super().loss, options=head).models
         models = world.local_epochs(
-            received,
-            super().loss,
-            trainable="head",
-            epochs=self.head_epochs,
-            optimiser=self.head_optimiser,
-            stream="head",
+            models, self.loss, server_state=state.prototypes, options=LocalOptions("features")
         ).models
-        models = world.local_epochs(models, self.loss, trainable="features", shared=state.prototypes).models
         seen = world.class_means(models)
         weights = seen.counts if self.weighted else seen.present
         return State(
@@ -63,23 +60,24 @@ class FedPAC(FedPer):
 
     def statistics(self, models: Clients, world: World) -> tuple[Tensor, Tensor]:
         """h (K, C, d) and V (K,) of `label_statistics`."""
-        found = [
+        statistics = [
             label_statistics(world.representations(k, model), client.labels, world.classes)
             for k, (client, model) in enumerate(zip(world.clients, models, strict=True))
         ]
-        return torch.stack([h for h, _ in found]), torch.stack([spread for _, spread in found])
+        h, spread = zip(*statistics)
+        return torch.stack(h), torch.stack(spread)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
-        if shared is None or not self.lam:
-            return super().loss(model, batch, shared, own)
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: Any) -> Objective:
+        if server_state is None or not self.lam:
+            return super().loss(model, batch, server_state, client_state)
         z = model.features(batch.images)
-        pull = prototype_distance(z, batch.labels, **shared)
+        pull = prototype_distance(z, batch.labels, **server_state)
         return cross_entropy(model.head(z), batch.labels) + self.lam * pull
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """A client sends the model, its class means, h and V, and where the means are weighted also a count
         for every class mean."""
-        up, down = vectors_sent([client.labels for client in world.clients], world.width)
+        up, down = vectors_sent(world.labels, world.width)
         counts = up / world.width if self.weighted else 0.0
         return world.scalars() + 2 * up + 1 + counts, world.scalars() + down
 
@@ -100,8 +98,8 @@ def combine_heads(h: Tensor, spread: Tensor) -> Tensor:
 
     It minimises sum_j a_j^2 V_j + ||sum_j a_j (h_i - h_j)||^2 over a >= 0, sum a = 1. h (K, C, d), spread V
     (K,). Weights below LEAST_SHARE become 0, and the rest are scaled to sum to one. A client whose statistics
-    are not finite (one without data) keeps its own head and lends it to nobody. The own head alone is taken
-    wherever it is optimal.
+    are not finite (one without data) keeps its head and lends it to nobody. A client takes its head alone
+    wherever that is optimal.
     """
     weights = torch.eye(len(h), dtype=torch.float64)
     usable = (h.flatten(1).isfinite().all(1) & spread.isfinite()).cpu()
@@ -134,6 +132,6 @@ def _combinations(h: np.ndarray, spread: np.ndarray) -> np.ndarray:
             raise TrainingError(f"FedPAC's weights of {len(h)} heads did not settle: {error}") from None
         x = np.where(x / x.sum() < LEAST_SHARE, 0.0, x)
         x = x / x.sum()
-        if spread[i] > ((factor @ x) ** 2).sum():  # what the own head alone gives
+        if spread[i] > ((factor @ x) ** 2).sum():  # what its head alone gives
             rows[i] = x
     return rows

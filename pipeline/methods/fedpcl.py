@@ -46,7 +46,7 @@ class FedPCL(Method):
     def round(self, state: State, world: World) -> State:
         models = self.trained(state, world)
         if self.ce or state.prototypes is not None:
-            models = world.local_epochs(models, self.loss, shared=self.message(state, world)).models
+            models = world.local_epochs(models, self.loss, server_state=self.message(state, world)).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
         return State(
@@ -63,20 +63,22 @@ class FedPCL(Method):
         padded = torch.where(state.present[..., None], state.means, state.prototypes.vectors)
         return State(prototypes=state.prototypes, sets=padded[torch.tensor([n > 0 for n in world.sizes])])
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: object) -> Tensor:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(unit(z) if self.normalise_head else z), batch.labels)
         fit = fit if self.ce else 0 * fit  # as the released code: weight decay still acts on the head
-        return fit if shared is None else fit + self.contrasts(model, batch, z, shared)
+        return fit if server_state is None else fit + self.contrasts(model, batch, z, server_state)
 
-    def contrasts(self, model: Handle, batch: Batch, z: Tensor, shared: State) -> Tensor:
+    def contrasts(self, model: Handle, batch: Batch, z: Tensor, server_state: State) -> Tensor:
         if self.contrast == "official":  # two views; without augmentation they are the same
             z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
-            terms = [batch_contrast(unit(z), batch.labels.repeat(2), mine, self.tau) for mine in shared.sets]
+            terms = [
+                batch_contrast(unit(z), batch.labels.repeat(2), mine, self.tau) for mine in server_state.sets
+            ]
             return self.local_weight * torch.stack(terms).sum()
         value = torch.zeros((), dtype=z.dtype, device=z.device)
-        average, known = shared.prototypes.vectors, shared.prototypes.known
-        for weight, sets in ((self.global_weight, average[None]), (self.local_weight, shared.sets)):
+        average, known = server_state.prototypes.vectors, server_state.prototypes.known
+        for weight, sets in ((self.global_weight, average[None]), (self.local_weight, server_state.sets)):
             if weight:
                 value = value + weight * prototype_sets_contrast(
                     unit(z), batch.labels, sets, self.tau, known, self.exclude_positive
@@ -103,7 +105,7 @@ class FedPCL(Method):
         return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
+        up, _ = vectors_sent(world.labels, world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + world.classes * world.width + up * len(world.clients)
 

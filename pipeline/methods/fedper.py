@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
@@ -28,9 +29,10 @@ class FedPer(Method):
     def adapted(self, state: State, world: World) -> Clients:
         """The received features with a new head, which alone learns (Collins et al. 2021, Sec. 5)."""
         start = world.everyone(state.features).joined(world.new_models().heads)
-        return world.local_epochs(start, self.loss, trainable="head", epochs=self.head_only(world)).models
+        options = LocalOptions("head", self.adaptation_epochs(world))
+        return world.local_epochs(start, self.loss, options=options).models
 
-    def head_only(self, world: World) -> int:
+    def adaptation_epochs(self, world: World) -> int:
         """Epochs in which the head alone learns, at a client that comes after the last round."""
         return world.training.local_epochs
 

@@ -34,8 +34,8 @@ class FedProc(FedAvg):
         return State(**super().init(world), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        shared = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
-        models = world.local_epochs(world.everyone(state.model), self.loss, shared=shared).models
+        server_state = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
+        models = world.local_epochs(world.everyone(state.model), self.loss, server_state=server_state).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(
             seen.means, seen.counts if self.weighted else seen.present, state.prototypes
@@ -46,13 +46,13 @@ class FedProc(FedAvg):
         """a_t, the weight of the cross-entropy."""
         return min((world.round - 1) / world.training.rounds, 1.0) if self.alpha is None else self.alpha
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: object) -> Tensor:
         z = model.features(batch.images)
         error = cross_entropy(model.head(self.seen_by_head(z)), batch.labels)
-        if shared is None or shared.fit == 1:
+        if server_state is None or server_state.fit == 1:
             return error
-        pull = prototype_contrast(z, batch.labels, shared.vectors, self.tau, known=shared.known)
-        return shared.fit * error + (1 - shared.fit) * pull
+        pull = prototype_contrast(z, batch.labels, server_state.vectors, self.tau, known=server_state.known)
+        return server_state.fit * error + (1 - server_state.fit) * pull
 
     def seen_by_head(self, z: Tensor) -> Tensor:
         return unit(z) if self.normalise_features else z
@@ -62,5 +62,5 @@ class FedProc(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         # One more number per class: its count.
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width + 1)
+        up, _ = vectors_sent(world.labels, world.width + 1)
         return world.scalars() + up, world.scalars() + world.classes * world.width

@@ -2,7 +2,7 @@
 Algorithm 1)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from pipeline.methods.base import Method
 from pipeline.prototypes import (
     Means,
     aggregate_means,
+    class_means_of,
     class_sums,
     prototype_distance,
     prototype_scores,
@@ -57,40 +58,38 @@ class FedProto(Method):
         return "pre" if self.averaging else "post"
 
     def init(self, world: World) -> State:
-        start = State(model=world.new_model()) if self.averaging else State(models=world.new_models())
+        start = {"model": world.new_model()} if self.averaging else {"models": world.new_models()}
         owned = world.class_counts > 0
         # A client without data may predict all classes.
         return State(**start, prototypes=None, owned=owned | ~owned.any(1, keepdim=True))
 
     def round(self, state: State, world: World) -> State:
-        trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
+        trained = world.local_epochs(self.deployed(state, world), self.loss, server_state=state.prototypes)
         models = trained.models
-        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.class_counts)
-        prototypes = self.aggregate(seen, state.prototypes)
-        return State(
-            **{"model": world.average(models)} if self.averaging else {"models": models},
-            prototypes=prototypes,
-            owned=state.owned,
+        new = {"model": world.average(models)} if self.averaging else {"models": models}
+        return state.updated(
+            **new, **self.at_server(class_means_of(trained, world, self.means), state, world)
         )
+
+    def at_server(self, seen: ClassMeans, state: State, world: World) -> dict[str, Any]:
+        """The new prototypes, and what else the server holds."""
+        return {"prototypes": self.aggregate(seen, state.prototypes)}
 
     def aggregate(self, seen: ClassMeans, previous: State | None) -> State:
         return aggregate_means(seen.means, seen.counts if self.weighted else seen.present, previous)
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: Any) -> Objective:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(z), batch.labels)
-        if shared is not None and self.lam:
-            fit = fit + self.lam * prototype_distance(z, batch.labels, **shared)
+        if server_state is not None and self.lam:
+            fit = fit + self.lam * prototype_distance(z, batch.labels, **server_state)
         return fit if self.means == "eval" else (fit, class_sums(z, batch.labels, model.classes, self.means))
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return world.everyone(state.model) if self.averaging else state.models
 
     def adapted(self, state: State, world: World) -> Clients:
         """A new model that trains with the prototypes; where models are averaged, the global one."""
         if self.averaging:
             return self.deployed(state, world)
-        return world.local_epochs(world.new_models(), self.loss, shared=state.prototypes).models
+        return world.local_epochs(world.new_models(), self.loss, server_state=state.prototypes).models
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         by = self.prediction or ("classifier" if self.averaging else "prototype")
@@ -107,6 +106,6 @@ class FedProto(Method):
         return state.prototypes.vectors.masked_fill(~state.prototypes.known[:, None], torch.nan)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, down = vectors_sent([client.labels for client in world.clients], world.width)
+        up, down = vectors_sent(world.labels, world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + down

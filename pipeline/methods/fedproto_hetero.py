@@ -2,13 +2,13 @@
 al. 2022; as a baseline of RAHFL)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
+from pipeline.engine.phase import Objective
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import EVALUATION_BATCH, ClassMeans, World
 from pipeline.losses import cross_entropy
@@ -50,10 +50,10 @@ class FedProtoHetero(Method):
         return frozenset({"projector"} if self.space == "projector" else ())
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models(own=True), prototypes=None)
+        return State(models=world.new_models(individual=True), prototypes=None)
 
     def round(self, state: State, world: World) -> State:
-        trained = world.local_epochs(state.models, self.loss, shared=state.prototypes)
+        trained = world.local_epochs(state.models, self.loss, server_state=state.prototypes)
         seen = (
             self.class_means(trained.models, world)
             if self.means == "eval"
@@ -62,11 +62,11 @@ class FedProtoHetero(Method):
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> tuple[Tensor, Logged]:
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: Any) -> Objective:
         z = model.features(batch.images)
         fit, h = cross_entropy(model.head(z), batch.labels), self.embedding(model, z)
-        if shared is not None and self.lam:
-            fit = fit + self.lam * prototype_distance(h, batch.labels, **shared)
+        if server_state is not None and self.lam:
+            fit = fit + self.lam * prototype_distance(h, batch.labels, **server_state)
         return fit, {} if self.means == "eval" else class_sums(h, batch.labels, model.classes, self.means)
 
     def embedding(self, model: Handle, z: Tensor) -> Tensor:
@@ -75,22 +75,17 @@ class FedProtoHetero(Method):
     def class_means(self, models: Clients, world: World) -> ClassMeans:
         """As World.class_means, of embeddings."""
 
-        def seen(model: Handle, images: Tensor, labels: Tensor, own: object) -> tuple[Tensor, Tensor]:
-            with torch.no_grad():
-                h = torch.cat(
-                    [self.embedding(model, model.features(part)) for part in images.split(EVALUATION_BATCH)]
-                )
-            sums = class_sums(h, labels, world.classes)
+        @torch.no_grad()
+        def mean(model: Handle, images: Tensor, labels: Tensor, client_state: object) -> Tensor:
+            parts = images.split(EVALUATION_BATCH)
+            h = torch.cat([self.embedding(model, model.features(part)) for part in parts])
             counts = torch.bincount(labels, minlength=world.classes)
-            return sums["class_sum"] * (len(labels) / counts.clamp(min=1))[:, None], counts
+            sums = class_sums(h, labels, world.classes)["class_sum"]
+            return sums * (len(labels) / counts.clamp(min=1))[:, None]
 
-        found = world.each(models, seen)
-        means, counts = next(one for one in found if one is not None)
-        none = torch.zeros_like(means), torch.zeros_like(counts)
-        return ClassMeans(*(torch.stack(values) for values in zip(*(one or none for one in found))))
-
-    def deployed(self, state: State, world: World) -> Clients:
-        return state.models
+        means = world.each(models, mean)
+        none = torch.zeros_like(next(one for one in means if one is not None))
+        return ClassMeans(torch.stack([none if one is None else one for one in means]), world.class_counts)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         if self.prediction == "classifier" or state.prototypes is None:
@@ -100,6 +95,6 @@ class FedProtoHetero(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         projector = world.clients[0].model.projector if self.space == "projector" else None
         width = projector or world.width
-        up, down = vectors_sent([client.labels for client in world.clients], width)
+        up, down = vectors_sent(world.labels, width)
         counts = up / width if self.weighted else 0.0  # one number for every class mean
         return up + counts, down

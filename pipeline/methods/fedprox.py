@@ -23,7 +23,7 @@ class FedProx(FedAvg):
     def copies(self) -> int:
         return 2 if self.mu and self.legacy_scale else 1
 
-    def loss(self, model: Handle, batch: Batch, shared: State, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: State, client_state: object) -> Tensor:
         fit = cross_entropy(model(batch.images), batch.labels)
         weight = self.mu * self.legacy_scale / 2
-        return fit + weight * squared_distance(model.params, shared.model) if weight else fit
+        return fit + weight * squared_distance(model.params, server_state.model) if weight else fit

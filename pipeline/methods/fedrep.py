@@ -3,6 +3,7 @@ Algorithm 1)."""
 
 from dataclasses import dataclass
 
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.methods.fedper import FedPer
@@ -20,13 +21,13 @@ class FedRep(FedPer):
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(
-            self.deployed(state, world), self.loss, trainable="head", epochs=self.head_epochs, stream="head"
-        ).models
-        models = world.local_epochs(
-            models, self.loss, trainable="features", epochs=self.feature_epochs
-        ).models
+        models = self.deployed(state, world)
+        for options in (
+            LocalOptions("head", self.head_epochs, stream="head"),
+            LocalOptions("features", self.feature_epochs),
+        ):
+            models = world.local_epochs(models, self.loss, options=options).models
         return State(features=world.average(models.features, self.uniform), heads=models.heads)
 
-    def head_only(self, world: World) -> int:
+    def adaptation_epochs(self, world: World) -> int:
         return world.training.adaptation or self.head_epochs

@@ -40,16 +40,16 @@ class FedRS(FedAvg):
     def round(self, state: State, world: World) -> State:
         scale = restricted_scale(world.class_counts, self.alpha, self.mode)
         models = world.local_epochs(
-            world.everyone(state.model), self.loss, own=scale.to(state.model["head.weight"])
+            world.everyone(state.model), self.loss, client_state=scale.to(state.model["head.weight"])
         ).models
         return State(model=world.average(models))
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: Tensor) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: Tensor) -> Tensor:
         return restricted_cross_entropy(
             model.features(batch.images),
             batch.labels,
             model.params["head.weight"],
-            own,
+            client_state,
             model.params["head.bias"] if self.bias else None,
         )
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -55,11 +56,16 @@ class FedSR(FedAvg):
         return State(**start, references=world.everyone(reference))
 
     def round(self, state: State, world: World) -> State:
-        trained = world.local_epochs(world.everyone(state.model), self.loss, extra=state.references)
-        references = world.everyone(world.average(trained.own)) if self.share_reference else trained.own
+        options = LocalOptions(trains_state=True)
+        trained = world.local_epochs(
+            world.everyone(state.model), self.loss, client_state=state.references, options=options
+        )
+        references = trained.client_state
+        if self.share_reference:
+            references = world.everyone(world.average(references))
         return State(model=world.average(trained.models), references=references)
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: Params) -> Tensor:
         mu, sigma = gaussian(model, batch.images)
         z = mu + sigma * model.normal(mu)
         value = cross_entropy(model.head(z), batch.labels)
@@ -67,7 +73,11 @@ class FedSR(FedAvg):
             value = value + self.l2r * (
                 torch.linalg.vector_norm(z, dim=1).mean() if self.norm == "plain" else z.pow(2).sum(1).mean()
             )
-        return value + self.cmi * conditional_information(mu, sigma, batch.labels, own) if self.cmi else value
+        return (
+            value + self.cmi * conditional_information(mu, sigma, batch.labels, client_state)
+            if self.cmi
+            else value
+        )
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         """log of the mean over draws of softmax(g(z)), (B, classes)."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -51,16 +51,11 @@ class FedTGP(FedProto):
         generator = keys.torch_generator("server", world.seed, "prototypes")
         return State(**start, generator=new_network(world.classes, world.width, world.width, generator, head))
 
-    def round(self, state: State, world: World) -> State:
-        trained = world.local_epochs(self.deployed(state, world), self.loss, shared=state.prototypes)
-        models = trained.models
-        seen = world.class_means(models) if self.means == "eval" else trained.class_means(world.class_counts)
+    def at_server(self, seen: ClassMeans, state: State, world: World) -> dict[str, Any]:
         generator = self.train(state.generator, seen, world)
         vectors = class_vectors(generator)
         known = torch.ones(world.classes, dtype=torch.bool, device=vectors.device)
-        kept = {"model": world.average(models)} if self.averaging else {"models": models}
-        prototypes = State(vectors=vectors, known=known)
-        return State(**{**state, **kept, "prototypes": prototypes, "generator": generator})
+        return {"prototypes": State(vectors=vectors, known=known), "generator": generator}
 
     def train(self, generator: Params, seen: ClassMeans, world: World) -> Params:
         """Server epochs over all (class mean, class) pairs: client by client, their classes in order, then
@@ -85,7 +80,7 @@ class FedTGP(FedProto):
                 yield from torch.randperm(pairs, generator=rng).split(size)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
+        up, _ = vectors_sent(world.labels, world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + float(world.classes * world.width)
 

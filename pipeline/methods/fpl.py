@@ -2,7 +2,7 @@
 the mean of these (Huang et al. 2023)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pipeline.clustering import by_class, class_averages, keep_missing
 from pipeline.engine.handle import Batch, Handle
@@ -11,7 +11,14 @@ from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.prototypes import Means, class_sums, prototype_contrast, prototype_distance, vectors_sent
+from pipeline.prototypes import (
+    Means,
+    class_means_of,
+    class_sums,
+    prototype_contrast,
+    prototype_distance,
+    vectors_sent,
+)
 from pipeline.schema import Positive
 
 
@@ -35,42 +42,36 @@ class FPL(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(
-            world.everyone(state.model), self.loss, shared=self.message(state.prototypes, world.classes)
+            world.everyone(state.model), self.loss, server_state=self.message(state.prototypes, world.classes)
         )
-        if self.means == "eval":
-            seen = world.class_means(trained.models)
-        else:
-            seen = trained.class_means(world.class_counts)
+        seen = class_means_of(trained, world, self.means)
         classes = seen.present.nonzero()[:, 1]  # client by client, their classes in order
         prototypes = by_class(seen.means[seen.present], classes, self.clusters)
-        return State(
-            model=world.average(trained.models), prototypes=keep_missing(prototypes, state.prototypes)
-        )
+        known = keep_missing(prototypes, state.prototypes)
+        return State(model=world.average(trained.models), prototypes=known)
 
     def message(self, prototypes: State | None, classes: int) -> State | None:
         """The cluster prototypes, and from them each class's unbiased prototype (Eq. 6)."""
-        return (
-            None
-            if prototypes is None
-            else State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
-        )
+        if prototypes is None:
+            return None
+        return State(clusters=prototypes, unbiased=class_averages(**prototypes, count=classes))
 
-    def loss(self, model: Handle, batch: Batch, shared: State | None, own: object) -> Objective:
+    def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: Any) -> Objective:
         z = model.features(batch.images)
         value = cross_entropy(model.head(z), batch.labels)
-        if shared is not None:
-            value = value + prototype_contrast(z, batch.labels, tau=self.tau, **shared.clusters)
+        if server_state is not None:
+            value = value + prototype_contrast(z, batch.labels, tau=self.tau, **server_state.clusters)
             dimensions = z.shape[1] if self.upcr == "sum" else 1
-            value = value + dimensions * prototype_distance(z, batch.labels, **shared.unbiased)
-        return (
-            value if self.means == "eval" else (value, class_sums(z, batch.labels, model.classes, self.means))
-        )
+            value = value + dimensions * prototype_distance(z, batch.labels, **server_state.unbiased)
+        if self.means == "eval":
+            return value
+        return value, class_sums(z, batch.labels, model.classes, self.means)
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {} if state.prototypes is None else {"prototypes": len(state.prototypes.classes)}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down goes what `state` holds; how many clusters there are changes from round to round."""
-        up, _ = vectors_sent([client.labels for client in world.clients], world.width)
+        up, _ = vectors_sent(world.labels, world.width)
         down = 0 if state is None or state.prototypes is None else state.prototypes.vectors.numel()
         return world.scalars() + up, world.scalars() + down

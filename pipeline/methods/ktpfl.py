@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World, outputs
+from pipeline.engine.world import World
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
 
@@ -30,12 +30,12 @@ class KTpFL(Collaborative):
     RAHFL's other baselines do.
 
     `update`: `paper`, one gradient step on lam KL + rho ||c - 1/K||^2, then cut at 0 and rows scaled to sum
-    to one, which the paper leaves open; `code`, the released mean squared error with its own step size and a
+    to one, which the paper leaves open; `code`, the released mean squared error with another step size and a
     softmax over each row.
     """
 
     update: Literal["paper", "code"] = "paper"
-    eta: Positive = 0.1  # step of c (eta_3); like lam it is not stated and is our own choice
+    eta: Positive = 0.1  # step of c (eta_3); like lam it is not stated: our choice
     lam: NonNegative = 1.0
     rho: NonNegative = 0.7  # penalty_ratio of the released configurations
     tau: Positive = 1.0  # released: 10
@@ -45,7 +45,7 @@ class KTpFL(Collaborative):
         n = len(world.clients)
         return State(**super().init(world), coefficients=torch.full((n, n), 1 / n, dtype=torch.float64))
 
-    def prepare(self, state: State, world: World) -> State:
+    def before_round(self, state: State, world: World) -> State:
         # .cpu(), because a checkpoint is loaded onto the GPU.
         predictions, c = self.predictions(state.models, world), state.coefficients.cpu()
         if self.update == "code":
@@ -58,7 +58,7 @@ class KTpFL(Collaborative):
         """P (K, n, C) in float64 on the CPU."""
         batches = [batch.images for batch in world.public_batches()]
         logits = [
-            torch.cat([outputs(world, k, model, images) for images in batches])
+            torch.cat([world.outputs(k, model, images) for images in batches])
             for k, model in enumerate(models)
         ]
         return torch.stack([self.soft(z).cpu().double() for z in logits])
@@ -66,18 +66,18 @@ class KTpFL(Collaborative):
     def soft(self, logits: Tensor) -> Tensor:
         return F.softmax(logits / self.tau, dim=1)
 
-    def own(self, state: State, world: World) -> Clients:
+    def client_state(self, state: State, world: World) -> Clients:
         return state.models
 
-    def look(self, model: Handle, images: Tensor, own: Params) -> dict[str, Tensor]:
-        return {"sent": self.soft(model.other(own)(images)), "logits": model(images)}
+    def client_output(self, model: Handle, images: Tensor, client_state: Params) -> dict[str, Tensor]:
+        return {"sent": self.soft(model.other(client_state)(images)), "logits": model(images)}
 
-    def agree(self, shown: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
-        sent = torch.stack([seen["sent"] for seen in shown])
+    def aggregate(self, outputs: list[dict[str, Tensor]], state: State, world: World) -> list[Tensor]:
+        sent = torch.stack([output["sent"] for output in outputs])
         return list(torch.einsum("km,mbc->kbc", state.coefficients.to(sent), sent))
 
-    def agreement(self, shown: dict[str, Tensor], received: Tensor, own: object) -> Tensor:
-        logits = shown["logits"]
+    def distillation_loss(self, output: dict[str, Tensor], received: Tensor, client_state: object) -> Tensor:
+        logits = output["logits"]
         value = F.kl_div(F.log_softmax(logits / self.tau, dim=1), received, reduction="batchmean")
         return value / logits.shape[1] if self.reduction == "mean" else value
 
@@ -105,7 +105,7 @@ def stepped_coefficients(c: Tensor, predictions: Tensor, eta: float, lam: float,
 
 def onto_rows(c: Tensor) -> Tensor:
     """Negative entries at 0, every row scaled to sum to one; a row without a positive entry becomes
-    uniform. c (K, K). Our own: targets are distributions again."""
+    uniform. c (K, K). Our choice: targets are distributions again."""
     cut = c.clamp(min=0)
     total = cut.sum(1, keepdim=True)
     return torch.where(total > 0, cut / torch.where(total > 0, total, 1.0), 1 / len(c))

@@ -16,17 +16,14 @@ class Local(Method):
     requires = frozenset()
 
     def init(self, world: World) -> State:
-        return State(models=world.new_models(own=True))
+        return State(models=world.new_models(individual=True))
 
     def round(self, state: State, world: World) -> State:
         return State(models=world.local_epochs(state.models, self.loss).models)
 
-    def deployed(self, state: State, world: World) -> Clients:
-        return state.models
-
     def adapted(self, state: State, world: World) -> Clients:
         """Alone, from the beginning."""
-        return world.local_epochs(world.new_models(own=True), self.loss).models
+        return world.local_epochs(world.new_models(individual=True), self.loss).models
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return 0.0, 0.0

@@ -37,7 +37,7 @@ class Moon(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         models = world.local_epochs(
-            world.everyone(state.model), self.loss, shared=state.model, own=state.previous
+            world.everyone(state.model), self.loss, server_state=state.model, client_state=state.previous
         ).models
         held = world.renewed(state.previous["0"], models) if state.previous else models
         previous = [held, *state.previous.values()][: self.buffer]
@@ -45,11 +45,15 @@ class Moon(FedAvg):
             model=world.average(models), previous=State((str(age), last) for age, last in enumerate(previous))
         )
 
-    def loss(self, model: Handle, batch: Batch, shared: Params, own: dict[str, Params]) -> Objective:
-        if not own or not self.mu:
-            return super().loss(model, batch, shared, own)
+    def loss(
+        self, model: Handle, batch: Batch, server_state: Params, client_state: dict[str, Params]
+    ) -> Objective:
+        if not client_state or not self.mu:
+            return super().loss(model, batch, server_state, client_state)
         z = model.features(batch.images)
-        near, *far = (model.other(params).features(batch.images) for params in (shared, *own.values()))
+        near, *far = (
+            model.other(params).features(batch.images) for params in (server_state, *client_state.values())
+        )
         return cross_entropy(model.head(z), batch.labels) + self.mu * model_contrast(z, near, far, self.tau)
 
 

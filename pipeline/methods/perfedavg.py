@@ -35,28 +35,33 @@ class PerFedAvg(FedAvg):
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
-        start, together = world.everyone(state.model), 2 if self.variant == "fo" else 3
-        own, world = _moments(start, world) if self.meta == "adam" else None, world.stepping(together)
-        trained = world.local_steps(start, self.step, own=own, together=together)
+        start, batches_per_step = world.everyone(state.model), 2 if self.variant == "fo" else 3
+        client_state, world = (
+            _moments(start, world) if self.meta == "adam" else None,
+            world.for_steps(batches_per_step),
+        )
+        trained = world.local_steps(
+            start, self.step, client_state=client_state, batches_per_step=batches_per_step
+        )
         return State(model=world.average(trained.models, self.uniform))
 
     def step(
-        self, model: Handle, batches: list[Batch], shared: object, own: dict | None
+        self, model: Handle, batches: list[Batch], server_state: object, client_state: dict | None
     ) -> tuple[Params, dict | None, Logged]:
         """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""
         adapted = _moved(model.params, model.gradient(self._fit, batches[0]), self.alpha)
         direction, loss = model.at(adapted).gradient_and_loss(self._fit, batches[1])
         if self.variant == "hf":
             direction = _moved(direction, self._hessian_times(model, direction, batches[2]), self.alpha)
-        if own is None:
+        if client_state is None:
             return _moved(model.params, direction, self.beta), None, {"loss": loss}
-        return *self._adam(model.params, direction, own), {"loss": loss}
+        return *self._adam(model.params, direction, client_state), {"loss": loss}
 
     def deployed(self, state: State, world: World) -> Clients:
         """Each client's adapted copy; its batch is drawn from (seed, "adaptation", round, client), without
         dropout."""
         chosen = [self._batch(world, k) for k in range(len(world.clients))]
-        adapted = world.each(world.everyone(state.model), self._adapt, own=chosen)
+        adapted = world.each(world.everyone(state.model), self._adapt, client_state=chosen)
         return Clients(state.model if mine is None else state.model.joined(mine) for mine in adapted)
 
     def _adapt(self, model: Handle, images: Tensor, labels: Tensor, chosen: Tensor) -> Params:
@@ -85,19 +90,19 @@ class PerFedAvg(FedAvg):
         both = torch.func.vmap(gradient, randomness="same")(signs)
         return entries(lambda g: (g[0] - g[1]) / (2 * self.delta), both)
 
-    def _adam(self, params: Params, gradient: Params, own: dict) -> tuple[Params, dict]:
+    def _adam(self, params: Params, gradient: Params, client_state: dict) -> tuple[Params, dict]:
         """A step of Adam without in-place changes, for `local_steps`."""
-        count = own["count"] + 1
-        first = entries(lambda g, m: BETA1 * m + (1 - BETA1) * g, gradient, own["first"])
-        second = entries(lambda g, v: BETA2 * v + (1 - BETA2) * g * g, gradient, own["second"])
+        count = client_state["count"] + 1
+        first = entries(lambda g, m: BETA1 * m + (1 - BETA1) * g, gradient, client_state["first"])
+        second = entries(lambda g, v: BETA2 * v + (1 - BETA2) * g * g, gradient, client_state["second"])
 
         def moved(value: Tensor, m: Tensor, v: Tensor) -> Tensor:
             change = m / (1 - BETA1**count) / ((v / (1 - BETA2**count)).sqrt() + EPS)
             return value - self.adam_lr * change.to(value.dtype)
 
         return entries(moved, params, first, second), {
-            "first": own["first"].joined(first),
-            "second": own["second"].joined(second),
+            "first": client_state["first"].joined(first),
+            "second": client_state["second"].joined(second),
             "count": count,
         }
 

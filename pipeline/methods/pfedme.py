@@ -40,9 +40,13 @@ class PFedMe(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         received = world.everyone(state.model)
-        trained = world.local_steps(received, self.step, own=received)
+        trained = world.local_steps(received, self.step, client_state=received)
         mean = world.average(trained.models, self.uniform)
-        personal = trained.own if state.personal is None else world.renewed(state.personal, trained.own)
+        personal = (
+            trained.client_state
+            if state.personal is None
+            else world.renewed(state.personal, trained.client_state)
+        )
         return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
@@ -52,10 +56,10 @@ class PFedMe(FedAvg):
     def adapted(self, state: State, world: World) -> Clients:
         """theta after a round of its own."""
         received = world.everyone(state.model)
-        return world.local_steps(received, self.step, own=received).own
+        return world.local_steps(received, self.step, client_state=received).client_state
 
     def step(
-        self, model: Handle, batches: list[Batch], shared: object, theta: Params
+        self, model: Handle, batches: list[Batch], server_state: object, theta: Params
     ) -> tuple[Params, Params, Logged]:
         """w_k and theta after one batch; the loss of the theta that the batch found."""
         w = model.params

@@ -13,7 +13,7 @@ from pipeline.data.augmentations import augmix, plain, simple
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client, Objective
 from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World, outputs
+from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import consistent_cross_entropy, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged
@@ -40,12 +40,12 @@ class RAHFL(Collaborative):
     `heldout` are images that no client holds, `test` the test images, both corrupted where any private image
     is, so that one training gives the clean and the corrupted number. In the code the test file that chooses
     the teachers also gives the number: a run by `test_clean` for the clean columns, another one by
-    `test_corrupted` for the others. `private` are a client's own training images, on which clients cannot be
+    `test_corrupted` for the others. `private` are a client's training images, on which clients cannot be
     compared fairly. The state has the accuracies on heldout and on test images wherever the scenario has
     them.
 
     `contrast_form` and `distillation_form`: the released code, which made the numbers, or Eq. 5 and Eq. 6 to
-    8: sums over anchors instead of means, no factor tau_c / 0.07, no inner exponential, the own view left
+    8: sums over anchors instead of means, no factor tau_c / 0.07, no inner exponential, the view itself left
     out, no stopped gradient.
     """
 
@@ -75,46 +75,47 @@ class RAHFL(Collaborative):
 
     # -- learning from others -----------------------------------------------------------------------------
 
-    def prepare(self, state: State, world: World) -> State:
+    def before_round(self, state: State, world: World) -> State:
         if not self.asymmetric or (world.round - 1) % self.matrix_every:
             return state
-        found = self.accuracies(state.models, world)
-        return State({**state, "accuracies": found, "matrix": transfer_matrix(found[self.acc_source])})
+        accuracies = self.accuracies(state.models, world)
+        matrix = transfer_matrix(accuracies[self.acc_source])
+        return State({**state, "accuracies": accuracies, "matrix": matrix})
 
     def accuracies(self, models: Clients, world: World) -> State:
         """source -> (K,) accuracies as shares: heldout and test where the scenario has them, any other source
         only where it is the `acc_source`."""
         common = {"heldout": world.heldout, "test": world.test}
         if self.acc_source.startswith("test_"):
-            common[self.acc_source] = world.scored.get(self.acc_source.removeprefix("test_"))
-        found = State(
-            (name, shares_right(world, models, [seen] * len(models)))
-            for name, seen in common.items()
-            if seen is not None
+            common[self.acc_source] = world.test_sets.get(self.acc_source.removeprefix("test_"))
+        accuracies = State(
+            (name, shares_right(world, models, [images] * len(models)))
+            for name, images in common.items()
+            if images is not None
         )
         if self.acc_source == "private":
-            found["private"] = shares_right(world, models, world.clients)
-        if self.acc_source not in found:
+            accuracies["private"] = shares_right(world, models, world.clients)
+        if self.acc_source not in accuracies:
             raise TrainingError(
                 f"acc_source: {self.acc_source} needs labelled images that this scenario does not set aside"
             )
-        return found
+        return accuracies
 
-    def agree(self, shown: list[Tensor], state: State, world: World) -> list[Tensor | None]:
-        matrix = state.matrix if self.asymmetric else 1 - torch.eye(len(shown))
-        logits = torch.stack(shown)
+    def aggregate(self, outputs: list[Tensor], state: State, world: World) -> list[Tensor | None]:
+        matrix = state.matrix if self.asymmetric else 1 - torch.eye(len(outputs))
+        logits = torch.stack(outputs)
         chosen = [row.nonzero()[:, 0].to(logits.device) for row in matrix]
         return [logits[teachers] if len(teachers) else None for teachers in chosen]
 
-    def agreement(self, shown: Tensor, received: Tensor, own: object) -> Tensor:
-        count = len(received)
-        return weighted_distillation(shown, received, torch.full((count,), 1 / count, device=received.device))
+    def distillation_loss(self, output: Tensor, received: Tensor, client_state: object) -> Tensor:
+        weights = torch.full((len(received),), 1 / len(received), device=received.device)
+        return weighted_distillation(output, received, weights)
 
     # -- learning at home ---------------------------------------------------------------------------------
 
-    def learn(self, models: Clients, state: State, world: World) -> Clients:
-        views, optimiser = self.views if self.augmix else None, self.local_optimiser(world)
-        return world.local_epochs(models, self.loss, views=views, optimiser=optimiser).models
+    def local_training(self, models: Clients, state: State, world: World) -> Clients:
+        views, options = self.views if self.augmix else None, self.local_options(world)
+        return world.local_epochs(models, self.loss, views=views, options=options).models
 
     def views(self, pixels: Tensor, numbers: torch.Generator) -> tuple[Tensor, ...]:
         """(x, x'_1, x'_2), and x'' for the DCL."""
@@ -122,15 +123,15 @@ class RAHFL(Collaborative):
         views = x, augmix(x, numbers), augmix(x, numbers)
         return (*views, simple(pixels, numbers)) if self.contrast == "dcl" else views
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Objective:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: object) -> Objective:
         if not self.augmix:
-            return super().loss(model, batch, shared, own)
+            return super().loss(model, batch, server_state, client_state)
         x, first, second = batch.images, *batch.views[:2]
         fit = consistent_cross_entropy(model(torch.cat([x, first, second])), batch.labels, self.mu)
         if self.contrast == "none":
             return fit
-        seen = [x, first] if self.contrast == "supcon" else [x, first, batch.views[2]]
-        clean, *mixed = F.normalize(model.features(torch.cat(seen)), dim=1).split(len(x))
+        views = [x, first] if self.contrast == "supcon" else [x, first, batch.views[2]]
+        clean, *mixed = F.normalize(model.features(torch.cat(views)), dim=1).split(len(x))
         fit = fit + self.contrasted(torch.cat([clean, mixed[-1]]), batch.labels)
         if self.contrast == "supcon" or not self.gamma:
             return fit
@@ -149,17 +150,11 @@ class RAHFL(Collaborative):
     def diagnostics(self, state: State) -> dict[str, float]:
         """Mean accuracy in percent on every source of images by which teachers could be chosen, and M by its
         elements off the diagonal: `learns.<p>.<q>` is 1 where client p learns from client q, else 0."""
-        found = {
-            f"accuracy.{name}": 100 * float(share.nanmean())
-            for name, share in state.get("accuracies", {}).items()
-        }
-        rows = state["matrix"].tolist() if "matrix" in state else []
-        return found | {
-            f"learns.{p}.{q}": float(learns)
-            for p, row in enumerate(rows)
-            for q, learns in enumerate(row)
-            if p != q
-        }
+        shares = state.get("accuracies", {})
+        numbers = {f"accuracy.{name}": 100 * float(share.nanmean()) for name, share in shares.items()}
+        for p, row in enumerate(state["matrix"].tolist() if "matrix" in state else []):
+            numbers |= {f"learns.{p}.{q}": float(learns) for q, learns in enumerate(row) if p != q}
+        return numbers
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down go the logits of as many teachers as the matrix of `state` has, mean over clients: (K - 1) / 2
@@ -177,14 +172,14 @@ def transfer_matrix(accuracies: Tensor) -> Tensor:
     return (accuracies[:, None] <= accuracies[None, :]).int().fill_diagonal_(0)
 
 
-def shares_right(world: World, models: Clients, seen: Sequence[Batch | Client]) -> Tensor:
-    """Each client's accuracy (K,) on its `seen` as a share in float64, in evaluation mode; NaN without
+def shares_right(world: World, models: Clients, test_sets: Sequence[Batch | Client]) -> Tensor:
+    """Each client's accuracy (K,) on its test set as a share in float64, in evaluation mode; NaN without
     images."""
-    found = []
-    for k, (model, part) in enumerate(zip(models, seen, strict=True)):
-        right = outputs(world, k, model, part.images).argmax(1) == part.labels
-        found.append(int(right.sum()) / len(right) if len(right) else torch.nan)
-    return torch.tensor(found, dtype=torch.float64)
+    shares = []
+    for k, (model, test) in enumerate(zip(models, test_sets, strict=True)):
+        right = world.outputs(k, model, test.images).argmax(1) == test.labels
+        shares.append(int(right.sum()) / len(right) if len(right) else torch.nan)
+    return torch.tensor(shares, dtype=torch.float64)
 
 
 def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
@@ -199,8 +194,7 @@ def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
     logits = z @ z.T / tau
     shares = F.log_softmax(logits.masked_fill(itself, torch.finfo(logits.dtype).min), dim=1)
     positive = (labels == labels[:, None]) & ~itself
-    found = torch.where(positive, shares, 0.0).sum(1) / positive.sum(1).clamp(min=1)
-    return -found.mean()
+    return -(torch.where(positive, shares, 0.0).sum(1) / positive.sum(1).clamp(min=1)).mean()
 
 
 def view_distillation(

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.losses import SMALLEST_LABEL, SMALLEST_SHARE, weighted_distillation
@@ -21,12 +22,12 @@ class RHFL(Collaborative):
     """L_col^k = sum_{i != k} W_i KL(softmax(Z_i) || softmax(Z_k)); at home alpha CE + beta RCE.
 
     W is set once a round from the private losses at the round's start and at the last one's. It sums to 1
-    over all clients, the own weight included, while the first round has 1 / (K - 1) each: kept as published.
+    over all clients, the client itself included, while the first round has 1 / (K - 1) each, as published.
     As in the code, losses are measured in training mode, which moves the running statistics of BatchNorm. A
     client without data has a loss that stands still. `reweighted: false` is HFL, with 1 / (K - 1) in every
     round.
 
-    Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's own was on SL).
+    Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's was on SL).
     """
 
     alpha: NonNegative = 0.1
@@ -38,30 +39,29 @@ class RHFL(Collaborative):
     def init(self, world: World) -> State:
         return State(**super().init(world), losses=None, weights=None)
 
-    def prepare(self, state: State, world: World) -> State:
+    def before_round(self, state: State, world: World) -> State:
         others = max(len(world.clients) - 1, 1)
         uniform = torch.full((len(world.clients),), 1 / others, dtype=torch.float64)
         if not self.reweighted:
             return State({**state, "weights": uniform})
         measure = Optimiser("sgd", 0.0)  # at rate 0 a pass changes only BatchNorm's running statistics
-        trained = world.local_epochs(
-            state.models, self.loss, trainable="head", epochs=1, optimiser=measure, stream="confidence"
-        )
+        options = LocalOptions("head", 1, measure, "confidence")
+        trained = world.local_epochs(state.models, self.loss, options=options)
         losses = torch.tensor(trained.losses, dtype=torch.float64)
         known = state.losses is not None and len(losses) > 1
         weights = confidence_weights(state.losses.cpu(), losses, self.eta, self.guarded) if known else uniform
         return State(models=trained.models, losses=losses, weights=weights)
 
-    def agree(self, shown: list[Tensor], state: State, world: World) -> list[dict[str, Tensor] | None]:
-        if len(shown) == 1:
+    def aggregate(self, outputs: list[Tensor], state: State, world: World) -> list[dict[str, Tensor] | None]:
+        if len(outputs) == 1:
             return [None]
-        answers, others = torch.stack(shown), 1 - torch.eye(len(shown), dtype=torch.float64)
+        answers, others = torch.stack(outputs), 1 - torch.eye(len(outputs), dtype=torch.float64)
         return [{"answers": answers, "weights": (state.weights.cpu() * row).to(answers)} for row in others]
 
-    def agreement(self, shown: Tensor, received: dict[str, Tensor], own: object) -> Tensor:
-        return weighted_distillation(shown, received["answers"], received["weights"])
+    def distillation_loss(self, output: Tensor, received: dict[str, Tensor], client_state: object) -> Tensor:
+        return weighted_distillation(output, received["answers"], received["weights"])
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: object) -> Tensor:
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: object) -> Tensor:
         return symmetric_cross_entropy(model(batch.images), batch.labels, self.alpha, self.beta)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import has_batchnorm
+from pipeline.engine.phase import LocalOptions, has_batchnorm
 from pipeline.engine.state import Clients, Params, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
@@ -45,21 +45,20 @@ class Scaffold(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         weights, rule = world.weights, self.local_rule(world)
-        if not any(weights):
-            return state
         corrections = Clients(combine([state.control, mine], [1, -1]) for mine in state.controls)
         start = world.everyone(state.model)
-        models = world.local_epochs(start, self.loss, own=corrections, optimiser=rule).models
+        options = LocalOptions(optimiser=rule)
+        models = world.local_epochs(start, self.loss, client_state=corrections, options=options).models
         controls = self.renewed(state, models, world, rule)
         mean, x = weighted_mean(models, weights), part(state.model, state.control)
         moved = combine([x, mean], [1 - self.server_lr, self.server_lr])
         everyone = world.whole.weights
         return State(model=mean.joined(moved), control=weighted_mean(controls, everyone), controls=controls)
 
-    def loss(self, model: Handle, batch: Batch, shared: object, own: Params) -> Tensor:
-        """CE + <c - c_k, y> less the value of that product: the loss that is told stays the cross-entropy."""
-        term = sum((own[name] * value).sum() for name, value in model.params.items())
-        return super().loss(model, batch, shared, own) + (term - term.detach())
+    def loss(self, model: Handle, batch: Batch, server_state: object, client_state: Params) -> Tensor:
+        """CE + <c - c_k, y>; the term's value is subtracted, so that the logged loss is the cross-entropy."""
+        term = sum((client_state[name] * value).sum() for name, value in model.params.items())
+        return super().loss(model, batch, server_state, client_state) + (term - term.detach())
 
     def renewed(self, state: State, models: Clients, world: World, rule: Optimiser) -> Clients:
         """Every client's new c_k; the old one where it took no step."""
@@ -76,11 +75,11 @@ class Scaffold(FedAvg):
             for mine, y, s in zip(state.controls, models, scales)
         )
 
-    def gradient(self, model: Handle, images: Tensor, labels: Tensor, own: object) -> Params:
+    def gradient(self, model: Handle, images: Tensor, labels: Tensor, client_state: object) -> Params:
         """Of the mean loss over a client's images, which are not augmented here."""
-        loss = cast(Tensor, super().loss(model, Batch(images, labels), None, own))
-        found = torch.autograd.grad(loss, list(model.params.values()), materialize_grads=True)
-        return Params(zip(model.params, found))
+        loss = cast(Tensor, super().loss(model, Batch(images, labels), None, client_state))
+        gradients = torch.autograd.grad(loss, list(model.params.values()), materialize_grads=True)
+        return Params(zip(model.params, gradients))
 
     def local_rule(self, world: World) -> Optimiser:
         return plain_sgd(world, self.lr, "scaffold: its controls are means of plain SGD's gradients")

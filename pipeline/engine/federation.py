@@ -1,0 +1,190 @@
+"""The clients of a federation and what else a scenario gives, as they are in one round."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from pipeline.data import augmentations
+from pipeline.data.tensors import Pixels
+from pipeline.engine.environment import new_executor
+from pipeline.engine.handle import Batch
+from pipeline.engine.phase import Client, batches, draw, merged, only
+from pipeline.engine.public import Public
+from pipeline.models import Network, build
+from pipeline.schema import Data, Model, Training
+from pipeline.schema import Public as PublicSettings
+
+AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """The clients of one seed of a cell as they are in one round. `create` makes the first one, `at` that of
+    another round.
+
+    A client with images but no usable batch cannot train, and is a client without data to every method: it
+    has no weight and no class mean. See `phase.batches`.
+
+    clients: every client, an absent one without data
+    training: the scenario's settings
+    classes: number of classes C
+    seed: of the cell
+    device: where data and models are
+    round: 0 while a method initialises, then 1, 2, ...
+    heldout: labelled images that no client has, where a scenario sets some aside
+    test: test images under the scenario's corruption
+    test_sets: the common test sets by which clients are scored, by name
+    pixels: how the data set's pixels become network inputs
+    participants: numbers of the clients that take part in the round
+    executor: carries out local phases, Sequential, Stacked, or a wrapper of one
+    networks: one of each architecture, for any client's values
+    public_data: where the scenario has a public set
+    augmentation: of private images, where the scenario has one
+    full: the round with all clients' data, where some are absent
+    """
+
+    clients: tuple[Client, ...]
+    training: Training
+    classes: int
+    seed: int
+    device: torch.device
+    heldout: Batch | None
+    test: Batch | None
+    test_sets: dict[str, Batch]
+    pixels: Pixels
+    participants: tuple[int, ...]
+    executor: Any
+    networks: dict[Model, Network]
+    public_data: Public | None
+    augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
+    round: int = 0
+    full: Self | None = None
+
+    @classmethod
+    def create(
+        cls,
+        clients: Sequence[Client],
+        training: Training,
+        classes: int,
+        seed: int,
+        device: torch.device | str = "cpu",
+        *,
+        data: Data | None = None,
+        public: tuple[Tensor, PublicSettings] | None = None,
+        heldout: Batch | None = None,
+        test: Batch | None = None,
+        test_sets: dict[str, Batch] | None = None,
+    ) -> Self:
+        """The federation before the first round.
+
+        data: how pixels are normalised and augmented; None: neither
+        public: images (N, C, H, W) as network inputs, and how a round goes through them
+        The others are fields of the class. The environment chooses executor and precision.
+        """
+        device, pixels = torch.device(device), Pixels() if data is None else Pixels(data.normalise)
+        like = clients[0].images
+        networks = {
+            model: new_network(model, like, classes, device)
+            for model in dict.fromkeys(client.model for client in clients)
+        }
+        clients = able(clients, training, networks)
+        return cls(
+            clients=clients,
+            training=training,
+            classes=classes,
+            seed=seed,
+            device=device,
+            heldout=heldout,
+            test=test,
+            test_sets=test_sets or {},
+            pixels=pixels,
+            participants=tuple(range(len(clients))),
+            executor=new_executor(clients, networks, training, device),
+            networks=networks,
+            public_data=None if public is None else Public(*public, pixels),
+            augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
+        )
+
+    # -- the round ----------------------------------------------------------------------------------------
+
+    def at(self, round: int, executor: Any = None) -> Self:
+        """The same federation in another round, for the trainer.
+
+        round: 1, 2, ...; 0 initialises a method
+        executor: a wrapper of the world's own; None: as it is
+
+        Where the scenario has `participation`, the clients that take part are drawn from the key (seed,
+        round). The others are clients without data in it: no verb trains, weighs or counts them, and each
+        keeps the values that a verb was given for it.
+        """
+        world = replace(self.whole, round=round, executor=executor or self.executor)
+        if not round or self.training.participation is None:
+            return world
+        candidates = [k for k, n in enumerate(world.sizes) if n]
+        share = self.training.participation
+        present = draw(candidates, share, len(self.clients), "participants", self.seed, round)
+        return replace(world, clients=only(world.clients, present), participants=present, full=world)
+
+    def for_steps(self, batches_per_step: int) -> Self:
+        """The round for a rule whose steps take several batches: a client whose images do not make one such
+        step is a client without data in it."""
+        clients = able(self.clients, self.training, self.networks, batches_per_step)
+        return replace(self, clients=clients, full=self.whole)
+
+    @property
+    def whole(self) -> Self:
+        """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
+        for scoring them."""
+        return self.full or self
+
+    @property
+    def pooled(self) -> Self:
+        """The round with everyone's data at the first client that has any; it alone takes part."""
+        whole, holder = self.whole, next(k for k, n in enumerate(self.whole.sizes) if n)
+        clients = list(only(whole.clients, ()))
+        clients[holder] = merged(whole.clients)
+        return replace(self, clients=tuple(clients), participants=(holder,), full=whole)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The clients' numbers of training samples n_k, 0 for an absent one."""
+        return tuple(len(client.labels) for client in self.clients)
+
+    @property
+    def labels(self) -> list[Tensor]:
+        """Every client's labels, each (n_k,)."""
+        return [client.labels for client in self.clients]
+
+    @property
+    def homogeneous(self) -> bool:
+        """Do all clients hold one architecture?"""
+        return len({client.model for client in self.clients}) == 1
+
+    @property
+    def width(self) -> int:
+        """Length d of a representation; the same for all clients wherever representations are compared."""
+        return self.networks[self.clients[0].model].width
+
+
+def new_network(model: Model, like: Tensor, classes: int, device: torch.device) -> Network:
+    """A network for images as in `like` (n, C, H, W), drawn from torch's global generator."""
+    network = build(model, like.shape[1], like.shape[-1], classes)
+    return network.to(device, like.dtype).to(memory_format=torch.channels_last)
+
+
+def able(
+    clients: Sequence[Client],
+    training: Training,
+    networks: dict[Model, Network],
+    batches_per_step: int = 1,
+) -> tuple[Client, ...]:
+    """The clients, those whose images do not make one step without data."""
+    present = [
+        k
+        for k, client in enumerate(clients)
+        if batches(len(client.labels), training, networks[client.model], batches_per_step)
+    ]
+    return only(clients, present)
