@@ -17,14 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline import files
 from pipeline.errors import DataError, FedReproError
@@ -86,7 +79,7 @@ def fetch(
             say(f"{target.name}: {_cause(error)}; trying again ({attempt + 1} of {tries})")
             time.sleep(pause * 2 ** (attempt - 1))
     try:
-        check(part, checksum, shown=target, origin=f" from {url}")
+        check(part, checksum, final=target, origin=f" from {url}")
     except DataError:
         part.unlink()  # a wrong file cannot be continued into a right one
         raise
@@ -94,14 +87,16 @@ def fetch(
     return target
 
 
-def check(path: Path, checksum: str, shown: Path | None = None, origin: str = "") -> None:
+def check(path: Path, checksum: str, final: Path | None = None, origin: str = "") -> None:
     """Raise DataError with both digests if the file does not have the checksum ("md5:..." or
     "sha256:...")."""
     algorithm, expected = checksum.split(":")
-    found = files.checksum(path, algorithm)
-    if found != expected:
-        advice = "" if shown else "; remove it and run again"
-        raise DataError(f"{shorten(shown or path)}{origin}: {algorithm} {found}, expected {expected}{advice}")
+    actual = files.checksum(path, algorithm)
+    if actual != expected:
+        advice = "" if final else "; remove it and run again"
+        raise DataError(
+            f"{shorten(final or path)}{origin}: {algorithm} {actual}, expected {expected}{advice}"
+        )
 
 
 def _transfer(url: str, part: Path, timeout: float) -> None:
@@ -197,13 +192,7 @@ def _progress(name: str, have: int, total: int | None) -> Iterator[Callable[[int
         say(f"downloading {name} ({size}{f', going on from {have / MIB:,.1f} MiB' if have else ''})")
         yield lambda count: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(name, total=total, completed=have)
         yield lambda count: bar.update(task, advance=count)
@@ -258,13 +247,8 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
             pass
         _refuse_bomb(archive, sum(member.size for member in chosen))
         for member in chosen:
-            member.mode, member.uid, member.gid, member.uname, member.gname = (
-                0o644,
-                os.getuid(),
-                os.getgid(),
-                "",
-                "",
-            )
+            member.mode, member.uname, member.gname = 0o644, "", ""
+            member.uid, member.gid = os.getuid(), os.getgid()
         # Pythons before 3.11.4 know no filters. What this one refuses has been refused above.
         filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         source.extractall(target, chosen, **filtered)

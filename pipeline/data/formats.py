@@ -49,10 +49,10 @@ def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: Data
         for kind in ("images-idx3", "labels-idx1")
     ]
     unpack(files[0], scratch, lambda name: Path(name).name in names)
-    found = {path.name: path for path in scratch.rglob("*.gz")}
-    if set(found) != set(names):
-        raise DataError(f"{shorten(files[0])}: lacks {', '.join(sorted(set(names) - set(found)))}")
-    train_images, train_labels, test_images, test_labels = (_idx_array(found[name]) for name in names)
+    unpacked = {path.name: path for path in scratch.rglob("*.gz")}
+    if lacking := sorted(set(names) - set(unpacked)):
+        raise DataError(f"{shorten(files[0])}: lacks {', '.join(lacking)}")
+    train_images, train_labels, test_images, test_labels = (_idx_array(unpacked[name]) for name in names)
     return two_parts(
         [
             (train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),

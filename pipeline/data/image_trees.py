@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.data.download import say
-from pipeline.data.reading import blocks, open_image, reading, two_parts, unpack
+from pipeline.data.reading import Row, from_files, reading, unpack
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
@@ -64,20 +64,19 @@ def _plain(name: str) -> str:
     return re.sub(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])", "", _composed(name).casefold())
 
 
-def _holding(root: Path, names: tuple[str, ...], archive: Path) -> dict[str, Path]:
+def _holding(root: Path, names: list[str], archive: Path) -> dict[str, Path]:
     """{name: folder} of the first folder under `root`, itself included, that has a subfolder for every name:
     one of just this name, else the only one whose name is plainly the same."""
     for folder in [root, *sorted(path for path in root.rglob("*") if path.is_dir())]:
         inside = _subfolders(folder)
-        found = {
+        matches = {
             name: [path for path in inside if _composed(path.name) == _composed(name)]
             or [path for path in inside if _plain(path.name) == _plain(name)]
             for name in names
         }
-        if all(len(paths) == 1 for paths in found.values()) and len(
-            {path for (path,) in found.values()}
-        ) == len(names):
-            return {name: path for name, (path,) in found.items()}
+        chosen = [path for paths in matches.values() for path in paths]
+        if all(len(paths) == 1 for paths in matches.values()) and len({*chosen}) == len(names):
+            return dict(zip(names, chosen, strict=True))
     raise DataError(f"{shorten(archive)}: no folder in it has the subfolders {', '.join(names)}")
 
 
@@ -97,18 +96,17 @@ def _of_classes(folders: list[Path], archive: Path) -> list[tuple[Path, int]]:
 def only_folder(root: Path, archive: Path) -> Path:
     folders = _subfolders(root)
     if len(folders) != 1:
-        raise DataError(f"{shorten(archive)}: expected one folder in it, found {len(folders)}")
+        raise DataError(f"{shorten(archive)}: {len(folders)} folders in it, expected one")
     return folders[0]
 
 
 def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file
     name."""
-    listed: list[tuple[Path, int, int]] = []
+    rows: list[Row] = []
     classes: list[str] = []
-    for number, (domain, folder) in enumerate(
-        _holding(unpack(files[0], scratch), entry.domains, files[0]).items()
-    ):
+    in_domains = _holding(unpack(files[0], scratch), entry.domains, files[0])
+    for number, (domain, folder) in enumerate(in_domains.items()):
         inner = _subfolders(folder)
         inner = _subfolders(inner[0]) if [path.name for path in inner] == ["images"] else inner
         names = [path.name for path in inner]
@@ -119,15 +117,8 @@ def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
                 f"{expected}, the same in every domain"
             )
         _say_left_out(_subfolders(folder), [folder], files[0])
-        listed += [(path, label, number) for path, label in _of_classes(inner, files[0])]
-    paths, labels, domains = zip(*listed, strict=True)
-    return Arrays(
-        blocks(list(paths), entry.shape[0]),
-        np.array(labels),
-        np.array(domains),
-        np.zeros(len(paths), np.uint8),
-        classes,
-    )
+        rows += [(path, label, TRAIN, number) for path, label in _of_classes(inner, files[0])]
+    return from_files(rows, entry.shape[0], classes)
 
 
 def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
@@ -139,126 +130,99 @@ def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     test = parts.get("test", parts.get("val"))
     splits = {TRAIN: parts["train"], TEST: test} if "train" in parts and test else {TRAIN: root}
     classes = [path.name for path in _subfolders(splits[TRAIN])]
-    listed = [
-        (path, label, split)
+    rows = [
+        (path, label, split, 0)
         for split, folder in splits.items()
         for path, label in _of_classes([folder / name for name in classes], files[0])
     ]
-    paths, labels, split = zip(*listed, strict=True)
-    return Arrays(
-        blocks(list(paths), entry.shape[0]),
-        np.array(labels),
-        np.zeros(len(paths), np.int64),
-        np.array(split, np.uint8),
-        classes,
-    )
+    return from_files(rows, entry.shape[0], classes)
 
 
 def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """A CSV with the columns file and label, and an archive with the files.
 
-    Further columns: domain, one of the entry's; split, `train` or `test`; any other is kept as a column of
+    Further columns: domain, one of the entry's; split, `train` or `test`; any other is stored as a column of
     the set, such as the user to whom an image belongs.
     """
     root = unpack(files[1], scratch)
     with reading(files[0]), files[0].open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-        listed = {key: [row[key] for row in rows] for key in (rows[0] if rows else ())}
-        names, labels = listed.pop("file"), listed.pop("label")
-        classes = entry.names or sorted(set(labels))
-        domains = listed.pop("domain", [entry.domains[0]] * len(rows))
-        splits = listed.pop("split", ["train"] * len(rows))
-        if outside := [name for name in names if leads_out(name)]:
+        lines = list(csv.DictReader(file))
+        if outside := [line["file"] for line in lines if leads_out(line["file"])]:
             raise ValueError(f"{outside[0]!r} lies outside the archive")
-        return Arrays(
-            blocks([root / name for name in names], entry.shape[0]),
-            np.array([classes.index(label) for label in labels]),
-            np.array([entry.domains.index(domain) for domain in domains]),
-            np.array([("train", "test").index(split) for split in splits], np.uint8),
-            list(classes),
-            {key: np.array(values) for key, values in listed.items()},
-        )
+        classes = entry.names or sorted({line["label"] for line in lines})
+        rows = [
+            (
+                root / line.pop("file"),
+                classes.index(line.pop("label")),
+                ("train", "test").index(line.pop("split", "train")),
+                entry.domains.index(line.pop("domain", entry.domains[0])),
+            )
+            for line in lines
+        ]
+        columns = {key: np.array([line[key] for line in lines]) for key in lines[0]} if lines else {}
+    return from_files(rows, entry.shape[0], classes, **columns)
 
 
 def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """imgs_train/<digit>/ and imgs_valid/<digit>/; the latter is the test part."""
-    folders = _holding(unpack(files[0], scratch), ("imgs_train", "imgs_valid"), files[0])
-    parts = []
-    for folder in folders.values():
-        listed = _of_classes([folder / str(digit) for digit in range(entry.classes)], files[0])
-        parts.append(
-            (
-                np.stack([open_image(path, entry.shape[0]) for path, _ in listed]),
-                np.array([digit for _, digit in listed]),
-            )
-        )
-    return two_parts(parts, entry.names)
+    parts = _holding(unpack(files[0], scratch), ["imgs_train", "imgs_valid"], files[0]).values()
+    rows = [
+        (path, digit, split, 0)
+        for split, folder in zip((TRAIN, TEST), parts, strict=True)
+        for path, digit in _of_classes([folder / str(digit) for digit in range(entry.classes)], files[0])
+    ]
+    return from_files(rows, entry.shape[0], entry.names)
 
 
 def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """PNGs and, for each part, a list of `name label` lines."""
-    root = unpack(files[0], scratch)
-    parts = []
-    for part in ("train", "test"):
-        listed = root / "mnist_m" / f"mnist_m_{part}_labels.txt"
-        with reading(listed):
-            lines = [line.split() for line in listed.read_text().splitlines() if line.strip()]
-            labels = np.array([int(label) for _, label in lines])
-        images = np.stack(
-            [open_image(listed.with_name(f"mnist_m_{part}") / name, entry.shape[0]) for name, _ in lines]
-        )
-        parts.append((images, labels))
-    return two_parts(parts, entry.names)
+    rows, root = [], unpack(files[0], scratch) / "mnist_m"
+    for split, part in ((TRAIN, "mnist_m_train"), (TEST, "mnist_m_test")):
+        for name, label in _lines(root / f"{part}_labels.txt"):
+            rows.append((root / part / name, int(label), split, 0))
+    return from_files(rows, entry.shape[0], entry.names)
+
+
+def _lines(path: Path, separator: str | None = None) -> list[list[str]]:
+    """The fields of every line of a list."""
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
+        return [line.split(separator) for line in text.splitlines() if line.strip()]
 
 
 def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """Classes by sorted WordNet number; the validation part, whose labels are public, serves as test part."""
     root = only_folder(unpack(files[0], scratch, lambda name: "/test/" not in name), files[0])
     numbers = [folder.name for folder in _subfolders(root / "train")]
-    with reading(root / "words.txt"):
-        words = dict(
-            line.split("\t", 1) for line in (root / "words.txt").read_text(encoding="utf-8").splitlines()
-        )
+    words = dict(_lines(root / "words.txt", "\t"))
     annotations = root / "val" / "val_annotations.txt"
     with reading(annotations):
-        validation = sorted(
-            (root / "val" / "images" / line[0], numbers.index(line[1]))
-            for line in (text.split("\t") for text in annotations.read_text().splitlines())
-        )
+        validation = sorted((line[0], numbers.index(line[1])) for line in _lines(annotations, "\t"))
     train = _of_classes([root / "train" / number / "images" for number in numbers], files[0])
-    listed = train + validation
-    return Arrays(
-        blocks([path for path, _ in listed], entry.shape[0]),
-        np.array([k for _, k in listed]),
-        np.zeros(len(listed), np.int64),
-        np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train), len(validation)]),
-        [words[n].strip() for n in numbers],
-    )
+    rows = [(path, label, TRAIN, 0) for path, label in train]
+    rows += [(root / "val" / "images" / name, label, TEST, 0) for name, label in validation]
+    return from_files(rows, entry.shape[0], [words[number].strip() for number in numbers])
 
 
 def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """Per domain an archive and the lists of its training and test images; only the entry's classes are
-    unpacked."""
-    listed = []
-    for number, start in enumerate(range(0, len(files), 3)):
-        archive, *lists = files[start : start + 3]
-        folder = unpack(
-            archive, scratch / entry.domains[number], lambda name: Path(name).parent.name in entry.names
-        )
-        for split, path in zip((TRAIN, TEST), lists, strict=True):
-            with reading(path):
-                names = [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
-            listed += [
-                (number, name, split, folder / name)
-                for name in names
-                if Path(name).parent.name in entry.names
-            ]
-    listed.sort()  # domain, class name, file name
-    labels = [entry.names.index(Path(name).parent.name) for _, name, _, _ in listed]
-    return Arrays(
-        blocks([path for *_, path in listed], entry.shape[0]),
-        np.array(labels),
-        np.array([row[0] for row in listed]),
-        np.array([row[2] for row in listed], np.uint8),
-        list(entry.names),
-    )
+    unpacked. Order: domain, class name, file name."""
+    rows: list[Row] = []
+
+    def label(name: str) -> str:
+        return Path(name).parent.name
+
+    for number, domain in enumerate(entry.domains):
+        archive, *lists = files[3 * number : 3 * number + 3]
+        folder = unpack(archive, scratch / domain, lambda name: label(name) in entry.names)
+        listed = [
+            (name, split)
+            for split, path in zip((TRAIN, TEST), lists, strict=True)
+            for name, *_ in _lines(path)
+        ]
+        rows += [
+            (folder / name, entry.names.index(label(name)), split, number)
+            for name, split in sorted(listed)
+            if label(name) in entry.names
+        ]
+    return from_files(rows, entry.shape[0], entry.names)

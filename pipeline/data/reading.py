@@ -16,6 +16,7 @@ from pipeline.errors import DataError
 from pipeline.schema import shorten
 
 BLOCK = 64  # decoded photographs held in memory
+Row = tuple[Path, int, int, int]  # image, label, TRAIN or TEST, domain
 # What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
 DAMAGED = (
     OSError,
@@ -86,7 +87,15 @@ def _in_colour(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def blocks(paths: list[Path], side: int) -> Iterator[np.ndarray]:
-    """Decoded images, some at a time."""
-    for start in range(0, len(paths), BLOCK):
-        yield np.stack([open_image(path, side) for path in paths[start : start + BLOCK]])
+def from_files(rows: Iterable[Row], side: int, classes: Iterable[str], **columns: np.ndarray) -> Arrays:
+    """Arrays of image files, decoded some at a time to (side, side, 3).
+
+    rows: (path, label, split, domain). columns: further values of each image.
+    """
+    rows = list(rows)
+    labels, split, domains = (np.array([row[i] for row in rows]) for i in (1, 2, 3))
+    images = (
+        np.stack([open_image(path, side) for path, *_ in rows[start : start + BLOCK]])
+        for start in range(0, len(rows), BLOCK)
+    )
+    return Arrays(images, labels, domains, split, list(classes), columns)

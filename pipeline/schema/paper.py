@@ -1,7 +1,7 @@
 """papers/<paper>/paper.yaml: a paper as data, its scenarios, methods, grids, tables and figures."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pipeline.schema.checker import Count, FileName, Name, Whole
 from pipeline.schema.scenario import Scenario, check_seeds
@@ -12,7 +12,8 @@ LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}  # their names beside
 MINIATURES = (*LISTED,)
 DELTA = "delta"  # the printed column that subtracts the baseline's row
 # Kinds of figures that are computed from a cell's representations.
-COMPUTED = ("embedding", "sphere", "margins", "matrix", "transfer", "corruptions")
+Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer", "corruptions"]
+COMPUTED = get_args(Computed)
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
 MOST_POINTS, MOST_WORDS = 5, 40  # of "why do numbers differ" on a paper's page
@@ -30,7 +31,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the paper, in the paper's own shape: methods down, (setting, dataset, column) across.
+    """One table of the paper, in its shape: methods down, (setting, dataset, column) across.
 
     blocks   "<setting>|<dataset>" of the CSV -> what fills it; a row with a scenario of its own (other local
              epochs, another network) has a further key "<setting>|<dataset>|<printed method>"
@@ -86,22 +87,8 @@ class Figure:
     title: str
     scenarios: list[str]
     methods: list[str] = field(default_factory=list)  # empty: every method that was run there
-    kind: (
-        Literal[
-            "curves",
-            "sweep",
-            "embedding",
-            "sphere",
-            "margins",
-            "matrix",
-            "transfer",
-            "corruptions",
-            "pairs",
-            "clients",
-            "images",
-        ]
-        | None
-    ) = None  # see above; null: not drawn
+    # See above; null: not drawn.
+    kind: Literal[Computed, "curves", "sweep", "pairs", "clients", "images"] | None = None
     # Of curves: columns of history.csv; of a sweep and of pairs: measures; empty: the headline.
     measures: list[str] = field(default_factory=list)
     window: Count = 1  # of curves: trailing mean over so many rounds
@@ -132,8 +119,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Communication:
-    """The paper's own count of what a client sends and receives in a round, which reports compare with the
-    methods' count."""
+    """What the paper says that a client sends and receives in a round; reports compare it with our count."""
 
     source: str  # where it says so, and its symbols
     counts: dict[str, str]  # key of `methods` -> "2|θ|"
@@ -141,8 +127,8 @@ class Communication:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: the paper (its place), released code (repository, file) or a choice of our
-    own (its reason)."""
+    """Where a value comes from: the paper (its place), released code (repository, file) or our choice (its
+    reason)."""
 
     paper: str = ""
     code: str = ""
@@ -254,7 +240,7 @@ class Paper:
     miniature: Miniature | None = None
     tuning: dict[Name, Tuning] = field(default_factory=dict)  # scenario -> what is tuned there
     communication: Communication | None = None
-    # The paper's own readings; those of a method are in pipeline/methods/readings.yaml.
+    # Readings of this paper; those of a method are in pipeline/methods/readings.yaml.
     readings: list[Choice] = field(default_factory=list)
     sources: Sources = field(default_factory=Sources)
     # Ids of the four to six claims of claims.csv that matter most to the paper, the first the most.
@@ -263,9 +249,9 @@ class Paper:
     # Why numbers differ from the printed ones: at most five points, `{method measure}` for a measured number.
     why: list[str] = field(default_factory=list)
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say
-    # scenario -> its title; kept apart from the scenario, so that a changed word re-runs nothing.
+    # scenario -> its title; no part of the scenario, so that a changed word re-runs nothing.
     titles: dict[str, str] = field(default_factory=dict)
-    # scenario -> deviations from the paper, a point each, or one as plain text; kept apart likewise.
+    # scenario -> deviations from the paper, a point each, or one as plain text.
     notes: dict[str, str | list[str]] = field(default_factory=dict)
     defaults: Any = None  # YAML anchors to merge into scenarios; not read
 
