@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pipeline.cells.arithmetic import PORTABLE
-from pipeline.cells.kept import FORCE
+from pipeline.cells.checkpoint import FORCE
 from pipeline.files import write_csv
 from pipeline.report.experiments import NOISE as COLUMNS
 from pipeline.schema import ROOT, Cell

@@ -17,7 +17,7 @@ from scipy import ndimage
 
 import stages.contact_sheet as sheet_stage
 import stages.corrupt as stage
-from pipeline.cells import loading
+from pipeline.cells import inputs, loading
 from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
 from pipeline.data import pictures as contact_sheet
@@ -481,10 +481,13 @@ def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
     scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3))
     stored, at = store.read(federation / "data" / "tiny"), np.array([5, 11, 119])
     cpu = torch.device("cpu")
-    kinds, severities = loading._Pictures(scenario, stored, federation, cpu).corruption(at)
+    checked = inputs.Inputs(None, stored, None, None, dirty)
+    kinds, severities = loading._Pictures(scenario, checked, cpu).corruption(at)
     assert kinds.tolist() == [KINDS[dirty.kind[i]] for i in at]
     assert severities.tolist() == dirty.severity[at].tolist()
-    clean = loading._Pictures(dataclasses.replace(scenario, corruption=None), stored, federation, cpu)
+    clean = loading._Pictures(
+        dataclasses.replace(scenario, corruption=None), inputs.Inputs(None, stored, None, None, None), cpu
+    )
     assert clean.corruption(at) is None
 
 
@@ -519,7 +522,8 @@ def test_a_client_tests_on_its_images_as_it_has_them(federation):
     )
     stored = store.read(federation / "data" / "tiny")
     dirty, at = corrupted.read(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
-    pictures = loading._Pictures(scenario, stored, federation, torch.device("cpu"))
+    checked = inputs.Inputs(None, stored, None, None, dirty)
+    pictures = loading._Pictures(scenario, checked, torch.device("cpu"))
     (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
     changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
     assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()

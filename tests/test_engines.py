@@ -14,7 +14,7 @@ import pytest
 import torch
 from repository import CELL, forget, outputs, run
 
-from pipeline.cells.kept import Kept
+from pipeline.cells.checkpoint import SeedFiles
 from pipeline.engines import cluster, delivery, engine, node
 from pipeline.engines.cluster import Cluster, Sent, State
 from pipeline.engines.delivery import Order
@@ -127,7 +127,7 @@ assert paper.read_text() != text
 said(lambda: plan.write(result))
 paper.write_text(text)
 plan.write(result)
-kept = plan.jobs[1].kept
+kept = plan.jobs[1].files
 whole = kept.finished.read_text()
 files.write_json(kept.finished, seal(kept.run() | {{"device": "Some GPU"}}))
 said(lambda: training.plan(plan.experiment).runs)
@@ -355,8 +355,8 @@ def test_cells_on_a_machine_share_what_they_begin_with(tmp_path, monkeypatch):
     for root in (first, second):
         root.mkdir()
         node._share_beginnings(root)
-    Kept(first / ".cells/beginnings/digest", 0).save({"losses": [1.0]})
-    assert Kept(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == {"losses": [1.0]}
+    SeedFiles(first / ".cells/beginnings/digest", 0).save({"losses": [1.0]})
+    assert SeedFiles(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == {"losses": [1.0]}
     assert not node._stamps(first)  # it stays on the machine
 
 

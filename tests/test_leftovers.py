@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from pipeline.cells import choices, results
-from pipeline.cells.kept import Kept
+from pipeline.cells.checkpoint import SeedFiles
 from pipeline.commands import sync as command
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, load_paper, method_names
@@ -85,7 +85,7 @@ def test_links_to_files_and_folders_are_read(measured):
 
 
 def test_a_pipe_among_kept_seeds_is_set_aside(tmp_path, capsys):
-    kept = Kept(tmp_path / ("0" * 64), 0)
+    kept = SeedFiles(tmp_path / ("0" * 64), 0)
     kept.folder.mkdir(parents=True)
     os.mkfifo(kept.finished)
     assert kept.run() is None and kept.finished.with_name("seed-0.json.damaged").exists()

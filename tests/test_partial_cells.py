@@ -10,9 +10,9 @@ import pytest
 from repository import edit, outputs, stage
 
 from pipeline.cells import loading, seeds
+from pipeline.cells.checkpoint import fingerprint
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.kept import fingerprint
 from pipeline.cells.results import survey
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.state import pack

@@ -18,7 +18,7 @@ import yaml
 from repository import CELL, PATIENCE, ROOT, copy_of_the_repository, edit, forget, outputs, run, stage
 
 from pipeline.cells import loading, results
-from pipeline.cells.adoption import _committed
+from pipeline.cells.cache import _committed
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import Cell, load_paper, load_params, papers
 
@@ -83,14 +83,14 @@ def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
-    assert job.kept.checkpoint.exists() and not job.kept.finished.exists()
+    assert job.files.checkpoint.exists() and not job.files.finished.exists()
     trained = []
     resumed = train_seed(job, trained.append)
     assert [row["round"] for row in trained] == [3, 4]
     assert (resumed["rows"], resumed["clients"]) == (
         whole["rows"],
         whole["clients"],
-    ) and not job.kept.checkpoint.exists()
+    ) and not job.files.checkpoint.exists()
 
 
 def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
@@ -104,14 +104,16 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
     whole = train_seed(Job(Experiment.of(cell, project), 0, "whole-ditto"))
     job = Job(Experiment.of(cell, project), 0, "stopped-ditto")
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.cells.kept.Kept.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "pipeline.cells.checkpoint.SeedFiles.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             train_seed(job)
     resumed = train_seed(job)
     assert (resumed["rows"], resumed["clients"]) == (
         whole["rows"],
         whole["clients"],
-    ) and job.kept.pictures.exists()
+    ) and job.files.representations.exists()
 
 
 def test_a_killed_parent_takes_its_workers_along(project, reference):

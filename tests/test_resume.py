@@ -17,9 +17,9 @@ import torch
 import yaml
 from repository import copy_of_the_repository, edit, forget, outputs, run, stage
 
-from pipeline.cells import adoption, workers
+from pipeline.cells import cache, workers
+from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.kept import Kept
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.cells.training import train_cell
 from pipeline.engine.sequential import Sequential
@@ -111,8 +111,8 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
-    saved = torch.load(job.kept.checkpoint, weights_only=True)["content"]
-    assert [row["round"] for row in saved["rows"]][-1] == 2 and not job.kept.finished.exists()
+    saved = torch.load(job.files.checkpoint, weights_only=True)["content"]
+    assert [row["round"] for row in saved["rows"]][-1] == 2 and not job.files.finished.exists()
     state = unpack(saved["state"])
     assert state.keys() - {"model", "models"} == CARRIED[text] and all(
         state[name] is not None for name in CARRIED[text]
@@ -131,7 +131,7 @@ def test_stopped_after_the_second_round_and_resumed(project, text, monkeypatch):
         whole["clients"],
         whole["traffic"],
     )
-    assert not job.kept.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
+    assert not job.files.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
 
 
 @pytest.mark.parametrize("text", ["fedlsa/mini/fedlsa", "fcclplus/mini/fcclplus"])
@@ -216,28 +216,28 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
 
 
 def test_models_that_are_not_numbers_are_no_result(tmp_path):
-    kept = Kept(tmp_path, 3)
+    kept = SeedFiles(tmp_path, 3)
     with pytest.raises(TrainingError, match="seed 3: the models diverged, their logits are not numbers"):
         kept.finish({}, {"labels": np.zeros(2, int), "logits": np.array([1.0, np.nan])})
     assert not kept.finished.exists()
 
 
 def test_a_class_that_no_client_has_leaves_no_vector_and_is_no_divergence(tmp_path):
-    kept = Kept(tmp_path / "digest", 3)
+    kept = SeedFiles(tmp_path / "digest", 3)
     kept.folder.mkdir()
     kept.finish({"seed": 3}, {"vectors": np.array([[1.0, 2.0], [np.nan, np.nan]], np.float16)})
-    with np.load(kept.pictures) as file:
+    with np.load(kept.representations) as file:
         assert np.isnan(file["vectors"]).any(1).tolist() == [False, True]
 
 
 def test_a_seed_from_git_is_trained_where_a_figure_draws_it(tmp_path, monkeypatch):
     """Git has its numbers and not its representations."""
-    monkeypatch.setattr(adoption, "_committed", lambda *arguments: None)
-    kept = Kept(tmp_path, 0)
+    monkeypatch.setattr(cache, "_committed", lambda *arguments: None)
+    kept = SeedFiles(tmp_path, 0)
     kept.finish({"adopted": True}, {})
     for drawn in (False, True):
-        monkeypatch.setattr(adoption, "_drawn", lambda *arguments, drawn=drawn: drawn)
-        assert adoption.adopt([kept], Experiment.of(Cell("fedlsa", "mini", "fedlsa")), [{}]) == []
+        monkeypatch.setattr(cache, "_drawn", lambda *arguments, drawn=drawn: drawn)
+        assert cache.adopt([kept], Experiment.of(Cell("fedlsa", "mini", "fedlsa")), [{}]) == []
         assert kept.finished.exists() != drawn
 
 
@@ -253,7 +253,7 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
     ]
     for job in jobs:
         assert list(workers.train_seeds(jobs, print)) == []
-        job.kept.finish({}, {})
+        job.files.finish({}, {})
     assert shares == [3, 2, 1]
 
 

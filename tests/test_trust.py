@@ -8,20 +8,21 @@ import random
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from repository import CELL, forget, outputs, run, stage
 
+from pipeline.cells.checkpoint import SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import _check_tests, verify
-from pipeline.cells.kept import Kept, _save, fingerprint
 from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.cells.workers import train_seeds
 from pipeline.data import partition
-from pipeline.errors import DataError, ParamError
+from pipeline.errors import DataError, FedReproError, ParamError
 from pipeline.schema import Cell, load_paper
 from pipeline.sealing import seal
 
@@ -208,7 +209,7 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
     cell = Cell.parse(CELL)
     job = Job(Experiment.of(cell, project), 0, "altered")
     whole = train_seed(job)
-    text = job.kept.finished.read_text()
+    text = job.files.finished.read_text()
     document = json.loads(text)
     for bad in (
         text.replace(str(document["rows"][-1]["average"]), "99.9"),
@@ -221,13 +222,13 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
         "[]",
         "",
     ):
-        job.kept.finished.write_text(bad)
-        assert job.kept.run() is None and not job.kept.finished.exists()
+        job.files.finished.write_text(bad)
+        assert job.files.run() is None and not job.files.finished.exists()
         said = capfd.readouterr().err
-        assert said.count("\n") == 1 and "set aside as seed-0.json.damaged" in said
-    job.kept.finished.write_text(text)
-    job.kept.pictures.write_bytes(b"")
-    assert job.kept.run() is None
+        assert said.count("\n") == 1 and "renamed to seed-0.json.damaged" in said
+    job.files.finished.write_text(text)
+    job.files.representations.write_bytes(b"")
+    assert job.files.run() is None
     again = train_seed(job)
     assert (again["rows"], again["clients"], again["traffic"]) == (
         whole["rows"],
@@ -238,7 +239,7 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
 
 def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
     """600 bytes changed, cut or inserted somewhere: set aside with one line, or the content is the same."""
-    kept, draw = Kept(tmp_path, 0), random.Random(1)
+    kept, draw = SeedFiles(tmp_path, 0), random.Random(1)
     kept.save(CONTENT)
     good, aside = kept.checkpoint.read_bytes(), 0
     for number in range(150):
@@ -254,40 +255,37 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
         found = kept.resume(CPU)
         assert found is None or fingerprint(found) == fingerprint(CONTENT)
         aside += found is None
-    assert aside > 100 and capfd.readouterr().err.count("set aside as seed-0.pt.damaged") == aside
+    assert aside > 100 and capfd.readouterr().err.count("renamed to seed-0.pt.damaged") == aside
 
 
 def test_a_foreign_checkpoint_is_set_aside(tmp_path, project, reference, capfd):
     """Another seed's, another cell's, or one of an earlier version: the seed is trained from the
     beginning."""
-    kept = Kept(tmp_path / "cell", 0)
-    Kept(tmp_path / "other", 0).save(CONTENT)
-    Kept(tmp_path / "cell", 1).save(CONTENT)
+    kept = SeedFiles(tmp_path / "cell", 0)
+    SeedFiles(tmp_path / "other", 0).save(CONTENT)
+    SeedFiles(tmp_path / "cell", 1).save(CONTENT)
     torch.save(CONTENT, tmp_path / "old.pt")
     for foreign in (tmp_path / "other/seed-0.pt", tmp_path / "cell/seed-1.pt", tmp_path / "old.pt"):
         shutil.copy(foreign, kept.checkpoint)
         assert kept.resume(CPU) is None and not kept.checkpoint.exists()
-    assert capfd.readouterr().err.count("set aside") == 3
+    assert capfd.readouterr().err.count(".damaged") == 3
     job = Job(Experiment.of(Cell.parse(CELL), project), 0, "foreign")
     job.folder.mkdir(parents=True)
-    shutil.copy(tmp_path / "old.pt", job.kept.checkpoint)
+    shutil.copy(tmp_path / "old.pt", job.files.checkpoint)
     assert train_seed(job)["rows"][-1]["round"] == 4
 
 
-def test_a_full_disk_during_a_checkpoint_is_said_as_such(tmp_path):
-    class Full:
-        def write(self, data):
-            raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_full_disk_keeps_the_older_checkpoint(tmp_path, monkeypatch):
+    files = SeedFiles(tmp_path, 0)
+    files.save(CONTENT)
 
-    with pytest.raises(OSError, match="No space left on device"):
-        _save(CONTENT, Full())
-    kept = Kept(tmp_path, 0)
-    kept.save(CONTENT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.cells.kept._save", lambda *_: Full().write(b""))
-        with pytest.raises(Exception, match="cannot be written: No space left on device"):
-            kept.save({**CONTENT, "seconds": 9.0})
-    assert kept.resume(CPU)["seconds"] == 3.0 and [path.name for path in tmp_path.iterdir()] == ["seed-0.pt"]
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(FedReproError, match="seed-0.pt: cannot be written: No space left on device"):
+        files.save({**CONTENT, "seconds": 9.0})
+    assert files.resume(CPU)["seconds"] == 3.0 and [path.name for path in tmp_path.iterdir()] == ["seed-0.pt"]
 
 
 def test_forced_means_from_the_beginning(project, reference):

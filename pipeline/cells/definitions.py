@@ -120,6 +120,11 @@ class Code:
             + sorted(self._identity(one, named, deep=False) for one in flat)
         )
 
+    def attributes(self, entries: Iterable[str]) -> frozenset[str]:
+        """Names of the attributes in all that the entries reach."""
+        reached = self._reached([self._entry(entry) for entry in entries], frozenset())
+        return frozenset().union(*(self._facts(one, frozenset()).attributes for one in reached))
+
     def _entry(self, text: str) -> Definition:
         one = Definition(*text.split(":")) if ":" in text else Definition(text, WHOLE)
         found = self.module(one.module)

@@ -46,9 +46,9 @@ NEUTRAL = {
     *(
         f"pipeline.cells.{name}"
         for name in (
-            "beginnings",
+            "cache",
+            "checkpoint",
             "definitions",
-            "kept",
             "progress",
             "provenance",
             "results",
@@ -95,7 +95,6 @@ TRAINING = (
     "pipeline.devices:keep_memory",
     "pipeline.cells.seeds:train_seed",
     "pipeline.cells.seeds:summarise",
-    "pipeline.cells.outputs:metrics",
 )
 # What leads there: its own statements count, not the showing and locking that it calls.
 AROUND = (
@@ -138,6 +137,12 @@ def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
     entries = (*TRAINING, f"pipeline.engine.{executor}", method)
     return scenario_digest(entries, experiment.scenario, experiment.hyper, AROUND, root)
+
+
+def method_attributes(experiment: Experiment) -> frozenset[str]:
+    """Names of the attributes that a cell's method, and the code that it calls, reads of anything."""
+    module = method_module(experiment.algorithm, experiment.cell.paper, experiment.root)
+    return _code(experiment.root).attributes([module or f"pipeline.methods.{experiment.algorithm}"])
 
 
 def scenario_digest(

@@ -6,17 +6,19 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from pipeline import methods
 from pipeline.cells import evaluation, provenance
-from pipeline.cells.beginnings import Pretraining, first_rounds
+from pipeline.cells.cache import Pretraining, first_rounds
+from pipeline.cells.checkpoint import FORCE, SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.kept import FORCE, Kept, fingerprint
 from pipeline.cells.loading import load_newcomers, load_world
 from pipeline.cells.outputs import rounded as _rounded
 from pipeline.cells.results import STATE
@@ -45,8 +47,8 @@ class Job:
         return self.experiment.root / ".cells" / self.digest
 
     @property
-    def kept(self) -> Kept:
-        return Kept(self.folder, self.seed)
+    def files(self) -> SeedFiles:
+        return SeedFiles(self.folder, self.seed)
 
 
 def train_seed(
@@ -55,88 +57,157 @@ def train_seed(
     share: Callable = lambda executor: executor,
     sharing: int = 1,
 ) -> dict:
-    """Run one seed from its checkpoint, or from the start, to the last round. `share` may have its executor
-    serve other seeds too: `sharing` of them at once, among which the time that passes is divided."""
-    if (run := job.kept.run()) is not None:
-        return run
+    """Run one seed from its checkpoint, or from the start, to the last round; returns its results.
+
+    job: the seed
+    report: called with every round's line of history.csv
+    share: may have the executor serve other seeds too
+    sharing: how many seeds at once, among which the time that passes is divided
+    """
+    if (finished := job.files.run()) is not None:
+        return finished
     torch.set_num_threads(1)
-    experiment, scenario = job.experiment, job.experiment.scenario
-    method = methods.load(
-        experiment.algorithm, experiment.hyper, experiment.where, experiment.cell.paper, experiment.root
-    )
-    world, tests = load_world(experiment, job.seed)
-    executor = share(world.executor)
-    begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-    beginnings = first_rounds(experiment, job.seed)
-    others = [] if os.environ.get(FORCE) else reversed(beginnings.values())
-    state, rows, own, spent = _resume([job.kept, *others], world.device)
-    if state is None:
-        start = Pretraining(executor, experiment, job.seed)
-        world = world.at(0, watch := Watch(start))
-        state = method.init(world)
-        rows = [_row(world, method, state, tests, scenario, watch.trained)[0] | {STATE: _digest(state)}]
-        spent = start.seconds
-    saved = time.monotonic()
-    every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
-    for number in range(rows[-1]["round"] + 1, scenario.training.rounds + 1):
-        world = world.at(number, watch := Watch(executor))
-        state = method.round(state, world)
-        row, own = _row(world, method, state, tests, scenario, watch.trained)
-        if number == scenario.training.rounds:
-            row |= _newcomers(job, method, state)
-        row[STATE] = _digest(state)
-        rows.append(row)
-        report({"seed": job.seed, **row})
-        now = time.monotonic()
-        content = {"state": pack(state), "rows": rows, "own": own, "seconds": spent + now - begun}
-        # No checkpoint after the last round: what follows needs the models that its training leaves, so a run
-        # that is killed there trains the round again.
-        if number < scenario.training.rounds and now - saved >= every:
-            saved = now
-            job.kept.save(content)
-        if number in beginnings:
-            beginnings[number].save(content)
-    trained = method.after_training(state, None if watch.trained is None else watch.trained.models)
-    prototypes = {} if trained is None else evaluation.local_prototypes(trained, world)
-    world = world.whole
-    finished = {
-        "seed": job.seed,
-        "rows": rows,
-        "clients": own,
-        "holdings": holdings(world),
-        "traffic": method.traffic(world, state),
-        "hook": headline_hook(scenario, method),
-        "seconds": round((spent + time.monotonic() - begun) / sharing, 1),
-        "device": _device_name(world.device),
-        "precision": precision(),
-        "executor": executor_name(world.device),
-        "memory": _peak_memory(world.device),
-        "versions": provenance.machine(),
-        "started": started,
-    }
-    models, vectors = _models(finished["hook"], method, state, world, watch.trained), method.vectors(state)
-    arrays = prototypes
-    if models is not None:
-        found = evaluation.by_class(models, world, tests, scenario.evaluation.top, _scores(method, state))
-        finished["by_class"] = [_rounded(value) for value in found]
-        arrays = arrays | evaluation.representations(models, world, tests)
-    return job.kept.finish(
-        finished, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
-    )
+    training = _Training.of(job, share)
+    rounds = job.experiment.scenario.training.rounds
+    for number in range(training.rows[-1]["round"] + 1, rounds + 1):
+        training.round(number)
+        report({"seed": job.seed, **training.rows[-1]})
+        training.save()
+    results, arrays = training.results(sharing)
+    return job.files.finish(results, arrays)
+
+
+@dataclass
+class _Training:
+    """A seed between two rounds: the state of server and clients, and what was measured until there.
+
+    world: the federation in the last round that was trained, on `executor`
+    trained: what that round's local training left; None before the first round
+    rows: lines of history.csv
+    clients: accuracy of every client by the headline hook after the last evaluated round
+    spent: seconds before `begun`, by earlier processes
+    saved: when the last checkpoint was written
+    beginnings: round -> where its checkpoint is left for other runs
+    """
+
+    job: Job
+    method: methods.Method
+    world: World
+    tests: tuple[evaluation.TestSet, ...]
+    executor: Any
+    begun: float
+    started: str
+    beginnings: dict[int, SeedFiles]
+    state: Any = None
+    trained: Trained | None = None
+    rows: list[dict] = field(default_factory=list)
+    clients: list[float | None] = field(default_factory=list)
+    spent: float = 0.0
+    saved: float = 0.0
+
+    @classmethod
+    def of(cls, job: Job, share: Callable) -> "_Training":
+        """From the checkpoint where there is one, else before the first round."""
+        it = job.experiment
+        method = methods.load(it.algorithm, it.hyper, it.where, it.cell.paper, it.root)
+        world, tests = load_world(it, job.seed)
+        executor = share(world.executor)
+        begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        training = cls(job, method, world, tests, executor, begun, started, first_rounds(it, job.seed))
+        others = [] if os.environ.get(FORCE) else reversed(training.beginnings.values())
+        if not training._resume([job.files, *others]):
+            training._init()
+        training.saved = time.monotonic()
+        return training
+
+    def _resume(self, places: Iterable[SeedFiles]) -> bool:
+        """Take over the first checkpoint there is."""
+        for place in places:
+            if (saved := place.resume(self.world.device)) is not None:
+                self.state, self.rows = unpack(saved["state"]), saved["rows"]
+                self.clients, self.spent = saved["own"], saved["seconds"]
+                return True
+        return False
+
+    def _init(self) -> None:
+        start = Pretraining(self.executor, self.job.experiment, self.job.seed)
+        self.world = self.world.at(0, watch := Watch(start))
+        self.state = self.method.init(self.world)
+        self.trained, self.spent = watch.trained, start.seconds
+        self.rows = [self._row() | {STATE: _digest(self.state)}]
+
+    def round(self, number: int) -> None:
+        """Train and measure a round; the last one with the clients that come after it."""
+        self.world = self.world.at(number, watch := Watch(self.executor))
+        self.state = self.method.round(self.state, self.world)
+        self.trained = watch.trained
+        row = self._row()
+        if number == self.job.experiment.scenario.training.rounds:
+            row |= _newcomers(self.job, self.method, self.state)
+        self.rows.append(row | {STATE: _digest(self.state)})
+
+    def _row(self) -> dict:
+        scenario = self.job.experiment.scenario
+        row, self.clients = _row(self.world, self.method, self.state, self.tests, scenario, self.trained)
+        return row
+
+    def save(self) -> None:
+        """Write checkpoints that are due.
+
+        None of its own after the last round: what follows needs the models that its training leaves, so a
+        run that is killed there trains the round again.
+        """
+        now, number = time.monotonic(), self.world.round
+        every = float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", CHECKPOINT_SECONDS))
+        due = now - self.saved >= every and number < self.job.experiment.scenario.training.rounds
+        if not due and number not in self.beginnings:
+            return
+        content = {
+            "state": pack(self.state),
+            "rows": self.rows,
+            "own": self.clients,
+            "seconds": self.spent + now - self.begun,
+        }
+        if due:
+            self.saved = now
+            self.job.files.save(content)
+        if number in self.beginnings:
+            self.beginnings[number].save(content)
+
+    def results(self, sharing: int) -> tuple[dict, dict[str, np.ndarray]]:
+        """What is recorded of the finished seed, and its representations."""
+        scenario, method, state, world = self.job.experiment.scenario, self.method, self.state, self.world
+        trained = method.after_training(state, None if self.trained is None else self.trained.models)
+        arrays = {} if trained is None else evaluation.local_prototypes(trained, world)
+        world = world.whole
+        results = {
+            "seed": self.job.seed,
+            "rows": self.rows,
+            "clients": self.clients,
+            "holdings": holdings(world),
+            "traffic": method.traffic(world, state),
+            "hook": headline_hook(scenario, method),
+            "seconds": round((self.spent + time.monotonic() - self.begun) / sharing, 1),
+            "device": _device_name(world.device),
+            "precision": precision(),
+            "executor": executor_name(world.device),
+            "memory": _peak_memory(world.device),
+            "versions": provenance.machine(),
+            "started": self.started,
+        }
+        hook, vectors = headline_hook(scenario, method), method.vectors(state)
+        models = _models(hook, method, state, world, self.trained)
+        if models is not None:
+            scores, top = _scores(method, state), scenario.evaluation.top
+            by_class = evaluation.by_class(models, world, self.tests, top, scores)
+            results["by_class"] = [_rounded(value) for value in by_class]
+            arrays = arrays | evaluation.representations(models, world, self.tests)
+        return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
 
 
 def _digest(state) -> str:
     """16 hex digits that identify the state of server and clients after a round, bit for bit."""
     return fingerprint(pack(state))[:16]
-
-
-def _resume(places: Iterable[Kept], device: torch.device) -> tuple:
-    """(state, rows, clients' accuracies, seconds) of the first checkpoint there is, or (None, None, [],
-    0.0)."""
-    for kept in places:
-        if (saved := kept.resume(device)) is not None:
-            return unpack(saved["state"]), saved["rows"], saved["own"], saved["seconds"]
-    return None, None, [], 0.0
 
 
 def _device_name(device: torch.device) -> str:
@@ -236,16 +307,46 @@ def holdings(world: World) -> dict[str, list[int]]:
 def summarise(
     experiment: Experiment, resolved: dict, runs: list[dict], metas: list[dict], digest: str
 ) -> dict:
-    """result.json: the reported numbers of every seed and where they come from. `resolved`: the
-    hyper-parameters with the defaults; `partition` and `digest` are the first seed's, `partitions` those of
-    every seed where each has its own.
+    """result.json: the reported numbers of every seed and where they come from.
 
-    Of every seed, and absent from results recorded before these were: `holdings`, {images, classes} of
-    (seeds, clients), see `holdings`; `by_class`, (seeds, classes), see `evaluation.by_class`, of the models
-    that the headline hook scores after the last round. `pipeline.cells.measures` reads them.
+    experiment: with the hyper-parameters as written
+    resolved: hyper-parameters, defaults included
+    runs: `train_seed`'s results, in the order of the seeds
+    metas: `inputs.inputs` of every seed
+    digest: of the cell with the first seed's partition
+
+    `partition` is the first seed's, `partitions` those of every seed where each has its own. Absent from
+    results recorded before these were: `holdings`, {images, classes} of (seeds, clients), see `holdings`;
+    `by_class`, (seeds, classes), see `evaluation.by_class`, of the models that the headline hook scores after
+    the last round. `pipeline.cells.measures` reads them.
     """
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
-    last = scenario.evaluation.last
+    result = {
+        "cell": str(cell),
+        "paper": cell.paper,
+        "scenario": cell.scenario,
+        "method": cell.method,
+        "label": load_paper(cell.paper, root).label(cell.method),
+        "algorithm": experiment.algorithm,
+        "hyper": experiment.hyper,
+        "resolved": resolved,
+        "seeds": scenario.seeds,
+        "rounds": scenario.training.rounds,
+        "last": scenario.evaluation.last,
+        "headline": evaluation.HEADLINE[scenario.evaluation.tests],
+        "digest": digest,
+        "git": provenance.git_state(root),
+        **_numbers(runs, scenario.evaluation.last),
+        **_data(metas, several=scenario.draws > 1),
+        **_machines(runs),
+    }
+    if scenario.training.participation is not None:
+        result["participants"] = int(runs[0]["rows"][-1]["participants"])
+    return seal(result)
+
+
+def _numbers(runs: list[dict], last: int) -> dict:
+    """What was measured: means over the last rounds, and what is counted once for a seed."""
     names = [
         n
         for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
@@ -256,54 +357,39 @@ def summarise(
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
-    return seal(
-        {
-            "cell": str(cell),
-            "paper": cell.paper,
-            "scenario": cell.scenario,
-            "method": cell.method,
-            "label": load_paper(cell.paper, root).label(cell.method),
-            "algorithm": experiment.algorithm,
-            "hyper": experiment.hyper,
-            "resolved": resolved,
-            "seeds": scenario.seeds,
-            "rounds": scenario.training.rounds,
-            **(
-                {"participants": int(runs[0]["rows"][-1]["participants"])}
-                if scenario.training.participation is not None
-                else {}
-            ),
-            "hook": runs[0]["hook"],
-            "last": last,
-            "headline": evaluation.HEADLINE[scenario.evaluation.tests],
-            "measures": means(last),
-            "final": means(1),
-            "last3": means(3),
-            "last5": means(5),
-            "clients": [run["clients"] for run in runs],
-            **_where_recorded(runs),
-            **traffic([run["traffic"] for run in runs]),
-            "data": metas[0]["data"],
-            "public": metas[0]["public"],
-            "partition": metas[0]["digest"],
-            **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
-            "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
-            "device": runs[0]["device"],
-            "precision": runs[0]["precision"],
-            "executor": runs[0]["executor"],
-            "versions": runs[0]["versions"],
-            "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
-            "started": min(run["started"] for run in runs),
-            **(
-                {"machines": [run["versions"] for run in runs]}
-                if any(run["versions"] != runs[0]["versions"] for run in runs)
-                else {}
-            ),
-            "seconds": [run["seconds"] for run in runs],
-            "git": provenance.git_state(root),
-            "digest": digest,
-        }
-    )
+    return {
+        "hook": runs[0]["hook"],
+        "measures": means(last),
+        "final": means(1),
+        "last3": means(3),
+        "last5": means(5),
+        "clients": [run["clients"] for run in runs],
+        **_where_recorded(runs),
+        **traffic([run["traffic"] for run in runs]),
+    }
+
+
+def _data(metas: list[dict], several: bool) -> dict:
+    """What the seeds were trained on."""
+    return {
+        "data": metas[0]["data"],
+        "public": metas[0]["public"],
+        "partition": metas[0]["digest"],
+        **({"partitions": [meta["digest"] for meta in metas]} if several else {}),
+        "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
+    }
+
+
+def _machines(runs: list[dict]) -> dict:
+    """Where the seeds were trained, and what that took."""
+    versions = [run["versions"] for run in runs]
+    return {
+        **{key: runs[0][key] for key in ("device", "precision", "executor", "versions")},
+        "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
+        "started": min(run["started"] for run in runs),
+        **({"machines": versions} if any(one != versions[0] for one in versions) else {}),
+        "seconds": [run["seconds"] for run in runs],
+    }
 
 
 def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:

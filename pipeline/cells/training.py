@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import fcntl
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,11 +16,11 @@ import pandas as pd
 
 from pipeline import files
 from pipeline.cells import provenance, stamps, tracking
-from pipeline.cells.adoption import adopt
+from pipeline.cells.cache import adopt
+from pipeline.cells.checkpoint import FORCE
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs, verify
-from pipeline.cells.kept import FORCE
 from pipeline.cells.progress import Progress
 from pipeline.cells.seeds import Job, summarise
 from pipeline.cells.workers import train_seeds
@@ -59,12 +58,12 @@ class Plan:
                 f"{self.experiment.cell}: its parameters or its code in sources.yaml changed while it "
                 "trained; run it again: seeds of the earlier ones are kept in .cells"
             )
-        _write(self.experiment, result, self.runs, self.jobs[0].kept.pictures)
+        _write(self.experiment, result, self.runs, self.jobs[0].files.representations)
 
     @cached_property
     def runs(self) -> list[dict]:
         """What every seed found. TrainingError for one that is not finished, or was damaged since."""
-        cell, found = self.experiment.cell, [job.kept.run() for job in self.jobs]
+        cell, found = self.experiment.cell, [job.files.run() for job in self.jobs]
         if None in found:
             raise TrainingError(f"{cell}: seed {self.jobs[found.index(None)].seed} is not finished")
         devices = {run["device"] for run in found if run is not None}
@@ -127,9 +126,9 @@ def train_cell(
 
         if os.environ.get(FORCE):
             for job in jobs:
-                job.kept.forget()
+                job.files.forget()
         else:
-            for seed in adopt([job.kept for job in jobs], experiment, planned.metas):
+            for seed in adopt([job.files for job in jobs], experiment, planned.metas):
                 progress.say(f"seed {seed} is in git and stays as it is")
         for finished in train_seeds(jobs, report):
             progress.seed_done(finished)
@@ -185,10 +184,10 @@ def _marked(path: Path, cell: Cell):
     path.unlink(missing_ok=True)
 
 
-def _write(experiment: Experiment, result: dict, runs: list[dict], pictures: Path) -> None:
+def _write(experiment: Experiment, result: dict, runs: list[dict], representations: Path) -> None:
     cell, root, folder = experiment.cell, experiment.root, experiment.folder
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_with(cell.representations(root), lambda temporary: shutil.copyfile(pictures, temporary))
+    files.write_bytes(cell.representations(root), representations.read_bytes())
     files.write_text(folder / "history.csv", _history(runs).decode())
     files.write_json(folder / "result.json", result)
 

@@ -23,7 +23,7 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
     """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this
     one; yields them as they finish."""
     name = executor_name(default_device())
-    left = [job for job in jobs if not job.kept.finished.exists()]
+    left = [job for job in jobs if not job.files.finished.exists()]
     if name == "stacked" and len(jobs) > 1:
         train = partial(train_seed, sharing=max(len(left), 1))
         for kind, value in executor_module(name).together(train, jobs):

@@ -69,7 +69,7 @@ class Delivery:
 def deliver(plan, result: dict) -> None:
     """Seal what a worker has trained: `plan` and `result` are those of `pipeline.cells.training`."""
     cells = plan.root / ".cells"
-    written = [path for job in plan.jobs for path in (job.kept.finished, job.kept.pictures)]
+    written = [path for job in plan.jobs for path in (job.files.finished, job.files.representations)]
     files.write_json(
         plan.jobs[0].folder / NAME,
         seal(

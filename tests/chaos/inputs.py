@@ -14,9 +14,9 @@ from pathlib import Path
 import mutate
 
 from pipeline.cells import stamps
+from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import verify
-from pipeline.cells.kept import Kept
 from pipeline.data import partition, store
 from pipeline.errors import FedReproError
 from pipeline.report import render
@@ -140,7 +140,7 @@ def _data(folder: Path) -> list[bytes]:
 
 def _kept(folder: Path) -> list | None:
     found = [
-        Kept(path.parent, int(path.stem.removeprefix("seed-"))).run()
+        SeedFiles(path.parent, int(path.stem.removeprefix("seed-"))).run()
         for path in sorted(folder.glob(".cells/*/seed-*.json"))
     ]
     return None if None in found or not found else found

@@ -1,9 +1,8 @@
-"""What a seed keeps under .cells/<digest>/ until its cell is complete: its checkpoint, and what it found when
-it is finished.
+"""The files of a seed under .cells/<digest>/: its checkpoint, and its results once it is finished.
 
 Every file carries the cell's digest, the seed and a hash of its content. A torn, altered or foreign one is
-named in one line and set aside as <name>.damaged, and what it held is trained again. The hash guards against
-damage and slips, not against intent.
+named in one line and renamed to <name>.damaged, and the seed is trained again from what is left. The hash
+guards against damage and slips, not against intent.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +24,11 @@ from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import shorten
 from pipeline.sealing import is_sealed, seal
 
-FORCE = "FEDREPRO_FORCE"  # set: what earlier runs have kept is not used
+FORCE = "FEDREPRO_FORCE"  # set: nothing of earlier runs is used
 
 
 @dataclass(frozen=True)
-class Kept:
+class SeedFiles:
     """The files of one seed; the name of `folder` is the cell's digest."""
 
     folder: Path
@@ -44,25 +43,16 @@ class Kept:
         return self.folder / f"seed-{self.seed}.json"
 
     @property
-    def pictures(self) -> Path:
-        """The representations of a finished seed."""
+    def representations(self) -> Path:
         return self.folder / f"seed-{self.seed}.npz"
 
     def save(self, content: dict) -> None:
         """Write a checkpoint: nested mappings and lists of tensors, numbers and texts. FedReproError where
         the disk is full; the older checkpoint then stays."""
-        marked = {
-            "cell": self.folder.name,
-            "seed": self.seed,
-            "content": content,
-            "hash": fingerprint(content),
-        }
-
-        def write(temporary: Path) -> None:
-            with open(temporary, "wb") as file:
-                _save(marked, file)
-
-        files.write_with(self.checkpoint, write)
+        marked = {"cell": self.folder.name, "seed": self.seed, "content": content}
+        buffer = io.BytesIO()
+        torch.save({**marked, "hash": fingerprint(content)}, buffer)
+        files.write_bytes(self.checkpoint, buffer.getvalue())
 
     def resume(self, device: torch.device) -> dict | None:
         """The content of the checkpoint, its tensors on `device`; None where there is none to go on from."""
@@ -72,10 +62,10 @@ class Kept:
         )
 
     def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
-        """Write what a finished seed found, and its representations; its checkpoint goes away. Returns what
-        `run` will read. TrainingError where representations are not numbers: the models have diverged, and
-        their accuracy is that of the first class. A row of `vectors` may be NaN: of a class that no client
-        has."""
+        """Write the results of a finished seed and its representations, and remove its checkpoint. Returns
+        what `run` will read. TrainingError where representations are not numbers: the models have diverged,
+        and their accuracy is that of the first class. A row of `vectors` may be NaN: of a class that no
+        client has."""
         if broken := [
             name
             for name, values in arrays.items()
@@ -85,43 +75,40 @@ class Kept:
                 f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers "
                 "after the last round; a smaller learning rate may help"
             )
-
-        def write(temporary: Path) -> None:
-            with open(temporary, "wb") as file:  # a name would get the suffix .npz
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]    # none is `allow_pickle`
-
-        files.write_with(self.pictures, write)
-        marked = {"cell": self.folder.name, "pictures": files.sha256(self.pictures)}
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
+        files.write_bytes(self.representations, buffer.getvalue())
+        marked = {"cell": self.folder.name, "pictures": files.sha256(self.representations)}
         document = seal({**run, **marked})
         files.write_json(self.finished, document)
         self.checkpoint.unlink(missing_ok=True)
         return json.loads(json.dumps(document, sort_keys=True))
 
     def run(self) -> dict | None:
-        """What the finished seed found; None where it is not finished."""
+        """The results of a finished seed; None where it is not finished."""
         return self._trusted(self.finished, self._read)
 
     def forget(self) -> None:
-        """Remove what the seed has kept, so that it is trained from the beginning."""
-        for path in (self.finished, self.pictures, self.checkpoint):
+        """Remove the files, so that the seed is trained from the beginning."""
+        for path in (self.finished, self.representations, self.checkpoint):
             path.unlink(missing_ok=True)
 
     def _read(self) -> dict:
         run = json.loads(self.finished.read_text(encoding="utf-8"))
         if not is_sealed(run):
             raise ValueError("it is not what training wrote")
-        self._belongs(run)
-        if not self.pictures.exists() or run["pictures"] != files.sha256(self.pictures):
-            raise ValueError(f"{self.pictures.name} is not what was written with it")
+        self._check_owner(run)
+        if not self.representations.exists() or run["pictures"] != files.sha256(self.representations):
+            raise ValueError(f"{self.representations.name} is not what was written with it")
         return run
 
     def _checked(self, marked: dict) -> dict:
-        self._belongs(marked)
+        self._check_owner(marked)
         if marked["hash"] != fingerprint(marked["content"]):
             raise ValueError("it is not what training wrote")
         return marked["content"]
 
-    def _belongs(self, marked: dict) -> None:
+    def _check_owner(self, marked: dict) -> None:
         if (marked["cell"], marked["seed"]) != (self.folder.name, self.seed):
             raise ValueError("it belongs to another cell or seed")
 
@@ -136,46 +123,17 @@ class Kept:
             raise FedReproError(f"{shorten(path)}: cannot be read: {error}") from None
         except Exception as error:  # noqa: BLE001  # a damaged pickle or archive raises nearly anything
             reason = " ".join(str(error).split())[:100] or type(error).__name__
-            aside = path.with_name(path.name + ".damaged")
+            damaged = path.with_name(path.name + ".damaged")
             try:
-                os.replace(path, aside)
-            except FileNotFoundError:  # another process has set it aside
+                os.replace(path, damaged)
+            except FileNotFoundError:  # another process has renamed it
                 return None
             print(
-                f"{shorten(path)}: damaged ({reason}); set aside as {aside.name}, what it held is trained "
-                "again",
+                f"{shorten(path)}: damaged ({reason}); renamed to {damaged.name}, and trained again",
                 file=sys.stderr,
                 flush=True,
             )
             return None
-
-
-class _Remembering(io.RawIOBase):
-    """A file that remembers why it could not be written: torch.save tells only that it could not."""
-
-    def __init__(self, file: BinaryIO):
-        self.file = file
-        self.error: OSError | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data) -> int:
-        try:
-            return self.file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-
-def _save(content: dict, file: BinaryIO) -> None:
-    remembering = _Remembering(file)
-    try:
-        torch.save(content, remembering)  # type: ignore[arg-type]    # it only writes
-    except RuntimeError:
-        if remembering.error:
-            raise remembering.error from None
-        raise
 
 
 def fingerprint(value: Any) -> str:

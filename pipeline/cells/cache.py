@@ -1,0 +1,213 @@
+"""Earlier computations that a run takes over: the pretraining that all methods of a scenario begin with, the
+first rounds of a scenario that another one only trains longer, and seeds of the committed result.
+
+The first two lie in `.cells/beginnings/<digest>`. The digest covers code, parameters, partition, precision
+and machine, so a run takes nothing but the bits that it would have computed. Nobody waits: of two runs that
+begin together, both compute.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from pipeline.cells import provenance, results
+from pipeline.cells.checkpoint import FORCE, SeedFiles
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.inputs import inputs
+from pipeline.engine.environment import default_device, executor_name, precision
+from pipeline.engine.state import pack, unpack
+from pipeline.engine.trained import Trained
+from pipeline.engine.world import supervised
+from pipeline.errors import FedReproError
+from pipeline.schema import COMPUTED, MINIATURE, Cell, Published, Scenario, load_paper, planned
+
+# -- beginnings ----------------------------------------------------------------------------------------------
+
+
+class Pretraining:
+    """Wraps an executor: carries out a cell's pretraining unless another run has. `seconds`: what it took
+    there."""
+
+    def __init__(self, executor, experiment: Experiment, seed: int):
+        self.executor, self.experiment, self.seed = executor, experiment, seed
+        self.seconds = 0.0
+
+    def run(self, phase) -> Trained:
+        if phase.loss is not supervised:
+            return self.executor.run(phase)
+        place, begun = self._place(phase), time.monotonic()
+        if not os.environ.get(FORCE) and (saved := place.resume(default_device())) is not None:
+            self.seconds = saved["seconds"]
+            return Trained(unpack(saved["models"]), saved["losses"])
+        trained = self.executor.run(phase)
+        seconds = time.monotonic() - begun
+        place.save({"models": pack(trained.models), "losses": trained.losses, "seconds": seconds})
+        return trained
+
+    def _place(self, phase) -> SeedFiles:
+        scenario = self.experiment.scenario
+        values = dataclasses.asdict(scenario)
+        entries = ("pipeline.cells.loading:load_world", f"pipeline.engine.{executor_name(default_device())}")
+        code = provenance.scenario_digest(entries, scenario, root=self.experiment.root)
+        trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
+        trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
+        # Of one network, clients begin alike or each on its own, as the method has it.
+        trained_on["alike"] = all(model is phase.models[0] for model in phase.models)
+        return _place(self.experiment, self.seed, code, trained_on)
+
+
+def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
+    """Round -> where the run's checkpoint after it lies for scenarios that train longer, or was left by them.
+
+    Only rounds before those that any of them reports: until there they measure alike. None for a method
+    whose rule depends on how many rounds there will be.
+    """
+    cell, root, scenario = experiment.cell, experiment.root, experiment.scenario
+    if "rounds" in provenance.method_attributes(experiment):
+        return {}
+    method = [experiment.algorithm, experiment.hyper]
+    values = {"scenario": _beginning(scenario), "method": method}
+    lengths = set()
+    for other in planned(cell.paper, root):
+        if other.method == cell.method:
+            longer = Experiment.of(other, root)
+            same = [longer.algorithm, longer.hyper] == method
+            if same and _beginning(longer.scenario) == values["scenario"]:
+                lengths.add((longer.scenario.training.rounds, longer.scenario.evaluation.last))
+    most = max((rounds for rounds, _ in lengths), default=0)
+    unreported = scenario.training.rounds - scenario.evaluation.last
+    code = provenance.digest_of(experiment, executor_name(default_device()))
+    return {
+        rounds - last: _place(experiment, seed, code, values | {"round": rounds - last})
+        for rounds, last in sorted(lengths)
+        if rounds < most and 0 < rounds - last <= unreported
+    }
+
+
+def _place(experiment: Experiment, seed: int, code: str, values: dict) -> SeedFiles:
+    """Where a computation of these values lies."""
+    values = values | {
+        "code": code,
+        "partition": inputs(experiment, seed)["digest"],
+        "precision": precision(),
+        "machine": provenance.machine(),
+        "device": torch.cuda.get_device_name() if default_device().type == "cuda" else "",
+    }
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+    return SeedFiles(experiment.root / ".cells" / "beginnings" / digest, seed)
+
+
+def _beginning(scenario: Scenario) -> dict:
+    """The scenario's values without how long it trains and which seeds."""
+    values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
+    values["training"]["rounds"] = values["evaluation"]["last"] = 0
+    return values
+
+
+# -- seeds of a committed result -----------------------------------------------------------------------------
+
+
+def adopt(seeds: list[SeedFiles], experiment: Experiment, metas: list[dict]) -> list[int]:
+    """Finish every seed of this cell in git's last commit that was trained by today's code and parameters, on
+    today's partition and on a CPU; returns those seeds. Where the committed result already has all seeds,
+    nothing is taken over: the cell is to be trained again.
+
+    DVC deletes a stage's results before it runs, so they are read from git. The representations are not in
+    git and are left empty; where a figure draws them, the first seed, which they come from, is trained.
+    metas: what each seed trains on, in the order of `seeds`.
+    """
+    cell, root = experiment.cell, experiment.root
+    # Another cell that trains alike may have taken the seed over without representations.
+    drawn = seeds[0] if _drawn(cell, root) else None
+    if drawn and (drawn.run() or {}).get("adopted"):
+        drawn.forget()
+    places = [cell, cell.base] if isinstance(cell, Published) else [cell]  # trained alike
+    committed = next(filter(None, (_committed(place, root) for place in places)), None)
+    if committed is None or all(one.finished.exists() for one in seeds):
+        return []
+    result, history = committed
+    if not _same_conditions(result, experiment):
+        return []
+    partitions = result.get("partitions") or [result["partition"]] * len(result["seeds"])
+    of_seed = dict(zip(result["seeds"], partitions))
+    same = [one for one, meta in zip(seeds, metas, strict=True) if of_seed.get(one.seed) == meta["digest"]]
+    if len(same) == len(seeds):
+        return []
+    adopted = [one for one in same if one != drawn]
+    for one in adopted:
+        if not one.finished.exists():
+            one.finish(_as_finished(result, history, one.seed), {})
+    return [one.seed for one in adopted]
+
+
+def _drawn(cell: Cell, root: Path) -> bool:
+    """Does a figure of the paper draw the cell's representations?"""
+    return any(
+        figure.kind in COMPUTED
+        and cell.scenario in (MINIATURE, *figure.scenarios)
+        and cell.method in (figure.methods or [cell.method])
+        for figure in load_paper(cell.paper, root).figures.values()
+    )
+
+
+def _same_conditions(result: dict, experiment: Experiment) -> bool:
+    device, executor = default_device(), executor_name(default_device())
+    return (
+        result["device"] == device.type == "cpu"
+        and result["executor"] == executor
+        and result["precision"] == precision()
+        and provenance.current(result, experiment)
+    )
+
+
+def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
+    """(result, history) of the cell in git's last commit; None where there is none that can be trusted."""
+    folder = cell.folder(root).relative_to(root)
+    command = ["git", "-C", str(root), "show"]
+    try:
+        result_json, history_csv = (
+            subprocess.run(
+                [*command, f"HEAD:{folder.as_posix()}/{name}"], capture_output=True, check=True
+            ).stdout
+            for name in ("result.json", "history.csv")
+        )
+        result = results.parse(result_json, root / folder / "result.json")
+        history = results.parse_history(history_csv, root / folder / "history.csv")
+        results.check_history(result, history, root / folder / "history.csv")
+        return result, history
+    except (OSError, subprocess.CalledProcessError, FedReproError):
+        return None
+
+
+def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
+    """A seed's entry as training would have written it, from the files in git."""
+    at = result["seeds"].index(seed)
+    rows = [
+        {"round": int(row["round"]), "loss": None}
+        | {name: value for name, value in row.items() if name not in ("seed", "round") and value == value}
+        for row in history[history["seed"] == seed].to_dict("records")
+    ]
+    finished = {
+        "seed": seed,
+        "rows": rows,
+        "clients": result["clients"][at],
+        "traffic": [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")],
+        "hook": result["hook"],
+        "seconds": result["seconds"][at],
+        "memory": {name: values[at] for name, values in result["memory"].items()},
+        "versions": result["machines"][at] if "machines" in result else result["versions"],
+        "adopted": True,  # without representations
+        **{key: result[key] for key in ("device", "precision", "executor", "started")},
+    }
+    if "by_class" in result:
+        finished["by_class"] = result["by_class"][at]
+    if "holdings" in result:
+        finished["holdings"] = {name: values[at] for name, values in result["holdings"].items()}
+    return finished
