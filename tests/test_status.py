@@ -19,7 +19,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
-from pipeline.cells.readings import described
 from pipeline.commands import hours, status
 from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
@@ -439,9 +438,10 @@ def test_adversarial_training_attacks_every_image(root):
     training = scenario.training.rounds * scenario.training.local_epochs * 3 * images
     scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
-    mnist = Cell("fedccl", "mnist-adversarial", "fedavg-plus")
-    assert hours._attack_steps(described("fedavg_plus"), mnist.resolve()[2]) == AdversarialTraining.steps
-    assert hours._attack_steps(described("fedavg_plus"), {"steps": "7"}) == 0  # named before it trains
+    mnist = Experiment.of(Cell("fedccl", "mnist-adversarial", "fedavg-plus"))
+    reads = provenance.method_attributes(mnist)
+    assert hours._attack_steps(reads, mnist.hyper) == AdversarialTraining.steps
+    assert hours._attack_steps(reads, {"steps": "7"}) == 0  # named before it trains
 
 
 def count(name: str, channels: int, side: int) -> int:

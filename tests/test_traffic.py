@@ -1,7 +1,5 @@
 """What a run sends, by seed; and how many models a client holds while it trains."""
 
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -64,16 +62,6 @@ def test_a_seed_that_is_taken_over_brings_its_own():
 def test_the_parameter_space_is_the_printed_one(method, space):
     """FCCL+, Table 3, in |theta|."""
     assert model_copies(Experiment.of(Cell("fcclplus", "homogeneous-digits", method))) == space
-
-
-def test_the_space_is_known_without_torch():
-    code = """import sys
-from pipeline.cells.experiment import Experiment
-from pipeline.cells.readings import model_copies
-from pipeline.schema import Cell
-experiment = Experiment.of(Cell("fcclplus", "digits", "fcclplus-ce"))
-assert model_copies(experiment) == 1 and "torch" not in sys.modules"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 OTHERS = [

@@ -87,7 +87,7 @@ REGISTRIES = {
 # What imports a module by its name, where a cell's method and executor are entries of their own.
 DYNAMIC = {
     "pipeline.engine.environment:executor_module",
-    "pipeline.methods:load",
+    "pipeline.methods:find",
 }
 # What trains a cell and makes the numbers of its result.
 TRAINING = (

@@ -2,17 +2,15 @@
 its values comes from.
 
 A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
-paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing.
-Torch is not needed: the attributes of a method's class are read from its source."""
+paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing."""
 
-import ast
+import dataclasses
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 from typing import Any
 
 from pipeline.cells.experiment import Experiment
@@ -103,39 +101,32 @@ def filled(
 
 @dataclass(frozen=True)
 class Class:
-    """A method's class, read from its source. `said`: the expressions of its class attributes and of
-    properties that are one return."""
+    """A method's class: its name and those of its bases, and its hyper-parameters with their defaults."""
 
-    lineage: tuple[str, ...]  # its name, then those of its bases
-    options: dict[str, Any]  # hyper-parameter -> default
-    said: dict[str, ast.expr]
+    kind: type
+    lineage: tuple[str, ...]
+    options: dict[str, Any]
 
     def says(self, name: str, hyper: dict) -> Any:
-        """`headline`, `requires` or `copies` of the method with these hyper-parameters."""
-        code = compile(ast.Expression(self.said[name]), name, "eval")
-        return eval(
-            code,
-            {"self": SimpleNamespace(**self.options | hyper), "frozenset": frozenset, "__builtins__": {}},
-        )
+        """`headline`, `requires`, `supports` or `copies` of the method with these hyper-parameters, which
+        need not be valid."""
+        method: Any = object.__new__(self.kind)
+        vars(method).update(self.options | hyper)
+        return getattr(method, name)
 
 
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
     """The class of a method, common to all papers or this paper's own; None where there is no such file."""
-    module = method_module(algorithm, paper, root)
-    kind = _class(module, root=root) if module else None
-    if module and kind is None:
-        raise ParamError(f"{module.replace('.', '/')}.py: no class of pipeline.methods.base.Method in it")
-    return kind
+    if method_module(algorithm, paper, root) is None:
+        return None
+    from pipeline import methods  # seconds, for torch
 
-
-def model_copies(experiment: Experiment) -> int | None:
-    """Models that a client of the cell holds while it trains, as many times |theta| (FCCL+, Tables 3 and 4:
-    `Para. Space`).
-
-    None where the cell's algorithm has no file.
-    """
-    kind = class_of(experiment)
-    return kind.says("copies", experiment.hyper) if kind else None
+    kind = methods.find(algorithm, f"method {algorithm!r}", paper, root)
+    options = {
+        one.name: one.default if one.default is not MISSING else one.default_factory()  # type: ignore[operator]
+        for one in dataclasses.fields(kind)
+    }
+    return Class(kind, tuple(base.__name__ for base in kind.__mro__[:-1]), options)
 
 
 def class_of(experiment: Experiment) -> Class | None:
@@ -143,64 +134,11 @@ def class_of(experiment: Experiment) -> Class | None:
     return described(experiment.algorithm, experiment.cell.paper, experiment.root)
 
 
-@cache
-def _class(module: str, name: str = "", root: Path = ROOT) -> Class | None:
-    """The class of this name in a module, or its first method if no name is given; None where there is
-    none."""
-    path = Path(*module.split(".")).with_suffix(".py")
-    file = next((home / path for home in (root, ROOT) if (home / path).is_file()), None)
-    tree = ast.parse(file.read_bytes(), str(file)) if file else ast.Module([], [])
-    homes = {
-        alias.name: node.module
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and name in ("", node.name):
-            bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
-            above = [found for base in bases if (found := _class(homes.get(base, module), base, root))]
-            kind = _described(node, above, file or path)
-            if name or "Method" in kind.lineage:
-                return kind
-    return None
-
-
-def _described(found: ast.ClassDef, bases: list[Class], file: Path) -> Class:
-    lineage: tuple[str, ...] = (found.name,)
-    options: dict[str, Any] = {}
-    said: dict[str, ast.expr] = {}
-    for base in bases[::-1]:
-        lineage, options, said = (
-            (*lineage[:1], *base.lineage, *lineage[1:]),
-            options | base.options,
-            said | base.said,
-        )
-    for node in found.body:
-        match node:
-            case ast.AnnAssign(ast.Name(target), note, ast.expr() as value) if "ClassVar" not in ast.unparse(
-                note
-            ):
-                try:
-                    options[target] = ast.literal_eval(value)
-                except ValueError:
-                    raise ParamError(
-                        f"{shorten(file)}:{value.lineno}: the default of {target!r} must be a "
-                        f"value, found {ast.unparse(value)!r:.80}"
-                    ) from None
-            case ast.AnnAssign(ast.Name(target), _, ast.expr() as value) | ast.Assign(
-                [ast.Name(target)], value
-            ):
-                said[target] = value
-            case ast.FunctionDef(
-                target,
-                body=[*documented, ast.Return(ast.expr() as value)],
-                decorator_list=[ast.Name("property")],
-            ) if len(documented) == (ast.get_docstring(node) is not None):
-                said[target] = value
-            case ast.FunctionDef("headline" | "requires" | "copies" as target, lineno=line):
-                raise ParamError(f"{shorten(file)}:{line}: the property {target!r} must be one return")
-    return Class(lineage, options, said)
+def model_copies(experiment: Experiment) -> int | None:
+    """Models that a client of the cell holds while it trains, as many times |theta| (FCCL+, Tables 3 and 4:
+    `Para. Space`); None where the cell's algorithm has no file."""
+    kind = class_of(experiment)
+    return kind.says("copies", experiment.hyper) if kind else None
 
 
 # -- what readings.yaml says of them -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.readings import Class, class_of
+from pipeline.cells.provenance import method_attributes
 from pipeline.data import registry
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, Subset
@@ -31,6 +31,7 @@ WRITTEN = 100
 PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
 NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
 INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
+ATTACK_STEPS = 10  # default of methods._adversarial.AdversarialTraining.steps
 
 
 @dataclass(frozen=True)
@@ -150,15 +151,15 @@ def work(experiment: Experiment) -> Work | None:
     # Elsewhere all clients share the model that is scored, or each has test images of its own.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = images.test * (every if alone else mean)
-    kind, hyper = class_of(experiment), experiment.hyper
-    learnt = epoch * (1 + _attack_steps(kind, hyper))
+    reads = method_attributes(experiment)
+    learnt = epoch * (1 + _attack_steps(reads, experiment.hyper))
     if (wanted := training.participation) is not None:
         learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted
     whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
     whole += tests * training.rounds / scored.every
     if scored.attack:
         whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
-    if (public := scenario.public) and kind and "public data" in kind.says("requires", hyper):
+    if (public := scenario.public) and "public_batches" in reads:
         whole += PASSES * every * public.size * public.epochs * training.rounds
     return Work(whole, training.batch_size * epoch / sum(images.train.values()))
 
@@ -182,11 +183,10 @@ def _table() -> dict[tuple[str, int], dict[int, int]]:
         }
 
 
-def _attack_steps(kind: Class | None, hyper: dict) -> int:
-    """Steps of the attack on every training image, of adversarial training; 0 of all other methods."""
-    if kind is None or "AdversarialTraining" not in kind.lineage:
-        return 0
-    steps = (kind.options | hyper)["steps"]
+def _attack_steps(reads: frozenset[str], hyper: dict) -> int:
+    """Steps of the attack on every training image, of adversarial training; 0 of all other methods. reads:
+    names of attributes that the method's code reads."""
+    steps = hyper.get("steps", ATTACK_STEPS) if "random_start" in reads else 0
     return steps if isinstance(steps, int) else 0  # a wrong value is named when the cell is to be trained
 
 

@@ -16,6 +16,11 @@ def names() -> list[str]:
 def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root: Path = ROOT) -> Method:
     """The method, common to all papers or this paper's own, with its hyper-parameters checked; `where` (file
     and key) begins every error."""
+    return check(find(algorithm, where, paper, root), hyper, where)
+
+
+def find(algorithm: str, where: str, paper: str | None = None, root: Path = ROOT) -> type[Method]:
+    """The class of a method; ParamError where there is none."""
     file, name = method_file(algorithm, paper, root), method_module(algorithm, paper, root)
     if file is None or name is None:
         raise ParamError(f"{where}: {unknown('method', algorithm, method_names(paper, root))}")
@@ -30,4 +35,4 @@ def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root
     )
     if kind is None:
         raise ParamError(f"{shorten(file)}: no class of pipeline.methods.base.Method in it")
-    return check(kind, hyper, where)
+    return kind
