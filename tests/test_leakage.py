@@ -8,11 +8,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from benchmarks.studies.inversion import infer_label, invert_gradients, invert_representations, matched, ssim
+from benchmarks.studies.leakage import measure
+from benchmarks.studies.leakage_stage import write
 from pipeline import keys
-from pipeline.cells.leakage import measure
-from pipeline.inversion import infer_label, invert_gradients, invert_representations, matched, ssim
 from pipeline.report.experiments import read
-from stages.leakage import write
 
 SIDE = 16
 

@@ -1,6 +1,5 @@
 """What a run sends, by seed; and how many models a client holds while it trains."""
 
-
 import pytest
 import torch
 from federation import miniature_cells, miniature_world, one_round

@@ -1,5 +1,5 @@
 """What an honest but curious server reconstructs of the clients' images in FedCRL's miniature, from what each
-method sends it (pipeline/inversion.py has the attacks).
+method sends it (benchmarks/studies/inversion.py has the attacks).
 
 The server knows the protocol: networks, initial models, labels of a batch (of one image it infers the label),
 and that images are scans of 8 x 8 pixels enlarged; of every class it knows the mean image over the other
@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from benchmarks.studies.inversion import infer_label, invert_gradients, invert_representations, matched, ssim
 from pipeline import keys, methods
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load_world
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.trained import Watch
 from pipeline.engine.world import World
-from pipeline.inversion import infer_label, invert_gradients, invert_representations, matched, ssim
 from pipeline.losses import cross_entropy
 from pipeline.schema import ROOT, Cell
 

@@ -1,4 +1,4 @@
-"""Measure what can be reconstructed of the images from what clients send: `python -m stages.leakage`."""
+"""Measure what can be reconstructed of the images from what clients send, as reports/leakage/dvc.yaml does."""
 
 import io
 from pathlib import Path
@@ -12,13 +12,13 @@ from pipeline.schema import MINIATURE, ROOT, load_paper
 from stages._stage import stage
 
 if TYPE_CHECKING:
-    from pipeline.cells.leakage import Attempt
+    from benchmarks.studies.leakage import Attempt
 
 
 def main() -> None:
     """Attack what methods send in FedCRL's miniature, and write reports/leakage/."""
     arithmetic.adopt(load_paper(PAPER).scenarios[MINIATURE].arithmetic)  # before torch is imported
-    from pipeline.cells.leakage import measure
+    from benchmarks.studies.leakage import measure
 
     write(measure())
 
