@@ -1,4 +1,4 @@
-"""Measure what can be reconstructed of the images from what clients send, as reports/leakage/dvc.yaml does."""
+"""Reconstruct images from what clients send, and write reports/leakage/ (see the dvc.yaml there)."""
 
 import io
 from pathlib import Path

@@ -101,6 +101,7 @@ AROUND = (
     "stages.train:train",
     "pipeline.cells.training:train_cell",
     "pipeline.cells.workers:train_seeds",
+    "pipeline.cells.workers:_in_processes",
     "pipeline.cells.workers:_worker",
 )
 # What of tuning decides which configurations are tried and which is chosen; their training is that of cells.

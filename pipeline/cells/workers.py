@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import connection, get_context
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -42,11 +42,12 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
         return
     if forks and len({job.experiment.partition(job.seed) for job in left}) == 1:
         load(left[0].experiment, left[0].seed)  # forked workers inherit the loaded data
-    yield from _in_processes(jobs, workers, get_context("fork" if forks else "spawn"), report)
+    context: ForkContext | SpawnContext = get_context("fork") if forks else get_context("spawn")
+    yield from _in_processes(jobs, workers, context, report)
 
 
 def _in_processes(
-    jobs: list[Job], workers: int, context: BaseContext, report: Callable[[dict], None]
+    jobs: list[Job], workers: int, context: ForkContext | SpawnContext, report: Callable[[dict], None]
 ) -> Iterator[dict]:
     """Train the jobs, so many at once; ends those that still run where one fails."""
     waiting = list(jobs)
