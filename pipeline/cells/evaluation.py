@@ -48,15 +48,15 @@ def _right(
     network: Network, test: TestSet, top: int, scores: Callable[[Network, Tensor], Tensor] | None
 ) -> Tensor:
     """(N,) bool: the test images that `correct` counts."""
-    found = [torch.zeros(0, dtype=torch.bool, device=test.labels.device)]
+    hits = [torch.zeros(0, dtype=torch.bool, device=test.labels.device)]
     for start in range(0, len(test.labels), BATCH):
         images, labels = test.images[start : start + BATCH], test.labels[start : start + BATCH]
         logits = network(images) if scores is None else scores(network, images)
         best = (
             logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
         )
-        found.append((best == labels[:, None]).any(1))
-    return torch.cat(found)
+        hits.append((best == labels[:, None]).any(1))
+    return torch.cat(hits)
 
 
 def measure(
@@ -181,35 +181,39 @@ def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, 
 def by_client(table, world, tests):
     """Each client's model on its own test part: mean, mean weighted by test size, population std over
     clients."""
-    own = [table.accuracy(k, k) for k in range(len(tests))]
+    accuracies = [table.accuracy(k, k) for k in range(len(tests))]
     total = sum(len(test.labels) for test in tests)
     if not total:
-        return dict.fromkeys(("average", "weighted", "clients_std"), math.nan), own
+        return dict.fromkeys(("average", "weighted", "clients_std"), math.nan), accuracies
     weighted = 100 * sum(table.hits(k, k) for k in range(len(tests))) / total
-    return {"average": _mean(own), "weighted": weighted, "clients_std": float(np.nanstd(own))}, own
+    return {
+        "average": _mean(accuracies),
+        "weighted": weighted,
+        "clients_std": float(np.nanstd(accuracies)),
+    }, accuracies
 
 
 def by_domain(table, world, tests):
-    """One test set per domain and their unweighted mean. Clients with models of their own are averaged within
+    """One test set per domain and their unweighted mean. Clients with different models are averaged within
     a domain."""
     index = {test.name: j for j, test in enumerate(tests)}
-    own = [table.accuracy(k, index[client.domain]) for k, client in enumerate(world.clients)]
+    accuracies = [table.accuracy(k, index[client.domain]) for k, client in enumerate(world.clients)]
     if table.shared():
         measures = {test.name: table.accuracy(0, j) for j, test in enumerate(tests)}
     else:
         measures = {
-            test.name: _mean([own[k] for k, c in enumerate(world.clients) if c.domain == test.name])
+            test.name: _mean([accuracies[k] for k, c in enumerate(world.clients) if c.domain == test.name])
             for test in tests
         }
-    return {"average": _mean(list(measures.values())), **measures}, own
+    return {"average": _mean(list(measures.values())), **measures}, accuracies
 
 
 def pooled(table, world, tests):
     """Every client's model on one common test set (or on several variants of it, such as clean and
     corrupted)."""
     if len(tests) == 1:
-        own = [table.accuracy(k, 0) for k in range(len(world.clients))]
-        return {"average": _mean(own)}, own
+        accuracies = [table.accuracy(k, 0) for k in range(len(world.clients))]
+        return {"average": _mean(accuracies)}, accuracies
     measures = {
         f"{test.name}.{client.name}": table.accuracy(k, j)
         for j, test in enumerate(tests)
@@ -219,26 +223,26 @@ def pooled(table, world, tests):
         f"{test.name}.AVG": _mean([measures[f"{test.name}.{c.name}"] for c in world.clients])
         for test in tests
     }
-    own = [measures[f"{tests[0].name}.{client.name}"] for client in world.clients]
-    return {"average": averages[f"{tests[0].name}.AVG"], **averages, **measures}, own
+    accuracies = [measures[f"{tests[0].name}.{client.name}"] for client in world.clients]
+    return {"average": averages[f"{tests[0].name}.AVG"], **averages, **measures}, accuracies
 
 
 def cross(table, world, tests):
-    """FCCL+ Eq. 21 and 22: intra = own domain, inter = unweighted mean over the other domains; AVG over
+    """FCCL+ Eq. 21 and 22: intra = the client's domain, inter = unweighted mean over the others; AVG over
     clients."""
     domains = [test.name for test in tests]
-    own, inter = [], []
+    accuracies, inter = [], []
     for k, client in enumerate(world.clients):
-        own.append(table.accuracy(k, domains.index(client.domain)))
+        accuracies.append(table.accuracy(k, domains.index(client.domain)))
         inter.append(_mean([table.accuracy(k, j) for j, name in enumerate(domains) if name != client.domain]))
     names = [client.name for client in world.clients]
     return {
-        "average": _mean(own),
-        "intra.AVG": _mean(own),
+        "average": _mean(accuracies),
+        "intra.AVG": _mean(accuracies),
         "inter.AVG": _mean(inter),
-        **{f"intra.{n}": v for n, v in zip(names, own)},
+        **{f"intra.{n}": v for n, v in zip(names, accuracies)},
         **{f"inter.{n}": v for n, v in zip(names, inter)},
-    }, own
+    }, accuracies
 
 
 MEASURES = {"clients": by_client, "domains": by_domain, "pooled": pooled, "cross": cross}
@@ -267,12 +271,12 @@ def representations(
     same public images, the first PUBLIC of them; and where every client's domain has a test set, what
     `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
-    found = _own(models, world, tests, limit) | _corrupted(models, world, tests)
+    arrays = _own(models, world, tests, limit) | _corrupted(models, world, tests)
     if world.has_public_data:
-        found["logits"] = _logits(models, world, world.public_images[:PUBLIC])
+        arrays["logits"] = _logits(models, world, world.public_images[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
-            found |= _crossed(models, world, tests) | _private(models, world)
-    return found
+            arrays |= _crossed(models, world, tests) | _private(models, world)
+    return arrays
 
 
 @torch.inference_mode()
@@ -284,56 +288,56 @@ def local_prototypes(models: Clients, world: World) -> dict[str, np.ndarray]:
     it holds, of the clients that take part in the round. `models` are the locally trained ones. Nothing where
     networks differ in d.
     """
-    found: dict[str, list] = {"prototypes": [], "prototype_labels": [], "prototype_clients": []}
+    arrays: dict[str, list] = {"prototypes": [], "prototype_labels": [], "prototype_clients": []}
     for k, client in enumerate(world.clients):
         if not len(client.labels):
             continue
         z = _features(world.network(k, models[k]), client.images)
         held, place, counts = client.labels.unique(return_inverse=True, return_counts=True)
         member = torch.nn.functional.one_hot(place, len(held)).T.to(z.dtype)
-        found["prototypes"].append((member @ z / counts[:, None]).float().cpu().numpy())
-        found["prototype_labels"].append(held.cpu().numpy())
-        found["prototype_clients"].append(np.full(len(held), k))
-    if len({values.shape[1] for values in found["prototypes"]}) > 1:
+        arrays["prototypes"].append((member @ z / counts[:, None]).float().cpu().numpy())
+        arrays["prototype_labels"].append(held.cpu().numpy())
+        arrays["prototype_clients"].append(np.full(len(held), k))
+    if len({values.shape[1] for values in arrays["prototypes"]}) > 1:
         return {}
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    return {name: np.concatenate(parts) for name, parts in arrays.items()}
 
 
 def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
     """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
-    kept = set(_balanced(labels, limit).tolist())
-    found: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
+    sampled = set(_balanced(labels, limit).tolist())
+    arrays: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
     used = _own_tests(world, tests)
     for k, j in enumerate(used):
         mates = [i for i, other in enumerate(used) if other == j]
         mine = [
             i
             for i in range(len(tests[j].labels))
-            if starts[j] + i in kept and mates[(starts[j] + i) % len(mates)] == k
+            if starts[j] + i in sampled and mates[(starts[j] + i) % len(mates)] == k
         ]
         if not mine:
             continue
         chosen = torch.tensor(mine, device=tests[j].images.device)
-        found["values"].append(
+        arrays["values"].append(
             _features(world.network(k, models[k]), tests[j].images[chosen]).half().cpu().numpy()
         )
-        found["ids"].append(starts[j] + np.array(mine))
-        found["labels"].append(labels[starts[j] + np.array(mine)])
-        found["clients"].append(np.full(len(mine), k))
-    if len({values.shape[1] for values in found["values"]}) > 1:
+        arrays["ids"].append(starts[j] + np.array(mine))
+        arrays["labels"].append(labels[starts[j] + np.array(mine)])
+        arrays["clients"].append(np.full(len(mine), k))
+    if len({values.shape[1] for values in arrays["values"]}) > 1:
         return {}
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    return {name: np.concatenate(parts) for name, parts in arrays.items()}
 
 
 def _corrupted(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:
     """corruptions, severities (n,) of the corrupted test images, and right (clients, n) bool: whether each
     client's model scores their label highest; nothing without corrupted images."""
-    found = [(test, *test.corruption) for test in tests if test.corruption is not None]
-    if not found:
+    damaged = [(test, *test.corruption) for test in tests if test.corruption is not None]
+    if not damaged:
         return {}
-    ((test, kinds, severities),) = found
+    ((test, kinds, severities),) = damaged
     parts = list(zip(test.images.split(BATCH), test.labels.split(BATCH)))
     right = [
         torch.cat([network(images).argmax(1) == labels for images, labels in parts]).cpu().numpy()
@@ -350,25 +354,26 @@ def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[st
     features.<name> (m, d of its network) and answers.<name> (m,) int16, the class that its model scores
     highest.
     """
-    kept = [
+    selected = [
         torch.from_numpy(_balanced(test.labels.cpu().numpy(), CROSSED)).to(test.images.device)
         for test in tests
     ]
-    images = torch.cat([test.images[chosen] for test, chosen in zip(tests, kept)])
-    found = {
+    images = torch.cat([test.images[chosen] for test, chosen in zip(tests, selected)])
+    labels = torch.cat([test.labels[chosen] for test, chosen in zip(tests, selected)])
+    arrays = {
         "names": np.array([client.name for client in world.clients]),
         "domains": np.array([client.domain for client in world.clients]),
-        "cross_domains": np.repeat([test.name for test in tests], [len(chosen) for chosen in kept]),
-        "cross_labels": torch.cat([test.labels[chosen] for test, chosen in zip(tests, kept)]).cpu().numpy(),
+        "cross_domains": np.repeat([test.name for test in tests], [len(chosen) for chosen in selected]),
+        "cross_labels": labels.cpu().numpy(),
     }
     for k, client in enumerate(world.clients):
         network = world.network(k, models[k])
         features = _features(network, images)
-        found[f"features.{client.name}"] = features.half().cpu().numpy()
-        found[f"answers.{client.name}"] = (
+        arrays[f"features.{client.name}"] = features.half().cpu().numpy()
+        arrays[f"answers.{client.name}"] = (
             network.head(features[:, : network.width]).argmax(1).cpu().numpy().astype(np.int16)
         )
-    return found
+    return arrays
 
 
 def _private(models: Clients, world: World) -> dict[str, np.ndarray]:

@@ -38,36 +38,36 @@ class Federation(NamedTuple):
 def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
     is one). Clients that the scenario keeps unseen are not in it."""
-    cell, scenario, found = experiment.cell, experiment.scenario, load(experiment, seed)
-    if late := _unseen(cell, scenario, seed, found):
-        found = _only(found, [k for k in range(len(found.clients)) if k not in late])
-    world = _world(scenario, found, seed)
+    cell, scenario, federation = experiment.cell, experiment.scenario, load(experiment, seed)
+    if late := _unseen(cell, scenario, seed, federation):
+        federation = _only(federation, [k for k in range(len(federation.clients)) if k not in late])
+    world = _world(scenario, federation, seed)
     if not any(world.sizes):
         where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training"
         raise ParamError(
             f"{where}.batch_size: seed {seed} has no client with one batch of {scenario.training.batch_size}"
         )
-    return world, found.tests
+    return world, federation.tests
 
 
 def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]] | None:
-    """The clients that come after the last round, as a federation of their own that stands in that round and
+    """The clients that come after the last round, as a federation of their own in that round and
     whose local epochs are the scenario's `adaptation`; None where there are none."""
-    scenario, found = experiment.scenario, load(experiment, seed)
+    scenario, federation = experiment.scenario, load(experiment, seed)
     training = scenario.training
-    if not (late := _unseen(experiment.cell, scenario, seed, found)):
+    if not (late := _unseen(experiment.cell, scenario, seed, federation)):
         return None
-    found = _only(found, late)
+    federation = _only(federation, late)
     training = dataclasses.replace(
         training, participation=None, local_epochs=training.adaptation or training.local_epochs
     )
-    world = _world(dataclasses.replace(scenario, training=training), found, seed)
-    return world.at(training.rounds), found.tests
+    world = _world(dataclasses.replace(scenario, training=training), federation, seed)
+    return world.at(training.rounds), federation.tests
 
 
-def _unseen(cell: Cell, scenario: Scenario, seed: int, found: Federation) -> Sequence[int]:
+def _unseen(cell: Cell, scenario: Scenario, seed: int, federation: Federation) -> Sequence[int]:
     """Which clients come after the last round: those named, or a draw of the seed's."""
-    wanted, names = scenario.training.unseen, [client.name for client in found.clients]
+    wanted, names = scenario.training.unseen, [client.name for client in federation.clients]
     if wanted is None:
         return ()
     where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training.unseen"
@@ -78,31 +78,33 @@ def _unseen(cell: Cell, scenario: Scenario, seed: int, found: Federation) -> Seq
         late: Sequence[int] = [k for k, name in enumerate(names) if name in wanted]
     else:
         late = draw(range(len(names)), wanted, len(names), "unseen", seed)
-    if not any(len(client.labels) for k, client in enumerate(found.clients) if k not in late):
+    if not any(len(client.labels) for k, client in enumerate(federation.clients) if k not in late):
         raise ParamError(f"{where}: seed {seed} has no client left that trains")
     return late
 
 
-def _only(found: Federation, chosen: Sequence[int]) -> Federation:
+def _only(federation: Federation, chosen: Sequence[int]) -> Federation:
     """The federation of some of the clients, each with its test part."""
-    return found._replace(
-        clients=tuple(found.clients[k] for k in chosen), tests=tuple(found.tests[k] for k in chosen)
+    return federation._replace(
+        clients=tuple(federation.clients[k] for k in chosen), tests=tuple(federation.tests[k] for k in chosen)
     )
 
 
-def _world(scenario: Scenario, found: Federation, seed: int) -> World:
-    public = None if found.public is None or scenario.public is None else (found.public, scenario.public)
+def _world(scenario: Scenario, federation: Federation, seed: int) -> World:
+    public = (
+        None if federation.public is None or scenario.public is None else (federation.public, scenario.public)
+    )
     return World.create(
-        found.clients,
+        federation.clients,
         scenario.training,
-        found.classes,
+        federation.classes,
         seed,
-        found.clients[0].images.device,
+        federation.clients[0].images.device,
         data=scenario.data,
         public=public,
-        heldout=found.heldout,
-        test=found.judged,
-        test_sets={test.name: Batch(test.images, test.labels) for test in found.tests}
+        heldout=federation.heldout,
+        test=federation.judged,
+        test_sets={test.name: Batch(test.images, test.labels) for test in federation.tests}
         if scenario.evaluation.tests == "pooled"
         else None,
     )
@@ -206,10 +208,10 @@ def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:
     if scenario.model is not None:
         return scenario.model
     models = scenario.models or {}
-    found = models.get(name) or models.get(domain)
-    if found is None:
+    model = models.get(name) or models.get(domain)
+    if model is None:
         raise ParamError(
             f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client "
             f"{name!r}"
         )
-    return found
+    return model

@@ -26,8 +26,8 @@ class Progress:
         self.measure = HEADLINE[scenario.evaluation.tests]
         self.done = dict.fromkeys(self.seeds, 0)  # rounds behind each seed
         self.fresh = 0  # rounds trained in this process, not resumed
-        self.begun = self.shown = time.monotonic()
-        self.told = 0.0
+        self.begun = self.printed = time.monotonic()
+        self.sent = 0.0
 
     def report(self, row: dict) -> None:
         """A round of a seed is over: `row` is its line of history.csv."""
@@ -35,8 +35,8 @@ class Progress:
         self.fresh += 1
         now = time.monotonic()
         left = (now - self.begun) / self.fresh * sum(self.rounds - done for done in self.done.values())
-        if now - self.told >= SECONDS_BETWEEN_EVENTS:
-            self.told = now
+        if now - self.sent >= SECONDS_BETWEEN_EVENTS:
+            self.sent = now
             self._event(
                 seed=row["seed"],
                 round=row["round"],
@@ -44,8 +44,8 @@ class Progress:
                 accuracy=row.get(self.measure),
                 left=round(left, 1),
             )
-        if now - self.shown >= SECONDS_BETWEEN_LINES:
-            self.shown = now
+        if now - self.printed >= SECONDS_BETWEEN_LINES:
+            self.printed = now
             accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
             self.say(
                 f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left"

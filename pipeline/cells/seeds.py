@@ -154,7 +154,7 @@ class _Training:
     def save(self) -> None:
         """Write checkpoints that are due.
 
-        None of its own after the last round: what follows needs the models that its training leaves, so a
+        None for this run after the last round: what follows needs the models that its training leaves, so a
         run that is killed there trains the round again.
         """
         now, number = time.monotonic(), self.world.round
@@ -231,7 +231,7 @@ def _row(
 ) -> tuple[dict, list[float | None]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
-    The headline hook carries plain names, the other one its own prefix. Where each model must face large
+    The headline hook carries plain names, the other one a prefix. Where each model must face large
     common test sets, the other hook is measured only in the rounds that are reported.
     """
     row = {
@@ -245,7 +245,7 @@ def _row(
     protocol, left = scenario.evaluation, scenario.training.rounds - world.round
     if left >= protocol.last and world.round % protocol.every:
         return row, []
-    own: list[float | None] = []
+    clients: list[float | None] = []
     for hook in ("pre", "post"):
         headline = hook == headline_hook(scenario, method)
         if not headline and protocol.tests != "clients" and left >= protocol.last:
@@ -261,17 +261,17 @@ def _row(
                 models, world, tests, protocol.tests, protocol.attack, _scores(method, state)
             )
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
-        own = [_rounded(a) for a in accuracies] if headline else own
-    return row, own
+        clients = [_rounded(a) for a in accuracies] if headline else clients
+    return row, clients
 
 
 def _newcomers(job: Job, method, state) -> dict[str, float | None]:
     """`unseen.*`: the measures of the clients that come after the last round, as they adapt; none where the
     scenario has none."""
-    found = load_newcomers(job.experiment, job.seed)
-    if found is None:
+    newcomers = load_newcomers(job.experiment, job.seed)
+    if newcomers is None:
         return {}
-    (world, tests), protocol = found, job.experiment.scenario.evaluation
+    (world, tests), protocol = newcomers, job.experiment.scenario.evaluation
     models = method.adapted(state, world)
     measures, _ = evaluation.measure(
         models, world, tests, protocol.tests, protocol.top, _scores(method, state)
@@ -291,7 +291,7 @@ def _models(hook: str, method, state, world: World, trained: Trained | None) -> 
 
 
 def headline_hook(scenario: Scenario, method) -> str:
-    """`pre` or `post`: the scenario's choice where it makes one, else the method's own."""
+    """`pre` or `post`: the scenario's choice where it makes one, else the method's."""
     return scenario.evaluation.hook or method.headline
 
 
@@ -315,7 +315,7 @@ def summarise(
     metas: `inputs.inputs` of every seed
     digest: of the cell with the first seed's partition
 
-    `partition` is the first seed's, `partitions` those of every seed where each has its own. Absent from
+    `partition` is the first seed's, `partitions` those of every seed where they differ. Absent from
     results recorded before these were: `holdings`, {images, classes} of (seeds, clients), see `holdings`;
     `by_class`, (seeds, classes), see `evaluation.by_class`, of the models that the headline hook scores after
     the last round. `pipeline.cells.measures` reads them.
@@ -393,7 +393,7 @@ def _machines(runs: list[dict]) -> dict:
 
 
 def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
-    """`traffic`, the mean over the seeds, each of which has a partition of its own, and `traffic_of_seeds`;
+    """`traffic`, the mean over the seeds, each of which has another partition, and `traffic_of_seeds`;
     `sent` is what a client of each seed sends and receives in a round, in scalars."""
     each: dict[str, list[float]] = {
         "up": [up for up, _ in sent],
@@ -408,9 +408,11 @@ def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
 def _where_recorded(runs: list[dict]) -> dict:
     """`holdings` and `by_class` of a result, each where every seed has it: a seed taken over from an older
     result does not."""
-    found: dict = {}
+    recorded: dict = {}
     if all("holdings" in run for run in runs):
-        found["holdings"] = {name: [run["holdings"][name] for run in runs] for name in ("images", "classes")}
+        recorded["holdings"] = {
+            name: [run["holdings"][name] for run in runs] for name in ("images", "classes")
+        }
     if all("by_class" in run for run in runs):
-        found["by_class"] = [run["by_class"] for run in runs]
-    return found
+        recorded["by_class"] = [run["by_class"] for run in runs]
+    return recorded

@@ -41,7 +41,7 @@ class Plan:
     method: Any
     metas: list[dict]
     jobs: list[Job]
-    asked: dict  # parameters, as paper.yaml and params.yaml have them
+    parameters: dict  # as paper.yaml and params.yaml have them
     code: str  # digest of the code that trains
 
     def result(self) -> dict:
@@ -52,27 +52,27 @@ class Plan:
 
     def write(self, result: dict) -> None:
         """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
-        have changed since: DVC would note those of now beside it."""
-        if _asked(self.experiment.cell, self.experiment.root) != self.asked:
+        have changed since: DVC would note those of now with it."""
+        if _parameters(self.experiment.cell, self.experiment.root) != self.parameters:
             raise TrainingError(
                 f"{self.experiment.cell}: its parameters or its code in sources.yaml changed while it "
-                "trained; run it again: seeds of the earlier ones are kept in .cells"
+                "trained; run it again: seeds of the earlier ones stay in .cells"
             )
         _write(self.experiment, result, self.runs, self.jobs[0].files.representations)
 
     @cached_property
     def runs(self) -> list[dict]:
-        """What every seed found. TrainingError for one that is not finished, or was damaged since."""
-        cell, found = self.experiment.cell, [job.files.run() for job in self.jobs]
-        if None in found:
-            raise TrainingError(f"{cell}: seed {self.jobs[found.index(None)].seed} is not finished")
-        devices = {run["device"] for run in found if run is not None}
+        """The results of every seed. TrainingError for one that is not finished, or was damaged since."""
+        cell, runs = self.experiment.cell, [job.files.run() for job in self.jobs]
+        if None in runs:
+            raise TrainingError(f"{cell}: seed {self.jobs[runs.index(None)].seed} is not finished")
+        devices = {run["device"] for run in runs if run is not None}
         if "cpu" in devices and len(devices) > 1:
             raise TrainingError(
                 f"{cell}: some of its seeds were trained on cpu, others on "
                 f"{', '.join(sorted(devices - {'cpu'}))}; train all on one: --force"
             )
-        return [run for run in found if run is not None]
+        return [run for run in runs if run is not None]
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:
@@ -85,11 +85,11 @@ def plan(experiment: Experiment, precise: str | None = None, executor: str | Non
         Job(experiment, seed, provenance.cell_digest(experiment, meta["digest"], *chosen))
         for seed, meta in zip(seeds, metas)
     ]
-    asked = _asked(experiment.cell, experiment.root)
-    return Plan(experiment, method, metas, jobs, asked, provenance.digest_of(experiment, chosen[1]))
+    parameters = _parameters(experiment.cell, experiment.root)
+    return Plan(experiment, method, metas, jobs, parameters, provenance.digest_of(experiment, chosen[1]))
 
 
-def _asked(cell: Cell, root: Path) -> dict:
+def _parameters(cell: Cell, root: Path) -> dict:
     """What the files have now that DVC notes as the parameters of the cell's stage."""
     for read in (load_paper, load_params, provenance.noted):
         read.cache_clear()
@@ -166,7 +166,7 @@ def _only_one(folder: Path, cell: Cell):
 
 @contextmanager
 def _marked(path: Path, cell: Cell):
-    """Leave the error of a failed cell beside its checkpoints, for `pipeline.commands.status`; a run that
+    """Leave the error of a failed cell with its checkpoints, for `pipeline.commands.status`; a run that
     succeeds removes it."""
     try:
         yield

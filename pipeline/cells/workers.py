@@ -100,5 +100,5 @@ def _receive(receiver, process, job: Job) -> tuple:
         process.join()
         return "error", WorkerError(
             f"{job.experiment.cell}, seed {job.seed}: the worker ended with exit code {process.exitcode} "
-            "(-9 is often the system running out of memory); finished rounds are kept"
+            "(-9 is often the system running out of memory); finished rounds stay in .cells"
         )
