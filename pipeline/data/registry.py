@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DataError, ParamError, unknown
-from pipeline.schema import ROOT, Whole, check, load_module, read_yaml, shorten
+from pipeline.schema import ROOT, Whole, check, load_module, read_yaml, shorten, visible
 
 TABLE = Path(__file__).with_name("sets.yaml")
 Counts = list[Whole]  # [training, test] images
@@ -98,16 +98,16 @@ def sets(root: Path = ROOT) -> dict[str, DataSet]:
 @cache
 def _sets(root: Path) -> dict[str, DataSet]:
     table = {name: entry for name, entry in read_yaml(TABLE).items() if not name.startswith(".")}
-    found = {
+    known = {
         name: _named(name, check(DataSet, entry, f"{shorten(TABLE)}: {name}"))
         for name, entry in table.items()
     }
-    for file in sorted(root.glob("papers/*/data.py")):
+    for file in visible(root, "papers/*/data.py"):
         for name, entry in of_paper(file.parent.name, root).items():
-            if name in found:
+            if name in known:
                 raise ParamError(f"{shorten(file)}: there is another data set {name!r}: rename one")
-            found[name] = entry
-    return found
+            known[name] = entry
+    return known
 
 
 def of_paper(paper: str, root: Path = ROOT) -> dict[str, DataSet]:

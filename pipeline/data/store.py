@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline import files
 from pipeline.errors import DataError
-from pipeline.schema import ROOT, Spelling, shorten
+from pipeline.schema import ROOT, Spelling, shorten, visible
 from pipeline.sealing import is_sealed, seal
 
 ARRAYS: dict[str, np.dtype] = {
@@ -185,8 +185,8 @@ def remake(folder: Path) -> str:
         return f"dvc repro data@{name}"
     if name.endswith("-corrupted"):
         return f"python -m stages.corrupt {name.removesuffix('-corrupted')}"
-    for file in ROOT.glob("papers/*/data.py"):
-        if re.search(rf"^{re.escape(name)}\b", file.read_text(encoding="utf-8"), re.M):
+    for file in visible(ROOT, "papers/*/data.py"):
+        if re.search(rf"^{re.escape(name)}\b", file.read_text(errors="replace"), re.M):
             return f"dvc repro {shorten(file.parent)}/dvc.yaml:data@{name}"
     return f"dvc repro data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
