@@ -1,7 +1,5 @@
 """Operations equal Pillow's on real images; draws have AugMix's probabilities; every image has its own."""
 
-from typing import get_args, get_type_hints
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +12,7 @@ from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
 from pipeline.engine.public import AUGMENTATIONS
-from pipeline.schema import Public, load_paper
+from pipeline.schema import load_paper
 
 N = 128
 BILINEAR = Image.Resampling.BILINEAR
@@ -72,37 +70,10 @@ def test_autocontrast_and_equalize_are_pillows(batch):
     assert_pillow(ops.equalize(images), each(pillow, ImageOps.equalize))
 
 
-@pytest.mark.parametrize("name", ["brightness", "contrast", "color", "sharpness"])
-def test_enhancers_are_pillows(batch, name):
-    images, pillow = batch
-    factor = torch.rand(N, generator=draw(name), dtype=torch.float64) * 2
-    enhancer = getattr(ImageEnhance, name.capitalize())
-    assert_pillow(
-        getattr(ops, name)(images, factor), each(pillow, lambda image, f: enhancer(image).enhance(f), factor)
-    )
-
-
-def test_grey_is_pillows(batch):
-    images, pillow = batch
-    assert_pillow(ops.grey(images), each(pillow, lambda image: image.convert("L")))
-    assert_pillow(ops.grayscale(images), each(pillow, lambda image: image.convert("L").convert(image.mode)))
-
-
 def test_hue_is_torchvisions_on_pillow_images(batch):
     images, pillow = batch
     turn = torch.rand(N, generator=draw("hue"), dtype=torch.float64) - 0.5
     assert_pillow(ops.hue(images, turn), each(pillow, TF.adjust_hue, turn))
-
-
-def test_hue_of_every_primary_mixture_is_torchvisions():
-    """Where two channels are equal, where one is 0, and where all are."""
-    steps = torch.tensor([0, 1, 64, 127, 128, 254, 255], dtype=torch.uint8)
-    colours = torch.cartesian_prod(steps, steps, steps).T[None, :, None]  # (1, 3, 1, 343)
-    image = Image.fromarray(colours[0].permute(1, 2, 0).numpy())
-    turns = torch.linspace(-0.5, 0.5, 41, dtype=torch.float64)
-    assert_pillow(
-        ops.hue(colours.expand(41, -1, -1, -1), turns), [TF.adjust_hue(image, turn.item()) for turn in turns]
-    )
 
 
 def test_rotation_to_the_nearest_pixel_is_pillows(batch):
@@ -287,31 +258,6 @@ def test_probabilities_of_magnitudes():
     assert chance(views.magnitude("rotate", LEVELS) == 0) == pytest.approx(0.080460, abs=1e-5)
 
 
-def test_ranges_at_severity_3():
-    ranges = {
-        "posterize": (3, 4),
-        "rotate": (0, 8),
-        "solarize": (180, 254),
-        "shear_x": (0.003, 0.09),
-        "shear_y": (0.003, 0.09),
-        "translate_x": (0, 3),
-        "translate_y": (0, 3),
-        "color": (0.118, 0.64),
-        "contrast": (0.118, 0.64),
-        "brightness": (0.118, 0.64),
-        "sharpness": (0.118, 0.64),
-    }
-    for name, (low, high) in ranges.items():
-        strength = views.magnitude(name, LEVELS)
-        assert (strength.min().item(), strength.max().item()) == pytest.approx((low, high), abs=1e-5), name
-    assert views.magnitude("posterize", torch.tensor([2.4999, 2.5])).tolist() == [4, 3]
-    assert (
-        set(ranges) | {"autocontrast", "equalize"} == set(views.ALL)
-        and len(views.NINE) == 9
-        and len(views.ALL) == 13
-    )
-
-
 @pytest.fixture(scope="module")
 def drawn_by_augmix():
     """What `augmix` draws for 50,000 tiny images: depth, operations, levels, signs, weights, shares."""
@@ -391,17 +337,6 @@ def test_public_crop_is_padded_with_black():
         assert [chance(offset == k) for k in range(-4, 5)] == pytest.approx([1 / 9] * 9, abs=0.025)
     black = (seen == 0).all(1).flatten(1).sum(1)
     assert torch.equal(black, 1024 - (32 - left.abs()) * (32 - top.abs()))
-
-
-def test_the_release_crops_public_images_as_the_scenario_names_it(arrays):
-    """The released code of FCCL+: RandomCrop(32, padding=4) in place of RandomResizedCrop, for both
-    strengths."""
-    images = stack([Image.fromarray(a) for a in arrays])
-    for name, view in (("weak", views.weak), ("strong", views.strong)):
-        named, paper = (AUGMENTATIONS[key](images, draw(name)) for key in (f"{name}_padded", name))
-        assert torch.equal(named, view(images, draw(name), crop="padded")) and not torch.equal(named, paper)
-    allowed = get_args(get_type_hints(Public)["augmentation"])
-    assert set(allowed) == set(AUGMENTATIONS)
 
 
 def test_crop_flip_rotate_is_the_padded_crop_turned_by_up_to_15_degrees(arrays):

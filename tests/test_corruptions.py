@@ -22,7 +22,6 @@ from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
 from pipeline.data import pictures as contact_sheet
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
-from pipeline.data.corruptions.blur import defocus_kernel
 from pipeline.data.corruptions.tools import Draws
 from pipeline.data.partition import Parts
 from pipeline.engine.handle import Batch
@@ -76,52 +75,6 @@ def test_mean_change_of_the_image(name, expected, tolerance):
 
 def change(name, severity):
     return np.abs(corrupt(grid()[None], name, severity)[0].astype(int) - grid()).mean()
-
-
-@pytest.mark.parametrize(
-    "name, severity, place, expected",
-    [
-        ("contrast", 5, (10, 20), (129, 135, 140)),
-        ("brightness", 3, (10, 20), (166, 203, 240)),
-        ("zoom_blur", 5, (10, 20), (126, 157, 188)),
-        ("defocus_blur", 5, (0, 0), (13, 44, 75)),
-        ("pixelate", 5, (0, 0), (11, 42, 73)),
-    ],
-)
-def test_pixels_of_the_image(name, severity, place, expected):
-    assert tuple(corrupt(grid()[None], name, severity)[0][place]) == expected
-
-
-@pytest.mark.parametrize(
-    "radius, alias, centre, edge, corner",
-    [
-        (0.3, 0.4, 0.844973, 0.037126, 0.001631),
-        (0.4, 0.5, 0.619347, 0.083820, 0.011344),
-        (0.5, 0.6, 0.445213, 0.111015, 0.027682),
-        (1, 0.2, 0.200000, 0.199998, 1e-6),
-        (1.5, 0.1, 0.111111, 0.111111, 0.111111),
-    ],
-)
-def test_defocus_kernels(radius, alias, centre, edge, corner):
-    kernel = defocus_kernel(radius, alias)
-    assert kernel[[2, 2, 1], [2, 1, 1]] == pytest.approx([centre, edge, corner], abs=1e-6)
-    assert kernel.sum() == pytest.approx(1, abs=1e-12) and np.array_equal(kernel, kernel[::-1, ::-1].T)
-
-
-@pytest.mark.parametrize(
-    "radius, sigma, first",
-    [
-        (6, 1, (0.570348, 0.345934, 0.077188, 0.006336)),
-        (6, 1.5, (0.420173, 0.336448, 0.172738, 0.056864)),
-        (6, 2, (0.332598, 0.293517, 0.201731, 0.107979)),
-        (8, 2, (0.332598, 0.293517, 0.201731, 0.107979)),
-        (9, 2.5, (0.275233, 0.254072, 0.199860, 0.133970)),
-    ],
-)
-def test_motion_weights(radius, sigma, first):
-    weights = tools.motion_weights(radius, sigma)
-    assert len(weights) == 2 * radius + 1 and weights.sum() == pytest.approx(1)
-    assert weights[:4] == pytest.approx(first, abs=1e-6)
 
 
 # -- identities ------------------------------------------------------------------------------------------
@@ -576,26 +529,6 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
     assert sorted(path.name for path in (federation / "data").iterdir()) == ["tiny", "tiny-corrupted"]
     with pytest.raises(ParamError, match="max_severity: '7', expected 1 to 5"):
         stage.corrupt("tiny", "7")
-
-
-def test_the_bundled_digits_become_32_by_32_in_colour(tmp_path, monkeypatch):
-    from pipeline.data import sources
-
-    monkeypatch.setattr(stage, "ROOT", tmp_path)
-    sources.prepare("digits", tmp_path / "data" / "digits")
-    stage.corrupt("digits")
-    clean, dirty = (
-        store.read(tmp_path / "data" / "digits"),
-        corrupted.read(tmp_path / "data" / "digits-corrupted"),
-    )
-    images = dirty.apply(clean, 0.5)
-    assert images.shape == (1797, 32, 32, 3) and dirty.chosen(0.5)[clean.split == 0].sum() == 1437 // 2
-    assert "resized to 32x32 RGB" in dirty.meta["deviation"]
-    plain = corrupted.rgb(clean.images)
-    assert np.array_equal(plain[..., 0], plain[..., 2]) and plain[5].mean() == pytest.approx(
-        clean.images[5].mean(), abs=3
-    )
-    assert np.array_equal(images[~dirty.chosen(0.5)], plain[~dirty.chosen(0.5)])
 
 
 def test_reading_needs_neither_scipy_nor_torch(federation):

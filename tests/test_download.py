@@ -125,15 +125,6 @@ def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path, capsys):
     assert names(tmp_path) == ["file"]
 
 
-def test_a_later_run_goes_on_too(server, tmp_path):
-    server.content["file"], server.cut, server.cuts = CONTENT, 100, 1
-    with pytest.raises(DataError, match="cut after 100 of 2,048,000 bytes"):
-        fetch(server, tmp_path / "file", tries=1)
-    assert names(tmp_path) == ["file.part"] and (tmp_path / "file.part").stat().st_size == 100
-    fetch(server, tmp_path / "file")
-    assert server.asked[-1] == "bytes=100-" and names(tmp_path) == ["file"]
-
-
 @pytest.mark.parametrize(
     ("part", "ranges", "requests"),
     [

@@ -18,10 +18,8 @@ from pipeline.schema import (
     ROOT,
     Cell,
     Data,
-    Dirichlet,
     Domains,
     Miniature,
-    Optimiser,
     Paper,
     Partition,
     Scenario,
@@ -52,12 +50,6 @@ def changed(path: str, value):
     return document
 
 
-def test_a_good_scenario():
-    scenario = check(Scenario, SCENARIO, "f: s")
-    assert isinstance(scenario.partition, Dirichlet) and scenario.partition.beta == 0.1
-    assert scenario.training.optimiser == Optimiser() and scenario.evaluation.last == 5
-
-
 @pytest.mark.parametrize(
     "path, value, message",
     [
@@ -70,11 +62,7 @@ def test_a_good_scenario():
         ("training.optimiser", {"lr": float("nan")}, "optimiser.lr: must be finite"),
         ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, found '1e-3'"),
         ("training.optimiser", {"name": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
-        (
-            "partition.kind",
-            "dirichlett",
-            "f: s.partition.kind: unknown kind 'dirichlett' .nearest: 'dirichlet'",
-        ),
+        ("partition.kind", "dirichlett", "f: s.partition.kind: unknown kind .* .nearest: 'dirichlet'"),
         ("partition.kind", ["dirichlet"], "f: s.partition.kind: unknown kind"),
         ("partition", {"kind": "domains", "clients": {}}, "'partition' has no client"),
         ("partition", {"clients": 5}, "f: s.partition: expected a mapping with the key 'kind'"),
@@ -89,12 +77,8 @@ def test_a_good_scenario():
         ("seeds", [1, 1], "'seeds' must be different whole numbers"),
         ("seeds", [-1], r"f: s.seeds\[0\]: must be at least 0"),
         ("evaluation.last", 0, "evaluation.last: must be at least 1"),
-        (
-            "evaluation.last",
-            6,
-            "f: s: 'evaluation.last' reports the mean over 6 rounds, and 'training.rounds'",
-        ),
-        ("corruption", 0.5, "f: s: 'corruption' chooses among the official training images: set 'partition"),
+        ("evaluation.last", 6, "f: s: 'evaluation.last' reports the mean over 6 rounds"),
+        ("corruption", 0.5, "f: s: 'corruption' chooses among the official training images"),
         ("evaluation.tests", "domain", "unknown value 'domain' .nearest: 'domains'"),
     ],
 )
@@ -285,23 +269,18 @@ def test_a_method_is_asked_for_once(others):
         check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"], "others": others}, "params.yaml: m")
 
 
-def test_without_others_there_is_no_second_scenario():
-    assert check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"]}, "f").others == []
-
-
-def test_a_grid_with_an_unknown_method_is_refused(tmp_path):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    folder = tmp_path / "papers" / "fedlsa"
-    folder.mkdir(parents=True)
-    document = (ROOT / "papers" / "fedlsa" / "paper.yaml").read_text()
-    (folder / "paper.yaml").write_text(
-        document.replace("grids:\n", "grids:\n  wrong: {scenarios: [], methods: [fedgaa]}\n", 1)
-    )
-    with pytest.raises(ParamError, match="grids.wrong.methods: unknown method 'fedgaa' .nearest: 'fedga'"):
-        load_paper("fedlsa", tmp_path)
-
-
 GRID = {"scenarios": [], "methods": []}
+
+
+def put(place, value):
+    """A change that puts a value, or a copy of what stands at another place, into a document."""
+    part, name = place.split(".")
+
+    def change(document):
+        of, _, key = value.partition(".") if isinstance(value, str) else ("", "", "")
+        document[part][name] = document[of][key] if of else value
+
+    return change
 
 
 def one_stage_for_two_cells(document):
@@ -312,29 +291,14 @@ def one_stage_for_two_cells(document):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda d: d["grids"].update(mini=GRID), "grids.mini: a stage of the paper has this name"),
-        (lambda d: d["grids"].update(figure1=GRID), "grids.figure1: a stage of the paper has this name"),
-        (
-            lambda d: d["grids"].update(tuning=GRID | {"separate_file": True}),
-            "grids.tuning: a folder of the paper has",
-        ),
-        (
-            lambda d: d["figures"].update(report=d["figures"]["figure1"]),
-            "figures.report: a stage of the paper",
-        ),
-        (
-            lambda d: d["scenarios"].update(miniature=d["scenarios"]["pacs"]),
-            "scenarios.miniature: the miniature",
-        ),
-        (
-            lambda d: d["scenarios"].update({"office-caltech-trial": d["scenarios"]["pacs"]}),
-            "scenarios.office-caltech-trial: the miniature or a tuning has this name",
-        ),
-        (
-            lambda d: d["figures"].update(claims=d["figures"]["figure1"]),
-            "figures.claims: a section of the paper",
-        ),
-        (lambda d: d["figures"].update(table2=d["figures"]["figure1"]), "figures.table2: a section of the"),
+        (put("grids.mini", GRID), "grids.mini: a stage of the paper has this name"),
+        (put("grids.figure1", GRID), "grids.figure1: a stage of the paper has this name"),
+        (put("grids.tuning", GRID | {"separate_file": True}), "grids.tuning: a folder of the paper has"),
+        (put("figures.report", "figures.figure1"), "figures.report: a stage of the paper"),
+        (put("scenarios.miniature", "scenarios.pacs"), "scenarios.miniature: the miniature"),
+        (put("scenarios.office-caltech-trial", "scenarios.pacs"), "scenarios.office-caltech-trial: the"),
+        (put("figures.claims", "figures.figure1"), "figures.claims: a section of the paper"),
+        (put("figures.table2", "figures.figure1"), "figures.table2: a section of the"),
         (
             lambda d: d["methods"]["fedsr"].update(label="FedProx"),
             "methods.fedsr.label: fedprox has 'FedProx'",
