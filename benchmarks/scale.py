@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from pipeline.cells.provenance import machine
-from pipeline.engines.cluster import AT_ONCE
+from pipeline.commands.schedule import AT_ONCE
 
 RESULTS = Path(__file__).parent / "results"
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -69,13 +69,13 @@ def measure() -> dict:
 # 770 cells in one array, which is cancelled at once.
 SUBMIT = """
 import json, sys, time; from pathlib import Path
-from pipeline.engines.slurm import Slurm; from pipeline.engines.delivery import Order
-from pipeline.engines.cluster import Sent; from pipeline.engines.local import Local
+from pipeline.clusters.slurm import Slurm; from pipeline.clusters.order import Order
+from pipeline.clusters.cluster import Sent
 from pipeline.schema import Cell
 class Task: log = events = Path("/dev/null"); name = "x"
-engine = Slurm(Local(lambda: None, 1), 770, "mem=1500M")
+engine = Slurm(1, 770, "mem=1500M")
 order = Order.of(Cell.parse("fedcrl/mini/local"), "fp32")
-jobs = [Sent(Task, order, Path("/dev/null")) for _ in range(770)]
+jobs = [Sent(Task, order=order, mark=Path("/dev/null")) for _ in range(770)]
 begun = time.monotonic(); engine.send(jobs); took = time.monotonic() - begun
 engine.end([(jobs[0].id.split("_")[0], "")])
 print(json.dumps({"submit_770": round(took, 2)}))
@@ -85,17 +85,18 @@ RECORD = """
 import json, time; from pathlib import Path
 from dvc.repo import Repo
 from pipeline.cells import training
-from pipeline.engines.delivery import Order, delivered; from pipeline.engines.recording import record
+from pipeline.clusters import Job
+from pipeline.clusters.order import Order; from pipeline.commands.schedule import record
 from pipeline.schema import ROOT, Cell
 repo, arrived = Repo(str(ROOT)), []
-class Task: pass
+class Task: cell = ""
 for method in ("local", "fedavg", "fedprox"):
     task, order = Task(), Order.of(Cell.parse(f"fedcrl/mini/{method}"), "fp32")
     task.stage = repo.stage.collect(f"papers/fedcrl/dvc.yaml:mini@{method}")[0]
-    arrived.append((task, order, delivered(order)))
+    arrived.append(Job(task, write=order.write))
 def spent(cells):
     wall, cpu = time.monotonic(), time.process_time()
-    assert not any(record(cells, ROOT).values())
+    assert not any(record(cells, repo).values())
     return time.monotonic() - wall, time.process_time() - cpu
 three = spent(arrived)
 lock = Path("papers/fedcrl/dvc.lock")
@@ -106,10 +107,7 @@ lock.write_text(head + "stages:\\n" + stages + more)
 large = spent(arrived)
 many = []
 for _ in range(17):
-    for task, order, path in arrived:
-        again = Task()
-        again.stage = task.stage
-        many.append((again, order, path))
+    many += [Job(job.task, write=job.write) for job in arrived]
 bulk = spent(many)
 measured = {"record_cell": three[0] / 3, "record_cell_cpu": three[1] / 3,
          "record_51_of_770_a_cell": bulk[0] / 51,

@@ -10,14 +10,14 @@ import os
 import platform
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import CONTROL, shorten
 
-# In names of what a process leaves: several machines or containers may share a file system.
-MACHINE = re.sub(r"\W", "_", platform.node())
+WEEK = 7 * 86400.0  # seconds
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet's formula begins
 
 
@@ -161,13 +161,33 @@ def _swap(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _machine() -> str:
+    """What tells this system from others that share the file system: containers may have a name and process
+    numbers in common, but no namespace of them since the same start of the system."""
+    parts = [platform.node()]
+    with contextlib.suppress(OSError):  # not Linux
+        parts += [
+            Path("/proc/sys/kernel/random/boot_id").read_text()[:8],
+            os.readlink("/proc/self/ns/pid")[5:-1],
+        ]
+    return re.sub(r"\W", "_", "-".join(parts))
+
+
+MACHINE = _machine()  # in names of what a process leaves
+
+
 def _temporary(target: Path, kind: str = "new") -> Path:
     """A free name beside `target` that holds this process's number and machine; names of dead processes of
-    this machine are cleared."""
-    left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-{MACHINE}\.{kind}")
+    this machine, and those that are a week old, are cleared."""
+    left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-(\w+)\.{kind}")
     for left in target.parent.iterdir():
-        found = left_over.fullmatch(left.name)
-        if found and (int(found[1]) == os.getpid() or not alive(int(found[1]))):
+        if not (found := left_over.fullmatch(left.name)):
+            continue
+        if found[2] == MACHINE:
+            dead = int(found[1]) == os.getpid() or not alive(int(found[1]))
+        else:
+            dead = left.exists() and time.time() - left.stat().st_mtime > WEEK
+        if dead:
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
     return target.with_name(f".{target.name}.{os.getpid()}-{MACHINE}.{kind}")
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from pipeline.commands import keeping
+from pipeline.commands import locks
 from pipeline.errors import ParamError, guarded
 from pipeline.place import begin, cores
 from pipeline.schema import Spelling
@@ -25,7 +25,7 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
         begin()
         # Training counts the machine's cores where this is not set.
         os.environ.setdefault("FEDREPRO_WORKERS", str(cores()))
-        for line in keeping.mend_locks():  # DVC rewrites one when the stage has ended
+        for line in locks.mend_locks():  # DVC rewrites one when the stage has ended
             print(f"warning: {line}", file=sys.stderr, flush=True)
         for name, value in arguments.items():  # each becomes part of a path
             parts = [] if value is None else value.split("/")

@@ -437,7 +437,6 @@ def nowhere(path: Path) -> dict[str, str]:
         ("pipeline", "status"),
         ("pipeline", "sync", "--check"),
         ("stages.sources", "toy"),
-        ("pipeline.commands.keeping", "status"),
     ],
 )
 def test_the_code_of_another_checkout_is_refused(copy, words):

@@ -3,100 +3,13 @@ a CSV is a formula."""
 
 import csv
 import io
-import json
-import os
 
 import pandas as pd
 import pytest
 
 from pipeline import files
 from pipeline.cells.results import as_csv
-from pipeline.commands import keeping
-from pipeline.engines.node import Keeper
-from pipeline.sealing import seal
-
-DEAD = 999_999_999
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    """A checkout whose killed run had kept a file and a folder, and what lies outside of it."""
-    root = tmp_path / "checkout"
-    (root / "out/inner").mkdir(parents=True)
-    (root / "out/inner/a").write_text("former")
-    (root / "file").write_text("former")
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious/text").write_text("mine")
-    keeping.keep([root / "out", root / "file", root / "missing"], kept(root))
-    return root
-
-
-def kept(root):
-    return root / ".cells/kept" / f"{DEAD}-{files.MACHINE}" / "stage"
-
-
-def back(root, *outputs):
-    return keeping.put_back_of_the_dead(root, {root / name for name in outputs})
-
-
-def test_kept_outputs_come_back_in_a_checkout_that_was_moved(checkout):
-    moved = checkout.with_name("moved")
-    os.replace(checkout, moved)
-    (moved / "file").unlink()
-    assert len(back(moved, "out", "file")) == 1
-    assert (moved / "out/inner/a").read_text() == (moved / "file").read_text() == "former"
-    assert not checkout.exists() and not (moved / ".cells/kept" / f"{DEAD}-{files.MACHINE}").exists()
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        "{}/precious",
-        "../precious",
-        "out/../../precious",
-        ".",
-        "",
-        "./",
-        "pipeline",
-        7,
-        None,
-        ["out"],
-        "C:\\precious",
-        "..\\precious",
-    ],
-)
-@pytest.mark.parametrize("sealed", [True, False])
-def test_a_list_that_names_anything_else_puts_nothing_back(checkout, place, sealed):
-    place = place.format(checkout.parent) if isinstance(place, str) else place
-    document = {"places": [place, "gone"]}
-    (kept(checkout) / "places.json").write_text(json.dumps(seal(document) if sealed else document))
-    (kept(checkout) / "0/planted").write_text("theirs")
-    (checkout / "pipeline").mkdir()
-    before = sorted(checkout.parent.glob("precious/*")), sorted(checkout.glob("[!.]*"))
-    assert len(back(checkout, "out", "file", "gone")) == sealed
-    assert (sorted(checkout.parent.glob("precious/*")), sorted(checkout.glob("[!.]*"))) == before
-    assert (checkout.parent / "precious/text").read_text() == "mine" and not kept(checkout).exists()
-
-
-@pytest.mark.parametrize("content", ["", "[]", '["/etc/passwd"]', "7", "{}", '{"self": 1}', "[" * 100_000])
-def test_what_is_no_list_puts_nothing_back(checkout, content):
-    (kept(checkout) / "places.json").write_text(content)
-    assert back(checkout, "out", "file") == [] and not kept(checkout).exists()
-
-
-@pytest.mark.parametrize("name", ["x-{}", "-{}", "{}", "1e3-{}"])
-def test_folders_of_other_names_are_left_alone(checkout, name):
-    other = checkout / ".cells/kept" / name.format(files.MACHINE) / "stage"
-    other.mkdir(parents=True)
-    back(checkout, "out", "file")
-    assert other.is_dir()
-
-
-def test_a_linked_folder_is_left_alone(checkout):
-    (kept(checkout).parent / "linked").symlink_to(checkout.parent / "precious")
-    back(checkout, "out", "file")
-    assert (checkout.parent / "precious/text").read_text() == "mine"
-
+from pipeline.clusters.node import Keeper
 
 # -- Ray -----------------------------------------------------------------------------------------------------
 

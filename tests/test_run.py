@@ -3,6 +3,7 @@ lock files, other processes beside it, time left."""
 
 import contextlib
 import ctypes
+import errno
 import io
 import json
 import os
@@ -23,11 +24,12 @@ from rich.console import Console
 
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.commands import keeping, schedule
-from pipeline.commands.run import Plain, Table, targets
-from pipeline.errors import ParamError
+from pipeline.commands import locks, schedule
+from pipeline.commands.display import Plain, Table
+from pipeline.commands.run import targets
+from pipeline.errors import FedReproError, ParamError
 from pipeline.files import alive
-from pipeline.schema import Cell, load_paper, planned
+from pipeline.schema import Cell, load_paper, papers, planned
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = {
@@ -294,20 +296,6 @@ def test_an_entry_of_its_own_in_the_rwlock_is_no_obstacle(tmp_path):
     assert ran(folder) == ["one"] and clean(folder)
 
 
-def test_the_time_left_counts_what_an_empty_mlflow_is_to_take_in(tmp_path, monkeypatch):
-    repo, cell = SimpleNamespace(root_dir=str(tmp_path)), SimpleNamespace(cell="p/s/m")
-    asked, tried = SimpleNamespace(repo=repo, tasks=[cell]), ("tuning/s/m.json", "tuning/s/n.json")
-    for name in ("runs/s/m/result.json", "tuning/s-tuned/m/result.json", *tried):
-        (tmp_path / "papers/p" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "papers/p" / name).touch()
-    for address, count in (("", 4), (f"sqlite:///{tmp_path}/other.db", 4), ("http://localhost:5000", 1)):
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        assert schedule.Schedule._unimported(asked) == count
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    (tmp_path / "mlflow.db").touch()
-    assert schedule.Schedule._unimported(asked) == 1
-
-
 def test_a_terminal_shows_a_table(tmp_path):
     """Rounds, accuracy and time left that a training stage writes to FEDREPRO_EVENTS."""
     event = json.dumps({"cell": "p/s/m", "seed": 0, "round": 3, "rounds": 20, "accuracy": 61.257, "left": 65})
@@ -342,7 +330,7 @@ def test_a_table_of_hundreds_fits_the_terminal(tmp_path, capsys, width, height):
         name = f"papers/p/dvc.yaml:main@cifar100-dir-01-fedproto-{k}"
         task = schedule.Task(None, name, tmp_path / f"{k}.log")
         where = "queued (Priority)" if k < 300 else f"on node{k}"
-        task.state, task.process = schedule.RUNNING, SimpleNamespace(where=where)
+        task.state, task.job = schedule.RUNNING, SimpleNamespace(where=where)
         if k >= 320:
             event = {"seed": 0, "round": k, "rounds": 500, "accuracy": 40.5, "left": 5000}
             task.events.write_text(json.dumps(event) + "\n")
@@ -423,11 +411,10 @@ def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path, share, wrong):
     whole = (folder / "dvc.lock").read_bytes()
     (folder / "in.txt").write_text("2\n")
     ran(folder)
-    copy = folder / ".cells/locks/dvc.lock"
+    assert locks.mend_locks(folder) == []  # as `fedrepro status` or a stage
     assert torn(folder, share, "pipeline", "run", "one") == 1
-    assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() == whole == copy.read_bytes()
-    assert torn(folder, share, "dvc", "repro", "one") == -9 and (folder / "dvc.lock").read_bytes() != whole
-    ran(folder)
+    assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() != whole
+    assert (folder / ".cells/locks/dvc.lock").read_bytes() == whole
     said = run(folder)
     assert f"dvc.lock {wrong}, as a killed DVC leaves it: replaced by its copy\n" in said
     assert sorted(ran(folder)) == ["one", "two"] and clean(folder)
@@ -464,14 +451,14 @@ def test_a_lock_file_cut_anywhere_is_noticed():
     """Also one whose earlier entry DVC was writing anew; and a whole one with more, less or other entries is
     none."""
     old, new = LOCK.encode(), LOCK.replace("b026", "b027").encode()
-    assert [end for end in range(len(old)) if not keeping.damage(old[:end], old)] == []
-    missed = {new[:end] for end in range(len(new)) if not keeping.damage(new[:end], old)}
+    assert [end for end in range(len(old)) if not locks.damage(old[:end], old)] == []
+    missed = {new[:end] for end in range(len(new)) if not locks.damage(new[:end], old)}
     assert missed == set()
-    assert keeping.damage(b"\0" * 512) == "is empty" and keeping.damage(b"\xff\xfe") == "is cut"
+    assert locks.damage(b"\0" * 512) == "is empty" and locks.damage(b"\xff\xfe") == "is cut"
     more = old + b"  three:\n    cmd: python three\n"
     for whole in (old, new, more, b"schema: '2.0'\nstages: {}\n"):
-        assert keeping.damage(whole) == "" == keeping.damage(whole, whole) == keeping.damage(new, old)
-    assert keeping.damage(more, old) == "" and keeping.damage(old, more) == "lacks 1 of 3 stages"
+        assert locks.damage(whole) == "" == locks.damage(whole, whole) == locks.damage(new, old)
+    assert locks.damage(more, old) == "" and locks.damage(old, more) == "lacks 1 of 3 stages"
 
 
 def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_path):
@@ -483,117 +470,60 @@ def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_
     for words in (["init", "-q"], ["add", "papers"], ["commit", "-qm", "x"]):
         subprocess.run([*git, *words], check=True)
     lock.write_text(LOCK.split("  two:")[0])  # good YAML, one entry gone
-    (line,) = keeping.mend_locks(tmp_path)
+    (line,) = locks.mend_locks(tmp_path)
     assert "papers/p/dvc.lock lacks 1 of 2 stages" in line and line.endswith("replaced by that of git")
     assert lock.read_text() == LOCK and copy.with_name("dvc.lock.damaged").exists()
     newer = LOCK + "  three:\n    cmd: python three\n"
     lock.write_text(newer)
-    assert keeping.mend_locks(tmp_path) == [] and copy.read_text() == newer
+    assert locks.mend_locks(tmp_path) == [] and copy.read_text() == newer
     lock.write_text("")
-    (line,) = keeping.mend_locks(tmp_path)
+    (line,) = locks.mend_locks(tmp_path)
     assert line.endswith("replaced by its copy") and lock.read_text() == newer
     lock.write_text(LOCK)
-    assert keeping.mend_locks(tmp_path) == [] and lock.read_text() == LOCK  # as git has it: checked out
+    assert locks.mend_locks(tmp_path) == [] and lock.read_text() == LOCK  # as git has it: checked out
     lock.write_text("<<<<<<< ours\n" + LOCK + "\n<<<<<<< theirs\n")
-    assert keeping.mend_locks(tmp_path) == []  # a conflict is the user's
+    assert locks.mend_locks(tmp_path) == []  # a conflict is the user's
     (tmp_path / "dvc.lock").write_text(LOCK[:100])
-    (line,) = keeping.mend_locks(tmp_path)
+    (line,) = locks.mend_locks(tmp_path)
     assert line.endswith("removed; its stages run again") and not (tmp_path / "dvc.lock").exists()
     (tmp_path / "dvc.lock").write_text("")
     import zc.lockfile
 
     held = zc.lockfile.LockFile(str(tmp_path / ".dvc/tmp/lock"))  # a DVC at work may be writing
-    assert keeping.mend_locks(tmp_path) == []
+    assert locks.mend_locks(tmp_path) == []
     held.close()
 
 
 # -- former outputs ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["failed", signal.SIGINT, signal.SIGKILL])
-def test_former_outputs_outlive_a_forced_run(tmp_path, how):
-    """One that fails, is interrupted or is killed; a folder, too."""
-    folder = repository(
-        tmp_path,
-        one={
-            "cmd": "test -f in.txt && mkdir out && echo $MARK | tee out/a out/b two.txt && touch begun && "
-            "eval $THEN && touch last.txt",
-            "deps": ["in.txt"],
-            "outs": [{name: {"cache": False}} for name in ("out", "two.txt", "last.txt")],
-        },
-    )
-    forced = [*RUN, "--force"]
-    first = {**ENVIRONMENT, "MARK": "former", "THEN": "true"}
-    assert subprocess.run(forced, cwd=folder, env=first, capture_output=True).returncode == 0
-    (folder / "begun").unlink()
-    second = {**ENVIRONMENT, "MARK": "later", "THEN": "false" if how == "failed" else "sleep 67.125"}
-    process = subprocess.Popen(forced, cwd=folder, env=second, stdout=subprocess.PIPE)
-    wait_for((folder / "begun").exists)
-    if how != "failed":
-        process.send_signal(how)
-    process.communicate(timeout=PATIENCE)
-    wait_for(lambda: not living(folder))
-    if how == signal.SIGKILL:
-        assert not (folder / "last.txt").exists()
-        assert "one: its former outputs are back" in run(folder)
-    assert [(folder / name).read_text() for name in ("out/a", "out/b", "two.txt")] == ["former\n"] * 3
-    assert (folder / "last.txt").exists() and clean(folder) and not list(folder.glob(".cells/kept/*"))
+def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
+    """With `persist`, as every written stage has it, a plain `dvc repro` too."""
+    outs = [{"out.txt": {"cache": False, "persist": True}}]
+    cmd = "touch begun && eval $THEN && echo $MARK > out.txt"
+    folder = repository(tmp_path, one={"cmd": cmd, "deps": ["in.txt"], "outs": outs})
+    first = ENVIRONMENT | {"MARK": "former", "THEN": "true"}
+    assert subprocess.run(RUN, cwd=folder, env=first, capture_output=True).returncode == 0
+    for then, how in (("false", None), ("sleep 67.125", signal.SIGINT), ("sleep 67.125", signal.SIGKILL)):
+        (folder / "begun").unlink()
+        environment = ENVIRONMENT | {"MARK": "later", "THEN": then}
+        process = subprocess.Popen([*RUN, "--force"], cwd=folder, env=environment, stdout=subprocess.PIPE)
+        wait_for((folder / "begun").exists)
+        if how:
+            process.send_signal(how)
+        process.communicate(timeout=PATIENCE)
+        wait_for(lambda: not living(folder))
+        assert (folder / "out.txt").read_text() == "former\n" and clean(folder)
 
 
-@pytest.mark.parametrize("when", [keeping.ALWAYS, keeping.MISSING])
-def test_outputs_are_put_back_although_that_was_killed(tmp_path, when, monkeypatch):
-    """A kill after the first of three: all are the former ones in the end."""
-    places = [tmp_path / name for name in "abc"]
-    for place in places:
-        place.write_text("former")
-    keeping.keep(places, tmp_path / "kept")
-    for place in places:  # the kept ones are links
-        place.unlink()
-    if when == keeping.ALWAYS:  # the failed run has written them all
-        for place in places:
-            place.write_text("later")
-
-    def killed(source, target):
-        os.rename(source, target)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", killed)
-        keeping.put_back(tmp_path / "kept", when)
-    assert keeping.put_back(tmp_path / "kept", keeping.MISSING)
-    assert [place.read_text() for place in places] == ["former"] * 3 and not (tmp_path / "kept").exists()
-
-
-def test_a_kill_while_outputs_are_kept_or_forgotten_puts_nothing_back(tmp_path, monkeypatch):
-    places = [tmp_path / name for name in "abc"]
-    for place in places:
-        place.write_text("former")
-    link, linked = keeping._link, []
-
-    def killed(source, target):
-        if len(linked) == 1:
-            raise KeyboardInterrupt
-        linked.append(link(source, target))
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(keeping, "_link", killed)
-        keeping.keep(places, tmp_path / "kept")
-    assert not keeping.put_back(tmp_path / "kept", keeping.MISSING) and all(map(Path.exists, places))
-
-    keeping.keep(places, tmp_path / "kept")
-    for place in places:  # the stage has ended well
-        place.unlink()
-        place.write_text("later")
-
-    def cut(folder, **options):
-        (folder / "0").unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(shutil, "rmtree", cut)
-        keeping.put_back(tmp_path / "kept", keeping.NEVER)
-    assert not keeping.put_back(tmp_path / "kept", keeping.MISSING)
-    assert [place.read_text() for place in places] == ["later"] * 3 and not (tmp_path / "kept").exists()
+@pytest.mark.parametrize(
+    "path", ["dvc.yaml", "data/dvc.yaml", *(f"papers/{key}/dvc.yaml" for key in papers())]
+)
+def test_every_stage_leaves_its_former_outputs_until_it_replaces_them(path):
+    for name, stage in yaml.safe_load((ROOT / path).read_text())["stages"].items():
+        outs = stage.get("do", stage).get("outs", [])
+        kept = [isinstance(out, dict) and all(one.get("persist") for one in out.values()) for out in outs]
+        assert all(kept) or (path, name) == ("dvc.yaml", "report")  # whose tables may become fewer
 
 
 # -- beside other processes ----------------------------------------------------------------------------------
@@ -610,28 +540,6 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
     assert ran(folder).count("one") == 1 and clean(folder)
 
 
-def test_outputs_that_another_process_makes_anew_are_left_to_it(tmp_path):
-    """Its DVC has deleted them when ours is refused."""
-    task = schedule.Task(
-        None,
-        "one",
-        tmp_path / ".cells/logs/one.log",
-        state=schedule.RUNNING,
-        process=SimpleNamespace(poll=lambda: 1),
-    )
-    output = tmp_path / "out.txt"
-    output.write_text("former")
-    keeping.keep([output], task.kept)
-    output.unlink()
-    task.log.parent.mkdir(parents=True)
-    task.log.write_text("ERROR: '/x/out.txt' is busy, it is being blocked by:\n  (PID 7): dvc repro one\n")
-    one = object.__new__(schedule.Schedule)
-    one.tasks = [task]
-    assert list(one.poll()) == []
-    assert (task.state, task.blocker) == (schedule.WAITING, "process 7: dvc repro one")
-    assert not output.exists() and not task.kept.exists()
-
-
 def test_dvcs_lock_is_waited_for(tmp_path):
     folder = repository(tmp_path, one=stub("one", "in"))
     code = "import time, zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
@@ -639,6 +547,34 @@ def test_dvcs_lock_is_waited_for(tmp_path):
     wait_for((folder / "held").exists)
     assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))
     assert process.wait(timeout=PATIENCE) == 0 and ran(folder) == ["one"]
+
+
+def test_locks_of_hard_links_need_no_flock(tmp_path):
+    """Neither a status before it nor what an earlier flock left makes it hang."""
+    folder = repository(tmp_path, one=stub("one", "in"))
+    run(folder)
+    assert (folder / ".dvc/tmp/lock").exists()
+    with open(folder / ".dvc/config", "a") as file:
+        file.write("    hardlink_lock = True\n")
+    (folder / "in.txt").write_text("2\n")
+    run(folder)
+    assert ran(folder) == ["one", "one"] and not (folder / ".dvc/tmp/lock").exists()
+    assert locks.mend_locks(folder) == [] and not (folder / ".dvc/tmp/lock").exists()
+    claim = folder / ".dvc/tmp/claim.lock"
+    claim.touch()
+    os.link(claim, folder / ".dvc/tmp/lock")  # held: nobody mends what its owner may write
+    (folder / "dvc.lock").write_text("")
+    assert locks.mend_locks(folder) == [] and (folder / "dvc.lock").read_text() == ""
+
+
+def test_a_file_system_without_flock_is_one_line(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    with pytest.raises(FedReproError, match="lock: .*core.hardlink_lock true"):
+        locks._check_flock(tmp_path / "lock")
 
 
 @pytest.mark.parametrize("place", [".dvc/tmp", ".cells", ".cells/logs"])
@@ -699,24 +635,6 @@ def living(folder: Path) -> list[str]:
         except psutil.Error:
             continue
     return found
-
-
-def test_a_lock_file_that_cannot_be_written_stays_as_it_was(tmp_path):
-    """Also where this process writes it, of cells that a cluster has trained."""
-    from dvc.utils.serialize import _common, _yaml, dump_yaml
-
-    before = _common._dump_data, _yaml._dump_data
-    keeping.write_whole(tmp_path)
-    try:
-        lock = tmp_path / "dvc.lock"
-        dump_yaml(lock, {"stages": {"one": {"cmd": "python one"}}})
-        text = lock.read_text()
-        assert (tmp_path / ".cells/locks/dvc.lock").read_text() == text
-        with pytest.raises(Exception, match="represent"):
-            dump_yaml(lock, {"stages": {"one": {"cmd": "python one"}, "two": object()}})
-        assert lock.read_text() == text
-    finally:
-        _common._dump_data, _yaml._dump_data = before
 
 
 def test_a_zombie_is_not_alive():

@@ -9,54 +9,15 @@ import yaml
 
 from pipeline.cells import choices
 from pipeline.cells.checks import check_names
+from pipeline.clusters.cluster import Mark
 from pipeline.commands import sync
-from pipeline.engines import cluster, delivery
-from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import ROOT, Cell, Scenario, check, load_paper, read_yaml
 from pipeline.sealing import seal
 
-# -- deliveries and marks ------------------------------------------------------------------------------------
+# -- marks of jobs ------------------------------------------------------------------------------------
 
-ORDER = delivery.Order("fedcrl/mini/fedavg", "fp32", {"sequential": "d" * 64}, {}, [0])
-GOOD = {
-    "cell": ORDER.cell,
-    "digest": "d" * 64,
-    "precision": "fp32",
-    "executor": "sequential",
-    "seeds": [0],
-    "files": {},
-    "ended": 1.5,
-}
 ODD = (None, 7, -1, 1.5, "x", [], {}, [[]], {"a": []}, True, 10**400)
-
-
-def test_a_whole_delivery_is_taken(tmp_path):
-    path = tmp_path / "delivered.json"
-    path.write_text(json.dumps(seal(GOOD)))
-    assert delivery.check(path, ORDER, tmp_path)["seeds"] == [0] and delivery.clock_ahead(path) == 0
-
-
-@pytest.mark.parametrize("key", GOOD)
-@pytest.mark.parametrize("value", [*ODD, ...], ids=repr)
-def test_a_sealed_delivery_of_another_shape_is_refused(tmp_path, key, value):
-    path, document = tmp_path / "delivered.json", GOOD | {key: value}
-    if value is ...:
-        del document[key]
-    path.write_text(json.dumps(seal(document)))
-    try:
-        delivery.check(path, ORDER, tmp_path)
-    except TrainingError as error:
-        assert "\n" not in str(error) and not path.exists()
-    else:  # as good, such as another time
-        assert delivery.clock_ahead(path) >= 0
-
-
-@pytest.mark.parametrize("text", ["", "[]", "7", '"self"', '{"self": []}', "[" * 100_000, "null"])
-def test_a_delivery_that_is_none_is_refused(tmp_path, text):
-    path = tmp_path / "delivered.json"
-    path.write_text(text)
-    with pytest.raises(TrainingError):
-        delivery.check(path, ORDER, tmp_path)
 
 
 MARK = {
@@ -64,14 +25,14 @@ MARK = {
     "title": "slurm cluster 'x'",
     "id": "7_1",
     "name": "n",
-    "digests": {"sequential": "d"},
+    "digests": {"sequential": {"0": "d"}},
 }
 
 
 def test_a_mark_is_read(tmp_path):
     path = tmp_path / "mark.json"
     path.write_text(json.dumps(MARK))
-    assert cluster._read(path).id == "7_1"
+    assert Mark.read(path).id == "7_1"
 
 
 @pytest.mark.parametrize("key", MARK)
@@ -79,7 +40,7 @@ def test_a_mark_is_read(tmp_path):
 def test_a_mark_of_another_shape_is_none(tmp_path, key, value):
     path = tmp_path / "mark.json"
     path.write_text(json.dumps(MARK | {key: value}))
-    assert cluster._read(path) is None or (key, value) == ("digests", {})
+    assert Mark.read(path) is None or (key, value) == ("digests", {})
 
 
 # -- tuning --------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ Ctrl-C (130) the next call goes on.
 """
 
 import difflib
-import json
 import os
 import re
 import signal
@@ -16,13 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
+from pipeline.clusters import executor
 from pipeline.commands import own_seeds
-from pipeline.commands.group import Group
+from pipeline.commands.display import FEW, SECONDS_BETWEEN_TABLES, SHOWN, Plain, display
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -32,24 +32,14 @@ from pipeline.commands.schedule import (
     UNCHANGED,
     WAITING,
     Schedule,
-    Task,
     UnknownStage,
 )
 from pipeline.commands.sync import sync
-from pipeline.engines import Engine, engine
-from pipeline.engines.local import Local
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
 from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
 
-SECONDS_BETWEEN_LINES = 10.0  # without a terminal
-SECONDS_BETWEEN_TABLES = 0.5
 PROJECT = "dvc.yaml"  # what is run without a target
-FEW = 5  # names of stages in an error
-MOST = 8  # stages that run, in a line
-NARROWEST = 20  # columns of a stage's name, in 80 of a terminal
-QUEUED = ("queued", "waits")  # in a cluster's queue, or for room there
-TAIL = 8  # lines of the log of a failed stage
 
 
 def main(
@@ -58,10 +48,10 @@ def main(
     force: bool = False,
     on: str = "local",
     seeds: str = "",
-    **options: str,
+    **options: Any,
 ) -> int:
     """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
-    and `options`: see `pipeline.engines.engine`."""
+    and `options`: see `pipeline.clusters.executor`."""
     check_environment(here=on == "local")
     if seeds:
         return _own_seeds(stages, seeds, jobs, on)
@@ -76,14 +66,26 @@ def main(
         raise FedReproError(
             f"this folder has no {PROJECT}: name a paper, a cell or `{MINIATURE}`, or go to the root folder"
         )
-    here = Local(lambda: Group(schedule.repo.lock.lockfile), jobs if jobs and on == "local" else cores())
-    where = engine(on, here, jobs, options)
+    where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
+    try:
+        schedule = _scheduled(chosen, force)
+    except KeyboardInterrupt:
+        return 130
+    if options.get("cancel"):
+        ended = where.cancel(schedule.tasks)
+        print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
+        return 0
+    return run(schedule, jobs or cores(), where)
+
+
+def _scheduled(chosen: list[str], force: bool) -> Schedule:
+    """The schedule; FedReproError in one line for what DVC refuses."""
     try:
         from dvc.exceptions import DvcException
     except ImportError:
         raise FedReproError("DVC is not installed here; `make install` makes an environment, .venv") from None
     try:
-        schedule = Schedule(chosen, force, lambda line: print(line, flush=True))
+        return Schedule(chosen, force, lambda line: print(line, flush=True))
     except UnknownStage as error:
         target, names = error.args
         groups = sorted({name.split("@")[0] for name in names})
@@ -96,14 +98,7 @@ def main(
             "a paper, a cell or `mini` will do)"
         ) from None
     except DvcException as error:
-        raise FedReproError(_told(error)) from None
-    except KeyboardInterrupt:
-        return 130
-    if options.get("cancel"):
-        ended = where.cancel(schedule.tasks)
-        print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
-        return 0
-    return run(schedule, jobs or cores(), where)
+        raise FedReproError(_in_one_line(error)) from None
 
 
 def _own_seeds(names: Sequence[str], seeds: str, jobs: int | None, on: str) -> int:
@@ -119,18 +114,18 @@ def _own_seeds(names: Sequence[str], seeds: str, jobs: int | None, on: str) -> i
     return 0
 
 
-def _told(error: Exception) -> str:
-    """What DVC says of the whole repository, in one line; the place in a file is in its cause."""
-    said = str(error)
-    if "is not a git repository" in said:
+def _in_one_line(error: Exception) -> str:
+    """What DVC says of the whole repository; the place in a file is in its cause."""
+    text = str(error)
+    if "is not a git repository" in text:
         return NO_REPOSITORY
-    if "not inside of a DVC repository" in said:
+    if "not inside of a DVC repository" in text:
         return "this folder lies in no checkout of FedRepro: go to one and call this again"
-    if (named := re.search("'(.*?)'", said)) and Path(named[1]).is_file():
+    if (named := re.search("'(.*?)'", text)) and Path(named[1]).is_file():
         if where := conflict(Path(named[1]).read_text(encoding="utf-8", errors="replace")):
             return named[1] + where
     cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>",', "at")
-    return f"{said}{': ' * bool(cause)}{cause}"
+    return f"{text}: {cause}" if cause else text
 
 
 def _is_place(name: str) -> bool:
@@ -167,7 +162,7 @@ def targets(name: str) -> list[str]:
     return [name]
 
 
-def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
+def run(schedule: Schedule, jobs: int, where: Any) -> int:
     """Run what has changed, at most `jobs` stages at once; returns the exit code."""
     stopped: list[int] = []
     unchecked = [Cell.parse(task.cell) for task in schedule.tasks if task.cell]
@@ -175,38 +170,36 @@ def run(schedule: Schedule, jobs: int, engine: Engine) -> int:
     # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
         if stopped:
-            engine.kill()  # on the second signal
+            where.kill()  # on the second signal
         stopped.append(number)
 
-    before = {
-        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in signals}
     try:
-        with _display(schedule, jobs) as display:
+        with display(schedule, jobs) as shown:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
                 if unchecked and schedule.of(READY):
                     for cell in unchecked:  # now, not hours of other stages later
                         runnable(Experiment.of(cell))
                     unchecked = []
-                schedule.launch(engine)
-                engine.poll()
-                for task in schedule.poll():
-                    display.ended(task)
-                display.show()
+                schedule.launch(where)
+                for task in schedule.poll(where):
+                    shown.ended(task)
+                shown.show()
                 if schedule.of(RUNNING) or schedule.blocked():
                     time.sleep(0.1)
     finally:
-        left = engine.close()
+        left = where.close()
         schedule.end()
         for number, handler in before.items():
             signal.signal(number, handler)
     if left:
         print(left, flush=True)
-    return _summary(schedule, display, bool(stopped))
+    return _summary(schedule, shown, bool(stopped))
 
 
-def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
+def _summary(schedule: Schedule, shown: Plain, stopped: bool) -> int:
     """The last lines, which name every failed stage; returns the exit code."""
     count, total = Counter(task.state for task in schedule.tasks), len(schedule.tasks)
     if count[UNCHANGED] == total:
@@ -216,7 +209,7 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
         f"{count[DONE]} of {total} stages run",
         *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]],
     ]
-    print(f"{', '.join(parts)} in {clock(time.monotonic() - display.begun)}", flush=True)
+    print(f"{', '.join(parts)} in {clock(time.monotonic() - shown.begun)}", flush=True)
     for task in schedule.of(FAILED):
         print(
             f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: "
@@ -225,197 +218,11 @@ def _summary(schedule: Schedule, display: "Plain", stopped: bool) -> int:
         )
     if stopped:
         running = [task.name for task in schedule.of(RUNNING)]
-        names = ", ".join(running[:MOST]) + f" and {len(running) - MOST} more" * (len(running) > MOST)
-        anew = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")  # not so in `make repro`
-        way = "begins again, since it has --force" if anew else "goes on from here"
+        names = ", ".join(running[:SHOWN])
+        if len(running) > SHOWN:
+            names += f" and {len(running) - SHOWN} more"
+        again = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")  # not so in `make repro`
+        way = "begins again, since it has --force" if again else "goes on from here"
         print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)
         return 130
     return 1 if count[FAILED] else 0
-
-
-# -- what is shown -------------------------------------------------------------------------------------------
-
-
-class Plain:
-    """A line for every stage that ended; now and then one about those that run."""
-
-    def __init__(self, schedule: Schedule, jobs: int):
-        self.schedule, self.jobs = schedule, jobs
-        self.begun = self.shown = time.monotonic()
-        self.latest: dict[Task, dict] = {}
-        self.told: dict[Task, str] = {}
-        self.every = SECONDS_BETWEEN_LINES
-
-    def __enter__(self) -> "Plain":
-        return self
-
-    def __exit__(self, *error) -> None:
-        pass
-
-    def ended(self, task: Task) -> None:
-        """Say that a stage is done or has failed."""
-        settled = len(self.schedule.tasks) - len(self.schedule.of(WAITING, READY, RUNNING))
-        state, accuracy = self._state(task), ""
-        if task.state == DONE and state.get("done"):
-            accuracy = f"  accuracy {state['accuracy']:.2f} %"
-        self.say(
-            f"{settled:>4}/{len(self.schedule.tasks)}  {task.state:<7}{clock(task.seconds):>8}  "
-            f"{task.name}{accuracy}"
-        )
-        if task.state == FAILED:
-            for line in task.tail(TAIL):
-                self.say(f"           | {line}")
-
-    def show(self) -> None:
-        """Show the stages that run, if it is time to, and at once what waits for another process."""
-        for task in self.schedule.blocked():
-            if self.told.get(task) != task.blocker:
-                self.told[task] = task.blocker
-                self.say(f"           {task.name} waits for {task.blocker}")
-        now = time.monotonic()
-        if now - self.shown >= self.every and self.schedule.of(RUNNING):
-            self.shown = now
-            self.draw(now)
-
-    def say(self, line: str) -> None:
-        """A line that stays."""
-        print(line, flush=True)
-
-    def draw(self, now: float) -> None:
-        """One line about what runs."""
-        rows, rest = self.rows(now, MOST)
-        told = [
-            ", ".join(filter(None, (name, training, accuracy, left and f"{left} left")))
-            for name, training, accuracy, _, left in rows
-        ]
-        self.say(f"           {self.total(now)}; running: {'; '.join(filter(None, (*told, rest)))}")
-
-    def rows(self, now: float, most: int, width: int = 1000) -> tuple[list[tuple[str, ...]], str]:
-        """Stage in `width` columns, seed and round, accuracy, time so far and time left of what runs: at most
-        so many rows, trainings that have told a round first; and in words what is left out. More than a few
-        that wait in a cluster's queue are only counted."""
-        running = sorted(self.schedule.of(RUNNING), key=lambda task: "round" not in self._state(task))
-        queued = [task for task in running if _where(task).startswith(QUEUED)]
-        begun = [task for task in running if task not in queued]
-        shown = [*begun, *(queued if len(queued) <= FEW else [])][:most]
-        folded = {"more": len(set(begun) - set(shown)), "queued": len(set(queued) - set(shown))}
-        rows: list[tuple[str, ...]] = []
-        for task in shown:
-            state = self._state(task)
-            rows.append(
-                (
-                    _fitted(task.name, _where(task), width),
-                    f"seed {state['seed']}, round {state['round']}/{state['rounds']}"
-                    if "round" in state
-                    else "",
-                    f"{state['accuracy']:.2f} %" if "accuracy" in state else "",
-                    clock(now - task.begun),
-                    clock(max(state["at"] + state["left"] - now, 0)) if "left" in state else "",
-                )
-            )
-        return rows, ", ".join(f"{count} {what}" for what, count in folded.items() if count)
-
-    def total(self, now: float) -> str:
-        """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
-        states = {task: self._state(task) for task in self.schedule.of(RUNNING)}
-        told = {
-            task: max(state["at"] + state["left"] - now, 0.0)
-            for task, state in states.items()
-            if "left" in state
-        }
-        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs, told)
-        parts = [
-            f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
-            *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
-            f"{clock(now - self.begun)} so far",
-        ]
-        return ", ".join(parts + ([f"about {clock(left)} left"] if left is not None else []))
-
-    def _state(self, task: Task) -> dict:
-        """The last event that the training of a stage reported, read on from where the previous call
-        stopped."""
-        state = self.latest.setdefault(task, {"offset": 0})
-        try:
-            with open(task.events, "rb") as file:
-                file.seek(state["offset"])
-                lines = file.read().split(b"\n")[:-1]
-        except OSError:
-            return state
-        for line in lines:
-            state["offset"] += len(line) + 1
-            try:
-                state |= {key: value for key, value in json.loads(line).items() if value is not None} | {
-                    "at": time.monotonic()
-                }
-            except ValueError:
-                continue
-        return state
-
-
-class Table(Plain):
-    """A table at the foot of the terminal, above it a line for every stage that ended."""
-
-    def __init__(self, schedule: Schedule, jobs: int, console):
-        from rich.live import Live
-
-        super().__init__(schedule, jobs)
-        self.every = SECONDS_BETWEEN_TABLES
-        self.live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> "Table":
-        self.live.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.live.stop()
-
-    def say(self, line: str) -> None:
-        """A line that stays, above the table."""
-        self.live.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def draw(self, now: float) -> None:
-        """The table."""
-        from rich import box
-        from rich.table import Table as Grid
-
-        columns: list[tuple[str, int, Literal["left", "right"]]] = [
-            ("training", 22, "left"),
-            ("accuracy", 8, "right"),
-            ("time", 7, "right"),
-            ("left", 7, "right"),
-        ]
-        size, total = self.live.console.size, self.total(now)
-        room = max(size.width - sum(width + 3 for _, width, _ in columns) - 4, NARROWEST)
-        lines = -(-len(total) // size.width) + 6  # of all but the rows
-        rows, rest = self.rows(now, max(size.height - lines, 1), room)
-        grid = Grid(
-            box=box.SIMPLE_HEAD,
-            caption=f"  and {rest}\n{total}" if rest else total,
-            caption_justify="left",
-            caption_style="bold",
-        )
-        grid.add_column("stage", min_width=NARROWEST, no_wrap=True)
-        for title, width, side in columns:
-            grid.add_column(title, justify=side, min_width=width, no_wrap=True)
-        for row in rows:
-            grid.add_row(*row)
-        self.live.update(grid, refresh=True)
-
-
-def _where(task: Task) -> str:
-    return task.process.where if task.process else ""
-
-
-def _fitted(name: str, where: str, width: int) -> str:
-    """`…dir-01-fedprox (on n2)`: the end of the name, which tells cells apart, and where it runs if there is
-    room for both."""
-    place = f" ({where})" if where and width - len(where) - 3 >= min(len(name), NARROWEST) else ""
-    room = width - len(place)
-    return (name if len(name) <= room else f"…{name[1 - room :]}") + place
-
-
-def _display(schedule: Schedule, jobs: int) -> Plain:
-    from rich.console import Console
-
-    console = Console()
-    return Table(schedule, jobs, console) if console.is_terminal else Plain(schedule, jobs)

@@ -1,33 +1,32 @@
-"""Which DVC stage may run when, and the processes that run them. `pipeline/commands/run.py` is the command.
+"""Which DVC stage may run when: the loop that hands ready stages to an executor and records trained cells.
 
-DVC itself says what depends on what and what has changed. It lets several `dvc repro -s` work at once if each
-waits for the lock (`--wait-for-lock`) and something else keeps the order; this module does."""
+DVC itself says what depends on what and what has changed. It lets several `dvc repro --single-item` work at
+once if each waits for the lock and something else keeps the order; this module does.
+"""
 
 import contextlib
 import json
 import logging
-import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.commands import keeping
-from pipeline.engines import file_name
-from pipeline.files import MACHINE, alive
-
-if TYPE_CHECKING:
-    from pipeline.engines import Engine, Job
+from pipeline.clusters import Job, file_name
+from pipeline.commands import locks
 
 SECONDS_TO_ASK_AGAIN = 2.0
+SECONDS_TO_GATHER = 5.0  # trained cells, which are recorded together
+AT_ONCE = 50  # of them: writing a long dvc.lock takes seconds, once for all
 TAIL = 20  # lines of a log, in which DVC's last words are
 # Seconds of one core, on the processor of benchmarks/README.md.
 OVERHEAD = 5.0  # what a stage costs besides its training: DVC, imports, files
 ENDING = 2.0  # of these, after the last round
 EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}  # on top
-IMPORTED = 0.2  # the runs of a cell, or of its tuning, in MLflow
+IMPORTED = 0.2  # the runs of a cell in MLflow
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -47,7 +46,7 @@ class Task:
     state: str = WAITING
     upstream: list["Task"] = field(default_factory=list)
     downstream: list["Task"] = field(default_factory=list)
-    process: "Job | None" = None
+    job: Job | None = None
     workers: int = 1  # cores that it was given
     begun: float = 0.0
     seconds: float = 0.0  # how long it took
@@ -59,17 +58,12 @@ class Task:
         """The file to which its training reports progress (FEDREPRO_EVENTS)."""
         return self.log.with_suffix(".jsonl")
 
-    @property
-    def kept(self) -> Path:
-        """Its former outputs, while it runs."""
-        return self.log.parents[1] / "kept" / f"{os.getpid()}-{MACHINE}" / self.log.stem
-
-    def waits(self, said: str) -> bool:
+    def waits(self, message: str) -> bool:
         """Whether DVC says that another process uses the files of the stage."""
-        users = re.search(r"is being blocked by:\s+\(PID (\d+)\): (.*)", said)
-        if not users and "Unable to acquire lock" not in said:
+        users = re.search(r"is being blocked by:\s+\(PID (\d+)\): (.*)", message)
+        if not users and "Unable to acquire lock" not in message:
             return False
-        self.blocker = f"process {users[1]}: {_shown(users[2])}" if users else "another DVC"
+        self.blocker = f"process {users[1]}: {locks.command_words(users[2])}" if users else "another DVC"
         self.state, self.ask_at = WAITING, time.monotonic() + SECONDS_TO_ASK_AGAIN
         return True
 
@@ -86,19 +80,14 @@ class Task:
 
     def error(self) -> str:
         """The line of the log that best explains why the stage failed."""
-        lines = [
-            line.strip()
-            for line in self.tail(1000)
-            if line.strip() and not re.match("Running stage |> ", line)
-        ]
+        lines = [line.strip() for line in self.tail(1000)]
+        lines = [line for line in lines if line and not re.match("Running stage |> ", line)]
         at = next((k for k, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
         ours, dvcs = lines[:at], lines[at : at + 1]
         if dvcs and "failed to run: " not in dvcs[0]:  # an error of DVC itself
             return dvcs[0]
-        return next(
-            (line for line in reversed(ours) if line.startswith("error: ")),
-            (ours or dvcs or ["no output"])[-1],
-        )
+        named = [line for line in ours if line.startswith("error: ")]
+        return (named or ours or dvcs or ["no output"])[-1]
 
     def tail(self, lines: int) -> list[str]:
         """The last lines of the log."""
@@ -114,7 +103,9 @@ class UnknownStage(Exception):
 class Schedule:
     """The stages that the targets need, each after those that it needs itself, long ones first.
 
-    Targets are what `dvc repro --glob` takes, relative to the current directory; none is its dvc.yaml.
+    targets: what `dvc repro --glob` takes, relative to the current directory; none is its dvc.yaml.
+    force: run also what has not changed.
+    say: called with a line for the user.
     """
 
     def __init__(self, targets: list[str], force: bool = False, say: Callable[[str], object] = print):
@@ -122,23 +113,18 @@ class Schedule:
         from dvc.repo.reproduce import get_active_graph, plan_repro
 
         logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
-        self.repo, self.force = Repo(), force
-        root = Path(self.repo.root_dir)
-        keeping.write_whole(root)  # also of cells that a cluster has trained
-        with _alone(self.repo, say):
-            for line in keeping.mend_held_locks(root):
+        self.repo, self.force, self.recorded = Repo(), force, 0.0
+        self.root = Path(self.repo.root_dir)
+        with locks.held(self.repo, say):
+            for line in locks.mend_held_locks(self.root):
                 say(line)
             graph = get_active_graph(self.repo.index.graph)
-            outputs = {Path(out.fs_path) for out in self.repo.index.outs}
-            for line in keeping.put_back_of_the_dead(root, outputs):
-                say(line)
             planned = plan_repro(graph, self._collect(targets))
-        logs = root / ".cells" / "logs"
         self.tasks: list[Task] = []  # upstream before downstream
         by_stage = {}
         for stage in planned:
             name = stage.addressing
-            task = Task(stage, name, logs / f"{file_name(name)}.log")
+            task = Task(stage, name, self.root / ".cells" / "logs" / f"{file_name(name)}.log")
             by_stage[stage] = task
             self.tasks.append(task)
             for needed in graph.successors(stage):
@@ -150,8 +136,8 @@ class Schedule:
         """Ask DVC which stages have changed, of those with nothing left to wait for; ends after about
         `seconds`.
 
-        It is what `dvc repro -s` would find out, without a process for each stage. Where another process
-        holds DVC's lock for long, the next call tries again.
+        It is what `dvc repro --single-item` would find out, without a process for each stage. Where another
+        process holds DVC's lock for long, the next call tries again.
         """
         from dvc.lock import LockError
         from dvc.repo import lock_repo
@@ -159,13 +145,11 @@ class Schedule:
         until = time.monotonic() + seconds
         if next(self._unchecked(), None) is None:
             return
-        try:
-            with lock_repo(self.repo):
-                _forget_the_dead(Path(self.repo.tmp_dir, "rwlock"))
-                while time.monotonic() < until and (task := next(self._unchecked(), None)):
-                    self._check(task)
-        except LockError:
-            pass
+        with contextlib.suppress(LockError), lock_repo(self.repo):
+            locks.mend_rwlock(Path(self.repo.tmp_dir, "rwlock"))
+            locks.mend_held_locks(self.root)  # copies what has been written since
+            while time.monotonic() < until and (task := next(self._unchecked(), None)):
+                self._check(task)
 
     def _check(self, task: Task) -> None:
         from dvc.lock import LockError
@@ -181,13 +165,13 @@ class Schedule:
             changed = True
         task.state = READY if self.force or changed else UNCHANGED
 
-    def launch(self, engine: "Engine") -> None:
+    def launch(self, executor: Any) -> None:
         """Start what is ready, the longest first; cores of this machine that are left over become workers of
         a training stage."""
-        for task in filter(engine.far, sorted(self.of(READY), key=lambda task: -task.rank)):
-            self._start(task, engine)
-        free = engine.cores - sum(task.workers for task in self.of(RUNNING) if not engine.far(task))
-        ready = sorted(self.of(READY), key=lambda task: -task.rank)
+        for task in filter(executor.far, self._longest_first(READY)):
+            self._start(task, executor)
+        free = executor.cores - sum(task.workers for task in self.of(RUNNING) if not executor.far(task))
+        ready = self._longest_first(READY)
         candidates = len(ready) + len(list(self._unchecked()))
         most = max((len(task.known) for task in self.tasks), default=0)
         for task in ready:
@@ -196,18 +180,18 @@ class Schedule:
             task.workers = min(max(1, free // candidates), len(task.known) or most or 1) if task.cell else 1
             free -= task.workers
             candidates -= 1
-            self._start(task, engine)
+            self._start(task, executor)
 
-    def poll(self) -> Iterator[Task]:
+    def poll(self, executor: Any) -> Iterator[Task]:
         """The stages that ended since the last call. What needs a failed one is skipped."""
+        executor.poll()
+        self._record()
         for task in self.of(RUNNING):
-            if task.process is None or (code := task.process.poll()) is None:
+            if task.job is None or task.job.code is None:
                 continue
             task.seconds = time.monotonic() - task.begun
-            task.state = DONE if code == 0 else FAILED
-            blocked = code and task.waits("\n".join(task.tail(TAIL)))  # its DVC has deleted nothing
-            keeping.put_back(task.kept, when=keeping.NEVER if code == 0 or blocked else keeping.MISSING)
-            if blocked:
+            task.state = DONE if task.job.code == 0 else FAILED
+            if task.state == FAILED and task.waits("\n".join(task.tail(TAIL))):
                 continue
             waiting = list(task.downstream) if task.state == FAILED else []
             while waiting:
@@ -215,12 +199,6 @@ class Schedule:
                 needing.state = SKIPPED
                 waiting += needing.downstream
             yield task
-
-    def end(self) -> None:
-        """Put the former outputs of what was stopped back."""
-        for task in self.of(RUNNING):
-            done = task.process is not None and task.process.wait() == 0
-            keeping.put_back(task.kept, when=keeping.NEVER if done else keeping.ALWAYS)
 
     def of(self, *states: str) -> list[Task]:
         """The tasks in one of the states."""
@@ -251,6 +229,27 @@ class Schedule:
         chains = [rest[task] + pace * (task.rank - task.work) for task in running]
         return max([work / jobs, *chains, *[pace * task.rank for task in waiting]])
 
+    def end(self) -> None:
+        """Record what has been trained before all is stopped."""
+        self._record(last=True)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _record(self, last: bool = False) -> None:
+        """Enter trained cells into DVC's lock files, those of a few seconds together."""
+        jobs = [
+            task.job for task in self.of(RUNNING) if task.job and task.job.trained and task.job.code is None
+        ]
+        busy = len(self.of(RUNNING)) > len(jobs) or self.of(READY)
+        if not jobs or busy and not last and time.monotonic() - self.recorded < SECONDS_TO_GATHER:
+            return
+        for job, error in record(jobs[:AT_ONCE], self.repo).items():
+            if error:
+                job.fail(f"error: {error}")
+            else:
+                job.code = 0
+        self.recorded = time.monotonic()
+
     def _collect(self, targets: list[str]) -> list:
         from dvc.repo.stage import PROJECT_FILE
         from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
@@ -268,109 +267,65 @@ class Schedule:
     def _estimate(self) -> None:
         """How long each stage took when it last ran, and so how long each chain of stages will take."""
         for task in self.tasks:
-            for out in task.stage.outs:
-                path = Path(out.fs_path)
+            for path in (Path(out.fs_path) for out in task.stage.outs):
                 if path.name == "result.json" and path.parents[2].name == "runs":
                     task.cell = "/".join((path.parents[3].name, path.parents[1].name, path.parents[0].name))
                     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                        task.known = [
-                            float(seconds)
-                            for seconds in json.loads(path.read_text(encoding="utf-8"))["seconds"]
-                        ]
+                        seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
+                        task.known = [float(one) for one in seconds]
         known = [sum(task.known) for task in self.tasks if task.known]
         mean = sum(known) / len(known) if known else 30.0
+        cells = sum(task.cell is not None for task in self.tasks)
         for task in reversed(self.tasks):
             command = str(task.stage.cmd)
             task.work = OVERHEAD + sum(extra for name, extra in EXPECTED.items() if name in command)
             task.work += (sum(task.known) or mean) if task.cell else 0.0
-            task.work += IMPORTED * self._unimported() if "pipeline import" in command else 0.0
+            task.work += IMPORTED * cells if "pipeline import" in command else 0.0
             task.rank = task.work + max((needing.rank for needing in task.downstream), default=0.0)
 
-    def _unimported(self) -> int:
-        """About how many files of results MLflow does not know: those of this run, or all where it has no
-        database yet."""
-        from pipeline.cells.tracking import database  # here: it brings pandas, which most runs do without
-
-        root = Path(self.repo.root_dir)
-        if (file := database(root)) is None or (root / file).exists():
-            return sum(task.cell is not None for task in self.tasks)
-        return sum(
-            len(list(root.glob(f"papers/*/{files}")))
-            for files in ("runs/*/*/result.json", "tuning/*/*/result.json", "tuning/*/*.json")
-        )
+    def _longest_first(self, state: str) -> list[Task]:
+        return sorted(self.of(state), key=lambda task: -task.rank)
 
     def _unchecked(self) -> Iterator[Task]:
-        waiting = sorted(self.of(WAITING), key=lambda task: -task.rank)
-        return (
-            task
-            for task in waiting
-            if task.ask_at <= time.monotonic()
-            and all(needed.state in (DONE, UNCHANGED) for needed in task.upstream)
-        )
+        now = time.monotonic()
+        for task in self._longest_first(WAITING):
+            if task.ask_at <= now and all(needed.state in (DONE, UNCHANGED) for needed in task.upstream):
+                yield task
 
-    def _start(self, task: Task, engine: "Engine") -> None:
-        if not engine.far(task):  # DVC deletes them first; what comes back from elsewhere is renamed
-            keeping.keep((Path(out.fs_path) for out in task.stage.outs), task.kept)
-        task.process = engine.submit(task, self.force)
+    def _start(self, task: Task, executor: Any) -> None:
+        task.job = executor.submit(task, self.force)
         task.state, task.begun = RUNNING, time.monotonic()
 
 
-@contextlib.contextmanager
-def _alone(repo, say: Callable[[str], object]) -> Iterator[None]:
-    """With DVC's lock; where another process has it, says which and waits."""
+def record(jobs: list[Job], repo: Any) -> dict[Job, str]:
+    """Write the results of trained cells and enter them into dvc.lock; returns the error of each job, one
+    line, empty where it is recorded. Nothing is returned of one whose lock another process holds."""
+    from dvc.exceptions import DvcException
     from dvc.lock import LockError
+    from dvc.repo import lock_repo
 
-    told = False
-    while True:
-        try:
-            repo.lock.lock()  # tries for three seconds
-            break
-        except LockError:
-            if not told:
-                say(f"waiting for {_holder(Path(repo.lock.lockfile))}, which has DVC's lock")
-            told = True
-    try:
-        yield
-    finally:
-        repo.lock.unlock()
+    from pipeline.errors import FedReproError
 
-
-def _holder(lock: Path) -> str:
-    """`process 123: dvc repro`, from the number that DVC leaves in its lock file."""
-    import psutil
-
-    try:
-        pid = int(lock.read_text(encoding="utf-8"))
-        return f"process {pid}: {_shown(' '.join(psutil.Process(pid).cmdline()))}"
-    except (OSError, ValueError, psutil.Error):
-        return "another process"
-
-
-def _shown(command: str) -> str:
-    """A command line without the folders of its programs."""
-    return re.sub(r"\S*/(?=(\w+/__main__\.py|python[\d.]*|dvc|fedrepro)(\s|$))", "", command)[:200]
-
-
-def _forget_the_dead(path: Path) -> None:
-    """Mend DVC's list of which process reads and writes what, which a killed DVC leaves wrong. The caller
-    holds the lock. A truncated list stops every command; an entry of a zombie process, as kill -9 leaves one
-    in a container, blocks its stage; so does one of this process, which DVC could not take out again after
-    it had looked at a stage: the list could not be written."""
-
-    def holds(user: dict) -> bool:
-        return user["pid"] != os.getpid() and alive(user["pid"])
-
-    try:
-        lists = json.loads(path.read_text(encoding="utf-8"))
-        readers = {
-            name: [user for user in users if holds(user)] for name, users in lists.get("read", {}).items()
-        }
-        writers = {name: user for name, user in lists.get("write", {}).items() if holds(user)}
-        path.write_text(
-            json.dumps({"write": writers, "read": {name: users for name, users in readers.items() if users}}),
-            encoding="utf-8",
-        )
-    except FileNotFoundError:
-        pass
-    except (ValueError, KeyError, TypeError, AttributeError):
-        path.unlink()
+    errors: dict[Job, str] = {}
+    by_file = defaultdict(list)
+    with contextlib.suppress(LockError), lock_repo(repo):
+        for job in jobs:
+            stage = job.task.stage
+            try:
+                job.write()
+                stage.save(run_cache=False)
+                stage.commit()
+                by_file[stage.dvcfile.path].append(job)
+            except LockError:
+                continue  # a stage reads its folder: the next call
+            except (FedReproError, DvcException, OSError) as error:
+                errors[job] = " ".join(str(error).split())
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                errors[job] = (
+                    f"{job.task.cell}: seeds that are not what training writes ({type(error).__name__})"
+                )
+        for some in by_file.values():
+            stages = [job.task.stage for job in some]
+            stages[0].dvcfile.dump_stages(stages, update_pipeline=False)
+            errors |= dict.fromkeys(some, "")
+    return errors

@@ -22,10 +22,10 @@ from pipeline.cells import choices, outputs, provenance, stamps
 from pipeline.cells.arithmetic import kinds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
-from pipeline.commands import keeping
+from pipeline.clusters import file_name
+from pipeline.commands import locks
 from pipeline.commands.hours import Rate, estimate, rates_of
 from pipeline.commands.schedule import Task
-from pipeline.engines import file_name
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import (
@@ -443,7 +443,7 @@ def status(
         for name in wanted:
             load_paper(name, root)  # reports a wrong name before anything is read
         with contextlib.suppress(FedReproError):  # of a checkout where nobody may write
-            for line in keeping.mend_locks(root):
+            for line in locks.mend_locks(root):
                 print(line, file=sys.stderr)
         results = read_results(root)
         rates = rates_of(results, root)

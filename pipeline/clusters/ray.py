@@ -18,14 +18,10 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pipeline.cells import provenance
-from pipeline.cells.experiment import Experiment
-from pipeline.cells.inputs import inputs
-from pipeline.engines import Engine, Task, node
-from pipeline.engines.cluster import Cluster, Sent, State
-from pipeline.engines.delivery import EXECUTORS, Order
+from pipeline.clusters import node
+from pipeline.clusters.cluster import Cluster, Sent
 from pipeline.errors import FedReproError, ParamError
-from pipeline.schema import ROOT, Cell
+from pipeline.schema import ROOT
 
 CODE = (
     "pipeline",
@@ -45,8 +41,8 @@ class Ray(Cluster):
 
     outlives = False
 
-    def __init__(self, local: Engine, jobs: int | None, address: str, gpus: str, root: Path = ROOT):
-        super().__init__(local, root)
+    def __init__(self, cores: int, jobs: int | None, address: str, gpus: str, root: Path = ROOT):
+        super().__init__(cores, root)
         self.title, self.jobs = f"ray cluster {address}", jobs
         self.share = _share(gpus)
         _reach(address)
@@ -84,11 +80,11 @@ class Ray(Cluster):
         self._start()
         super().poll()
 
-    def states(self) -> dict[tuple[str, str], State]:
+    def states(self) -> dict[tuple[str, str], str]:
         """Of this process's own tasks: there are no others."""
         begun = ray.get(self.keeper.begun.remote())
         return {
-            (job.id, job.name): State(_where(begun.get(job.id, [])))
+            (job.id, job.name): _where(begun.get(job.id, []))
             for job in [*self.waiting, *self.running.values()]
         }
 
@@ -114,7 +110,7 @@ class Ray(Cluster):
             environment = self.environment() | {"FEDREPRO_WORKERS": "1"}
             reference = self.task.remote(
                 asdict(job.order),
-                _folders(job.order, self.root),
+                job.order.folders,
                 logs,
                 [self.code],
                 needed,
@@ -124,13 +120,13 @@ class Ray(Cluster):
             self.running[reference] = job
 
     def _ended(self, job: Sent, reference) -> None:
-        """What has been handed over is recorded by the next look; all else has failed."""
+        """A trained cell is seen by its seeds; all else has failed."""
         try:
-            code, said = ray.get(reference)
+            code, why = ray.get(reference)
         except ray.exceptions.RayError as error:
-            code, said = 1, f"error: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        if code:
-            job.fail(*[said] * bool(said), f"ERROR: failed to run: {self.title}: exit code {code}")
+            code, why = 1, f"error: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if code and job.lives:
+            job.lost(*[why] * bool(why), f"ERROR: failed to run: {self.title}: exit code {code}")
 
     def _archive(self, path: Path) -> tuple[str, Any]:
         if path not in self.archives:
@@ -165,7 +161,7 @@ def _where(nodes: list[str]) -> str:
     return f"on {nodes[-1]}{again}" if nodes else "queued"
 
 
-def _made_before(task: Task) -> list[Path]:
+def _made_before(task: Any) -> list[Path]:
     """Data and partitions, made by the stages that the cell needs."""
     found: dict[Path, None] = {}
     waiting = list(task.upstream)
@@ -174,17 +170,6 @@ def _made_before(task: Task) -> list[Path]:
         waiting += needed.upstream
         found |= {Path(out.fs_path): None for out in needed.stage.outs if Path(out.fs_path).is_dir()}
     return list(found)
-
-
-def _folders(order: Order, root: Path) -> list[str]:
-    """The folders of `.cells` in which seeds of the cell may lie."""
-    experiment = Experiment.of(Cell.parse(order.cell), root)
-    partitions = {inputs(experiment, seed)["digest"] for seed in experiment.scenario.seeds}
-    return [
-        provenance.cell_digest(experiment, partition, order.precision, executor)
-        for partition in partitions
-        for executor in EXECUTORS
-    ]
 
 
 def _packed(base: Path, paths: list[Path]) -> bytes:

@@ -2,8 +2,7 @@
 nodes share; this process runs where `sbatch` does.
 
 A task that loses its node, is preempted or comes near its time limit is requeued and goes on from its
-checkpoints. That a cell has ended is seen by its delivery in `.cells`, not by asking the cluster's
-accounting.
+checkpoints. That a cell has ended is seen by its seeds in `.cells`, not by asking the cluster's accounting.
 """
 
 import contextlib
@@ -19,36 +18,22 @@ from pathlib import Path
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from pipeline.engines import Engine
-from pipeline.engines.cluster import Cluster, Sent, State
-from pipeline.engines.worker import run
+from pipeline.clusters.cluster import Cluster, Sent
+from pipeline.clusters.worker import run
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ROOT
 
 # What --slurm may name: options of sbatch, as its manual describes them.
 OPTIONS = (
-    "account",
-    "constraint",
-    "cpus-per-task",
-    "exclude",
-    "gpus-per-node",
-    "gres",
-    "licenses",
-    "mem",
-    "mem-per-cpu",
-    "mem-per-gpu",
-    "nice",
-    "nodelist",
-    "partition",
-    "qos",
-    "reservation",
-    "time",
-)
-MINUTES = 24 * 60  # where --slurm names no time
+    "account constraint cpus-per-task exclude gpus-per-node gres licenses mem mem-per-cpu mem-per-gpu nice "
+    "nodelist partition qos reservation time"
+).split()
+DAY = 24 * 60  # minutes of a task, where --slurm names no time
 AT_ONCE = 256  # tasks of a submission, where --jobs names no number
 NOTICE = 90  # seconds before the time limit at which a task is told to requeue
 FULL = "MaxSubmitJob"  # of sbatch's reasons: this user's jobs are as many as may be
 TIME_OUTS = 10_000  # how often a task may be requeued for its time limit
+FIELDS = "JobArrayID:|,Name:|,StateCompact:|,NodeList:|,RestartCnt:|,Reason:|"
 
 
 class Train(submitit.helpers.Checkpointable):
@@ -65,8 +50,8 @@ class Train(submitit.helpers.Checkpointable):
 class Slurm(Cluster):
     """A SLURM cluster. `jobs`: tasks of a submission that run at once; `options`: as --slurm takes them."""
 
-    def __init__(self, local: Engine, jobs: int | None, options: str, root: Path = ROOT):
-        super().__init__(local, root)
+    def __init__(self, cores: int, jobs: int | None, options: str, root: Path = ROOT):
+        super().__init__(cores, root)
         self.jobs, self.options = jobs or AT_ONCE, parse(options)
         configuration = dict(re.findall(r"^(\w+)\s+= (.*?)\s*$", _ask("scontrol", "show", "config"), re.M))
         self.title = f"slurm cluster {configuration.get('ClusterName', '')!r}"
@@ -84,7 +69,7 @@ class Slurm(Cluster):
             reason = self._submit(chunk, math.ceil(self.jobs * len(chunk) / len(jobs)))
             if FULL not in reason:
                 for job in chunk if reason else ():
-                    job.fail(f"error: {self.title} refuses the job: {_last(reason)}")
+                    job.lost(f"error: {self.title} refuses the job: {_last(reason)}")
             elif len(chunk) > 1:
                 chunks[:0] = [chunk[: len(chunk) // 2], chunk[len(chunk) // 2 :]]
             else:
@@ -97,43 +82,37 @@ class Slurm(Cluster):
         name = f"fedrepro-{secrets.token_hex(4)}"
         folder = self.root / ".cells" / "slurm" / name
         executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=TIME_OUTS)
-        limit = minutes(self.options["time"]) if "time" in self.options else MINUTES
         executor.update_parameters(
             slurm_job_name=name,
-            timeout_min=limit,
+            timeout_min=DAY,
             slurm_array_parallelism=at_once,
-            slurm_signal_delay_s=min(NOTICE, limit * 20),
+            slurm_signal_delay_s=NOTICE,
             slurm_additional_parameters={
                 "requeue": True,
                 "open-mode": "append",
                 "chdir": str(self.root),
-                **{name: value for name, value in self.options.items() if name != "time"},
+                **self.options,
             },
         )
         environment = self.environment() | {"FEDREPRO_WORKERS": self.options.get("cpus-per-task", "1")}
+        lists = [(asdict(job.order), job.task.log, job.task.events) for job in jobs]
         try:
             with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words, which the reason holds too
-                sent = executor.map_array(
-                    Train(self.root, environment),
-                    [asdict(job.order) for job in jobs],
-                    [job.task.log for job in jobs],
-                    [job.task.events for job in jobs],
-                )
+                sent = executor.map_array(Train(self.root, environment), *zip(*lists))
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
             return str(getattr(error, "stderr", None) or error) or type(error).__name__
         for job, one in zip(jobs, sent):
             job.id, job.name = one.job_id, name
         return ""
 
-    def states(self) -> dict[tuple[str, str], State]:
+    def states(self) -> dict[tuple[str, str], str]:
         """From squeue, which lists what has not ended."""
-        fields = "JobArrayID:|,Name:|,StateCompact:|,NodeList:|,RestartCnt:|,Reason:|"
         found = {}
-        for line in _ask("squeue", "--me", "-h", "-r", "-O", fields).splitlines():
+        for line in _ask("squeue", "--me", "-h", "-r", "-O", FIELDS).splitlines():
             number, name, state, nodes, restarts, reason = (part.strip() for part in line.split("|")[:6])
             again = f", requeued {restarts}x" if int(restarts or 0) else ""
             waits = f" ({reason})" if reason not in ("", "None", "Priority", "Resources") else ""
-            found[number, name] = State((f"on {nodes}" if state == "R" else f"queued{waits}") + again)
+            found[number, name] = (f"on {nodes}" if state == "R" else f"queued{waits}") + again
         return found
 
     def end(self, jobs: list[tuple[str, str]]) -> None:
@@ -160,25 +139,7 @@ def parse(text: str) -> dict[str, str]:
         if name not in OPTIONS:
             raise ParamError(f"--slurm: {unknown('option', name, OPTIONS)}")
         found[name] = value
-    if "time" in found:
-        minutes(found["time"])
     return found
-
-
-def minutes(text: str) -> int:
-    """A time as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not match:
-        raise ParamError(f"--slurm: time={text}: expected minutes, 24:00:00 or 2-12:00:00")
-    days, *rest = match.groups()
-    first, second, third = (int(part or 0) for part in rest)
-    if days is not None:
-        seconds = (int(days) * 24 + first) * 3600 + second * 60 + third
-    elif rest[2] is not None:
-        seconds = first * 3600 + second * 60 + third
-    else:
-        seconds = first * 60 + second
-    return max(math.ceil(seconds / 60), 1)
 
 
 def _ask(*command: str) -> str:

@@ -2,7 +2,7 @@
 with the user's machine.
 
 `Keeper` is the one door to the user's `.cells`; `train` unpacks code and data, runs the worker of
-pipeline/engines/worker.py as a process, and sends on what it saves.
+pipeline/clusters/worker.py as a process, and sends on what it saves.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from pathlib import Path
 
 SECONDS = 0.5  # between two looks at what the worker has saved
 # What a worker may bring: a cell's folder, named by its digest, and files that `_stamps` sends.
-FOLDER, FILE = r"\w{1,64}", r"(seed-\d{1,9}\.(json|npz|pt)|delivered\.json|error\.json)"
+FOLDER, FILE = r"\w{1,64}", r"(seed-\d{1,9}\.(json|npz|pt)|error\.json)"
 
 
 class Keeper:
@@ -115,7 +115,7 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
         "PYTHONPATH": str(root),
         **environment,
     }
-    command = [sys.executable, "-m", "pipeline.engines.worker", json.dumps(order)]
+    command = [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)]
     offsets, sent = [0, 0], _stamps(root)
     with open(ours[0], "ab") as said:
         process = subprocess.Popen(
@@ -152,11 +152,11 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
 
 
 def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
-    """The files of `.cells` that matter elsewhere, and when they were written. A delivery and a finished seed
-    name other files, which must be there when it arrives: it is looked for first and sent last."""
+    """The files of `.cells` that matter elsewhere, and when they were written. A finished seed names another
+    file, which must be there when it arrives: it is looked for first and sent last."""
     kinds = [
         list(root.glob(f".cells/*/{kind}"))
-        for kind in ("delivered.json", "error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")
+        for kind in ("error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")
     ]
     stamps = {}
     for path in (path for found in reversed(kinds) for path in found):

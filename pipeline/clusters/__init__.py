@@ -1,0 +1,76 @@
+"""Where stages run: on this machine, or the training of cells on a SLURM or a Ray cluster.
+
+An executor takes stages as jobs and says how they end; the loop (pipeline/commands/schedule.py) does not know
+which one it has. DVC stays on the user's machine: whatever trains a cell leaves its seeds in `.cells`, and
+the loop records them.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.errors import FedReproError, ParamError, unknown
+
+EXECUTORS = ("local", "slurm", "ray")
+
+
+def file_name(stage: str) -> str:
+    """What a stage's log and mark are called, without an ending."""
+    return re.sub(r"[^\w.@=-]+", "_", stage)
+
+
+@dataclass(eq=False)
+class Job:
+    """A stage that an executor has taken.
+
+    task: its Task of pipeline/commands/schedule.py.
+    where: `queued`, `on n2, requeued 1x`; empty for this machine.
+    code: the exit code; None while it waits, runs or is to be recorded.
+    trained: whether the loop is to record it, with what `write` makes of its seeds.
+    """
+
+    task: Any
+    where: str = ""
+    code: int | None = None
+    trained: bool = False
+    write: Callable[[], object] = lambda: None
+
+    def fail(self, *lines: str) -> None:
+        """Failed, for the reason that these lines give in its log."""
+        with open(self.task.log, "a", encoding="utf-8") as log:
+            log.write("".join(f"{line}\n" for line in lines))
+        self.code = 2
+
+
+def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> Any:
+    """The executor of that name.
+
+    cores: of this machine, that its stages may share.
+    jobs: cells at once on a cluster; None for as many as it takes.
+    options: --slurm as text, --address, --gpus, --cancel.
+    Raises ParamError for an option of another executor, FedReproError for a missing package or cluster.
+    """
+    from pipeline.clusters.local import Local
+
+    if on not in EXECUTORS:
+        raise ParamError(f"--on: {unknown('executor', on, EXECUTORS)}")
+    belongs = {"slurm": "slurm", "address": "ray", "gpus": "ray", "cancel": "slurm"}
+    for name, value in options.items():
+        if value and belongs[name] != on:
+            raise ParamError(f"--{name} is an option of --on {belongs[name]}")
+    if on == "local":
+        return Local(cores)
+    try:
+        if on == "slurm":
+            from pipeline.clusters.slurm import Slurm
+
+            return Slurm(cores, jobs, options["slurm"])
+        from pipeline.clusters.ray import Ray
+
+        return Ray(cores, jobs, options["address"], options["gpus"])
+    except ImportError as error:
+        raise FedReproError(
+            f"--on {on} needs the package {error.name}, which is not installed here: "
+            f"`.venv/bin/uv pip install --no-deps --require-hashes -r requirements-{on}.lock`"
+        ) from None

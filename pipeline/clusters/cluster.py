@@ -1,0 +1,240 @@
+"""What clusters share: cells go there, other stages stay here."""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipeline import files
+from pipeline.clusters import Job, file_name
+from pipeline.clusters.local import Local
+from pipeline.clusters.order import Order
+from pipeline.errors import FedReproError
+from pipeline.schema import ROOT, Cell, check
+
+SECONDS_BETWEEN_LOOKS = 1.0  # at the folders of seeds
+SECONDS_BETWEEN_POLLS = 5.0  # of the cluster's queue
+GRACE = 30.0  # seconds until a job that the queue forgot counts as failed: its files may come late
+PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDREPRO_CHECKPOINT_SECONDS")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What outlives this process of a job: `title` is the cluster's, `id` and `name` are the job's there."""
+
+    cell: str
+    title: str
+    id: str
+    name: str
+    digests: dict[str, dict[str, str]]
+
+    @classmethod
+    def read(cls, path: Path) -> "Mark | None":
+        """What is noted of a job; None where that is nothing that can be used."""
+        try:
+            return check(cls, json.loads(path.read_text(encoding="utf-8")), "")
+        except (OSError, ValueError, TypeError, RecursionError, FedReproError):
+            return None
+
+
+@dataclass(eq=False)
+class Sent(Job):
+    """A cell that a cluster has taken. `id` is the cluster's; `name` differs between jobs of re-created
+    clusters, which use the same ids again."""
+
+    where: str = "queued"
+    order: Order = Order("", "", {}, {})
+    mark: Path = Path()  # the file that outlives this process
+    id: str = ""
+    name: str = ""
+    seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def lives(self) -> bool:
+        return self.code is None and not self.trained
+
+    def lost(self, *lines: str) -> None:
+        """Failed, and no job is left of it."""
+        self.fail(*lines)
+        self.mark.unlink(missing_ok=True)
+
+
+class Cluster(Local):
+    """Base of the executors that train elsewhere. A subclass sends jobs, lists those that have not ended and
+    ends them."""
+
+    title: str  # which cluster: `slurm cluster 'mini'`
+    outlives = True  # whether jobs go on when this process ends
+
+    def __init__(self, cores: int, root: Path = ROOT):
+        super().__init__(cores, root)
+        self.pending: list[Sent] = []
+        self.sent: list[Sent] = []
+        self.looked = self.polled = 0.0
+        self.grown = False  # whether `pending` has grown since the last poll
+        self.full = 0  # jobs that lived when the cluster took no more; 0: it took all
+        self.hope = 0.0  # when one of ours last held a place that will be free
+
+    # A subclass has these three.
+    def send(self, jobs: list[Sent]) -> list[Sent]:
+        """Submit; sets `id` and `name` of each, or fails it. Those that the cluster has no room for yet."""
+        raise NotImplementedError
+
+    def states(self) -> dict[tuple[str, str], str]:
+        """(id, name) -> where it is, of every job that has not ended."""
+        raise NotImplementedError
+
+    def end(self, jobs: list[tuple[str, str]]) -> None:
+        """End jobs, given as (id, name)."""
+        raise NotImplementedError
+
+    def last_words(self, job: Sent) -> list[str]:
+        """What the cluster itself says of a job that has ended without a word of its own."""
+        return []
+
+    # -- the interface ---------------------------------------------------------------------------------------
+
+    def far(self, task: Any) -> bool:
+        return task.cell is not None
+
+    def submit(self, task: Any, force: bool) -> Job:
+        """A cell goes with the next submission, unless its seeds are there already or an earlier call has
+        left it running."""
+        if task.cell is None:
+            return super().submit(task, force)
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        job = Sent(task, mark=self._mark(task))
+        try:
+            precision = os.environ.get("FEDREPRO_PRECISION") or "fp32"
+            job.order = Order.of(Cell.parse(task.cell), precision, self.root)
+        except FedReproError as error:
+            job.fail(f"error: {error}")
+            return job
+        job.write = lambda: job.order.write(self.root)
+        left = Mark.read(job.mark)
+        if job.order.trained_with(self.root):
+            self.sent.append(job)
+        elif left and left.title != self.title:
+            job.fail(
+                f"error: {task.cell} is at {left.title} as job {left.id}; end it there with "
+                f"--cancel, or delete {os.path.relpath(job.mark)}"
+            )
+        elif left and (left.id, left.name) in self.earlier:
+            self._attach(job, left)
+        else:
+            for path in (task.log, task.events):
+                path.unlink(missing_ok=True)
+            self.pending.append(job)
+            self.grown = True
+        return job
+
+    def poll(self) -> None:
+        """Submit what has gathered since the last call brought nothing more, and see what has ended."""
+        super().poll()
+        now, living = time.monotonic(), sum(job.lives for job in self.sent)
+        if self.pending and not self.grown and not (self.full and living >= self.full):
+            if not self.full or now - self.polled >= SECONDS_BETWEEN_POLLS:
+                self._send()
+        self.grown = False
+        if now - self.looked >= SECONDS_BETWEEN_LOOKS:
+            self.looked = now
+            for job in self.sent:
+                if job.lives and job.order.trained_with(self.root):
+                    job.trained = True
+                    job.mark.unlink(missing_ok=True)
+        if living and now - self.polled >= SECONDS_BETWEEN_POLLS:
+            self._see()
+            self.polled = time.monotonic()
+
+    def cancel(self, tasks: list) -> int:
+        """End what is left of these stages; how many jobs that was."""
+        marks = [self._mark(task) for task in tasks]
+        found = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
+        living = self.earlier & {(left.id, left.name) for left in found.values()}
+        if living:
+            self.end(sorted(living))
+        for mark in found:
+            mark.unlink()
+        return len(living)
+
+    def close(self) -> str:
+        """Jobs stay where they are."""
+        super().close()
+        left = sum(job.lives and bool(job.id) for job in self.sent)
+        return self.farewell(left) if left else ""
+
+    def farewell(self, jobs: int) -> str:
+        """What becomes of jobs that have not ended."""
+        return (
+            f"{jobs} {'job goes' if jobs == 1 else 'jobs go'} on at {self.title}: the same command "
+            "attaches again and records what has ended, with --cancel it ends them"
+        )
+
+    @cached_property
+    def earlier(self) -> set[tuple[str, str]]:
+        """The jobs that had not ended when this process first asked."""
+        return set(self.states())
+
+    def environment(self) -> dict[str, str]:
+        """What a worker must know of ours. Only a server can take runs from several machines."""
+        tracked = os.environ.get("MLFLOW_TRACKING_URI", "")
+        tracking = (
+            {"MLFLOW_TRACKING_URI": tracked} if tracked.startswith("http") else {"FEDREPRO_TRACKING": "off"}
+        )
+        passed = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+        return {"OMP_NUM_THREADS": "1", **tracking, **passed}
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _mark(self, task: Any) -> Path:
+        return self.root / ".cells" / "jobs" / f"{file_name(task.name)}.json"
+
+    def _attach(self, job: Sent, left: Mark) -> None:
+        job.id, job.name = left.id, left.name
+        if left.digests == job.order.digests:
+            self.sent.append(job)
+        else:
+            job.fail(
+                f"error: {left.cell}: job {job.id} trains it with other parameters or code than "
+                "today's; --cancel ends it"
+            )
+
+    def _send(self) -> None:
+        """What finds no room waits until a job has ended, and fails where none is left that could."""
+        jobs, self.pending = self.pending, []
+        held = self.send(jobs)
+        for job in jobs:
+            if job.code is None and job.id:
+                self.sent.append(job)
+                if self.outlives:
+                    mark = Mark(job.order.cell, self.title, job.id, job.name, job.order.digests)
+                    files.write_json(job.mark, asdict(mark))
+        now, living = time.monotonic(), sum(job.lives for job in self.sent)
+        if living or not self.full:
+            self.hope = now
+        self.full = max(living, 1) if held else 0
+        for job in held:
+            if now - self.hope <= GRACE:  # the cluster counts a job for a while after its end
+                job.where = "waits for room in the queue"
+                self.pending.append(job)
+            else:
+                job.lost(f"error: {self.title} has no room for another job of this user")
+        self.polled = time.monotonic()
+
+    def _see(self) -> None:
+        """Where jobs are; one that the cluster forgot, and whose seeds do not come, has failed."""
+        try:
+            states = self.states()
+        except FedReproError:  # a controller that restarts; the jobs know nothing of it
+            states = {(job.id, job.name): job.where for job in self.sent}
+        for job in filter(lambda job: job.lives, self.sent):
+            if where := states.get((job.id, job.name)):
+                job.where, job.seen = where, time.monotonic()
+            elif job.id and time.monotonic() - job.seen > GRACE:
+                job.lost(
+                    *self.last_words(job),
+                    f"ERROR: failed to run: job {job.id} of {self.title} ended without a result",
+                )

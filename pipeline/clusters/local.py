@@ -1,0 +1,130 @@
+"""Stages as processes of this machine: `dvc repro --single-item` for each; the miniatures' cells in forks of
+a process that has imported torch already."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+from pipeline.cells import arithmetic
+from pipeline.cells.experiment import Experiment
+from pipeline.clusters import Job, guard
+from pipeline.clusters.worker import train_here
+from pipeline.place import HOME, surroundings
+from pipeline.schema import MINIATURES, ROOT, Cell
+
+FORKS = sys.platform == "linux"
+
+
+class Local:
+    """This machine; the clusters build on it, since only cells go elsewhere."""
+
+    def __init__(self, cores: int, root: Path = ROOT):
+        self.cores, self.root = cores, root
+        self.processes: dict[Job, Callable[[], int | None]] = {}
+
+    def far(self, task: Any) -> bool:
+        """Does the stage take no core of this machine?"""
+        return False
+
+    def submit(self, task: Any, force: bool) -> Job:
+        """Run the stage, or attach to it where it runs already; what it prints goes to its log."""
+        task.log.parent.mkdir(parents=True, exist_ok=True)
+        task.events.unlink(missing_ok=True)
+        job = Job(task)
+        start = self._fork if _is_short_cell(task) else self._repro
+        self.processes[job] = start(task, self._environment(task, force), force)
+        return job
+
+    def poll(self) -> None:
+        """Look what has become of the jobs."""
+        for job, exit_code in list(self.processes.items()):
+            if (code := exit_code()) is None:
+                continue
+            del self.processes[job]
+            if _is_short_cell(job.task) and code == 0:
+                job.trained = True
+            else:
+                job.code = code
+
+    def cancel(self, tasks: list) -> int:
+        """End what an earlier call has left running of these stages; how many jobs that was."""
+        return 0
+
+    def close(self) -> str:
+        """End what must not outlive this process; a sentence on what goes on, or nothing."""
+        if "group" in self.__dict__:
+            self.group.communicate()  # closes the pipe and waits
+        return ""
+
+    def kill(self) -> None:
+        """The same at once, for an impatient user."""
+        if "group" in self.__dict__:
+            guard.kill(self.group.pid)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def group(self) -> subprocess.Popen:
+        """The guard of a process group, which ends all of it when our pipe to it closes."""
+        return subprocess.Popen(
+            [sys.executable, "-I", guard.__file__], stdin=subprocess.PIPE, process_group=0
+        )
+
+    @cached_property
+    def server(self) -> Any:
+        """Makes processes that have imported torch for the miniatures' arithmetic."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["pipeline.cells.training"])
+        before = dict(os.environ)
+        os.environ.update(arithmetic.environment("portable"), OMP_NUM_THREADS="1")
+        try:
+            forkserver.ensure_running()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        return context
+
+    def _environment(self, task: Any, force: bool) -> dict[str, str]:
+        workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
+        return {
+            "OMP_NUM_THREADS": "1",
+            "FEDREPRO_WORKERS": str(workers),
+            "FEDREPRO_EVENTS": str(task.events),
+            **({"FEDREPRO_FORCE": os.environ.get("FEDREPRO_FORCE", "1")} if force else {}),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PYTHONUNBUFFERED": "1",
+            "DVC_NO_ANALYTICS": "1",
+        }
+
+    def _repro(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
+        command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
+        with open(task.log, "wb") as log:
+            return subprocess.Popen(
+                [*command, *["--force"] * force, task.name],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=surroundings(HOME) | environment,
+                process_group=self.group.pid,
+            ).poll
+
+    def _fork(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
+        environment = arithmetic.environment("portable") | environment
+        arguments = (task.cell, str(self.root), str(task.log), self.group.pid, environment)
+        process = self.server.Process(target=train_here, args=arguments)
+        process.start()
+        return lambda: process.exitcode
+
+
+def _is_short_cell(task: Any) -> bool:
+    """Is it the training of a miniature's cell, whose imports take as long?"""
+    if task.cell is None or not FORKS or task.stage.cmd != f"python -m stages.train {task.cell}":
+        return False
+    cell = Cell.parse(task.cell)
+    return cell.scenario in MINIATURES and Experiment.of(cell).scenario.arithmetic == "portable"

@@ -1,0 +1,71 @@
+"""A cell that is to be trained elsewhere: what is sent there, and how its seeds are recognised here.
+
+A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that nothing
+counts that is not whole and of today's parameters and code.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.inputs import inputs
+from pipeline.schema import ROOT, Cell
+
+EXECUTORS = ("sequential", "stacked")
+
+
+@dataclass(frozen=True)
+class Order:
+    """A cell with the digests that it has here, executor -> seed -> digest, and this machine's versions of
+    what makes numbers."""
+
+    cell: str
+    precision: str
+    digests: dict[str, dict[str, str]]
+    versions: dict[str, str]
+
+    @classmethod
+    def of(cls, cell: Cell, precision: str, root: Path = ROOT) -> "Order":
+        """Today's, computed without torch."""
+        experiment = Experiment.of(cell, root)
+        dealt = {seed: inputs(experiment, seed)["digest"] for seed in experiment.scenario.seeds}
+        known = {
+            (executor, partition): provenance.cell_digest(experiment, partition, precision, executor)
+            for executor in EXECUTORS
+            for partition in set(dealt.values())
+        }
+        digests = {name: {str(seed): known[name, dealt[seed]] for seed in dealt} for name in EXECUTORS}
+        return cls(str(cell), precision, digests, versions())
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders of `.cells` in which its seeds may lie."""
+        return sorted({digest for by_seed in self.digests.values() for digest in by_seed.values()})
+
+    def trained_with(self, root: Path = ROOT) -> str | None:
+        """The executor with which every seed is trained; None where one is missing."""
+        for executor, by_seed in self.digests.items():
+            files = [root / ".cells" / digest / f"seed-{seed}.json" for seed, digest in by_seed.items()]
+            if files and all(file.exists() for file in files):
+                return executor
+        return None
+
+    def write(self, root: Path = ROOT) -> None:
+        """Make the result of the seeds; FedReproError for one that is damaged, which is set aside."""
+        from pipeline.cells import training  # with torch: seconds, once
+
+        experiment = Experiment.of(Cell.parse(self.cell), root)
+        plan = training.plan(experiment, self.precision, self.trained_with(root))
+        plan.write(plan.result())
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that make numbers, without a build's suffix: `2.9.1+cpu` computes as `2.9.1`."""
+    found = dict.fromkeys(provenance.PACKAGES, "none")
+    for name in provenance.PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name).partition("+")[0]
+    return found

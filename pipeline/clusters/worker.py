@@ -1,0 +1,88 @@
+"""The process that trains a cell: on a cluster's node `python -m pipeline.clusters.worker ORDER`, here a
+fork of one that has torch.
+
+On a node it never calls DVC and writes only to `.cells`: checkpoints and seeds. ORDER is an `Order` as JSON.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.cells import arithmetic
+from pipeline.cells.checks import check_environment
+from pipeline.cells.experiment import Experiment
+from pipeline.clusters.order import Order, versions
+from pipeline.errors import TrainingError, guarded
+from pipeline.place import begin
+from pipeline.schema import ROOT, Cell
+
+
+def train_here(cell: str, root: str, log: str, group: int, environment: dict[str, str]) -> None:
+    """Train the cell and write its result, as `stages.train` does; what is printed goes to `log`.
+
+    group: the process group to join.
+    """
+    os.setpgid(0, group)
+    os.chdir(root)
+    os.environ.update(environment)
+    with open(log, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+
+    def train() -> None:
+        check_environment()
+        from pipeline.cells.training import train_cell
+
+        train_cell(Cell.parse(cell))
+
+    guarded(train)
+
+
+def run(order: dict, root: Path, log: Path, events: Path, environment: dict[str, str]) -> int:
+    """Train on a node, in a process of its own; returns its exit code. The signal that announces a time limit
+    is for the caller, which has the job requeued; this process goes on to the end and is resumed from its
+    checkpoint."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    values = {"FEDREPRO_EVENTS": str(events), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root)}
+    with open(log, "ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)],
+            cwd=root,
+            env={**os.environ, **values, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+        ).wait()
+
+
+def work(text: str) -> None:
+    """Train the cell of an order."""
+    order = Order(**json.loads(text))
+    begin()
+    check_environment()
+    cell, node = Cell.parse(order.cell), os.uname().nodename
+    wrong = [
+        f"{name} {version} (here: {order.versions[name]})"
+        for name, version in versions().items()
+        if version != order.versions[name]
+    ]
+    if wrong:
+        raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements.lock there")
+    experiment = Experiment.of(cell)
+    arithmetic.adopt(experiment.scenario.arithmetic)
+    from pipeline.cells import training
+
+    if {str(job.seed): job.digest for job in training.plan(experiment).jobs} not in order.digests.values():
+        raise TrainingError(
+            f"{cell}: code, parameters or data at {ROOT} on {node} are not those that were "
+            "submitted; cancel the job and submit it again"
+        )
+    training.train_cell(cell, write=False)
+
+
+if __name__ == "__main__":
+    guarded(lambda: work(sys.argv[1]))
