@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from pipeline.errors import FedReproError, ParamError
@@ -161,19 +162,16 @@ def _swap(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _machine() -> str:
-    """What tells this system from others that share the file system: containers may have a name and process
-    numbers in common, but no namespace of them since the same start of the system."""
+@cache
+def machine() -> str:
+    """What tells this system from others that share the file system, in names of what a process leaves:
+    containers may have a name and process numbers in common, but not both a start of the system and a
+    namespace of numbers."""
     parts = [platform.node()]
     with contextlib.suppress(OSError):  # not Linux
-        parts += [
-            Path("/proc/sys/kernel/random/boot_id").read_text()[:8],
-            os.readlink("/proc/self/ns/pid")[5:-1],
-        ]
+        started = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        parts += [started[:8], os.readlink("/proc/self/ns/pid")[5:-1]]
     return re.sub(r"\W", "_", "-".join(parts))
-
-
-MACHINE = _machine()  # in names of what a process leaves
 
 
 def _temporary(target: Path, kind: str = "new") -> Path:
@@ -183,13 +181,13 @@ def _temporary(target: Path, kind: str = "new") -> Path:
     for left in target.parent.iterdir():
         if not (found := left_over.fullmatch(left.name)):
             continue
-        if found[2] == MACHINE:
+        if found[2] == machine():
             dead = int(found[1]) == os.getpid() or not alive(int(found[1]))
         else:
             dead = left.exists() and time.time() - left.stat().st_mtime > WEEK
         if dead:
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
-    return target.with_name(f".{target.name}.{os.getpid()}-{MACHINE}.{kind}")
+    return target.with_name(f".{target.name}.{os.getpid()}-{machine()}.{kind}")
 
 
 def alive(process: int) -> bool:

@@ -96,12 +96,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure):
 
 def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
     others = [
-        f".a.txt.{os.getppid()}-{files.MACHINE}.new",
+        f".a.txt.{os.getppid()}-{files.machine()}.new",
         f".a.txt.{dead_process}-elsewhere.new",
-        f".b.a.txt.{dead_process}-{files.MACHINE}.new",
+        f".b.a.txt.{dead_process}-{files.machine()}.new",
         "a.txt",
     ]
-    for name in [f".a.txt.{dead_process}-{files.MACHINE}.new", *others]:
+    for name in [f".a.txt.{dead_process}-{files.machine()}.new", *others]:
         (tmp_path / name).write_text("half, of another process, machine or file")
     files.write_text(tmp_path / "a.txt", "whole")
     assert everything(tmp_path) == sorted(others) and (tmp_path / "a.txt").read_text() == "whole"
@@ -111,8 +111,8 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path, dead_process):
     target = tmp_path / "set"
     with files.replace_folder(target) as folder:
         (folder / "old").write_text("1")
-    (tmp_path / f".set.{dead_process}-{files.MACHINE}.new").mkdir()
-    (tmp_path / f".set.{dead_process}-{files.MACHINE}.old").mkdir()
+    (tmp_path / f".set.{dead_process}-{files.machine()}.new").mkdir()
+    (tmp_path / f".set.{dead_process}-{files.machine()}.old").mkdir()
     with files.replace_folder(target) as folder:
         (folder / "new").write_text("2")
         assert everything(target) == ["old"]

@@ -12,7 +12,7 @@ from pipeline.cells.checks import check_names
 from pipeline.clusters.cluster import Mark
 from pipeline.commands import sync
 from pipeline.errors import FedReproError, ParamError
-from pipeline.schema import ROOT, Cell, Scenario, check, load_paper, read_yaml
+from pipeline.schema import Cell, Scenario, check, load_paper, read_yaml
 from pipeline.sealing import seal
 
 # -- marks of jobs ------------------------------------------------------------------------------------
@@ -129,20 +129,9 @@ def changed(root: Path, change) -> None:
     ["O'Brien's FedAvg", "'", '"', "a: b #c", "${x}", "{{ x }}", "two\nlines", "\\", "平均", "%", "*a", "!b"],
 )
 def test_any_name_of_a_paper_makes_a_yaml_of_dvcs(name):
-    text = f"title: '{sync._quoted(name)}'"
-    assert yaml.safe_load(text)["title"] == " ".join(name.split()).replace("${", "\\${")
-
-
-def test_the_title_of_the_curves_is_quoted(monkeypatch):
-    import dataclasses
-
-    paper = dataclasses.replace(load_paper("fedlsa"), name="O'Brien's")
-    monkeypatch.setattr(
-        sync, "load_paper", lambda key, root=ROOT: paper if key == "fedlsa" else load_paper(key, root)
-    )
-    text = sync.written(ROOT)[ROOT / "papers/fedlsa/dvc.yaml"]
+    text = sync._text("", "toy", {"plots": [sync._curves("toy", name)]})
     (curves,) = yaml.safe_load(text)["plots"][0].values()
-    assert curves["title"] == "O'Brien's, miniature"
+    assert curves["title"] == " ".join(name.split()).replace("${", "\\${") + ", miniature"
 
 
 @pytest.mark.parametrize(

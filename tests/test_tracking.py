@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from repository import PATIENCE
 
+from pipeline import files
 from pipeline.cells import results, tracking
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
@@ -145,7 +145,7 @@ def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
     )
-    here = platform.node()
+    here = files.machine()
     of = {"dead": f"{here}:{int(dead.stdout)}", "alive": f"{here}:{os.getppid()}", "elsewhere": "other:1"}
     for seed, (name, process) in enumerate(of.items(), start=90):
         run = store.start(CELL, seed, {}, 0)

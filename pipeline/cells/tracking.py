@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import platform
 import re
 import sqlite3
 import statistics
@@ -199,7 +198,7 @@ class Store:
         ):
             host, _, process = run.data.tags.get("fedrepro.process", "").rpartition(":")
             ours = process == str(os.getpid())
-            if not process or host == platform.node() and (ours or not files.alive(int(process))):
+            if not process or host == files.machine() and (ours or not files.alive(int(process))):
                 below = f"tags.`mlflow.parentRunId` = '{run.info.run_id}' and attributes.status != 'RUNNING'"
                 for one in (run, *self._search(paper, below)):
                     self.client.delete_run(one.info.run_id)
@@ -312,7 +311,7 @@ class Store:
             "label": load_paper(cell.paper, self.root).label(cell.method),
             "cell": str(cell),
             "fedrepro.checkout": self.checkout,
-            "fedrepro.process": f"{platform.node()}:{os.getpid()}",
+            "fedrepro.process": f"{files.machine()}:{os.getpid()}",
         }
 
     def _new_run(self, name: str, tags: dict[str, str], started: int) -> str:
