@@ -165,8 +165,11 @@ class Code:
         for one in reached:
             waiting += self._facts(one, named).loads
         found: set[str] = set()
+        seen: set[str] = set()
         while waiting:
-            name = waiting.pop()
+            if (name := waiting.pop()) in seen:
+                continue
+            seen.add(name)
             parts = name.split(".")
             for place in (".".join(parts[:n]) for n in range(1, len(parts) + 1)):
                 module = self.module(place)

@@ -72,5 +72,5 @@ def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> 
     except ImportError as error:
         raise FedReproError(
             f"--on {on} needs the package {error.name}, which is not installed here: "
-            f"`.venv/bin/uv pip install --no-deps --require-hashes -r requirements-{on}.lock`"
+            f"`.venv/bin/uv pip install --no-deps --require-hashes -r requirements/{on}.lock`"
         ) from None

@@ -47,10 +47,12 @@ class Local:
             if (code := exit_code()) is None:
                 continue
             del self.processes[job]
-            if _is_short_cell(job.task) and code == 0:
-                job.trained = True
+            if not _is_short_cell(job.task):
+                job.code = code  # DVC has recorded it
+            elif code:
+                job.fail(f"ERROR: failed to run: exit code {code}")
             else:
-                job.code = code
+                job.trained = True
 
     def cancel(self, tasks: list) -> int:
         """End what an earlier call has left running of these stages; how many jobs that was."""

@@ -71,7 +71,7 @@ def work(text: str) -> None:
         if version != order.versions[name]
     ]
     if wrong:
-        raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements.lock there")
+        raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements/base.lock there")
     experiment = Experiment.of(cell)
     arithmetic.adopt(experiment.scenario.arithmetic)
     from pipeline.cells import training

@@ -2,10 +2,12 @@
 time."""
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,10 +15,28 @@ from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, unknown
 from pipeline.place import HOME, begin, checkout_of, cores, surroundings
 
 
+class Command(click.Command):
+    """A command whose --help shows some options under headings of their own. `groups`: heading -> names."""
+
+    def __init__(self, *args: Any, groups: dict[str, tuple[str, ...]] | None = None, **settings: Any):
+        super().__init__(*args, **settings)
+        self.groups = groups or {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of no group first."""
+        headings = {name: heading for heading, names in self.groups.items() for name in names}
+        for title in ("Options", *self.groups):
+            params = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+            params = [one for one in params if headings.get(one.name or "", "Options") == title]
+            with formatter.section(title):
+                formatter.write_dl([row for one in params if (row := one.get_help_record(ctx))])
+
+
 class Commands(click.Group):
     """Bad input ends with one line and exit code 2."""
 
     group_class = type  # nested groups are of this class too
+    command_class = Command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         """The command that the first word names; an unknown one names the nearest."""
@@ -35,11 +55,11 @@ class Commands(click.Group):
             if "\n" in error.format_message():  # called without arguments: the message is the help text
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
-            click.echo(f"error: {error.format_message().rstrip('.')}. See {at} --help", err=True)
+            message = error.format_message().rstrip(".")
+            click.echo(f"error: {message}{'' if message.endswith('?') else '.'} See {at} --help", err=True)
         except SyntaxError as error:  # in a method that somebody is writing
-            click.echo(
-                f"error: {os.path.relpath(error.filename or '')}, line {error.lineno}: {error.msg}", err=True
-            )
+            where = os.path.relpath(error.filename or "")
+            click.echo(f"error: {where}, line {error.lineno}: {error.msg}", err=True)
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] in ("pipeline", "stages", "papers"):
                 raise
@@ -59,98 +79,106 @@ class Commands(click.Group):
         return list(self.commands)
 
 
+class Paper(click.ParamType):
+    """A paper's name, as its folder or its page spells it."""
+
+    name = "paper"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """`FedLSA` -> `fedlsa`; an unknown name stays as it is."""
+        from pipeline.commands.names import folder_names
+
+        return folder_names(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list:
+        """The papers whose names begin so."""
+        from pipeline.commands.names import completed
+
+        return [click.shell_completion.CompletionItem(name) for name in completed(incomplete, cells=False)]
+
+
+class Cell(Paper):
+    """A paper, a scenario of it or a cell: PAPER/SCENARIO/METHOD."""
+
+    name = "cell"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list:
+        """A cell part by part, and the papers."""
+        from pipeline.commands.names import completed
+
+        return [click.shell_completion.CompletionItem(name) for name in completed(incomplete, cells=True)]
+
+
+class Hours(click.ParamType):
+    """A number of hours above 0."""
+
+    name = "hours"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; `10h` is one, too."""
+        try:
+            hours = float(str(value).removesuffix("h"))
+        except ValueError:
+            hours = math.nan
+        if not 0 < hours < math.inf:
+            raise ParamError(f"HOURS: expected a number above 0, such as 10, found {value!r:.80}")
+        return hours
+
+
 def example(*lines: str) -> str:
     """The last lines of a command's --help."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def _papers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell's completion: the papers whose names begin so."""
-    from pipeline.schema import folders
-
-    try:
-        return [name for name in folders() if name.startswith(incomplete)]
-    except FedReproError:
-        return []
-
-
-def _cells(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """For the shell's completion: a cell part by part, and the papers."""
-    from pipeline.schema import planned
-
-    paper, slash, rest = incomplete.partition("/")
-    if not slash:
-        return [text for name in _papers(ctx, param, incomplete) for text in (name, name + "/")]
-    try:
-        cells = [str(cell) for cell in planned(paper)]
-    except FedReproError:
-        return []
-    found = cells if "/" in rest else dict.fromkeys(cell.rpartition("/")[0] + "/" for cell in cells)
-    return [text for text in found if text.startswith(incomplete)]
-
-
-def jobs_option(default: str = "the cores") -> Callable:
+def jobs_option(default: str = "one for each core") -> Callable:
     """--jobs, of commands that start processes."""
     return click.option(
-        "--jobs", "-j", type=click.IntRange(min=1), help=f"Processes at once; default: {default}."
+        "--jobs",
+        "-j",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help=f"Processes at once (default: {default}).",
     )
 
 
-FORCE = click.option("--force", "-f", is_flag=True, help="Run also what has not changed, from the beginning.")
+FORCE = click.option("--force", "-f", is_flag=True, help="Start over, also what is up to date.")
 
 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nCompletion of commands, papers and cells (bash; or zsh_source, fish_source):\n"
+    epilog="\b\nShell completion (bash; or zsh_source, fish_source):\n"
     '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
-    + example(
-        "fedrepro status",
-        "fedrepro run fedlsa/mini/fedavg",
-        "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx",
-    ),
+    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedlsa/mini/fedavg"),
 )
 @click.version_option(package_name="fedrepro")
 def main() -> None:
-    """Federated-learning papers, from public data to their own tables."""
+    """Reproduce federated-learning papers, from public data to their tables."""
 
 
 @main.command(
-    short_help="Run what has changed, several stages at once.",
+    short_help="Run what is missing or out of date.",
+    groups={"On a cluster (docs/scale.md)": ("on", "slurm", "address", "gpus", "cancel")},
     epilog=example(
-        "fedrepro run",
         "fedrepro run fedlsa/mini/fedavg --jobs 2",
         "fedrepro run fedlsa/mini/fedavg --seeds 7,8",
-        "fedrepro run 'papers/fedlsa/dvc.yaml:main@*'",
-        "fedrepro run fedcrl --on slurm --slurm partition=gpu,gres=gpu:1 -j 64",
-        "fedrepro run fedcrl --on ray --address 10.0.0.1:6379 --gpus 0.25",
     ),
 )
-@click.argument("stages", nargs=-1, shell_complete=_cells)
-@jobs_option("the cores; on SLURM 256 tasks, on Ray what it takes")
+@click.argument("stages", nargs=-1, type=Cell(), metavar="[WHAT]...")
+@jobs_option("one for each core; SLURM: 256 tasks")
 @FORCE
-@click.option(
-    "--seeds",
-    default="",
-    metavar="N,N,...",
-    help="Train cells with seeds of your own; git and the tables stay as they are.",
-)
-@click.option("--on", default="local", metavar="ENGINE", help="Where cells are trained: local, slurm or ray.")
-@click.option(
-    "--slurm",
-    default="",
-    metavar="OPTION=VALUE,...",
-    help="Options of sbatch, such as partition=gpu,gres=gpu:1.",
-)
-@click.option("--address", default="", metavar="HOST:PORT", help="Of Ray's head node.")
-@click.option("--gpus", default="", metavar="SHARE", help="Of a GPU for each cell on Ray, such as 0.25.")
-@click.option("--cancel", is_flag=True, help="On SLURM: end what earlier calls left of these stages.")
-def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **options) -> int:
-    """Run what has changed, as `dvc repro` does, with several stages at once.
+@click.option("--seeds", default="", metavar="N,N", help="Train with your own seeds; tables stay unchanged.")
+@click.option("--on", default="local", metavar="NAME", help="Train cells on slurm or ray.")
+@click.option("--slurm", default="", metavar="OPTIONS", help="For sbatch, such as partition=gpu,gres=gpu:1.")
+@click.option("--address", default="", metavar="HOST:PORT", help="Ray's head node.")
+@click.option("--gpus", default="", metavar="SHARE", help="GPUs for each cell on Ray, such as 0.25.")
+@click.option("--cancel", is_flag=True, help="End the SLURM jobs of WHAT.")
+def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **options: Any) -> int:
+    """Run what is missing or out of date, several stages at once.
 
-    STAGES are what `dvc repro --glob` takes, or a cell (fedlsa/mini/fedavg), a scenario (fedlsa/mini), a
-    paper (fedlsa), `mini` or `across` (the miniatures of all papers; the other papers' methods in them).
-    Without any: the miniatures and the reports.
+    WHAT is a cell (fedlsa/mini/fedavg), a scenario (fedlsa/mini), a paper (fedlsa), all miniatures (mini,
+    or across for the other papers' methods in them), or a target of `dvc repro --glob`. Default: the
+    miniatures and the reports.
     """
     from pipeline.commands import run as command
 
@@ -158,17 +186,92 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **optio
 
 
 @main.command(
-    short_help="Choose hyper-parameters by validation images.",
+    short_help="Show what is done, and the hours left.",
+    epilog=example("fedrepro status", "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run"),
+)
+@click.argument("papers", nargs=-1, type=Paper())
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@click.option("--stages", metavar="TABLE", help="Only list the stages that a table still needs.")
+def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
+    """Show what is done, what is left and about how long it takes: a line for each paper, or the tables of
+    PAPERS."""
+    from pipeline.commands import status as command
+
+    return command.status(papers, as_json, stages)
+
+
+@main.command(
+    short_help="Explain a number: data, settings, state.",
+    epilog=example(
+        "fedrepro explain fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"
+    ),
+)
+@click.argument("what", nargs=-1, required=True, type=Cell())
+def explain(what: tuple[str, ...]) -> int:
+    """Explain a number: data, networks, hyper-parameters with their sources, choices, state.
+
+    WHAT is a cell, PAPER/SCENARIO/METHOD; or a paper, a table and words of the row and column; or `methods`
+    for a list of all methods.
+    """
+    from pipeline.commands import explain as command
+    from pipeline.commands import methods as listed
+
+    return listed.main() if what == ("methods",) else command.explain(what)
+
+
+@main.command(
+    short_help="Check that today's code gives the results.",
+    epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"),
+)
+@click.argument("what", nargs=-1, type=Cell())
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="Time for each cell.",
+)
+@jobs_option()
+def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
+    """Train results again, as far as the time goes, and compare every round.
+
+    WHAT are cells, scenarios or papers. Default: every cell whose code has changed and whose data are here.
+    A result that agrees counts as today's.
+    """
+    from pipeline.commands.verify import verify as command
+
+    return command(what, seconds, jobs or cores())
+
+
+@main.command(
+    short_help="Find the cells that settle most claims in HOURS.",
+    epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"),
+)
+@click.argument("hours", type=Hours())
+@click.argument("papers", nargs=-1, type=Paper())
+@click.option(
+    "--jobs", "-j", metavar="N", type=click.IntRange(min=1), help="Processes, each with HOURS (default: 1)."
+)
+def plan(hours: float, papers: tuple[str, ...], jobs: int | None) -> int:
+    """Find the cells that settle the most claims in HOURS of training, and write them to a file for
+    `fedrepro run`."""
+    from pipeline.commands import plan as command
+
+    return command.plan(hours, papers, jobs)
+
+
+@main.command(
+    short_help="Tune hyper-parameters on validation images.",
     epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"),
 )
-@click.argument("what", nargs=-1, shell_complete=_cells)
+@click.argument("what", nargs=-1, type=Cell())
 @jobs_option()
 @FORCE
 def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
-    """Choose hyper-parameters by the clients' validation images, and train with what was chosen.
+    """Tune hyper-parameters on the clients' validation images, then train with the best.
 
-    WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Without any: whatever a paper.yaml has under
-    `tuning`.
+    WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Default: everything under `tuning` of every
+    paper.yaml.
     """
     from pipeline.commands import tune as command
 
@@ -176,196 +279,114 @@ def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
 
 
 @main.command(
-    short_help="What of every table is done and left, and for how long.",
-    epilog=example(
-        "fedrepro status",
-        "fedrepro status fedlsa",
-        "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run",
-    ),
+    short_help="Train the miniatures in a copy and compare.",
+    epilog=example("fedrepro reproduce fedlsa --jobs 2"),
 )
-@click.argument("papers", nargs=-1, shell_complete=_papers)
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
-@click.option("--stages", metavar="TABLE", help="Only the names of the stages that a table still needs.")
-def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
-    """What of every table is done, what is left, and about how long that takes."""
-    from pipeline.commands import status as command
-
-    return command.status(papers, as_json, stages)
-
-
-@main.command(
-    short_help="Which cells settle the most claims in so many hours.",
-    epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"),
-)
-@click.argument("hours", type=click.FloatRange(min=0, min_open=True))
-@click.argument("papers", nargs=-1, shell_complete=_papers)
-@click.option(
-    "--jobs", "-j", type=click.IntRange(min=1), help="Processes that have so many hours each; default: 1."
-)
-def plan(hours: float, papers: tuple[str, ...], jobs: int | None) -> int:
-    """Which cells settle the most claims in so many HOURS of training, and the command that trains them."""
-    from pipeline.commands import plan as command
-
-    return command.plan(hours, papers, jobs)
-
-
-@main.command(
-    short_help="What a number is, where it comes from, and its state.",
-    epilog=example(
-        "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx", "fedrepro explain fedlsa/mini/fedavg"
-    ),
-)
-@click.argument("what", nargs=-1, required=True, shell_complete=_cells)
-def explain(what: tuple[str, ...]) -> int:
-    """What a number is: data, partition, networks, protocol, hyper-parameters with their sources, readings,
-    state.
-
-    WHAT is a cell, PAPER/SCENARIO/METHOD, or a paper, a table and words of the row and column.
-    """
-    from pipeline.commands import explain as command
-
-    return command.explain(what)
-
-
-@main.command(
-    short_help="Does today's code still give the results?",
-    epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"),
-)
-@click.argument("what", nargs=-1, shell_complete=_cells)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="For each cell, from where its training begins.",
-)
+@click.argument("papers", nargs=-1, type=Paper())
 @jobs_option()
-def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
-    """Train results once more, as far as the time goes, and compare every round.
+@FORCE
+def reproduce(papers: tuple[str, ...], jobs: int | None, force: bool) -> int:
+    """Train the miniatures of PAPERS (default: all) in a copy, reproduction/, and compare them with the
+    committed numbers."""
+    from pipeline.commands import reproduce as command
 
-    WHAT are cells, scenarios (PAPER/SCENARIO) or papers; without any, every stale cell whose data are here.
-    What agrees counts as today's.
-    """
-    from pipeline.commands.verify import verify as command
-
-    return command(what, seconds, jobs or cores())
-
-
-@main.command(short_help="Every method, in a line.", epilog=example("fedrepro methods"))
-@click.option("--page", is_flag=True, help="Renew the table of docs/methods.md instead.")
-def methods(page: bool) -> int:
-    """Every method that there is, in a line each."""
-    from pipeline.commands import methods as command
-
-    return command.main(page)
-
-
-@main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
-@click.option(
-    "--check", is_flag=True, help="Write nothing; exit with 1 where a file is not as it would be written."
-)
-def sync(check: bool) -> int:
-    """Write papers/*/dvc.yaml from the paper.yaml beside each."""
-    from pipeline.commands.sync import sync as write
-    from pipeline.schema import shorten
-
-    for path in (found := write(check=check)):
-        click.echo(
-            f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}"
-        )
-    return 1 if check and found else 0
-
-
-@main.group(epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"))
-def new() -> None:
-    """Begin a paper or a method."""
-
-
-@new.command(
-    short_help="A folder that runs at once.",
-    epilog=example("fedrepro new paper mypaper && fedrepro run papers/mypaper/dvc.yaml"),
-)
-@click.argument("name")
-def paper(name: str) -> int:
-    """A folder under papers/ that runs at once: a miniature with FedAvg and one table."""
-    from pipeline.commands import new as command
-
-    return command.paper(name)
-
-
-@new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper mypaper"))
-@click.argument("name")
-@click.option(
-    "--paper", metavar="PAPER", shell_complete=_papers, help="For this paper alone, in its own methods/."
-)
-def method(name: str, paper: str | None) -> int:
-    """A file with FedAvg's round to change, and a test of it."""
-    from pipeline.commands import new as command
-
-    return command.method(name, paper)
+    return command.reproduce(papers, jobs, force)
 
 
 @main.command(
-    short_help="Render the pages from the results that are there.",
+    short_help="Write the pages under reports/.",
     epilog=example("fedrepro report", "fedrepro report fedlsa"),
 )
-@click.argument("paper", required=False, shell_complete=_papers)
+@click.argument("paper", required=False, type=Paper())
 def report(paper: str | None) -> int:
-    """Render the pages under reports/ from the results that are there."""
+    """Write the pages under reports/ from the results that are there."""
     from pipeline.commands import pages as command
 
     command.main(paper)
     return 0
 
 
-@main.command(
-    short_help="Open MLflow on the runs.", epilog=example("fedrepro ui", "fedrepro ui fedlsa --port 5050")
-)
-@click.argument("paper", required=False, shell_complete=_papers)
+@main.command(short_help="Open MLflow on the runs.", epilog=example("fedrepro ui fedlsa --port 5050"))
+@click.argument("paper", required=False, type=Paper())
 @click.option(
     "--port",
     type=click.IntRange(1024, 65535),
     default=5000,
     show_default=True,
-    help="On 127.0.0.1; where it is in use, the next free one.",
+    help="On 127.0.0.1; if it is in use, the next free one.",
 )
 def ui(paper: str | None, port: int) -> int:
     """Open MLflow on the runs of all papers, or of PAPER.
 
-    Prints a link to every paper's runs, grouped by cell, and one to each comparison of a table's methods, and
-    opens the first where there is a browser. Ctrl-C ends it.
+    Prints a link to every paper's runs and to each table's methods side by side. Ctrl-C ends it.
     """
     from pipeline.commands import ui as command
 
     return command.ui(paper, port)
 
 
-@main.command(
-    "import",
-    short_help="Bring finished seeds into MLflow.",
-    epilog=example("MLFLOW_TRACKING_URI=http://127.0.0.1:5000 fedrepro import"),
+@main.group(
+    short_help="Begin a paper or a method.",
+    epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"),
 )
+def new() -> None:
+    """Begin a paper or a method, with files that run."""
+
+
+@new.command(
+    short_help="A folder that runs at once.",
+    epilog=example("fedrepro new paper mypaper && fedrepro run mypaper"),
+)
+@click.argument("name")
+def paper(name: str) -> int:
+    """Make papers/NAME, which runs at once: a miniature with FedAvg and one table."""
+    from pipeline.commands import new as command
+
+    return command.paper(name)
+
+
+@new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper fedlsa"))
+@click.argument("name")
+@click.option("--paper", metavar="PAPER", type=Paper(), help="For this paper alone, in its methods/.")
+def method(name: str, paper: str | None) -> int:
+    """Make a file with FedAvg's round to change, and a test of it."""
+    from pipeline.commands import new as command
+
+    return command.method(name, paper)
+
+
+@main.command(
+    short_help="Write dvc.yaml from paper.yaml.", epilog=example("fedrepro sync", "fedrepro sync --check")
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
+def sync(check: bool) -> int:
+    """Write papers/*/dvc.yaml from the paper.yaml of each."""
+    from pipeline.commands.sync import sync as write
+    from pipeline.schema import shorten
+
+    for path in (changed := write(check=check)):
+        click.echo(
+            f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}"
+        )
+    return 1 if check and changed else 0
+
+
+@main.command(hidden=True, epilog=example("fedrepro methods"))
+@click.option("--page", is_flag=True, help="Write the table of docs/methods.md instead.")
+def methods(page: bool) -> int:
+    """List every method, in a line each."""
+    from pipeline.commands import methods as command
+
+    return command.main(page)
+
+
+@main.command("import", hidden=True, epilog=example("fedrepro import"))
 def import_() -> int:
-    """Bring every finished seed that MLflow does not know yet into it."""
+    """Add every finished seed to MLflow that it does not have; `ui` does it too."""
     from pipeline.cells.tracking import say_import
     from pipeline.commands.ui import printed
 
     return say_import(printed())
-
-
-@main.command(
-    short_help="Train the miniatures anew and compare the numbers.",
-    epilog=example("fedrepro reproduce fedlsa --jobs 2"),
-)
-@click.argument("papers", nargs=-1, shell_complete=_papers)
-@jobs_option()
-@FORCE
-def reproduce(papers: tuple[str, ...], jobs: int | None, force: bool) -> int:
-    """Train the miniatures of all papers, or of PAPERS, anew in reproduction/ and compare them with git's
-    numbers."""
-    from pipeline.commands import reproduce as command
-
-    return command.reproduce(papers, jobs, force)
 
 
 def here() -> None:

@@ -1,5 +1,5 @@
-"""`fedrepro status [paper ...]`: how much of every table is done, what is left, about how long it takes and
-how to go on.
+"""`fedrepro status [paper ...]`: what is done, what is left and about how long it takes, of every paper or of
+every table of a paper.
 
 A cell is done, stale (its result was made by other code, parameters, seeds or partitions than today's, or
 cannot be read), failed (its last run ended with an error), missing, or without a stage (no grid of paper.yaml
@@ -9,7 +9,6 @@ holds it yet). Neither torch nor DVC is loaded, so that it takes only seconds.
 import contextlib
 import dataclasses
 import json
-import os
 import shutil
 import sys
 import textwrap
@@ -49,6 +48,7 @@ DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "m
 LEFT = (STALE, FAILED, MISSING)
 NAME = 20  # columns of a name; a longer one has a line of its own
 WIDTH = 80
+FEW = 5  # failures in the overview of all papers
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,11 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
     return list(found)
 
 
-def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT) -> Overview:
-    """A paper's cells and tables, with the state of each cell."""
+def overview(
+    key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT, tunings: bool = True
+) -> Overview:
+    """A paper's cells and tables, with the state of each cell; without `tunings`, which take long, not of
+    theirs."""
     paper = load_paper(key, root)
     stages, errors = {cell: cell.stage(paper) for cell in planned(key, root)}, failures(key, root)
     tables = {
@@ -131,12 +134,9 @@ def overview(key: str, results: dict[Cell, dict], rates: list[Rate], root: Path 
     for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
     tables = {name: found for name, found in tables.items() if found}
-    return Overview(
-        paper,
-        cells,
-        tables,
-        {f"tuning of {scenario}": _tuned(key, scenario, errors, rates, root) for scenario in paper.tuning},
-    )
+    scenarios = paper.tuning if tunings else ()
+    tuned = {f"tuning of {name}": _tuned(key, name, errors, rates, root) for name in scenarios}
+    return Overview(paper, cells, tables, tuned)
 
 
 def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path) -> dict[Cell, Status]:
@@ -245,11 +245,8 @@ class Failures:
         task = Task(None, stage, log)
         tail = task.tail(20)
         stopped = any("interrupted by the user" in line for line in tail)
-        return (
-            task.error().removeprefix("error: ")
-            if any(line.startswith("ERROR: ") for line in tail) and not stopped
-            else ""
-        )
+        failed = any(line.startswith("ERROR: ") for line in tail) and not stopped
+        return task.error().removeprefix("error: ") if failed else ""
 
 
 def failures(key: str, root: Path = ROOT) -> Failures:
@@ -283,189 +280,158 @@ def columns(most: int) -> int:
     return min(most, shutil.get_terminal_size((most, 24)).columns)
 
 
-def hours(statuses: list[Status]) -> tuple[float, bool, int]:
-    """(hours of what is left, all of it measured on the same networks and data, cells of unknown length)."""
-    left = [status for status in statuses if status.state in LEFT]
-    return (sum(s.hours or 0 for s in left), all(s.like for s in left), sum(s.hours is None for s in left))
+def status(
+    wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT
+) -> int:
+    """Print the state of the papers; returns the exit code.
+
+    wanted: papers whose tables are shown; without any, a line for each paper.
+    table: print only the names of the stages that this table still needs.
+    """
+    for name in wanted:
+        load_paper(name, root)  # reports a wrong name before anything is read
+    with contextlib.suppress(FedReproError):  # of a checkout where nobody may write
+        for line in locks.mend_locks(root):
+            print(line, file=sys.stderr)
+    results = read_results(root)
+    rates, whole = rates_of(results, root), bool(wanted or as_json or table)
+    found = {key: overview(key, results, rates, root, whole) for key in wanted or papers(root)}
+    if table is not None:
+        print("\n".join(_stages(found, table)))
+    elif as_json:
+        print(json.dumps({key: document(one) for key, one in found.items()}, indent=2))
+    else:
+        print("\n".join(lines(found, rates, bool(wanted))))
+    return 0
 
 
-def lines(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
-    """A row per paper and table, then the failures, then how to go on; at most 80 columns but for errors and
-    commands."""
+def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> Iterator[str]:
+    """A row for each paper, or for each of its tables; then what failed and how to go on. At most 80 columns,
+    but for errors and commands."""
     yield _row("", ("cells", *STATES), "hours left")
     for key, found in overviews.items():
-        yield _counted(f"{key}, all cells", list(found.cells.values()))
-        yield from (_counted(f"  {name}", list(cells.values())) for name, cells in found.parts.items())
+        yield _counted(key, list(found.cells.values()))
+        if tables:
+            yield from (_counted(f"  {name}", list(cells.values())) for name, cells in found.parts.items())
     yield ""
-    for found in overviews.values():
-        yield from (
-            f"failed: {cell}: {status.error}"
-            for cell, status in found.cells.items()
-            if status.state == FAILED
-        )
-    yield from _mixed(overviews)
-    yield from _legend(overviews, rates)
-    yield from _advice(overviews)
-
-
-def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
-    """A line for each table whose cells were trained on machines that round differently."""
-    for key, found in overviews.items():
-        for name, cells in found.tables.items():
-            count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
-            if len(count) > 1:
-                told = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
-                yield from textwrap.wrap(
-                    f"{key}, {name}: mixed machines, which round differently: {told}",
-                    WIDTH,
-                    subsequent_indent="   ",
-                )
+    failed = [
+        f"failed: {cell}: {one.error}"
+        for found in overviews.values()
+        for cell, one in found.cells.items()
+        if one.state == FAILED
+    ]
+    yield from failed if tables else failed[:FEW]
+    if not tables and len(failed) > FEW:
+        yield f"failed: {len(failed) - FEW} more"
+    if tables:
+        yield from _mixed(overviews)
+    every = [one for found in overviews.values() for part in found.parts.values() for one in part.values()]
+    yield from _legend([one for one in every if one.state in LEFT], rates)
+    if tables:
+        yield from _next(overviews)
+    else:
+        yield f"The tables of a paper: fedrepro status {next(iter(overviews), 'PAPER')}"
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
-    columns = "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
+    numbers = "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
     name = name if len(name) <= NAME else f"{name}\n{'':<{NAME}}"
-    return f"{name:<{NAME}}{columns} {left:>19}".rstrip()
+    return f"{name:<{NAME}}{numbers} {left:>19}".rstrip()
 
 
 def _counted(name: str, statuses: list[Status]) -> str:
     count = Counter(status.state for status in statuses)
-    return _row(
-        name, tuple(n or "." for n in (len(statuses), *(count[state] for state in STATES))), _hours(statuses)
-    )
+    counts = (len(statuses), *(count[state] for state in STATES))
+    return _row(name, tuple(number or "." for number in counts), _hours(statuses))
+
+
+def _sum(statuses: list[Status]) -> tuple[float, bool, int]:
+    """(hours of what is left, all of it measured on the same networks and data, cells of unknown length)."""
+    left = [status for status in statuses if status.state in LEFT]
+    return sum(s.hours or 0 for s in left), all(s.like for s in left), sum(s.hours is None for s in left)
 
 
 def _hours(statuses: list[Status]) -> str:
-    known, like, unknown = hours(statuses)
+    known, like, unsized = _sum(statuses)
     if not any(status.state in LEFT for status in statuses):
         return ""
     text = f"{known:,.{0 if known >= 100 else 1}f}" if known >= 0.05 else "0.1" if known else ""
-    return " + ".join(
-        filter(None, (text and ("" if like else "~") + text, f"{unknown} cells" if unknown else ""))
-    )
+    parts = (text and ("" if like else "~") + text, f"{unsized} cells" if unsized else "")
+    return " + ".join(filter(None, parts))
 
 
-def _legend(overviews: dict[str, Overview], rates: list[Rate]) -> Iterator[str]:
-    every = [
-        one
-        for found in overviews.values()
-        for part in (found.cells, *found.tunings.values())
-        for one in part.values()
-    ]
-    if any(status.state in LEFT for status in every):
-        devices = " and ".join(sorted({rate.device for rate in rates}))
-        yield from textwrap.wrap(
-            f"Hours: an estimate, of one process on {devices}, from {len(rates)} measured cells; n processes "
-            "need about an n-th."
-            if rates
-            else "Hours: unknown, nothing was measured yet.",
-            WIDTH,
-            subsequent_indent="   ",
-        )
-        if any(s.state in LEFT and not s.like and s.hours is not None for s in every):
-            yield "~: with cells whose networks and data set were never measured: by their"
-            yield "   operations, at the speed of the measured cells whose training steps are"
-            yield "   nearest in size."
-        if rates and any(s.state in LEFT and s.hours is None for s in every):
-            yield "+ cells: these have data whose size is known only once it is there."
-    if any(status.state == UNPLANNED for status in every):
-        yield "No stage: the method or its grid in paper.yaml is not there yet."
+def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
+    """A line for each table whose cells were trained on machines that round differently."""
+    for found in overviews.values():
+        for name, cells in found.tables.items():
+            count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
+            if len(count) > 1:
+                each = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
+                yield from _wrapped(f"{name}: mixed machines, which round differently: {each}")
 
 
-def _advice(overviews: dict[str, Overview]) -> Iterator[str]:
+def _legend(left: list[Status], rates: list[Rate]) -> Iterator[str]:
+    if not left:
+        return
+    if not rates:
+        yield "Hours: unknown, nothing was measured yet."
+        return
+    devices = " and ".join(sorted({rate.device for rate in rates}))
+    text = f"Hours: an estimate for one process on {devices}, from {len(rates)} measured cells."
+    if any(not one.like and one.hours is not None for one in left):
+        text += " ~: by operations, since these networks and data were not measured."
+    if any(one.hours is None for one in left):
+        text += " + cells: the size of their data is not known yet."
+    yield from _wrapped(text)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="   ")
+
+
+def _next(overviews: dict[str, Overview]) -> Iterator[str]:
+    """Commands that go on."""
     commands = []
     for key, found in overviews.items():
-        left = [cell for cell, status in found.cells.items() if status.state in LEFT and status.stage]
-        if left:
-            own = f"papers/{key}/dvc.yaml"
-            files = dict.fromkeys(found.cells[cell].stage.partition(":")[0] for cell in left)
-            all_of = "all" if len(files) == 1 else "most"
-            commands += [
-                (f"fedrepro run {key}", f"# {all_of} of {key}")
-                if file == own
-                else (f"fedrepro run {file}", "# a large grid of it")
-                for file in files
-            ]
+        stages = [one.stage for one in found.cells.values() if one.state in LEFT and one.stage]
+        for file in dict.fromkeys(stage.partition(":")[0] for stage in stages):
+            commands.append(f"fedrepro run {key if file == f'papers/{key}/dvc.yaml' else file}")
         if any(one.state in LEFT for cells in found.tunings.values() for one in cells.values()):
-            commands.append((f"fedrepro tune {key}", "# its tunings"))
-    if not commands:
-        yield "Nothing to run: every cell that has a stage is done."
-        return
-    table = next(
-        (
-            (key, name)
-            for key, found in overviews.items()
-            for name, cells in found.tables.items()
-            if name not in LISTED.values() and any(found.cells[cell].state in LEFT for cell in cells)
-        ),
-        None,
-    )
-    if table:
-        commands.append(
-            (f"fedrepro status {table[0]} --stages '{table[1]}' | xargs -r fedrepro run", "# a table")
-        )
-    yield "To go on:"
-    yield from (f"  {command:<58}  {comment}" for command, comment in commands)
+            commands.append(f"fedrepro tune {key}")
+        for name, cells in found.tables.items():
+            if name not in LISTED.values() and any(found.cells[cell].state in LEFT for cell in cells):
+                commands.append(f"fedrepro status {key} --stages '{name}' | xargs -r fedrepro run")
+                break
+    yield "To go on:" if commands else "Nothing to run: every cell that has a stage is done."
+    yield from (f"  {command}" for command in commands)
 
 
-def document(overviews: dict[str, Overview]) -> dict:
-    """The same as JSON."""
+def document(found: Overview) -> dict:
+    """A paper's state as JSON."""
 
     def counts(statuses: list[Status]) -> dict:
-        count, (known, like, unknown) = Counter(status.state for status in statuses), hours(statuses)
+        count, (known, like, unsized) = Counter(status.state for status in statuses), _sum(statuses)
         return {
             "cells": len(statuses),
             **{state.replace(" ", "_"): count[state] for state in STATES},
             "hours_left": round(known, 3),
             "same_network_and_data": like,
-            "cells_of_unknown_length": unknown,
+            "cells_of_unknown_length": unsized,
         }
 
     return {
-        key: {
-            **counts(list(found.cells.values())),
-            "tables": {
-                name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()
-            },
-            "by_cell": {str(cell): status.document() for cell, status in found.cells.items()},
-            "tunings": {name: counts(list(cells.values())) for name, cells in found.tunings.items()},
-        }
-        for key, found in overviews.items()
+        **counts(list(found.cells.values())),
+        "tables": {
+            name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()
+        },
+        "by_cell": {str(cell): status.document() for cell, status in found.cells.items()},
+        "tunings": {name: counts(list(cells.values())) for name, cells in found.tunings.items()},
     }
-
-
-def status(
-    wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT
-) -> int:
-    """Print the state of the papers; returns the exit code. `table`: print only the names of the stages that
-    this table still needs."""
-    try:
-        for name in wanted:
-            load_paper(name, root)  # reports a wrong name before anything is read
-        with contextlib.suppress(FedReproError):  # of a checkout where nobody may write
-            for line in locks.mend_locks(root):
-                print(line, file=sys.stderr)
-        results = read_results(root)
-        rates = rates_of(results, root)
-        overviews = {key: overview(key, results, rates, root) for key in wanted or papers(root)}
-        if table is not None:
-            print("\n".join(_stages(overviews, table)))
-        elif as_json:
-            print(json.dumps(document(overviews), indent=2))
-        else:
-            print("\n".join(lines(overviews, rates)))
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
     known = list(dict.fromkeys(name for found in overviews.values() for name in found.parts))
     if table not in known:
         raise ParamError(unknown("table", table, known))
-    return [
-        one.stage
-        for found in overviews.values()
-        for one in found.parts.get(table, {}).values()
-        if one.state in LEFT and one.stage
-    ]
+    parts = [found.parts.get(table, {}) for found in overviews.values()]
+    return [one.stage for part in parts for one in part.values() if one.state in LEFT and one.stage]

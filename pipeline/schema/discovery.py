@@ -41,10 +41,11 @@ def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path 
 
 def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str | None:
     """The dotted name of the file's module: pipeline.methods.fedavg, papers.mine.methods.ours."""
-    if name not in method_names(paper, root):
+    if name == "base" or Spelling().problem(name):
         return None
     folders = _folders(paper, root).items()
-    return next(f"{package}.{name}" for package, folder in folders if (folder / f"{name}.py").is_file())
+    found = (f"{package}.{name}" for package, folder in folders if (folder / f"{name}.py").is_file())
+    return next(found, None)
 
 
 def _folders(paper: str | None, root: Path) -> dict[str, Path]:
