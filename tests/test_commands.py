@@ -20,6 +20,7 @@ from repository import edit, run, stage
 from pipeline.cells import choices
 from pipeline.commands import explain, reproduce
 from pipeline.commands.cli import main
+from pipeline.commands.names import folder_names
 from pipeline.commands.sync import sync, written
 from pipeline.errors import ParamError
 from pipeline.place import surroundings
@@ -62,6 +63,24 @@ def test_help_is_a_screen_with_an_example(words):
         "  Example:" in lines and lines[-1].startswith("    ") and "fedrepro " + " ".join(words) in lines[-1]
     )
     assert not [line for line in lines[1:] if line.endswith("...")], "a sentence is cut off"
+
+
+def test_help_shows_eleven_commands():
+    assert sum(not command.hidden for command in main.commands.values()) <= 11
+
+
+@pytest.mark.parametrize(
+    "typed, meant",
+    [
+        ("FedLSA", "fedlsa"),
+        ("FCCL+", "fcclplus"),
+        ("FedLSA/Mini/FedAvg", "fedlsa/mini/fedavg"),
+        ("fedlsa/mini/none", "fedlsa/mini/none"),
+        ("data/dvc.yaml:fetch@mnist", "data/dvc.yaml:fetch@mnist"),
+    ],
+)
+def test_names_are_known_in_any_case(typed, meant):
+    assert folder_names(typed) == meant
 
 
 def test_help_imports_nothing_large():
@@ -358,7 +377,7 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
         f"papers/toy/{name}" for name in ("dvc.yaml", "paper.yaml", "published/table1.csv", "verified.yaml")
     ]
     assert here(copy, "sync", "--check").stdout == ""
-    assert re.search(r"^toy, all cells +1 +\. +\. +\. +1 ", here(copy, "status").stdout, re.MULTILINE)
+    assert re.search(r"^toy +1 +\. +\. +\. +1 ", here(copy, "status").stdout, re.MULTILINE)
     edit(
         copy / "papers/toy/paper.yaml",
         lambda paper: paper["miniature"]["scenario"].update(
@@ -372,7 +391,7 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
     assert said["state"][0].startswith("measured") and said["measured"][0].startswith(
         f"{result['measures']['weighted'][0]:.2f} (weighted; seed 0:"
     )
-    assert re.search(r"^toy, all cells +1 +1 ", here(copy, "status").stdout, re.MULTILINE)
+    assert re.search(r"^toy +1 +1 ", here(copy, "status").stdout, re.MULTILINE)
     assert all(name.startswith("papers/toy/") for name in changed(copy))
     (line,) = here(copy, "new", "paper", "toy", expect=2).stderr.splitlines()
     assert line == "error: papers/toy: there is such a folder already"
@@ -422,7 +441,7 @@ def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
     """Installed from this repository, called in the copy."""
     code = "import sys; sys.argv[1:] = ['status']; from pipeline.commands.cli import here; here()"
     said = run(copy / folder, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
-    assert "toy, all cells" in said and papers()[0] not in said
+    assert "\ntoy " in said and papers()[0] not in said
     assert papers()[0] in run(copy.parent, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
 
 

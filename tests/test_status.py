@@ -24,7 +24,7 @@ from pipeline.errors import ParamError
 from pipeline.files import write_json, write_text
 from pipeline.methods._adversarial import AdversarialTraining
 from pipeline.models import NAMES, build
-from pipeline.schema import ROOT, Cell, Model, load_paper, load_params, planned
+from pipeline.schema import ROOT, Cell, Model, load_paper, load_params, papers, planned
 from pipeline.sealing import seal
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
@@ -195,7 +195,7 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
         del content["partitions"]
         write_json(path, seal(content))
     assert shown() == {tuned: "done", published: "done"}
-    assert any("fedrepro tune fedcrl" in line for line in status.lines({"fedcrl": found()}, []))
+    assert "  fedrepro tune fedcrl" in status.lines({"fedcrl": found()}, [], tables=True)
     assert status._stages({"fedcrl": found()}, "tuning of mini") == []
     assert status._stages({"fedcrl": found()}, "tuning of balanced") == [
         "papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox",
@@ -339,9 +339,6 @@ def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partitio
     found = status.overview("fedcrl", {}, [], root)
     assert found.tables["across papers"] == [cell] and found.tables["miniature"] == [MINI]
     assert found.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
-    assert any(
-        "fedrepro run" in line and "fedcrl" in line.split() for line in status.lines({"fedcrl": found}, [])
-    )
     finish(root, cell)
     assert states(root)[cell] == "done"
 
@@ -515,22 +512,15 @@ def test_what_is_printed(root, capsys):
     finish(root, MINI)
     assert status.status(["fedcrl"], root=root) == 0
     printed = capsys.readouterr().out
-    rows = {
-        line[:21].strip(): line[21:].split()
-        for line in printed.splitlines()
-        if line[:1] != "" and not line.startswith(("To", "~", "+"))
-    }
-    assert rows["fedcrl, all cells"][:6] == ["7", "2", ".", ".", "3", "2"] and rows["table II"][:6] == [
-        "6",
-        "1",
-        ".",
-        ".",
-        "3",
-        "2",
-    ]
+    rows = {line[:21].strip(): line[21:].split() for line in printed.splitlines()}
+    assert rows["fedcrl"][:6] == ["7", "2", ".", ".", "3", "2"]
+    assert rows["table II"][:6] == ["6", "1", ".", ".", "3", "2"]
     assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines())
-    assert "  fedrepro run fedcrl  " in printed and "--stages 'table II' | xargs -r" in printed
+    assert "  fedrepro run fedcrl\n" in printed and "--stages 'table II' | xargs -r" in printed
+    assert status.status(root=root) == 0  # of all papers a line each
+    text = capsys.readouterr().out
+    assert "\nfedcrl " in text and "table II" not in text and text.endswith("fedrepro status fedcrl\n")
     assert status.status(["fedcrl"], table="table II", root=root) == 0
     assert capsys.readouterr().out.split() == [
         f"papers/fedcrl/dvc.yaml:main@{name}"
@@ -554,7 +544,7 @@ def test_a_table_of_mixed_machines_is_named(root, capsys):
     finish(root, AVG, machines=[{"processor": "A avx2"}, {"processor": "B"}])
     status.status(["fedcrl"], root=root)
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "mixed" in line)
-    assert line == "fedcrl, table II: mixed machines, which round differently: 1 on A avx2, 1 on B"
+    assert line == "table II: mixed machines, which round differently: 1 on A avx2, 1 on B"
 
 
 def test_columns_stay_apart():
@@ -562,7 +552,7 @@ def test_columns_stay_apart():
     name, row = status._counted("  table 3, 64 pixels, one client", left * 99).splitlines()
     assert name == "  table 3, 64 pixels, one client" and len(row) <= 80
     assert row.split() == ["198", ".", ".", ".", "198", ".", "~37,363", "+", "99", "cells"]
-    assert len(status._counted("fcclplus, all cells", left * 99)) == 80
+    assert len(status._counted("office-caltech-10", left * 99)) == 80
 
 
 @pytest.mark.parametrize(
@@ -607,4 +597,7 @@ def test_five_papers_without_torch_or_dvc():
         "runpy.run_module('pipeline', run_name='__main__')"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count(", all cells") == 5, done.stderr
+    assert (
+        done.returncode == 0
+        and sum(line.startswith(tuple(papers())) for line in done.stdout.splitlines()) == 5
+    ), done.stderr

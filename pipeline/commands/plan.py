@@ -2,8 +2,7 @@
 
 A claim that waits needs the cells that have not run; an undecided one needs more seeds, as many as its
 verdict's outlook names. Cells are shared between claims, so that this is a budgeted coverage problem
-(Khuller, Moss and Naor 1999): the most claims an hour first, and where few sets of cells fit at all, the best
-of every choice.
+(Khuller, Moss and Naor 1999), solved greedily: the most claims an hour first.
 """
 
 import math
@@ -11,25 +10,24 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
+from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
 from pipeline.commands import status
 from pipeline.commands.hours import rates_of
-from pipeline.errors import ParamError
 from pipeline.report.claims import Claim, Printed, read_claims
 from pipeline.report.study import studies
 from pipeline.report.verdicts import MOST, Chip, Evidence, Source, Verdict, judge
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
-FEW = 12  # sets of cells of which every choice is tried
 EVEN = 0.5  # chance that the seeds that would decide a claim do, if difference and spread stay
 WIDTH = 110  # columns at most
+FILE = ".cells/plan.txt"  # the cells of the last plan, a line each
 Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
 
@@ -100,13 +98,6 @@ def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> l
     """The bundles to train within the budget, the most claims an hour first."""
     every = {need.runs for need in needs}
     sets = sorted((runs for runs in every if hours_of(runs, prices) <= budget), key=_name)
-    if len(sets) <= FEW:
-        unions = [
-            frozenset().union(*some) for count in range(len(sets) + 1) for some in combinations(sets, count)
-        ]
-        fits = [runs for runs in unions if hours_of(runs, prices) <= budget]
-        best = max(fits, key=lambda runs: (_value(needs, runs), -hours_of(runs, prices)))
-        return _greedy(needs, [runs for runs in sets if runs <= best], prices, math.inf)
     return _greedy(needs, sets + _whole_scenarios(sets), prices, budget)
 
 
@@ -255,56 +246,58 @@ def _words(claim: Claim, evidence: Evidence) -> str:
 
 
 def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, root: Path = ROOT) -> int:
-    """Print the plan; returns the exit code. budget: hours, of `jobs` processes each."""
-    if not math.isfinite(budget):
-        raise ParamError(f"HOURS: expected a number of hours, found {budget}")
+    """Print the plan and write its cells to `FILE`; returns the exit code. budget: hours, of `jobs` processes
+    each."""
     for name in wanted:
         load_paper(name, root)  # reports a wrong name before anything is read
-    print("\n".join(lines(outlay(wanted, root), budget, jobs, root)))
+    found = outlay(wanted, root)
+    bundles = chosen(found, budget, jobs)
+    print("\n".join(lines(found, bundles, budget, jobs, root)))
+    if bundles:
+        names = [str(cell) for bundle in bundles for cell in bundle.cells]
+        names += [stage for bundle in bundles for need in bundle.needs for stage in need.figures]
+        files.write_text(root / FILE, "".join(f"{name}\n" for name in dict.fromkeys(names)))
+        at_once = f" --jobs {jobs}" if jobs else ""
+        print(f"\nTo train exactly these: xargs fedrepro run{at_once} < {FILE}")
     return 0
 
 
-def lines(found: Outlay, budget: float, jobs: int | None = None, root: Path = ROOT) -> list[str]:
-    """The plan, how to carry it out, and what it leaves out."""
-    # A seed is trained by one process, which has only the budget.
+def chosen(found: Outlay, budget: float, jobs: int | None = None) -> list[Bundle]:
+    """The bundles within the budget; a seed is trained by one process, which has only its own hours."""
     whole = [need for need in found.needs if all(found.prices[cell].hours <= budget for cell, _ in need.runs)]
-    bundles = choose(whole, found.prices, budget * (jobs or 1))
-    text = _too_little(found)
-    if bundles:
-        text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root), *_command(bundles, jobs)]
+    return choose(whole, found.prices, budget * (jobs or 1))
+
+
+def lines(
+    found: Outlay, bundles: list[Bundle], budget: float, jobs: int | None = None, root: Path = ROOT
+) -> list[str]:
+    """The plan, and what it leaves out."""
+    text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root)] if bundles else _too_little(found)
     rest = len(found.needs) - sum(len(bundle.needs) for bundle in bundles)
-    text += [f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(bundles and rest)
-    return text + [
-        line
-        for why, count in found.without.items()
-        for line in textwrap.wrap(
-            f"Left out: {counted(count, 'claim')} that {why}.", status.columns(WIDTH), subsequent_indent="  "
-        )
-    ]
+    text += ["", f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(
+        bundles and rest
+    )
+    for why, count in found.without.items():
+        text += _wrapped(f"Left out: {counted(count, 'claim')} that {why}.")
+    return text
 
 
 def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:
     needs = [need for bundle in bundles for need in bundle.needs]
     spent, most = sum(bundle.hours for bundle in bundles), budget * (jobs or 1)
-    times = f" ({jobs} processes for {hours_words(budget)})" if jobs and jobs > 1 else ""
-    text = [
-        f"{counted(len(needs), 'claim').capitalize()} for about {_long(spent)} of one process, of "
-        f"{_long(most)}{times}:"
-    ]
+    count = counted(len(needs), "claim").capitalize()
+    text = [f"{count} for about {_long(spent)} of one process, of {_long(most)}:"]
     for number, bundle in enumerate(bundles, 1):
         text += ["", f"{number:>2}. {_long(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
         text += [_shortened(need.claim, f" ({need.value:.0%})" * (need.value < 1)) for need in bundle.needs]
-    said = [
-        "",
-        "A claim that waits counts as one, although its runs may leave it undecided.",
-        "Fetching, partitions and features come on top.",
-    ]
+    notes = "A claim that waits counts as one, although its runs may leave it undecided. "
     if any(need.value < 1 for need in needs):
-        said += [
-            f"({EVEN:.0%}) is the chance that so many seeds decide a claim, if difference and spread",
-            "stay as they are.",
-        ]
-    return text + said
+        notes += f"({EVEN:.0%}): the chance that so many seeds decide it, if difference and spread stay. "
+    return [*text, "", *_wrapped(notes + "Fetching, partitions and features come on top.")]
+
+
+def _wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, status.columns(WIDTH), subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _shortened(claim: str, end: str = "") -> str:
@@ -320,40 +313,17 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
     for cell, last in sorted(runs, key=str):
         mine = list(Experiment.of(cell, root).scenario.seeds)
         fresh = [seed for seed in range(last + 1 + len(mine)) if seed not in mine]
-        key = _key(cell)
+        at = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.seeds"
+        key = "params.yaml: miniature.seeds" if cell.scenario in MINIATURES else at
         if last >= len(mine):
             seeds[key] = max(seeds.get(key, []), mine + fresh[: last + 1 - len(mine)], key=len)
-    lists = [
-        textwrap.wrap(
-            f"  {key}: {numbers}", status.columns(WIDTH), subsequent_indent="    ", break_on_hyphens=False
-        )
-        for key, numbers in seeds.items()
-    ]
-    return (
-        [
-            "",
-            "First write more seeds. Those that are finished stay; other cells of the",
-            "scenario count as stale until they have the new ones too.",
-            *sum(lists, []),
-        ]
-        if seeds
-        else []
+    if not seeds:
+        return []
+    lists = [_wrapped(f"  {key}: {numbers}", "    ") for key, numbers in seeds.items()]
+    about = (
+        "First write more seeds. Finished ones stay; other cells of the scenario count as stale until then."
     )
-
-
-def _key(cell: Cell) -> str:
-    """Where the seeds of a cell stand."""
-    if cell.scenario in MINIATURES:
-        return "params.yaml: miniature.seeds"
-    return f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.seeds"
-
-
-def _command(bundles: list[Bundle], jobs: int | None) -> list[str]:
-    names = [str(cell) for bundle in bundles for cell in bundle.cells]
-    names += [stage for bundle in bundles for need in bundle.needs for stage in need.figures]
-    words = " ".join(["fedrepro run", *[f"--jobs {jobs}"] * bool(jobs), *dict.fromkeys(names)])
-    wrapped = textwrap.wrap(words, status.columns(WIDTH) - 6, break_long_words=False, break_on_hyphens=False)
-    return ["", "To train exactly these:", "  " + " \\\n    ".join(wrapped), ""]
+    return ["", *_wrapped(about), *sum(lists, [])]
 
 
 def _too_little(found: Outlay) -> list[str]:
@@ -364,7 +334,7 @@ def _too_little(found: Outlay) -> list[str]:
     return [
         f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
         _shortened(least.claim),
-        *textwrap.wrap(f"It needs {cells}.", status.columns(WIDTH), break_on_hyphens=False),
+        *_wrapped(f"It needs {cells}.", ""),
     ]
 
 
