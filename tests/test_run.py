@@ -577,7 +577,7 @@ def test_a_file_system_without_flock_is_one_line(tmp_path, monkeypatch):
         locks._check_flock(tmp_path / "lock")
 
 
-@pytest.mark.parametrize("place", [".dvc/tmp", ".cells", ".cells/logs"])
+@pytest.mark.parametrize("place", [".dvc/tmp", ".cells/logs"])
 def test_a_read_only_folder_is_one_line(tmp_path, place):
     folder = repository(tmp_path, one=stub("one", "in"))
     (folder / ".cells/logs").mkdir(parents=True)
