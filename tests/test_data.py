@@ -103,8 +103,19 @@ def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
     ]
     for name in [f".a.txt.{dead_process}-{files.machine()}.new", *others]:
         (tmp_path / name).write_text("half, of another process, machine or file")
+    old = tmp_path / f".a.txt.{os.getpid()}-{files.machine()}x.new"  # of a container that is gone
+    old.write_text("half")
+    os.utime(old, (1, 1))
     files.write_text(tmp_path / "a.txt", "whole")
     assert everything(tmp_path) == sorted(others) and (tmp_path / "a.txt").read_text() == "whole"
+
+
+def test_containers_of_one_name_and_start_are_told_apart(monkeypatch):
+    names = set()
+    for namespace in ("pid:[1]", "pid:[2]"):
+        monkeypatch.setattr(os, "readlink", lambda path, namespace=namespace: namespace)
+        names.add(files.machine.__wrapped__())
+    assert len(names) == 2
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path, dead_process):

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from html import unescape
 from pathlib import Path
@@ -264,6 +265,8 @@ def test_the_links_of_ui_show_cells_with_their_means(logged, server, tmp_path, m
 
 
 def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
+    import mlflow
+
     *_, root = logged
     # A shell has its background processes ignore Ctrl-C, and so what they start.
     code = (
@@ -286,8 +289,15 @@ def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
                 assert process.poll() is None and time.monotonic() < deadline, said
                 time.sleep(0.2)
             free = int(re.search(rf"port {port} is in use; (\d+) instead", said)[1])
-            assert f"MLflow: http://127.0.0.1:{free}\n" in said and answers(f"http://127.0.0.1:{free}/health")
+            address = f"http://127.0.0.1:{free}"
+            assert f"MLflow: {address}\n" in said and answers(f"{address}/health")
+            client = mlflow.MlflowClient(address)  # files are shown, and nobody can put any there
+            (run, *_) = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
+            assert answers(f"{address}/get-artifact?path=history.csv&run_uuid={run.info.run_id}")
+            planted = f"{address}/api/2.0/mlflow-artifacts/artifacts/planted"
+            with pytest.raises(urllib.error.HTTPError):
+                urllib.request.urlopen(urllib.request.Request(planted, b"x", method="PUT"), timeout=20)
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=PATIENCE) == 0 and not answers(f"http://127.0.0.1:{free}/health")
+            assert process.wait(timeout=PATIENCE) == 0 and not answers(f"{address}/health")
         finally:
             stop(process)

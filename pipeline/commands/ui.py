@@ -187,6 +187,7 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
         str(port),
         "--workers",
         "1",
+        "--no-serve-artifacts",  # MLflow reads local ones all the same, and nobody can upload any
         "--uvicorn-opts",
         "--log-level warning",
     ]
