@@ -14,8 +14,6 @@ by the spread over the seeds of its scenario: s is the residual standard deviati
 t s sqrt(2 / n).
 """
 
-import csv
-import io
 import shutil
 import subprocess
 import sys
@@ -96,13 +94,13 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
     files.write_text(clone / DONE, "\n".join(sorted(done)))
     with committed(clone, done) as before:
         found = compare(before, clone)
-        said = summary(found, before, clone)
-    write(found, said, clone)
+        summed = summary(found, before, clone)
+    write(found, summed, clone)
     print(
         "\n".join(
             [
                 "",
-                *said,
+                *summed,
                 f"Side by side:  {FOLDER}/reports/reproduction.html",
                 "Reports:       reports/index.html (the committed numbers; open it in a browser)",
                 "Runs:          make ui",
@@ -226,73 +224,62 @@ def summary(found: list[Comparison], committed: Path, here: Path) -> list[str]:
     largest difference."""
     if not found:
         return ["Measured:      git has no number of these miniatures to compare with"]
-    lines = [machine_words(committed, here)]
-    same = [one for one in found if one.agreement == SAME]
+    first = machine_words(committed, here)
+    of = f"{len(found)} cells of the miniatures have the same bits as in git"
     if not (moved := [one for one in found if one.agreement != SAME]):
         return [
-            *lines,
+            first,
             f"Measured:      all {len(found)} cells of the miniatures have the same bits as in git",
         ]
-    within, largest = (
-        [one for one in moved if one.agreement == WITHIN],
-        max(moved, key=lambda one: abs(one.difference)),
-    )
-    expected = " (of 20, one is expected to lie further away)" if len(within) < len(moved) else ""
+    within = sum(one.agreement == WITHIN for one in moved)
+    largest = max(moved, key=lambda one: abs(one.difference))
+    expected = " (of 20, one is expected to lie further away)" if within < len(moved) else ""
     return [
-        *lines,
-        f"Measured:      {len(same)} of {len(found)} cells of the miniatures have the same bits as in git",
-        f"               of the other {len(moved)}, {len(within)} lie within what their seeds "
-        f"explain{expected}; the largest difference "
-        f"is {largest.difference:+.2f} points: {largest.cell}, {largest.committed:.2f} % in git, "
-        f"{largest.here:.2f} % here",
+        first,
+        f"Measured:      {len(found) - len(moved)} of {of}",
+        f"               of the other {len(moved)}, {within} lie within what their seeds explain{expected}; "
+        f"the largest difference is {largest.difference:+.2f} points: {largest.cell}, "
+        f"{largest.committed:.2f} % in git, {largest.here:.2f} % here",
     ]
 
 
 def machine_words(committed: Path, here: Path) -> str:
     """Whether the committed numbers come from this type of machine."""
     old, new = (_miniatures(root) for root in (committed, here))
-    recorded = {key: value for result in old.values() for key, value in result["versions"].items()}
-    ours = {
-        key: value for cell in old.keys() & new.keys() for key, value in new[cell]["versions"].items()
-    } or machine()
-    if recorded.get("processor") != ours.get("processor"):
-        return (
-            f"Processor:     {ours.get('processor')}; the committed numbers come from another type, "
-            f"{recorded.get('processor')}"
-        )
+    theirs = {key: value for result in old.values() for key, value in result["versions"].items()}
+    both = old.keys() & new.keys()
+    ours = {key: value for cell in both for key, value in new[cell]["versions"].items()} or machine()
+    mine, processor = ours.get("processor"), theirs.get("processor")
+    if mine != processor:
+        return f"Processor:     {mine}; the committed numbers come from another type, {processor}"
     others = [
-        f"{key} {ours.get(key)} (committed: {recorded[key]})"
-        for key in recorded
-        if recorded[key] != ours.get(key)
+        f"; {key} {ours.get(key)} (committed: {value})"
+        for key, value in theirs.items()
+        if value != ours.get(key)
     ]
-    return f"Processor:     {ours.get('processor')}, as that of the committed numbers" + "".join(
-        f"; {text}" for text in others
-    )
+    return f"Processor:     {mine}, as that of the committed numbers{''.join(others)}"
 
 
-def write(found: list[Comparison], said: list[str], clone: Path) -> None:
-    """reports/reproduction.csv, .md and .html of the clone. said: its `summary`."""
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(
-        [
+def write(found: list[Comparison], summed: list[str], clone: Path) -> None:
+    """reports/reproduction.csv, .md and .html of the clone. summed: its `summary`."""
+    rows = [
+        (
             one.cell,
             f"{one.committed:.4f}",
             f"{one.here:.4f}",
             f"{one.difference:+.4f}",
             "" if one.tolerance is None else f"{one.tolerance:.4f}",
             one.agreement,
-        ]
+        )
         for one in found
-    )
-    files.write_text(clone / "reports" / "reproduction.csv", table.getvalue())
-    papers = {
-        key: [one for one in found if one.cell.paper == key]
-        for key in dict.fromkeys(one.cell.paper for one in found)
+    ]
+    files.write_csv(clone / "reports" / "reproduction.csv", COLUMNS, rows)
+    keys = dict.fromkeys(one.cell.paper for one in found)
+    context = {
+        "papers": {key: [one for one in found if one.cell.paper == key] for key in keys},
+        "names": {key: load_paper(key).name for key in keys},
+        "pages": {key: {"key": key, "name": load_paper(key).name} for key in keys},
+        "lines": summed,
     }
-    names = {key: load_paper(key).name for key in papers}
-    pages = {key: {"key": key, "name": name} for key, name in names.items()}
     for kind in ("html", "md"):
-        text = fill(f"reproduction.{kind}", papers=papers, names=names, pages=pages, lines=said)
-        files.write_text(clone / "reports" / f"reproduction.{kind}", text)
+        files.write_text(clone / "reports" / f"reproduction.{kind}", fill(f"reproduction.{kind}", **context))
