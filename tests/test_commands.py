@@ -182,10 +182,6 @@ def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
     assert cut == set(load_paper(paper).scenarios) - {"across"}
 
 
-def test_the_roots_stages_name_no_paper():
-    assert not [paper for paper in papers() if re.search(rf"\b{paper}\b", (ROOT / "dvc.yaml").read_text())]
-
-
 def test_computed_figures_are_those_that_are_computed():
     """Named in the schema, so that sync need not import what computes them."""
     from pipeline.cells import geometry
@@ -306,17 +302,6 @@ def test_words_of_a_table_lead_to_its_numbers():
     ) > 0
 
 
-def test_a_measured_number_of_a_table_is_the_results():
-    cell = Cell("fedlsa", "office-augmented", "fedproto")
-    measures = json.loads((cell.folder() / "result.json").read_text())["measures"]
-    said = entries(fedrepro("explain", "fedlsa", "2, cropped, flipped", "Office Caltech", "FedProto"))
-    assert [text.split()[0] for text in said["cell"]] == [f"{cell}:"]
-    for printed, measured in zip(said["printed"], said["measured"], strict=True):
-        name = {"Avg": "average"}.get(column := printed.split(", ")[-2], column)
-        expected = f"{fmean(measures[name]):.2f} ({name};" if name in measures else "no run measures it"
-        assert measured.startswith(expected) and (name in measures) == (name != "delta"), (printed, measured)
-
-
 def test_words_that_name_many_cells_are_answered_with_commands():
     first, *commands = fedrepro("explain", "fedcrl", "II", "CIFAR-10")
     assert first.startswith(f"table II has {len(commands)} cells") and len(commands) > 2
@@ -324,19 +309,6 @@ def test_words_that_name_many_cells_are_answered_with_commands():
     assert words[:2] == ["fedrepro", "explain"] and entries(fedrepro(*words[1:]))["cell"][0].startswith(
         words[2]
     )
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["fedcrl", "table IX", "FedProx"], "unknown table 'table IX' (nearest: 'table I')"),
-        (["fedcrl", "II", "CIFAR-10", "FedPorx"], "unknown row or column 'FedPorx' (nearest: 'FedProx')"),
-        (["fedcrl", "II", "CIFAR-9"], "unknown row or column 'CIFAR-9' (nearest: 'CIFAR-10')"),
-    ],
-)
-def test_unknown_words_name_the_nearest(words, message):
-    (line,) = fedrepro("explain", *words, code=2)
-    assert line.startswith("error: ") and line.endswith(message)
 
 
 # -- another checkout, and what is new in it ---------------------------------------------------------------
@@ -463,10 +435,6 @@ def test_the_code_of_another_checkout_is_refused(copy, words):
     done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **nowhere(ROOT))
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert str(copy) in done.stderr and str(ROOT) in done.stderr and changed(copy) == before
-
-
-def test_outside_of_any_checkout_the_code_works_on_its_own(copy):
-    assert papers()[0] in run(copy.parent, sys.executable, "-m", "pipeline", "status", **nowhere(ROOT)).stdout
 
 
 def test_children_run_the_code_of_their_parent(copy, monkeypatch):

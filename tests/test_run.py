@@ -201,13 +201,6 @@ def test_an_unknown_stage_is_one_line(diamond, target, nearest):
     assert run(diamond, target, expect=2) == f"error: unknown stage {target!r} (nearest: {nearest!r})\n"
 
 
-def test_of_many_stages_few_are_named(tmp_path):
-    folder = repository(tmp_path, **{f"stage{k}": stub(f"stage{k}", "in") for k in range(12)})
-    (line,) = run(folder, "xyz", expect=2).splitlines()
-    assert line.startswith("error: unknown stage 'xyz' ('stage") and line.count("'stage") == 5
-    assert "and 7 others" in line
-
-
 def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
     trained = {"cmd": "touch ran", "deps": ["one.txt"], "outs": ["papers/nopaper/runs/mini/m/result.json"]}
     folder = repository(tmp_path, one=stub("one", "in"), two=trained)

@@ -27,6 +27,7 @@ def train_here(cell: str, root: str, log: str, group: int, environment: dict[str
     """
     os.setpgid(0, group)
     os.chdir(root)
+    sys.path.insert(0, root)  # for the methods of a paper's own folder
     os.environ.update(environment)
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 1)
