@@ -1,7 +1,7 @@
 """DVC's lock files: mending what a killed DVC leaves.
 
 DVC empties dvc.lock before it writes it anew. A kill in between leaves an empty or a cut file
-(docs/dvc-lock.md), so a copy of every whole one lies in .cells/locks.
+(docs/decisions/lock-files.md), so a copy of every whole one lies in .cells/locks.
 """
 
 import contextlib
