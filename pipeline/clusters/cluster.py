@@ -145,7 +145,7 @@ class Cluster(Local):
                 if job.lives and job.order.trained_with(self.root):
                     job.trained = True
                     job.mark.unlink(missing_ok=True)
-        if living and now - self.polled >= SECONDS_BETWEEN_POLLS:
+        if any(job.lives for job in self.sent) and now - self.polled >= SECONDS_BETWEEN_POLLS:
             self._see()
             self.polled = time.monotonic()
 
