@@ -134,11 +134,11 @@ class Cluster(Local):
     def poll(self) -> None:
         """Submit what has gathered since the last call brought nothing more, and see what has ended."""
         super().poll()
-        now, living = time.monotonic(), sum(job.lives for job in self.sent)
-        if self.pending and not self.grown and not (self.full and living >= self.full):
-            if not self.full or now - self.polled >= SECONDS_BETWEEN_POLLS:
-                self._send()
-        self.grown = False
+        living = sum(job.lives for job in self.sent)
+        rested = time.monotonic() - self.polled >= SECONDS_BETWEEN_POLLS
+        if self.pending and not self.grown and (not self.full or living < self.full and rested):
+            self._send()
+        self.grown, now = False, time.monotonic()
         if now - self.looked >= SECONDS_BETWEEN_LOOKS:
             self.looked = now
             for job in self.sent:
