@@ -96,9 +96,14 @@ def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
 
 def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> list[Bundle]:
     """The bundles to train within the budget, the most claims an hour first."""
-    every = {need.runs for need in needs}
+    single = {need.runs for need in needs if hours_of(need.runs, prices) <= budget}
+    every = single.union(_whole_scenarios(sorted(single, key=_name)))
     sets = sorted((runs for runs in every if hours_of(runs, prices) <= budget), key=_name)
-    return _greedy(needs, sets + _whole_scenarios(sets), prices, budget)
+    plans = [_greedy(needs, sets, prices, budget)]
+    if sets:  # the greedy choice may spend on a cheap one what a better one takes
+        best = max(sets, key=lambda runs: (_value(needs, runs), -hours_of(runs, prices)))
+        plans.append(_greedy(needs, [best], prices, budget))
+    return max(plans, key=lambda plan: sum(need.value for bundle in plan for need in bundle.needs))
 
 
 def _greedy(
