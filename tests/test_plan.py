@@ -145,7 +145,7 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
         assert {cell.method for cell in cells} == {"fedavg", "ours"} and min(seeds) == 2 and need.value == 0.5
         text = "\n".join(plan.lines(found, plan.chosen(found, 1000.0), 1000.0, root=claimed))
         wanted = list(range(max(seeds) + 1))
-        assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}\n" in text
+        assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}" in text
         change(claimed, "scenarios", "balanced", seeds=wanted)  # finished ones still count
         again = plan.outlay(["fedcrl"], claimed)
         assert [one.runs for one in again.needs if "settled" in one.claim] == [need.runs]
