@@ -60,13 +60,13 @@ def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
 def first_neighbours(units: Tensor) -> Tensor:
     """(n,): for each row of units (n, d), of length one or zero, the most similar other row; of equal ones
     the first. A single row is its own neighbour. Memory: BLOCK x n."""
-    found = []
+    nearest = []
     for first in range(0, len(units), BLOCK):
         similar = units[first : first + BLOCK] @ units.T
-        own = torch.arange(len(similar), device=units.device)
-        similar[own, first + own] = -torch.inf
-        found.append((similar >= similar.amax(1, keepdim=True) - ROUNDING).to(torch.uint8).argmax(1))
-    return torch.cat(found)
+        itself = torch.arange(len(similar), device=units.device)
+        similar[itself, first + itself] = -torch.inf
+        nearest.append((similar >= similar.amax(1, keepdim=True) - ROUNDING).to(torch.uint8).argmax(1))
+    return torch.cat(nearest)
 
 
 def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -79,8 +79,8 @@ def _links(units: Tensor, neighbours: Tensor, measured: bool) -> tuple[np.ndarra
         n, format="csr"
     )
     pairs = (steps @ steps.T).tocoo()  # how many times each pair is linked
-    apart = pairs.row != pairs.col
-    i, j, ways = pairs.row[apart], pairs.col[apart], pairs.data[apart]
+    distinct = pairs.row != pairs.col
+    i, j, ways = pairs.row[distinct], pairs.col[distinct], pairs.data[distinct]
     vectors = units.cpu().numpy()
     return np.stack([i, j]), ways * (1 - (vectors[i] * vectors[j]).sum(1))
 
@@ -113,10 +113,10 @@ def representatives(rows: Tensor, how: Representatives) -> Tensor:
 def by_class(rows: Tensor, labels: Tensor, how: Representatives) -> State:
     """The representatives of every class's rows. rows (n, d), labels (n,) -> vectors (P, d), classes (P,)."""
     present = labels.unique().tolist()
-    found = [representatives(rows[labels == c], how) for c in present]
-    counts = torch.tensor([len(vectors) for vectors in found], dtype=torch.int64)
+    means = [representatives(rows[labels == c], how) for c in present]
+    counts = torch.tensor([len(vectors) for vectors in means], dtype=torch.int64)
     return State(
-        vectors=torch.cat([rows[:0], *found]).detach(),
+        vectors=torch.cat([rows[:0], *means]).detach(),
         classes=torch.tensor(present, dtype=torch.int64).repeat_interleave(counts).to(labels.device),
     )
 

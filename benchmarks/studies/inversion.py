@@ -29,9 +29,9 @@ def invert_gradients(
     sent: (N, ...) for every name; the names that are missing there were not sent, and are known to the
     attacker. labels (N, B); start (N, B, C, H, W).
     """
-    kept = {name: value for name, value in parameters.items() if name not in sent}
+    fixed = {name: value for name, value in parameters.items() if name not in sent}
     moved = {name: parameters[name] for name in sent}
-    gradients = vmap(grad(lambda some, *batch: loss({**kept, **some}, *batch)), (None, 0, 0))
+    gradients = vmap(grad(lambda some, *batch: loss({**fixed, **some}, *batch)), (None, 0, 0))
     wanted = _flat(sent)
 
     def mismatch(images: Tensor) -> Tensor:
@@ -76,10 +76,10 @@ def ssim(a: Tensor, b: Tensor) -> Tensor:
     return (likeness / ((mean_a**2 + mean_b**2 + K1**2) * (var_a + var_b + K2**2))).mean((2, 3, 4))
 
 
-def matched(found: Tensor, true: Tensor) -> tuple[float, list[int]]:
-    """The mean SSIM of found (B, 1, H, W) to true (B, 1, H, W) where each belongs to another one and the sum
+def matched(recovered: Tensor, true: Tensor) -> tuple[float, list[int]]:
+    """The mean SSIM of recovered (B, 1, H, W) to true (B, 1, H, W) where each belongs to another and the sum
     is the greatest (a gradient does not say the order of its batch); which true one is each one's."""
-    scores = ssim(found, true).numpy()
+    scores = ssim(recovered, true).numpy()
     rows, columns = linear_sum_assignment(-scores)
     return float(scores[rows, columns].mean()), columns.tolist()
 

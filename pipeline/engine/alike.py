@@ -51,9 +51,8 @@ def tensors_of(value: object) -> list[Tensor]:
     """Every tensor in nested dicts, sequences, Clients and dataclasses, in a fixed order."""
     if isinstance(value, Tensor):
         return [value]
-    return (
-        [tensor for _, part in _parts(value) for tensor in tensors_of(part)] if _is_container(value) else []
-    )
+    parts = _parts(value) if _is_container(value) else []
+    return [tensor for _, part in parts for tensor in tensors_of(part)]
 
 
 def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:

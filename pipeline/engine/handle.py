@@ -59,12 +59,9 @@ class Handle:
         self.client = client
         self._cached: tuple[Tensor, Tensor] | None = None
         named = dict(network.named_parameters()) if tensors is None else tensors
-        wanted = (
-            {name for name, p in network.named_parameters() if p.requires_grad}
-            if trainable is None
-            else trainable
-        )
-        self.params = Params((name, value) for name, value in named.items() if name in wanted)
+        if trainable is None:
+            trainable = {name for name, p in network.named_parameters() if p.requires_grad}
+        self.params = Params((name, value) for name, value in named.items() if name in trainable)
 
     def features(self, images: Tensor) -> Tensor:
         """Representations (B, d), before dropout."""

@@ -8,6 +8,7 @@ together.
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pipeline.engine.phase import Phase
@@ -79,20 +80,14 @@ def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
     lockstep = _Lockstep(len(jobs))
     events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
+    def report(row: dict) -> None:
+        events.put(("row", row))
+
     def work(place: int, job) -> None:
         with lockstep.turn:
             try:
                 if not lockstep.stopped:
-                    events.put(
-                        (
-                            "done",
-                            train(
-                                job,
-                                lambda row: events.put(("row", row)),
-                                lambda executor: _Shared(lockstep, place, executor),
-                            ),
-                        )
-                    )
+                    events.put(("done", train(job, report, partial(_Shared, lockstep, place))))
             except Stopped:
                 pass
             except BaseException as error:

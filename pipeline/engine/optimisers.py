@@ -15,6 +15,9 @@ from torch.optim.sgd import sgd
 from pipeline.schema import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+PLAIN = {"maximize": False, "foreach": False}
+ADAM = {"beta1": BETA1, "beta2": BETA2, "eps": EPS, "amsgrad": False, **PLAIN}
+SGD = {"dampening": 0.0, "nesterov": False, **PLAIN}
 FUSED = ("cpu", "cuda")  # devices for which torch has the fused form
 
 
@@ -48,36 +51,10 @@ class Steps:
                 g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
                 for p, g in zip(parameters, slopes)
             ]
-            adam(
-                parameters,
-                slopes,
-                first,
-                second,
-                [],
-                count,
-                foreach=False,
-                fused=fused,
-                amsgrad=False,
-                beta1=BETA1,
-                beta2=BETA2,
-                lr=s.lr,
-                weight_decay=s.weight_decay,
-                eps=EPS,
-                maximize=False,
-            )
+            state = first, second, [], count
+            adam(parameters, slopes, *state, fused=fused, lr=s.lr, weight_decay=s.weight_decay, **ADAM)
             return
         buffers = [self.buffers[k] for k in used]
-        sgd(
-            parameters,
-            slopes,
-            buffers,
-            foreach=False,
-            weight_decay=s.weight_decay,
-            momentum=s.momentum,
-            lr=s.lr,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
+        sgd(parameters, slopes, buffers, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum, **SGD)
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer

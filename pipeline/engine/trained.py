@@ -101,9 +101,6 @@ class Watch:
     def run(self, phase) -> Trained:
         trained = self.executor.run(phase)
         has_loss = phase.loss is not None or any(map(math.isfinite, trained.losses))
-        self.trained = (
-            trained
-            if has_loss or not self.trained
-            else dataclasses.replace(trained, losses=self.trained.losses)
-        )
+        losses = trained.losses if has_loss or not self.trained else self.trained.losses
+        self.trained = dataclasses.replace(trained, losses=losses)
         return trained

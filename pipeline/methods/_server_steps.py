@@ -44,9 +44,9 @@ def plain_sgd(world: World, lr: float | None, why: str, momentum: bool = False) 
     if lr is not None:
         return Optimiser("sgd", lr, weight_decay=given.weight_decay if given.name == "sgd" else 0.0)
     if given.name != "sgd" or given.momentum and not momentum:
-        found = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")
+        rule = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")
         raise TrainingError(
-            f"{why}, but the scenario's optimiser is {found}: "
+            f"{why}, but the scenario's optimiser is {rule}: "
             "give the method's row an `lr`, a rate of plain SGD"
         )
     return given

@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import nn
 
-from pipeline.engine.state import Clients, Params, State, weighted_mean
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.methods._server_steps import part
@@ -34,11 +34,9 @@ class FedBN(FedAvg):
         return State(shared=shared, norms=world.everyone(part(model, names)))
 
     def round(self, state: State, world: World) -> State:
-        start = self.deployed(state, world)
-        weights = world.weights
-        models = world.local_epochs(start, self.loss).models
+        models = world.local_epochs(self.deployed(state, world), self.loss).models
         return State(
-            shared=weighted_mean((part(model, state.shared) for model in models), weights),
+            shared=world.average(part(model, state.shared) for model in models),
             norms=Clients(part(model, state.norms[0]) for model in models),
         )
 
@@ -47,8 +45,8 @@ class FedBN(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         model = world.new_model()
-        kept = [model[name] for name in self.at_home(world, model)]
-        sent = world.scalars() - sum(value.numel() for value in kept if value.is_floating_point())
+        home = [model[name] for name in self.at_home(world, model)]
+        sent = world.scalars() - sum(value.numel() for value in home if value.is_floating_point())
         return sent, sent
 
     def at_home(self, world: World, model: Params) -> list[str]:

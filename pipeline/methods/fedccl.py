@@ -57,13 +57,13 @@ class FedCCL(FedAvg):
         (C,); the number of global clusters."""
         if not (self.local_contrast or self.global_contrast):
             return None
-        found = []
+        signals = []
         for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
             if len(client.labels):
                 mine = by_class(world.representations(k, model), client.labels, self.local_signals)
-                found.append(State(**mine, owners=torch.full_like(mine.classes, k)))
+                signals.append(State(**mine, owners=torch.full_like(mine.classes, k)))
         union = keep_missing(
-            State((name, torch.cat([mine[name] for mine in found])) for name in found[0]),
+            State((name, torch.cat([mine[name] for mine in signals])) for name in signals[0]),
             None if previous is None else previous.everyone,
         )
         clusters = by_class(union.vectors, union.classes, self.global_signals)
@@ -89,13 +89,9 @@ class FedCCL(FedAvg):
         value = cross_entropy(model.head(z), batch.labels)
         scale = len(batch.labels) if self.reduction == "sum" else 1
         if self.local_contrast:
+            local = server_state.everyone
             value = value + scale * prototype_contrast(
-                z,
-                batch.labels,
-                server_state.everyone.vectors,
-                self.tau,
-                server_state.everyone.classes,
-                client_state,
+                z, batch.labels, local.vectors, self.tau, local.classes, client_state
             )
         if self.global_contrast:
             value = value + scale * prototype_contrast(z, batch.labels, tau=self.tau, **server_state.balanced)

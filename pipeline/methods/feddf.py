@@ -79,21 +79,16 @@ class FedDF(MeanLogits):
         set_generator(
             network, keys.torch_generator("distil", world.seed, world.round, world.clients[k].model.name)
         )
-        tensors = {name: value.clone() for name, value in start.items()}
-        moving = [tensors[name].requires_grad_() for name in trainable_names(network, "all")]
-        student, settings = (
-            Handle(network, tensors, set(trainable_names(network, "all"))),
-            Optimiser("adam", SERVER_RATE),
-        )
+        tensors, names = {name: v.clone() for name, v in start.items()}, trainable_names(network, "all")
+        moving = [tensors[name].requires_grad_() for name in names]
+        student, settings = Handle(network, tensors, set(names)), Optimiser("adam", SERVER_RATE)
         optimise = Steps(settings, moving)
         rounds = itertools.chain.from_iterable(world.public_batches() for _ in itertools.count())
         for step, (images, _) in enumerate(itertools.islice(rounds, self.server_steps)):
-            loss = knowledge_distillation(
-                student(images), mean(teacher(images) for teacher in teachers), self.tau
-            )
-            optimise.settings = dataclasses.replace(
-                settings, lr=SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2
-            )
+            ensemble = mean(teacher(images) for teacher in teachers)
+            loss = knowledge_distillation(student(images), ensemble, self.tau)
+            rate = SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2
+            optimise.settings = dataclasses.replace(settings, lr=rate)
             optimise.step(clipped(torch.autograd.grad(loss, moving, allow_unused=True)))
         return Params((name, value.detach()) for name, value in tensors.items())
 

@@ -52,19 +52,15 @@ class FedGA(FedAvg):
     def measure(self, models: Clients, world: World) -> Tensor:
         """(K,) float64: each model's mean loss, or its error rate, over its client's training set; NaN
         without data."""
-        found = world.each(models, self.error)
-        return torch.tensor(
-            [float("nan") if value is None else float(value) for value in found], dtype=torch.float64
-        )
+        errors = [torch.nan if e is None else float(e) for e in world.each(models, self.error)]
+        return torch.tensor(errors, dtype=torch.float64)
 
     @torch.no_grad()
     def error(self, model: Handle, images: Tensor, labels: Tensor, client_state: object) -> Tensor:
         logits = torch.cat([model(part) for part in images.split(EVALUATION_BATCH)]).double()
-        return (
-            F.cross_entropy(logits, labels)
-            if self.metric == "loss"
-            else (logits.argmax(1) != labels).double().mean()
-        )
+        if self.metric == "loss":
+            return F.cross_entropy(logits, labels)
+        return (logits.argmax(1) != labels).double().mean()
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars() + 2, world.scalars()

@@ -44,17 +44,13 @@ class FedPCL(Method):
         return State(**start, prototypes=None, means=None, present=None)
 
     def round(self, state: State, world: World) -> State:
-        models = self.trained(state, world)
+        models = super().deployed(state, world)
         if self.ce or state.prototypes is not None:
             models = world.local_epochs(models, self.loss, server_state=self.message(state, world)).models
         seen = world.class_means(models, unit)
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
-        return State(
-            **{"model": world.average(models)} if self.averaging else {"models": models},
-            prototypes=prototypes,
-            means=seen.means,
-            present=seen.present,
-        )
+        new = {"model": world.average(models)} if self.averaging else {"models": models}
+        return State(**new, prototypes=prototypes, means=seen.means, present=seen.present)
 
     def message(self, state: State, world: World) -> State | None:
         """Global prototypes (C, d), and the padded sets (N, C, d) of the clients with data."""
@@ -72,9 +68,8 @@ class FedPCL(Method):
     def contrasts(self, model: Handle, batch: Batch, z: Tensor, server_state: State) -> Tensor:
         if self.contrast == "official":  # two views; without augmentation they are the same
             z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
-            terms = [
-                batch_contrast(unit(z), batch.labels.repeat(2), mine, self.tau) for mine in server_state.sets
-            ]
+            labels = batch.labels.repeat(2)
+            terms = [batch_contrast(unit(z), labels, mine, self.tau) for mine in server_state.sets]
             return self.local_weight * torch.stack(terms).sum()
         value = torch.zeros((), dtype=z.dtype, device=z.device)
         average, known = server_state.prototypes.vectors, server_state.prototypes.known
@@ -85,12 +80,8 @@ class FedPCL(Method):
                 )
         return value
 
-    def trained(self, state: State, world: World) -> Clients:
-        """The models that clients start training from."""
-        return world.everyone(state.model) if self.averaging else state.models
-
     def deployed(self, state: State, world: World) -> Clients:
-        models = self.trained(state, world)
+        models = super().deployed(state, world)
         if self.inference == "classifier":
             return models
         # A copy each: with a client's own class means, an averaged model predicts differently.

@@ -96,9 +96,9 @@ class FedProto(Method):
         if by == "classifier" or state.prototypes is None:
             return super().scores(model, images, state)
         scores = prototype_scores(model.features(images), **state.prototypes)
-        return (
-            scores if self.candidates == "all" else scores.masked_fill(~state.owned[model.client], -torch.inf)
-        )
+        if self.candidates == "all":
+            return scores
+        return scores.masked_fill(~state.owned[model.client], -torch.inf)
 
     def vectors(self, state: State) -> Tensor | None:
         if state.prototypes is None:

@@ -54,11 +54,10 @@ class FedProtoHetero(Method):
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(state.models, self.loss, server_state=state.prototypes)
-        seen = (
-            self.class_means(trained.models, world)
-            if self.means == "eval"
-            else trained.class_means(world.class_counts)
-        )
+        if self.means == "eval":
+            seen = self.class_means(trained.models, world)
+        else:
+            seen = trained.class_means(world.class_counts)
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 

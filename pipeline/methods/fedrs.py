@@ -64,11 +64,8 @@ def restricted_scale(counts: Tensor, alpha: float, mode: Literal["hard", "soft"]
     hard  1 for classes that the client holds, alpha for the others (paper)
     soft  alpha + (1 - alpha) n_c / max n: rare classes are damped too (released code)
     """
-    held = (
-        (counts > 0).double()
-        if mode == "hard"
-        else counts.double() / counts.amax(-1, keepdim=True).clamp(min=1)
-    )
+    largest = counts.clamp(min=1) if mode == "hard" else counts.amax(-1, keepdim=True).clamp(min=1)
+    held = counts.double() / largest
     return 1 - (1 - alpha) * (1 - held)  # exactly 1 where the class is held in full
 
 

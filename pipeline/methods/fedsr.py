@@ -70,14 +70,12 @@ class FedSR(FedAvg):
         z = mu + sigma * model.normal(mu)
         value = cross_entropy(model.head(z), batch.labels)
         if self.l2r:
-            value = value + self.l2r * (
-                torch.linalg.vector_norm(z, dim=1).mean() if self.norm == "plain" else z.pow(2).sum(1).mean()
-            )
-        return (
-            value + self.cmi * conditional_information(mu, sigma, batch.labels, client_state)
-            if self.cmi
-            else value
-        )
+            plain = self.norm == "plain"
+            norms = torch.linalg.vector_norm(z, dim=1) if plain else z.pow(2).sum(1)
+            value = value + self.l2r * norms.mean()
+        if self.cmi:
+            value = value + self.cmi * conditional_information(mu, sigma, batch.labels, client_state)
+        return value
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         """log of the mean over draws of softmax(g(z)), (B, classes)."""

@@ -35,14 +35,9 @@ class PerFedAvg(FedAvg):
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 
     def round(self, state: State, world: World) -> State:
-        start, batches_per_step = world.everyone(state.model), 2 if self.variant == "fo" else 3
-        client_state, world = (
-            _moments(start, world) if self.meta == "adam" else None,
-            world.for_steps(batches_per_step),
-        )
-        trained = world.local_steps(
-            start, self.step, client_state=client_state, batches_per_step=batches_per_step
-        )
+        start, count = world.everyone(state.model), 2 if self.variant == "fo" else 3
+        moments, world = _moments(start, world) if self.meta == "adam" else None, world.for_steps(count)
+        trained = world.local_steps(start, self.step, client_state=moments, batches_per_step=count)
         return State(model=world.average(trained.models, self.uniform))
 
     def step(

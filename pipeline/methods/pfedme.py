@@ -42,11 +42,9 @@ class PFedMe(FedAvg):
         received = world.everyone(state.model)
         trained = world.local_steps(received, self.step, client_state=received)
         mean = world.average(trained.models, self.uniform)
-        personal = (
-            trained.client_state
-            if state.personal is None
-            else world.renewed(state.personal, trained.client_state)
-        )
+        personal = trained.client_state
+        if state.personal is not None:
+            personal = world.renewed(state.personal, personal)
         return State(model=combine([state.model, mean], [1 - self.beta, self.beta]), personal=personal)
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
