@@ -6,6 +6,7 @@ rounded: the plain form takes MKL's, which is not, and rounds differently on ano
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,9 +16,8 @@ from torch.optim.sgd import sgd
 from pipeline.schema import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
-PLAIN = {"maximize": False, "foreach": False}
-ADAM = {"beta1": BETA1, "beta2": BETA2, "eps": EPS, "amsgrad": False, **PLAIN}
-SGD = {"dampening": 0.0, "nesterov": False, **PLAIN}
+_adam = partial(adam, beta1=BETA1, beta2=BETA2, eps=EPS, amsgrad=False, maximize=False, foreach=False)
+_sgd = partial(sgd, dampening=0.0, nesterov=False, maximize=False, foreach=False)
 FUSED = ("cpu", "cuda")  # devices for which torch has the fused form
 
 
@@ -51,10 +51,19 @@ class Steps:
                 g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
                 for p, g in zip(parameters, slopes)
             ]
-            state = first, second, [], count
-            adam(parameters, slopes, *state, fused=fused, lr=s.lr, weight_decay=s.weight_decay, **ADAM)
+            _adam(
+                parameters,
+                slopes,
+                first,
+                second,
+                [],
+                count,
+                fused=fused,
+                lr=s.lr,
+                weight_decay=s.weight_decay,
+            )
             return
         buffers = [self.buffers[k] for k in used]
-        sgd(parameters, slopes, buffers, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum, **SGD)
+        _sgd(parameters, slopes, buffers, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum)
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer
