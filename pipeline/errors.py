@@ -36,6 +36,11 @@ class WorkerError(TrainingError):
     """A process that trained ended without a word, often because memory ran out."""
 
 
+def warn(text: str) -> None:
+    """Print `warning: text` on stderr at once."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
 def conflict(text: str) -> str:
     """`:20: a merge conflict of git's ...` of a text that holds one; else nothing."""
     if not (found := re.search(r"^<<<<<<< ", text, re.M)):

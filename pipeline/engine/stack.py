@@ -1,7 +1,6 @@
 """Clients of one network as a stack of models, and one step of it, which a GPU records and replays."""
 
 import math
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -44,6 +43,7 @@ from pipeline.engine.stacked_values import (
     write,
 )
 from pipeline.engine.state import Params, State
+from pipeline.errors import warn
 from pipeline.models.layers import Dropout
 
 BUCKETS = 8  # shapes that a shrinking stack goes through at most
@@ -269,12 +269,8 @@ class Step:
             if no_room(error):
                 raise
             self.stack.executor.records = False
-            print(
-                "warning: steps cannot be recorded as CUDA graphs, they are launched one by one: "
-                f"{str(error).splitlines()[0]}",
-                file=sys.stderr,
-                flush=True,
-            )
+            cause = str(error).splitlines()[0]
+            warn(f"steps cannot be recorded as CUDA graphs, they are launched one by one: {cause}")
         finally:
             torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream current
 

@@ -12,7 +12,6 @@ ended.
 import itertools
 import math
 import operator
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from pipeline.engine.stack import Stack, no_room
 from pipeline.engine.stacked_values import Member, rejoin
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.trained import Trained
+from pipeline.errors import warn
 from pipeline.models import Network
 from pipeline.schema import Model, Training
 
@@ -88,11 +88,7 @@ class Stacked:
             torch.cuda.empty_cache()
             if cleared:
                 self.most = max(1, self._tried // 2)
-                print(
-                    f"warning: not enough memory on the device, stacks of {self.most} clients from now on",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                warn(f"not enough memory on the device, stacks of {self.most} clients from now on")
             cleared = True
 
     def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:

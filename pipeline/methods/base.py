@@ -6,7 +6,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
+from pipeline.engine.phase import Objective, split_loss
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy
@@ -80,6 +80,10 @@ class Method:
         """Local objective on one mini-batch: cross-entropy, unless the method adds to it. The states are what
         its round gives World.local_epochs, see there."""
         return cross_entropy(model(batch.images), batch.labels)
+
+    def plain_loss(self, model: Handle, batch: Batch) -> Tensor:
+        """`loss` without states and without what it logs: for the rules of `World.local_steps`."""
+        return split_loss(self.loss(model, batch, None, None))[0]
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """Further numbers of the method to record in every round; columns `method.<name>` of history.csv."""

@@ -2,7 +2,6 @@
 Algorithm 1)."""
 
 import statistics
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from pipeline import keys
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
+from pipeline.errors import warn
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.models import Network, set_generator
@@ -88,12 +88,8 @@ class FedALA(FedAvg):
                     a.sub_(self.eta * slope * (received[name] - local[name])).clamp_(0, 1)
             seen.append(loss.item())  # of the last batch, before its step
         if starting and not self._settled(seen):
-            print(
-                f"warning: seed {world.seed}, round {world.round}, client {world.clients[k].name}: the "
-                f"mixing weights did not settle in {MOST_EPOCHS} epochs",
-                file=sys.stderr,
-                flush=True,
-            )
+            place = f"seed {world.seed}, round {world.round}, client {world.clients[k].name}"
+            warn(f"{place}: the mixing weights did not settle in {MOST_EPOCHS} epochs")
         return weights, len(seen)
 
     def _settled(self, seen: list[float]) -> bool:

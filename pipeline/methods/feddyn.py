@@ -1,6 +1,5 @@
 """FedDyn: a pull whose centre moves with the client, so that all agree (Acar et al. 2021, Algorithm 1)."""
 
-import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +9,7 @@ from torch import Tensor
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, State, combine, weighted_mean, zeros
 from pipeline.engine.world import World
+from pipeline.errors import warn
 from pipeline.losses import squared_distance
 from pipeline.methods._server_steps import learned, part
 from pipeline.methods.fedavg import FedAvg
@@ -35,12 +35,7 @@ class FedDyn(FedAvg):
         start, local = super().init(world), world.training.optimiser
         reach = local.lr * max(self.alphas(world.weights))
         if local.name == "sgd" and reach >= 1:
-            print(
-                f"warning: feddyn: lr alpha_k is {reach:.3g} at the smallest client, so steps overshoot: "
-                "lower alpha",
-                file=sys.stderr,
-                flush=True,
-            )
+            warn(f"feddyn: lr alpha_k is {reach:.3g} at the smallest client, so steps overshoot: lower alpha")
         drift = zeros(learned(world, start.model))
         return State(**start, mean=start.model, drifts=world.everyone(drift))
 

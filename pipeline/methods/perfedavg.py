@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
-from pipeline.engine.phase import Logged, split_loss
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, Params, State, entries, zeros
 from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
@@ -44,8 +44,8 @@ class PerFedAvg(FedAvg):
         self, model: Handle, batches: list[Batch], server_state: object, client_state: dict | None
     ) -> tuple[Params, dict | None, Logged]:
         """w after one meta step, Adam's moments, and the loss of the adapted model on D'."""
-        adapted = _moved(model.params, model.gradient(self._fit, batches[0]), self.alpha)
-        direction, loss = model.at(adapted).gradient_and_loss(self._fit, batches[1])
+        adapted = _moved(model.params, model.gradient(self.plain_loss, batches[0]), self.alpha)
+        direction, loss = model.at(adapted).gradient_and_loss(self.plain_loss, batches[1])
         if self.variant == "hf":
             direction = _moved(direction, self._hessian_times(model, direction, batches[2]), self.alpha)
         if client_state is None:
@@ -60,7 +60,7 @@ class PerFedAvg(FedAvg):
         return Clients(state.model if mine is None else state.model.joined(mine) for mine in adapted)
 
     def _adapt(self, model: Handle, images: Tensor, labels: Tensor, chosen: Tensor) -> Params:
-        gradient = model.gradient(self._fit, Batch(images[chosen], labels[chosen]))
+        gradient = model.gradient(self.plain_loss, Batch(images[chosen], labels[chosen]))
         return entries(lambda value, g: (value - self.alpha * g).detach(), model.params, gradient)
 
     @staticmethod
@@ -69,16 +69,13 @@ class PerFedAvg(FedAvg):
         order = torch.randperm(world.sizes[client], generator=generator)
         return order[: world.training.batch_size].to(world.device)
 
-    def _fit(self, model: Handle, batch: Batch) -> Tensor:
-        return split_loss(self.loss(model, batch, None, None))[0]
-
     def _hessian_times(self, model: Handle, direction: Params, batch: Batch) -> Params:
         """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout
         mask for the two: with different ones the quotient would be noise over 2 delta."""
 
         def gradient(sign: Tensor) -> dict[str, Tensor]:
             there = entries(lambda value, d: value + sign * self.delta * d, model.params, direction)
-            return torch.func.grad(lambda params: self._fit(model.at(params), batch))(dict(there))
+            return torch.func.grad(lambda params: self.plain_loss(model.at(params), batch))(dict(there))
 
         # Created on the device, so that nothing is copied.
         signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)

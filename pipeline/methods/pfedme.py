@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged, split_loss
+from pipeline.engine.phase import Logged
 from pipeline.engine.state import Clients, Params, State, combine, entries
 from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
@@ -64,7 +64,7 @@ class PFedMe(FedAvg):
         inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)
         losses = []
         for _ in range(self.inner_steps):
-            gradient, loss = model.at(inner).gradient_and_loss(self._fit, batches[0])
+            gradient, loss = model.at(inner).gradient_and_loss(self.plain_loss, batches[0])
             losses.append(loss)
             inner = entries(self.descended, inner, gradient, w)
         rate = self.lr * self.lam
@@ -77,6 +77,3 @@ class PFedMe(FedAvg):
         pull = gradient.add_(theta - w, alpha=self.lam)
         pull = pull.add_(theta, alpha=self.decay) if self.decay else pull
         return pull.mul_(-self.inner_lr).add_(theta)
-
-    def _fit(self, model: Handle, batch: Batch) -> Tensor:
-        return split_loss(self.loss(model, batch, None, None))[0]
