@@ -132,7 +132,7 @@ def test_adding_a_method(project):
         project / "papers/fedcrl/paper.yaml", lambda document: document["methods"]["fedhalf"].update(rate=1.5)
     )
     assert (
-        "methods.fedhalf.rate: must be at most 1, found 1.5"
+        "methods.fedhalf.rate: must be at most 1, not 1.5"
         in stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
     )
 

@@ -212,9 +212,9 @@ def test_every_method_file_holds_one_loadable_method():
     [
         ("fedporx", {}, "unknown method 'fedporx' .nearest: 'fedprox'"),
         ("fedprox", {"mue": 1}, "unknown key 'mue' .nearest: 'mu'"),
-        ("fedprox", {"mu": -1}, r"methods.x.mu: must be at least 0, found -1"),
-        ("fedprox", {"mu": "1e-2"}, "methods.x.mu: expected float, found '1e-2'"),
-        ("fedprox", {"mu": True}, "methods.x.mu: expected float, found True"),
+        ("fedprox", {"mu": -1}, r"methods.x.mu: must be at least 0, not -1"),
+        ("fedprox", {"mu": "1e-2"}, "methods.x.mu: expected float, not '1e-2'"),
+        ("fedprox", {"mu": True}, "methods.x.mu: expected float, not True"),
     ],
 )
 def test_bad_hyper_parameters(name, hyper, message):

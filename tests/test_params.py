@@ -53,14 +53,14 @@ def changed(path: str, value):
 @pytest.mark.parametrize(
     "path, value, message",
     [
-        ("training.rounds", 0, "f: s.training.rounds: must be at least 1, found 0"),
-        ("training.rounds", 2.5, "f: s.training.rounds: expected int, found 2.5"),
-        ("training.rounds", True, "f: s.training.rounds: expected int, found True"),
+        ("training.rounds", 0, "f: s.training.rounds: must be at least 1, not 0"),
+        ("training.rounds", 2.5, "f: s.training.rounds: expected int, not 2.5"),
+        ("training.rounds", True, "f: s.training.rounds: expected int, not True"),
         ("training.round", 3, "f: s.training: unknown key 'round' .nearest: 'rounds'"),
         ("training.optimiser", {"name": "adamw"}, "optimiser.name: unknown value 'adamw' .nearest: 'adam'"),
-        ("training.optimiser", {"lr": 0}, "optimiser.lr: must be above 0, found 0"),
+        ("training.optimiser", {"lr": 0}, "optimiser.lr: must be above 0, not 0"),
         ("training.optimiser", {"lr": float("nan")}, "optimiser.lr: must be finite"),
-        ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, found '1e-3'"),
+        ("training.optimiser", {"lr": "1e-3"}, "optimiser.lr: expected float, not '1e-3'"),
         ("training.optimiser", {"name": "adam", "momentum": 0.9}, "momentum belongs to sgd"),
         ("partition.kind", "dirichlett", "f: s.partition.kind: unknown kind .* .nearest: 'dirichlet'"),
         ("partition.kind", ["dirichlet"], "f: s.partition.kind: unknown kind"),
@@ -68,7 +68,7 @@ def changed(path: str, value):
         ("partition", {"clients": 5}, "f: s.partition: expected a mapping with the key 'kind'"),
         ("partition.beta", 0, "f: s.partition.beta: must be above 0"),
         ("partition.train_share", 1.5, "f: s.partition.train_share: must be at most 1"),
-        ("data", "digits", "f: s.data: expected a mapping, found 'digits'"),
+        ("data", "digits", "f: s.data: expected a mapping, not 'digits'"),
         ("data.channels", 2, "f: s.data.channels: unknown value '2'"),
         ("data.channels", True, "f: s.data.channels: unknown value 'True'"),
         ("data.channels", 1.0, "f: s.data.channels: unknown value '1.0'"),
@@ -98,7 +98,7 @@ def test_share_is_a_number_or_a_mapping():
     base = {"kind": "domains", "clients": {"a": 2}}
     assert check(Partition, {**base, "share": 0.5}, "f") == Domains({"a": 2}, share=0.5)
     assert check(Partition, {**base, "share": {"a": 0.5}}, "f").share == {"a": 0.5}
-    with pytest.raises(ParamError, match="f.share.a: must be at most 1, found 2"):
+    with pytest.raises(ParamError, match="f.share.a: must be at most 1, not 2"):
         check(Partition, {**base, "share": {"a": 2}}, "f")
 
 
@@ -134,7 +134,7 @@ def test_client_names_of_models_and_sizes_agree():
         (f"a: {10**18 * 10}\n", "x.yaml:1: '10+' is no int"),
         ("a: " + "[" * 100_000, "x.yaml:1: more than 50 levels"),
         ("a: &a [*a]\n", "x.yaml:1: .a is inside itself"),
-        ("[]\n", r"x.yaml: expected a mapping, found \[\]"),
+        ("[]\n", r"x.yaml: expected a mapping, not \[\]"),
         ("a: \x00\n", "x.yaml: .*characters are not allowed"),
     ],
 )
@@ -172,7 +172,7 @@ def test_a_name_becomes_no_path_and_no_command(name):
 @pytest.mark.parametrize(
     "place, value, message",
     [
-        ("methods.ours.label", 5, "expected str, found 5"),
+        ("methods.ours.label", 5, "expected str, not 5"),
         ("methods.ours.algorithm", "a/b", "must be a name"),
         ("methods.ours.scenarios", 5, "expected a mapping"),
         ("methods.ours.sweep", 5, "expected a mapping"),

@@ -161,12 +161,12 @@ def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, change
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"participation": 0}, "here.training.participation: must be at least 1, found 0"),
-        ({"participation": 1.2}, "here.training.participation: must be at most 1, found 1.2"),
-        ({"participation": "few"}, "here.training.participation: expected float, found 'few'"),
+        ({"participation": 0}, "here.training.participation: must be at least 1, not 0"),
+        ({"participation": 1.2}, "here.training.participation: must be at most 1, not 1.2"),
+        ({"participation": "few"}, "here.training.participation: expected float, not 'few'"),
         ({"participation": 11}, "here: 'training.participation' is 11, of 10 clients"),
         ({"unseen": 10}, "here: 'training.unseen' is 10, of 10 clients"),
-        ({"unseen": [3]}, r"here.training.unseen\[0\]: expected str, found 3"),
+        ({"unseen": [3]}, r"here.training.unseen\[0\]: expected str, not 3"),
         ({"adaptation": 3}, "here.training: 'adaptation' is of clients that come at the end"),
         ({"unseen": 1, "tests": "pooled"}, "here: 'training.unseen' needs every client's test part"),
     ],

@@ -202,12 +202,12 @@ def test_wrong_names_cost_one_line(project, name, arguments, message):
         (
             "rounds",
             0,
-            "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, found 0",
+            "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, not 0",
         ),
         (
             "batch_size",
             "16",
-            "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, found '16'",
+            "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, not '16'",
         ),
         (
             "epochs",

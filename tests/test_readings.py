@@ -127,7 +127,7 @@ def test_every_value_of_a_row_has_a_source(paper):
         ),
         (
             {"readings": {"x": {"paper": "p", "why": "w", "forms": {"a": True}}}},
-            "f: FedX.readings.x.forms.a: expected str, found True",
+            "f: FedX.readings.x.forms.a: expected str, not True",
         ),
         ({"values": {"x": {"cdoe": "MOON"}}}, "f: FedX.values.x: unknown key 'cdoe' .nearest: 'code'"),
         ({"values": {"x": {}}}, "f: FedX.values.x: give 'paper', 'code' or 'own'"),

@@ -59,7 +59,7 @@ DAMAGES = {
     ),
     "typed": (
         lambda path: _rewrite(path, lambda d: d.update(seeds=2)),
-        "ours/result.json: seeds: expected a list, found 2; another version",
+        "ours/result.json: seeds: expected a list, not 2; another version",
     ),
     "renamed": (
         lambda path: _rewrite(path, lambda d: d.update(method="fedavg")),
@@ -89,15 +89,15 @@ DAMAGES = {
     ),
     "out of range": (
         lambda path: _rewrite(path, lambda d: d["measures"].update(average=[1.18e21, 66.5])),
-        "ours/result.json: measures.average[0]: must be at most 100, found 1.18e+21",
+        "ours/result.json: measures.average[0]: must be at most 100, not 1.18e+21",
     ),
     "negative": (
         lambda path: _rewrite(path, lambda d: d.update(seconds=[-1.0, 1.0])),
-        "ours/result.json: seconds[0]: must be at least 0, found -1.0",
+        "ours/result.json: seconds[0]: must be at least 0, not -1.0",
     ),
     "huge": (
         lambda path: _rewrite(path, lambda d: d["traffic"].update(up=10**400)),
-        "ours/result.json: traffic.up: must be finite, found 1000",
+        "ours/result.json: traffic.up: must be finite, not 1000",
     ),
     "traffic of a seed lost": (
         lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]})),

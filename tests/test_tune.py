@@ -66,7 +66,7 @@ def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_mult
     [
         ({"muu": {"low": 1, "high": 2, "source": ""}}, "fedprox: unknown key 'muu' (nearest: 'mu')"),
         ({"mu": {"low": -1, "high": 2, "scale": "linear", "source": ""}}, "fedprox.mu: must be at least 0"),
-        ({"mu": {"choices": ["much"], "source": ""}}, "fedprox.mu: expected float, found 'much'"),
+        ({"mu": {"choices": ["much"], "source": ""}}, "fedprox.mu: expected float, not 'much'"),
         (
             {"mu": {"low": 0, "high": 1, "source": ""}},
             "fedprox.mu: 'low' must be above 0 where the scale is log",

@@ -81,7 +81,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if origin is Annotated:
         value = check(args[0], value, where)
         if problem := next(filter(None, (bound.problem(value) for bound in args[1:])), None):
-            raise ParamError(f"{where}: {problem}, found {value!r:.80}")
+            raise ParamError(f"{where}: {problem}, not {value!r:.80}")
         return value
     if origin is Literal:
         if not any(value == one and type(value) is type(one) for one in args):  # true is no 1
@@ -93,7 +93,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
         isinstance(value, bool) and kind is not bool
     ):
         named = {list: "a list", dict: "a mapping"}.get(expected, getattr(kind, "__name__", kind))
-        raise ParamError(f"{where}: expected {named}, found {value!r:.80}")
+        raise ParamError(f"{where}: expected {named}, not {value!r:.80}")
     if origin is list:
         return [check(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
@@ -122,7 +122,7 @@ def _check_union(kinds: tuple, value: Any, where: str) -> Any:
 def _check_dataclass(kind: Any, value: Any, where: str) -> Any:
     place = where.rstrip(":")
     if not isinstance(value, dict):
-        raise ParamError(f"{place}: expected a mapping, found {value!r:.80}")
+        raise ParamError(f"{place}: expected a mapping, not {value!r:.80}")
     if variants := kind.variants() if hasattr(kind, "variants") else None:
         name, value = value.get("kind"), {key: item for key, item in value.items() if key != "kind"}
         if name is None:

@@ -43,7 +43,7 @@ def read_yaml(path: Path) -> dict:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
     if document is not None and not isinstance(document, dict):
-        raise ParamError(f"{shown}: expected a mapping, found {document!r:.80}")
+        raise ParamError(f"{shown}: expected a mapping, not {document!r:.80}")
     return document or {}
 
 

@@ -185,7 +185,7 @@ def _check_tunings(paper: Paper, where: str) -> None:
         drawn = {0, *map(scenario.draw, scenario.seeds)}
         if not tuning.seeds or not drawn.issuperset(map(scenario.draw, tuning.seeds)):
             raise ParamError(
-                f"{where} tuning.{name}.seeds: must be 0 or some of the scenario's {scenario.seeds}, found "
+                f"{where} tuning.{name}.seeds: must be 0 or some of the scenario's {scenario.seeds}, not "
                 f"{tuning.seeds}"
             )
 

@@ -189,8 +189,8 @@ class Scenario:
         if self.training.unseen is not None and self.evaluation.tests != "clients":
             raise ValueError("'training.unseen' needs every client's test part: 'evaluation.tests: clients'")
         for name, most in (("participation", self.clients), ("unseen", self.clients - 1)):
-            if isinstance(found := getattr(self.training, name), int) and found > most:
-                raise ValueError(f"'training.{name}' is {found}, of {self.clients} clients")
+            if isinstance(number := getattr(self.training, name), int) and number > most:
+                raise ValueError(f"'training.{name}' is {number}, of {self.clients} clients")
 
     def draw(self, seed: int) -> int:
         """Which draw of the partition a seed trains on: its own, or draw 0 where one serves all."""
@@ -259,7 +259,7 @@ class Scenario:
 def check_seeds(seeds: list[int], key: str = "seeds") -> None:
     """ValueError unless there is one, and each once."""
     if not seeds or len(set(seeds)) != len(seeds):
-        raise ValueError(f"'{key}' must be different whole numbers, at least one, found {seeds}")
+        raise ValueError(f"'{key}' must be different whole numbers, at least one, not {seeds}")
 
 
 def setting(scenario: Scenario, name: str) -> Any:
