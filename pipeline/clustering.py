@@ -59,7 +59,7 @@ def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
 
 def first_neighbours(units: Tensor) -> Tensor:
     """(n,): for each row of units (n, d), of length one or zero, the most similar other row; of equal ones
-    the first. A single row is its own neighbour. Memory: BLOCK x n."""
+    the first. A single row is its neighbour itself. Memory: BLOCK x n."""
     nearest = []
     for first in range(0, len(units), BLOCK):
         similar = units[first : first + BLOCK] @ units.T

@@ -2,6 +2,7 @@
 of sums."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -75,6 +76,22 @@ def test_dropout_masks_are_the_same(monkeypatch):
         optimiser=Optimiser("adam", 0.003),
         local_epochs=2,
     )
+
+
+@pytest.mark.parametrize("executor", ["sequential", "stacked"])
+def test_the_loss_is_a_field_and_not_among_what_is_logged(executor, monkeypatch):
+    def loss(model, batch, server_state, client_state):
+        value = cross_entropy(model(batch.images), batch.labels)
+        return value, {"twice": 2 * value}
+
+    def step(model, batches, server_state, client_state):
+        return model.params, client_state, {"loss": model(batches[0].images).mean()}
+
+    w = world(executor, monkeypatch, sizes=(20, 0))
+    trained, stepped = w.local_epochs(w.new_models(), loss), w.local_steps(w.new_models(), step)
+    assert trained.logged.keys() == trained.last.keys() == {"twice"} and not stepped.logged
+    assert trained.logged["twice"][0] == pytest.approx(2 * trained.losses[0], rel=1e-12)
+    assert math.isfinite(stepped.losses[0]) and math.isnan(trained.losses[1])
 
 
 def test_two_dropout_draws_per_step(monkeypatch):

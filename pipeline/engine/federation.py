@@ -114,7 +114,7 @@ class Federation:
         """The same federation in another round, for the trainer.
 
         round: 1, 2, ...; 0 initialises a method
-        executor: a wrapper of the world's own; None: as it is
+        executor: a wrapper of the world's; None: as it is
 
         Where the scenario has `participation`, the clients that take part are drawn from the key (seed,
         round). The others are clients without data in it: no verb trains, weighs or counts them, and each

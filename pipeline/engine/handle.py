@@ -41,7 +41,7 @@ class Handle:
 
     model(x) is model.head(model.features(x)), of the first d numbers where features describe a distribution
     (FedSR); dropout, where the network has it, belongs to the head.
-    `tensors` (names as in the state dict) replace the network's own parameters and buffers. `client`: the
+    `tensors` (names as in the state dict) replace the network's parameters and buffers. `client`: the
     client whose model it is, where models are scored; `stacked`: under torch.func, the tensors stand for
     those of many clients.
     """

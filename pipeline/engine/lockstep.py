@@ -1,6 +1,6 @@
-"""Runs the seeds of a cell together in one process, so that their local phases are stacked into one.
+"""Run the seeds of a cell together in one process, so that their local phases are stacked into one.
 
-Every seed runs as it would alone, in a thread of its own; one thread runs at a time. A seed that comes to a
+Every seed runs as it would alone, in its thread; one thread runs at a time. A seed that comes to a
 local phase waits until all the others have come to one or have ended; then the executor steps all that wait
 together.
 """
@@ -55,7 +55,7 @@ class _Lockstep:
             self.outcomes |= zip(
                 places, executors[0].run_all(phases, [phase.clients for phase in phases]), strict=True
             )
-        except BaseException as error:  # every waiting seed raises it, and so reports its own round
+        except BaseException as error:  # every waiting seed raises it, and so reports its round
             self.outcomes |= dict.fromkeys(places, error)
         self.turn.notify_all()
 

@@ -64,7 +64,7 @@ class LocalOptions:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Phase:
     """What an executor carries out: `epochs` passes over every client's data, by a `loss` that an optimiser
-    descends, or by a `step` that is the method's own rule.
+    descends, or by a `step` that the method defines.
 
     clients: as the round has them, an absent one without data
     models: what every client starts from

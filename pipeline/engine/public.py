@@ -77,7 +77,7 @@ class Public:
     def of_clients(
         self, clients: Sequence[Client], batch: PublicBatch, views: Views, viewed: Tensor
     ) -> PublicBatch:
-        """What each client makes of one batch, from its own draws: (images, then every view of `viewed`)."""
+        """What each client makes of one batch, from its draws: (images, then every view of `viewed`)."""
         (images, key), pixels = batch, self.pixels.bytes(viewed)
 
         def of(client: Client) -> tuple[Tensor, ...]:

@@ -69,7 +69,7 @@ class Stack:
         # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
         self.executor = weakref.proxy(executor)
         self.phases, self.members = phases, members
-        self.phase = phases[0]  # stands for all of them: they share code and settings
+        self.phase = phases[0]  # represents all of them: they share code and settings
         self.device, self.precision = executor.device, executor.precision
         self.clients = clients
         self.network = executor.networks[self.clients[0].model]
@@ -228,7 +228,7 @@ class Step:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
         self.used: set[str] = set()  # the tensors that the loss depends on
-        # Threads that have run this step; each has its own handles of CUDA's libraries.
+        # Threads that have run this step; each has handles of CUDA's libraries.
         self.takers: set[int] = set()
 
     def take(self, turn: Turn, chosen: Tensor) -> None:
@@ -272,10 +272,10 @@ class Step:
             cause = str(error).splitlines()[0]
             warn(f"steps cannot be recorded as CUDA graphs, they are launched one by one: {cause}")
         finally:
-            torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream current
+            torch.cuda.set_stream(stream)  # a recording that fails leaves its stream current
 
     def _seen(self, turn: Turn, images: Tensor, labels: Tensor) -> Batch:
-        """The batches as the losses get them, (rows, size, ...), each client's views from its own numbers."""
+        """The batches as the losses get them, (rows, size, ...), each client's views from its draws."""
         if self.stack.phase.views is None:
             return Batch(images, labels)
         seen = [

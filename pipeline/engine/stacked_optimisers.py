@@ -23,7 +23,7 @@ class StackedSteps:
 
     settings: rate, momentum, weight decay and kind of the steps.
     parameters: name -> (clients, ...), all of one dtype. They are copied; `views` has them as they move.
-    clients: the number of rows; every client has its own count of steps.
+    clients: the number of rows; steps are counted per client.
     """
 
     def __init__(self, settings: Optimiser, parameters: dict[str, Tensor], clients: int):
@@ -93,7 +93,7 @@ class StackedSteps:
         value.addcdiv_(first, second.sqrt() * scale + EPS * (1 - BETA1**count), value=-self.settings.lr)
 
     def _fused_adam(self, value: Tensor, slopes: Tensor, moments: list[Tensor], count: Tensor) -> None:
-        """A kernel for every few dozen rows: each row is a tensor with a count of its own."""
+        """A kernel for every few dozen rows: each row is a tensor with its count."""
         torch._fused_adam_(
             value.unbind(),
             slopes.unbind(),

@@ -96,7 +96,7 @@ class World(Federation):
         options: LocalOptions | None = None,
         views: Views | None = None,
     ) -> Trained:
-        """Every client trains its model on its own data, with a new optimiser; one without data keeps it.
+        """Every client trains its model on its data, with a new optimiser; one without data keeps it.
 
         models: what every client starts from
         loss: loss(model, batch, server_state, client_state) gives the scalar of one mini-batch, or (scalar,
@@ -131,7 +131,7 @@ class World(Federation):
         options: LocalOptions | None = None,
         batches_per_step: int = 1,
     ) -> Trained:
-        """As `local_epochs`, for methods whose rule is a step of their own instead of an optimiser's.
+        """As `local_epochs`, for methods that define the step themselves instead of an optimiser.
 
         step: step(model, batches, server_state, client_state) returns (new trainable parameters, new client
             state) or (parameters, client state, {name: scalar}), see `Trained.logged`; a scalar `loss` is
@@ -202,7 +202,7 @@ class World(Federation):
     ) -> Iterator[PublicBatch]:
         """The round's public batches, one after the other, augmented as the scenario says.
 
-        views: as of `local_epochs`: every client has its own, (images, view, ...); None: the same for all
+        views: as of `local_epochs`: a client gets (images, view, ...), from its draws; None: the same for all
         unaugmented: views are made of the public images as they are, not of the augmented ones
         """
         public = self._public()

@@ -14,7 +14,7 @@ def names() -> list[str]:
 
 
 def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root: Path = ROOT) -> Method:
-    """The method, common to all papers or this paper's own, with its hyper-parameters checked; `where` (file
+    """The method, common to all papers or of this paper, with its hyper-parameters checked; `where` (file
     and key) begins every error."""
     return check(find(algorithm, where, paper, root), hyper, where)
 

@@ -27,7 +27,7 @@ class Collaborative(Method):
         before_round   once, before the batches: the state that the round works with (accuracies, weights,
                        helpers)
         collaborate, for every public batch:
-            client_output      every client's forward in train mode (its graph kept); the server gets its
+            client_output      every client's forward in train mode, with its graph; the server gets its
                                output detached
             aggregate          at the server: what each client receives; None for one that takes no step
             distillation_loss  between a client's output and what it received; one step of a new optimiser
@@ -159,7 +159,7 @@ def averaged(world: World) -> float:
 
 @dataclass(frozen=True)
 class MeanLogits(Collaborative):
-    """Every client receives Zbar = (1/K) sum_j Z_j, its own logits included.
+    """Every client receives Zbar = (1/K) sum_j Z_j, the mean of all logits.
 
     `second_forward`: a released code computes Zbar without gradient and forwards once more for its loss.
     Logits are the same but for dropout; the running statistics of BatchNorm move twice.

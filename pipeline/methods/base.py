@@ -25,7 +25,7 @@ class Method:
     supports: what a scenario may demand because the paper has a rule for it, names of `schema.DEMANDS`; by
         default nothing. A subclass that needs all clients in every round empties it.
     copies: models that a client holds while it trains, 1 by default: the one it moves, and those that its
-        loss reads, such as the server's or its own earlier one (FCCL+, Tables 3 and 4: the parameter space,
+        loss reads, such as the server's or an earlier one (FCCL+, Tables 3 and 4: the parameter space,
         in |theta|).
     """
 
@@ -68,7 +68,7 @@ class Method:
         For methods that can do `unseen clients`. By default what they would be sent, as it is.
 
         `world.training.local_epochs` is the scenario's `adaptation` where it has one, and so is
-        `world.training.adaptation`, for methods whose epochs are options of their own.
+        `world.training.adaptation`, for methods with options for their epochs.
         """
         return self.deployed(state, world)
 
@@ -90,7 +90,7 @@ class Method:
         return {}
 
     def vectors(self, state: State) -> Tensor | None:
-        """(C, d): the vector per class that the server sends, where the method has one; kept for figures."""
+        """(C, d): the vector per class that the server sends, where the method has one; for figures."""
         return None
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:

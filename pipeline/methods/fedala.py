@@ -27,7 +27,7 @@ class FedALA(FedAvg):
     first.
 
     The state holds what each client starts its next round from (scored before training), A_k, whether the
-    client is still to go through its start phase (1 or 0), and how many epochs its last weight learning took.
+    client has its start phase before it (1 or 0), and how many epochs its last weight learning took.
     """
 
     supports = frozenset()
@@ -109,7 +109,7 @@ class FedALA(FedAvg):
 
     def _subset(self, world: World, k: int) -> Tensor:
         """Indices (max(1, share n),) of the samples for the weights. The released code's order comes from a
-        shuffled split; ours is sorted, so a permutation that stays for the run stands in."""
+        shuffled split; ours is sorted, so a permutation that is fixed for the run replaces it."""
         n, name = world.sizes[k], world.clients[k].name
         size, key = max(1, int(self.share * n)), (world.seed, world.round, name)
         if self.subset == "random":

@@ -17,7 +17,7 @@ from pipeline.schema import NonNegative, Positive
 
 @dataclass(frozen=True)
 class FedAMP(Method):
-    """u_k = sum_j xi_kj w_j at the server; at home, from its own w_k, a client descends F_k + lambda / (2
+    """u_k = sum_j xi_kj w_j at the server; at home, from w_k, a client descends F_k + lambda / (2
     alpha) ||w - u_k||^2.
 
     The state holds the weights xi of the next messages (the identity before the first upload), and what they
@@ -101,8 +101,8 @@ def attention_weights(squared: Tensor, alpha: float, sigma: float) -> Tensor:
 
 
 def without_overshoot(weights: Tensor) -> Tensor:
-    """Rows of weights (clients, clients) whose own weight is negative give all of it up: the others' are
-    scaled to sum to 1. Our own guard: FedAMP's message overshoots."""
+    """Rows of weights (clients, clients) whose diagonal weight is negative give all of it up: the others' are
+    scaled to sum to 1. Our guard: FedAMP's message overshoots."""
     diagonal = weights.diagonal()
     others = weights - torch.diag(diagonal)
     scaled = others / others.sum(1, keepdim=True).clamp(min=1)

@@ -8,5 +8,5 @@ from pipeline.methods.fedccl import FedCCL
 
 @dataclass(frozen=True)
 class FedCCLPlus(AdversarialTraining, FedCCL):
-    """FedCCL's local objective on x~ instead of x. The signals, which the features of x~ are drawn to, still
+    """FedCCL's local objective on x~ instead of x. The signals, which the features of x~ are drawn to,
     come from the clean images, and the attack is on the cross-entropy alone."""

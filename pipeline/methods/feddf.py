@@ -30,11 +30,11 @@ class FedDF(MeanLogits):
     """KL(softmax(Zbar / tau) || softmax(Z_i / tau)) on public data, no factor tau^2; Zbar is the mean of
     logits.
 
-    form `clients`, FCCL+'s: every client distils its own model batch by batch, here with the SGD of its code,
+    form `clients`, FCCL+'s: every client distils its model batch by batch, here with the SGD of its code,
     whose forward is a second one. For RAHFL's tables `public_optimiser: adam` is the choice that fits the
     other methods. form `original`: clients train first; the server averages the models of each architecture
     and distils one student per architecture from all clients' models, frozen; the students go back. Adam with
-    cosine decay, as Lin et al.; their early stop needs labelled images of the server's own and is left out.
+    cosine decay, as Lin et al.; their early stop needs labelled images at the server and is left out.
     """
 
     public_optimiser: Literal["adam", "sgd"] = "sgd"

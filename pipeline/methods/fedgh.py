@@ -19,7 +19,7 @@ class FedGH(Method):
     """Clients train features and the received head, send a mean representation per class, and drop their
     head.
 
-    The server's own head takes one pass of SGD over all (mean, class) pairs, shuffled, each pair once
+    The server's head takes one pass of SGD over all (mean, class) pairs, shuffled, each pair once
     whatever the number of samples behind it. The released codes differ: one never moves the server's head,
     the other lets client 0 share it; neither is followed.
     """

@@ -64,7 +64,7 @@ class FedLSA(FedAvg):
         return State(model=world.average(models), network=network, anchors=anchors)
 
     def train(self, network: Params, model: Params, steps: int) -> Params:
-        """Full-batch steps on L_ACE + alpha * L_SEP (Eq. 3 to 5); the classifier stands still."""
+        """Full-batch steps on L_ACE + alpha * L_SEP (Eq. 3 to 5); the classifier does not move."""
         weight, bias = model["head.weight"].cpu(), model["head.bias"].cpu()
         alpha = self.alpha if self.separation else 0.0
         # outside, log tau is a constant without gradient

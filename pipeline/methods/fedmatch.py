@@ -31,7 +31,7 @@ class FedMatch(Collaborative):
     lam_s CE.
 
     A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
-    two ideas that it names are kept. As networks differ, helpers send predictions instead of weights; they
+    two ideas that it names are here. As networks differ, helpers send predictions instead of weights; they
     are the H clients whose mean answer to a fixed public probe is nearest, chosen again every round. A is the
     strong public augmentation, of the public image itself and not of the scenario's view. `decomposed:
     false`: one part, psi = 0 and no penalties, public and private steps move theta. `pseudo_labels: false`:

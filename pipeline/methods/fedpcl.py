@@ -1,4 +1,4 @@
-"""FedPCL: representations are contrasted with the global class means and with every client's own (Tan et al.
+"""FedPCL: representations are contrasted with the global class means and with every client's (Tan et al.
 2022)."""
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class FedPCL(Method):
     By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged
     classifier. The published form is `averaging=False, ce=False, inference="local_prototype",
     normalise_head=True`: models stay home, the first round only collects class means, and the nearest of a
-    client's own class means predicts.
+    client's class means predicts.
     """
 
     tau: Positive = 0.07
@@ -62,7 +62,7 @@ class FedPCL(Method):
     def loss(self, model: Handle, batch: Batch, server_state: State | None, client_state: object) -> Tensor:
         z = model.features(batch.images)
         fit = cross_entropy(model.head(unit(z) if self.normalise_head else z), batch.labels)
-        fit = fit if self.ce else 0 * fit  # as the released code: weight decay still acts on the head
+        fit = fit if self.ce else 0 * fit  # as the released code: weight decay acts on the head all the same
         return fit if server_state is None else fit + self.contrasts(model, batch, z, server_state)
 
     def contrasts(self, model: Handle, batch: Batch, z: Tensor, server_state: State) -> Tensor:
@@ -84,7 +84,7 @@ class FedPCL(Method):
         models = super().deployed(state, world)
         if self.inference == "classifier":
             return models
-        # A copy each: with a client's own class means, an averaged model predicts differently.
+        # A copy each: with a client's class means, an averaged model predicts differently.
         return Clients(Params(model) for model in models)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:

@@ -17,7 +17,7 @@ from pipeline.schema import Share
 
 @dataclass(frozen=True)
 class FedRS(FedAvg):
-    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's own classes, else
+    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's classes, else
     alpha.
 
     The released classifier has no bias: it is zero from the start, and no step moves it.

@@ -1,4 +1,4 @@
-"""FedTGP: the server trains prototypes that lie apart by a margin (Zhang et al. 2024, Algorithm 1)."""
+"""FedTGP: the server trains prototypes that differ by a margin (Zhang et al. 2024, Algorithm 1)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ SMALLEST_DISTANCE = 1e-6  # nearer points have no direction to their vector
 @dataclass(frozen=True)
 class FedTGP(FedProto):
     """FedProto whose prototypes come from a generator at the server. It learns, from all class means that
-    went up, to give each the nearest prototype of its own class: CE of -(||p - G_j|| + m [j = c]), m the
+    went up, to give each the nearest prototype of its class: CE of -(||p - G_j|| + m [j = c]), m the
     largest gap between a class and its nearest neighbour, at most `cap`. All classes' prototypes go down,
     also those that no client holds.
 

@@ -10,7 +10,7 @@ from pipeline.methods.base import Method
 @dataclass(frozen=True)
 class Local(Method):
     """No transfer. All clients of one network start from the same parameters, unless the scenario has public
-    data and averages no models: its methods have no model at the server, and each client draws its own."""
+    data and averages no models: its methods have no model at the server, and each client draws one."""
 
     supports = frozenset({"partial participation", "unseen clients"})
     requires = frozenset()

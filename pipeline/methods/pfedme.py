@@ -52,14 +52,14 @@ class PFedMe(FedAvg):
         return state.personal
 
     def adapted(self, state: State, world: World) -> Clients:
-        """theta after a round of its own."""
+        """theta after one round."""
         received = world.everyone(state.model)
         return world.local_steps(received, self.step, client_state=received).client_state
 
     def step(
         self, model: Handle, batches: list[Batch], server_state: object, theta: Params
     ) -> tuple[Params, Params, Logged]:
-        """w_k and theta after one batch; the loss of the theta that the batch found."""
+        """w_k and theta after one batch; the loss of the theta before the batch."""
         w = model.params
         inner = Params((name, (theta if self.start == "warm" else w)[name]) for name in w)
         losses = []
@@ -72,7 +72,7 @@ class PFedMe(FedAvg):
         return outer, theta.joined(inner), {"loss": losses[0]}
 
     def descended(self, theta: Tensor, gradient: Tensor, w: Tensor) -> Tensor:
-        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in the gradient's own memory: few
+        """theta - inner_lr (gradient + lam (theta - w) + decay theta), in the gradient's memory: few
         passes over it, and its format, which a convolution of one channel needs to be fast."""
         pull = gradient.add_(theta - w, alpha=self.lam)
         pull = pull.add_(theta, alpha=self.decay) if self.decay else pull

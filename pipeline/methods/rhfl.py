@@ -24,7 +24,7 @@ class RHFL(Collaborative):
     W is set once a round from the private losses at the round's start and at the last one's. It sums to 1
     over all clients, the client itself included, while the first round has 1 / (K - 1) each, as published.
     As in the code, losses are measured in training mode, which moves the running statistics of BatchNorm. A
-    client without data has a loss that stands still. `reweighted: false` is HFL, with 1 / (K - 1) in every
+    client without data has a constant loss. `reweighted: false` is HFL, with 1 / (K - 1) in every
     round.
 
     Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's was on SL).
@@ -90,7 +90,7 @@ def confidence_weights(previous: Tensor, current: Tensor, eta: float, guarded: b
     (RHFL's client confidence re-weighting).
 
     previous, current (K,): the clients' mean private losses; NaN (no data) counts as an unchanged loss. A sum
-    of F that is not positive reverses the order, which is kept as the formula has it unless `guarded` makes W
+    of F that is not positive reverses the order, as the formula has it unless `guarded` makes W
     uniform. For a sum of 0, W is uniform in any case.
     """
     gain = (previous - current) / current

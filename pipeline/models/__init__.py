@@ -26,7 +26,7 @@ DEEP: dict[str, Callable[[int], tuple[nn.Sequential, int]]] = {
     "cnn3_bn": cnn3_bn,
 }
 NAMES = (*STACKS, *DEEP)
-# rates of networks with dropout of their own; a rate in the parameters replaces them
+# rates of networks that have dropout; a rate in the parameters replaces them
 DROPOUT = {"efficientnet": 0.2}
 
 __all__ = ["NAMES", "Dropout", "Network", "build", "set_generator"]
@@ -58,7 +58,7 @@ def build(model: Model, channels: int, size: int, classes: int) -> Network:
 
 
 def _of_paper(paper: str, name: str) -> Callable[[int, int], tuple[nn.Module, int]]:
-    """A network of a paper's own: a function of papers/<paper>/models.py that gives, for (channels, size) of
+    """A network of a paper: a function of papers/<paper>/models.py that gives, for (channels, size) of
     the images, a module with output (B, width) and the width."""
     module = load_module(f"papers.{paper}.models", ROOT / "papers" / paper / "models.py")
     known = {

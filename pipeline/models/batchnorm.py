@@ -9,7 +9,7 @@ WIDTHS = (16, 32, 64)
 
 def cnn3_bn(channels: int) -> tuple[nn.Sequential, int]:
     """Features (B, 64), never negative, and their width: three 3 x 3 convolutions with BatchNorm, 2 x 2
-    max-pooling between them. Our own; FedBN's for digits has wider ones of 5 x 5 and hidden linear layers."""
+    max-pooling between them. FedBN's for digits has wider ones of 5 x 5 and hidden linear layers."""
     first, second, third = WIDTHS
     return pooled(
         [

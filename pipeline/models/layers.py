@@ -50,7 +50,7 @@ def set_generator(network: nn.Module, generator: torch.Generator | None) -> None
 
 
 class Network(nn.Module):
-    """A classifier in two parts, which methods train, keep and average apart.
+    """A classifier in two parts, which methods train and average separately.
 
     features  (B, C, H, W) -> representation (B, d), without dropout
     head      representation (B, d) -> logits (B, classes)
