@@ -101,7 +101,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
             check(args[0], str(key), where): check(args[1], item, _at(where, key))
             for key, item in value.items()
         }
-    if kind is float:
+    if kind is float and isinstance(value, int):
         return float(value) if abs(value) < 2**63 else math.inf
     if kind is str and (control := CONTROL.search(value)):
         raise ParamError(f"{where}: holds the control character U+{ord(control[0]):04X}")
