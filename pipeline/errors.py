@@ -43,9 +43,9 @@ def warn(text: str) -> None:
 
 def conflict(text: str) -> str:
     """`:20: a merge conflict of git's ...` of a text that holds one; else nothing."""
-    if not (found := re.search(r"^<<<<<<< ", text, re.M)):
+    if not (match := re.search(r"^<<<<<<< ", text, re.M)):
         return ""
-    line = text.count("\n", 0, found.start()) + 1
+    line = text.count("\n", 0, match.start()) + 1
     return f":{line}: a merge conflict of git's; keep one of its two parts and delete the marks"
 
 

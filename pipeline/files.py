@@ -108,9 +108,9 @@ def read_csv(
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ParamError(f"{shown}:{line}: not UTF-8: byte {content[error.start]:#x}") from None
-    if found := CONTROL.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise ParamError(f"{shown}:{line}: holds the control character U+{ord(found[0]):04X}")
+    if stray := CONTROL.search(text):
+        line = text.count("\n", 0, stray.start()) + 1
+        raise ParamError(f"{shown}:{line}: holds the control character U+{ord(stray[0]):04X}")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         rows = [(reader.line_num, row) for row in reader if row]
@@ -179,10 +179,10 @@ def _temporary(target: Path, kind: str = "new") -> Path:
     this machine, and those that are a week old, are cleared."""
     left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-(\w+)\.{kind}")
     for left in target.parent.iterdir():
-        if not (found := left_over.fullmatch(left.name)):
+        if not (match := left_over.fullmatch(left.name)):
             continue
-        if found[2] == machine():
-            dead = int(found[1]) == os.getpid() or not alive(int(found[1]))
+        if match[2] == machine():
+            dead = int(match[1]) == os.getpid() or not alive(int(match[1]))
         else:
             dead = left.exists() and time.time() - left.stat().st_mtime > WEEK
         if dead:

@@ -55,13 +55,13 @@ def cores() -> int:
     return allowed
 
 
-def distrusted(said: str, root: Path) -> str:
+def distrusted(message: str, root: Path) -> str:
     """What to do where git refuses a repository for its owner, as of a folder mounted into a container; else
-    nothing. said: git's words, in English."""
+    nothing. message: git's words, in English."""
     add = f"git config --global --add safe.directory {shlex.quote(str(root.resolve()))}"
     return (
         f"{root}: its files belong to another user, and git does not read it; if you trust it: `{add}`"
-        if "dubious ownership" in said
+        if "dubious ownership" in message
         else ""
     )
 
@@ -70,13 +70,13 @@ def check_owner(root: Path) -> None:
     """ParamError where git refuses the repository for its owner: results would name no commit."""
     if (root / ".git").exists():
         with contextlib.suppress(FileNotFoundError):  # no git
-            said = subprocess.run(
+            message = subprocess.run(
                 ["git", "-C", str(root), "rev-parse"],
                 capture_output=True,
                 text=True,
                 env={**os.environ, "LC_ALL": "C"},
             ).stderr
-            if problem := distrusted(said, root):
+            if problem := distrusted(message, root):
                 raise ParamError(problem)
 
 

@@ -85,7 +85,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
-def said(call):
+def reply(call):
     try:
         call()
     except FedReproError as error:
@@ -95,13 +95,13 @@ result, paper = plan.result(), pathlib.Path("papers/fedcrl/paper.yaml")
 text = paper.read_text()
 paper.write_text(text.replace("mu: 0.01", "mu: 0.5"))
 assert paper.read_text() != text
-said(lambda: plan.write(result))
+reply(lambda: plan.write(result))
 paper.write_text(text)
 plan.write(result)
 kept = plan.jobs[1].files
 whole = kept.finished.read_text()
 files.write_json(kept.finished, seal(kept.run() | {{"device": "Some GPU"}}))
-said(lambda: training.plan(plan.experiment).runs)
+reply(lambda: training.plan(plan.experiment).runs)
 kept.finished.write_text(whole)
 """
 

@@ -193,9 +193,9 @@ def test_a_hand_edit_is_named(copy):
     path = copy / "papers/toy/dvc.yaml"
     before = path.read_text()
     path.write_text(before.replace("wdir: ../..", "wdir: .", 1))
-    said = here(copy, "sync", "--check", expect=1).stdout
+    reply = here(copy, "sync", "--check", expect=1).stdout
     assert (
-        said == "papers/toy/dvc.yaml: not as paper.yaml says; fedrepro sync writes it\n"
+        reply == "papers/toy/dvc.yaml: not as paper.yaml says; fedrepro sync writes it\n"
         and "wdir: ." in path.read_text()
     )
     assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n" and path.read_text() == before
@@ -236,15 +236,17 @@ def test_a_cell_is_explained_with_its_own_numbers():
     cell = Cell("fedlsa", "mini", "fedlsa")
     result = json.loads((cell.folder() / "result.json").read_text())
     lines = fedrepro("explain", str(cell))
-    said, values = entries(lines), result["measures"][result["headline"]]
-    assert said["measured"][0].startswith(
+    reply, values = entries(lines), result["measures"][result["headline"]]
+    assert reply["measured"][0].startswith(
         f"{fmean(values):.2f} ({result['headline']}; seeds 0, 1: {values[0]:.2f}, {values[1]:.2f})"
     )
-    assert said["command"] == [f"fedrepro run {cell}"] and said["stage"] == [cell.stage(load_paper("fedlsa"))]
-    assert said["files"] == ["papers/fedlsa/runs/mini/fedlsa/"]
-    assert all((ROOT / page).is_file() for page in said["page"])
-    assert said["page"] == ["reports/fedlsa.html"]
-    assert said["state"][0].startswith("measured, ")
+    assert reply["command"] == [f"fedrepro run {cell}"] and reply["stage"] == [
+        cell.stage(load_paper("fedlsa"))
+    ]
+    assert reply["files"] == ["papers/fedlsa/runs/mini/fedlsa/"]
+    assert all((ROOT / page).is_file() for page in reply["page"])
+    assert reply["page"] == ["reports/fedlsa.html"]
+    assert reply["state"][0].startswith("measured, ")
     text = "\n".join(lines)
     scenario = load_paper("fedlsa").miniature.scenario
     for part in (
@@ -269,14 +271,14 @@ def test_a_cell_is_explained_with_its_own_numbers():
 def test_a_tuned_cell_is_explained_with_what_was_chosen():
     cell = next(choices.found())
     document = choices.read(cell)
-    said = " ".join(" ".join(fedrepro("explain", str(cell))).split())
+    reply = " ".join(" ".join(fedrepro("explain", str(cell))).split())
     values = document["configurations"][document["chosen"]]["values"]
-    assert f" with {', '.join(f'{name} {value}' for name, value in values.items())}: " in said
+    assert f" with {', '.join(f'{name} {value}' for name, value in values.items())}: " in reply
     count, file = len(document["configurations"]), choices.path(cell).relative_to(ROOT)
-    assert f"best of {count} configurations in {file}" in said
+    assert f"best of {count} configurations in {file}" in reply
     own = json.loads((choices.published(cell).folder() / "result.json").read_text())
     before = fmean(own["measures"][own["headline"]])
-    assert re.search(rf"untuned: (stale: )?{before:.2f} \({own['headline']}; seeds 0, 1, 2,", said)
+    assert re.search(rf"untuned: (stale: )?{before:.2f} \({own['headline']}; seeds 0, 1, 2,", reply)
 
 
 def test_a_cost_is_explained_as_the_tables_show_it():
@@ -289,15 +291,15 @@ def test_a_cost_is_explained_as_the_tables_show_it():
 
 
 def test_words_of_a_table_lead_to_its_numbers():
-    said = entries(fedrepro("explain", "fedcrl", "table II", "CIFAR-10", "FedProx", "practical"))
+    reply = entries(fedrepro("explain", "fedcrl", "table II", "CIFAR-10", "FedProx", "practical"))
     with (ROOT / "papers/fedcrl/published/table2.csv").open(newline="") as file:
         printed = [
             row["value"]
             for row in csv.DictReader(file)
             if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]
         ]
-    assert said["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
-    assert [text.split()[0] for text in said["printed"]] == printed and len(said["measured"]) == len(
+    assert reply["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
+    assert [text.split()[0] for text in reply["printed"]] == printed and len(reply["measured"]) == len(
         printed
     ) > 0
 
@@ -358,9 +360,9 @@ def test_a_new_paper_is_one_folder_that_runs(copy):
     )
     for name, what in (("data", "digits"), ("partition", "toy/mini"), ("train", "toy/mini/fedavg")):
         stage(copy, name, what)
-    said = entries(here(copy, "explain", "toy", "1", "FedAvg").stdout.splitlines())
+    reply = entries(here(copy, "explain", "toy", "1", "FedAvg").stdout.splitlines())
     result = json.loads((copy / "papers/toy/runs/mini/fedavg/result.json").read_text())
-    assert said["state"][0].startswith("measured") and said["measured"][0].startswith(
+    assert reply["state"][0].startswith("measured") and reply["measured"][0].startswith(
         f"{result['measures']['weighted'][0]:.2f} (weighted; seed 0:"
     )
     assert re.search(r"^toy +1 +1 ", here(copy, "status").stdout, re.MULTILINE)
@@ -390,8 +392,8 @@ def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
 )
 def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
     name, before = Path(files[0]).stem, changed(copy)
-    said = here(copy, "new", "method", name, *options).stdout
-    assert all(f"{file}: written" in said and (copy / file).is_file() for file in files)
+    reply = here(copy, "new", "method", name, *options).stdout
+    assert all(f"{file}: written" in reply and (copy / file).is_file() for file in files)
     assert set(changed(copy)) - set(before) == set(files)
     assert "1 passed" in run(copy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
     assert here(copy, "sync", "--check").stdout == ""
@@ -412,8 +414,8 @@ def test_a_method_that_python_cannot_read_is_one_line(copy):
 def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
     """Installed from this repository, called in the copy."""
     code = "import sys; sys.argv[1:] = ['status']; from pipeline.commands.cli import here; here()"
-    said = run(copy / folder, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
-    assert "\ntoy " in said and papers()[0] not in said
+    reply = run(copy / folder, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
+    assert "\ntoy " in reply and papers()[0] not in reply
     assert papers()[0] in run(copy.parent, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
 
 
@@ -443,5 +445,7 @@ def test_children_run_the_code_of_their_parent(copy, monkeypatch):
     for environment, root in ((reproduce._environment(ROOT, copy), copy), (surroundings(ROOT), ROOT)):
         assert environment["PYTHONPATH"].split(os.pathsep) == [str(root), "elsewhere"]
         code = "import pipeline; print(pipeline.__file__)"
-        said = run(ROOT.parent, sys.executable, "-P", "-c", code, PYTHONPATH=environment["PYTHONPATH"]).stdout
-        assert said.strip() == str(root / "pipeline/__init__.py")
+        reply = run(
+            ROOT.parent, sys.executable, "-P", "-c", code, PYTHONPATH=environment["PYTHONPATH"]
+        ).stdout
+        assert reply.strip() == str(root / "pipeline/__init__.py")

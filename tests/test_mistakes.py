@@ -74,9 +74,9 @@ def called(
     return done.returncode, done.stdout, done.stderr
 
 
-def refused(said: tuple[int, str, str], message: str) -> None:
-    code, _, errors = said
-    assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1 and message in errors, said
+def refused(reply: tuple[int, str, str], message: str) -> None:
+    code, _, errors = reply
+    assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1 and message in errors, reply
 
 
 def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
@@ -228,8 +228,8 @@ def test_a_file_that_is_not_utf_8(checkout, path, command, message):
 def test_a_result_that_was_edited(checkout):
     text = (checkout / RESULT).read_text()
     (checkout / RESULT).write_text(json.dumps(json.loads(text) | {"rounds": 99}))
-    said = called(checkout, "pipeline", "report", "fedlsa")
-    refused(said, f"{RESULT}: 'self' is not the hash of the rest; the file was altered, run the cell again")
+    reply = called(checkout, "pipeline", "report", "fedlsa")
+    refused(reply, f"{RESULT}: 'self' is not the hash of the rest; the file was altered, run the cell again")
     (checkout / RESULT).write_text(text)
     assert "fedavg/result.json" in (checkout / "reports/fedlsa.html").read_text()
 
@@ -247,9 +247,9 @@ def test_a_learning_rate_in_powers_of_ten_is_a_number(tmp_path):
 
 def test_a_mirror_with_another_file(checkout, tmp_path):
     (tmp_path / "mnist.npz").write_bytes(b"cut")
-    said = called(checkout, "stages.data", "mnist", FEDREPRO_MIRROR=str(tmp_path))
-    refused(said, f"{tmp_path}/mnist.npz: sha256 ")
-    assert "expected" in said[2] and not (checkout / "data/mnist").exists()
+    reply = called(checkout, "stages.data", "mnist", FEDREPRO_MIRROR=str(tmp_path))
+    refused(reply, f"{tmp_path}/mnist.npz: sha256 ")
+    assert "expected" in reply[2] and not (checkout / "data/mnist").exists()
 
 
 def test_images_without_labels_to_train_on(checkout):
@@ -280,15 +280,15 @@ def test_a_folder_without_stages(checkout):
 
 
 def test_a_folder_outside(checkout, tmp_path):
-    said = called(checkout, "pipeline", "run", "fedlsa", cwd=tmp_path)
-    refused(said, "this folder lies in no checkout of FedRepro: go to one")
+    reply = called(checkout, "pipeline", "run", "fedlsa", cwd=tmp_path)
+    refused(reply, "this folder lies in no checkout of FedRepro: go to one")
     assert not list(tmp_path.iterdir())
 
 
 def test_an_archive_without_git(checkout, tmp_path):
     shutil.copytree(checkout, tmp_path / "archive", ignore=shutil.ignore_patterns(".git", ".cells"))
-    said = called(tmp_path / "archive", "pipeline", "run", "fedlsa/mini/fedavg")
-    refused(said, "not a git repository, which DVC needs: clone FedRepro with git instead of downloading")
+    reply = called(tmp_path / "archive", "pipeline", "run", "fedlsa/mini/fedavg")
+    refused(reply, "not a git repository, which DVC needs: clone FedRepro with git instead of downloading")
 
 
 def test_a_python_without_the_packages(checkout, tmp_path):
@@ -311,9 +311,9 @@ def test_a_python_that_is_too_old(checkout, tmp_path):
 
 def test_a_cluster_that_is_not_there(checkout, tmp_path):
     """SLURM's programs are missing, or submitit is."""
-    said = called(checkout, "pipeline", "run", "fedlsa/mini/fedavg", "--on", "slurm", PATH=str(tmp_path))
-    refused(said, "--on slurm")
-    assert "run this where jobs are submitted" in said[2] or "needs the package submitit" in said[2]
+    reply = called(checkout, "pipeline", "run", "fedlsa/mini/fedavg", "--on", "slurm", PATH=str(tmp_path))
+    refused(reply, "--on slurm")
+    assert "run this where jobs are submitted" in reply[2] or "needs the package submitit" in reply[2]
 
 
 def test_an_mlflow_that_is_down_costs_a_warning(checkout):

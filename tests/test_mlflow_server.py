@@ -275,7 +275,7 @@ def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
         "Path(sys.argv[2])))"
     )
     environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
-    with socket.socket() as taken, open(tmp_path / "said", "w+") as output:
+    with socket.socket() as taken, open(tmp_path / "lines", "w+") as output:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
@@ -285,12 +285,12 @@ def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
         )
         try:
             deadline = time.monotonic() + 240
-            while "Ctrl-C" not in (said := (tmp_path / "said").read_text()):
-                assert process.poll() is None and time.monotonic() < deadline, said
+            while "Ctrl-C" not in (lines := (tmp_path / "lines").read_text()):
+                assert process.poll() is None and time.monotonic() < deadline, lines
                 time.sleep(0.2)
-            free = int(re.search(rf"port {port} is in use; (\d+) instead", said)[1])
+            free = int(re.search(rf"port {port} is in use; (\d+) instead", lines)[1])
             address = f"http://127.0.0.1:{free}"
-            assert f"MLflow: {address}\n" in said and answers(f"{address}/health")
+            assert f"MLflow: {address}\n" in lines and answers(f"{address}/health")
             client = mlflow.MlflowClient(address)  # files are shown, and nobody can put any there
             (run, *_) = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
             assert answers(f"{address}/get-artifact?path=history.csv&run_uuid={run.info.run_id}")

@@ -229,10 +229,10 @@ def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
         other=stub("other", "in", does="sleep 0.5"),
         end=stub("end", "other"),
     )
-    said = run(folder, "-j", "2", expect=1)
+    reply = run(folder, "-j", "2", expect=1)
     assert (
-        "2 of 4 stages run, 1 failed, 1 skipped" in said
-        and f"failed: bad: the reason\n        log: {Path('.cells/logs/bad.log')}" in said
+        "2 of 4 stages run, 1 failed, 1 skipped" in reply
+        and f"failed: bad: the reason\n        log: {Path('.cells/logs/bad.log')}" in reply
     )
     assert sorted(ran(folder)) == ["bad", "end", "other"]
     (folder / "mended").touch()
@@ -261,9 +261,9 @@ def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
     wait_for(lambda: (folder / "one.begun").exists() and (folder / "two.begun").exists())
     assert len(living(folder)) >= 4
     os.kill(process.pid, number)
-    said = process.communicate(timeout=PATIENCE)[0]
+    reply = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == code
-    assert number == signal.SIGKILL or "stopped: one, two" in said
+    assert number == signal.SIGKILL or "stopped: one, two" in reply
     wait_for(lambda: not living(folder))
     if number == signal.SIGTERM:  # as SIGINT
         return
@@ -305,14 +305,14 @@ def test_a_terminal_shows_a_table(tmp_path):
         stderr=theirs,
     )
     os.close(theirs)
-    said = b""
+    reply = b""
     with contextlib.suppress(OSError):  # Linux ends a terminal's output with an error
         while piece := os.read(ours, 65536):
-            said += piece
-    said = said.decode()
+            reply += piece
+    reply = reply.decode()
     assert process.wait(timeout=PATIENCE) == 0
-    assert "seed 0, round 3/20" in said and "61.26 %" in said and "1:05" in said
-    assert "one  accuracy 70.50 %" in said and "1 of 1 stages run" in said
+    assert "seed 0, round 3/20" in reply and "61.26 %" in reply and "1:05" in reply
+    assert "one  accuracy 70.50 %" in reply and "1 of 1 stages run" in reply
 
 
 @pytest.mark.parametrize("width, height", [(80, 24), (200, 50)])
@@ -344,8 +344,8 @@ def test_a_table_of_hundreds_fits_the_terminal(tmp_path, capsys, width, height):
     assert len(rows) == height - 7 and all("40.50 %" in line and "1:23:20" in line for line in rows[:44])
     assert ("(on node320)" in rows[0]) == (width == 200) and "-fedproto-320" in rows[0]
     Plain(plan, 64).draw(time.monotonic())  # without a terminal
-    said = capsys.readouterr().out
-    assert said.count("-fedproto-") == 8 and said.endswith("; 56 more, 300 queued\n")
+    reply = capsys.readouterr().out
+    assert reply.count("-fedproto-") == 8 and reply.endswith("; 56 more, 300 queued\n")
 
 
 def test_training_says_how_far_it_is(tmp_path, monkeypatch):
@@ -408,8 +408,8 @@ def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path, share, wrong):
     assert torn(folder, share, "pipeline", "run", "one") == 1
     assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() != whole
     assert (folder / ".cells/locks/dvc.lock").read_bytes() == whole
-    said = run(folder)
-    assert f"dvc.lock {wrong}, as a killed DVC leaves it: replaced by its copy\n" in said
+    reply = run(folder)
+    assert f"dvc.lock {wrong}, as a killed DVC leaves it: replaced by its copy\n" in reply
     assert sorted(ran(folder)) == ["one", "two"] and clean(folder)
 
 
@@ -527,9 +527,9 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
     folder = repository(tmp_path, one=stub("one", "in", does="sleep 6"), two=stub("two", "one"))
     process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     wait_for((folder / "one.begun").exists)
-    said = run(folder)
+    reply = run(folder)
     assert process.wait(timeout=PATIENCE) == 0
-    assert re.search(r"one waits for process \d+: dvc\S* .*repro", said) and "failed" not in said
+    assert re.search(r"one waits for process \d+: dvc\S* .*repro", reply) and "failed" not in reply
     assert ran(folder).count("one") == 1 and clean(folder)
 
 

@@ -152,11 +152,11 @@ class Cluster(Local):
     def cancel(self, tasks: list) -> int:
         """End what is left of these stages; how many jobs that was."""
         marks = [self._mark(task) for task in tasks]
-        found = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
-        living = self.earlier & {(left.id, left.name) for left in found.values()}
+        marked = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
+        living = self.earlier & {(left.id, left.name) for left in marked.values()}
         if living:
             self.end(sorted(living))
-        for mark in found:
+        for mark in marked:
             mark.unlink()
         return len(living)
 

@@ -36,8 +36,8 @@ class Keeper:
         for name in folders:
             _check(FOLDER, name)
         self.nodes.setdefault(key, []).append(node)
-        found = [path for name in folders for path in (self.cells / name).glob("seed-*")]
-        return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in found}
+        saved = [path for name in folders for path in (self.cells / name).glob("seed-*")]
+        return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in saved}
 
     def save(self, name: str, data: bytes) -> None:
         """A file of `.cells`, whole or absent. A finished seed that comes twice stays as it came first; its
@@ -117,13 +117,13 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
     }
     command = [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)]
     offsets, sent = [0, 0], _stamps(root)
-    with open(ours[0], "ab") as said:
+    with open(ours[0], "ab") as log:
         process = subprocess.Popen(
             command,
             cwd=root,
             env=values,
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=log,
             stderr=subprocess.STDOUT,
             preexec_fn=_end_with_the_parent,
         )
@@ -159,7 +159,7 @@ def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
         for kind in ("error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")
     ]
     stamps = {}
-    for path in (path for found in reversed(kinds) for path in found):
+    for path in (path for some in reversed(kinds) for path in some):
         try:
             stamps[path] = (path.stat().st_mtime_ns, path.stat().st_size)
         except FileNotFoundError:  # a checkpoint goes when its seed is finished

@@ -64,8 +64,8 @@ class Order:
 
 def versions() -> dict[str, str]:
     """Of the packages that make numbers, without a build's suffix: `2.9.1+cpu` computes as `2.9.1`."""
-    found = dict.fromkeys(provenance.PACKAGES, "none")
+    installed = dict.fromkeys(provenance.PACKAGES, "none")
     for name in provenance.PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name).partition("+")[0]
-    return found
+            installed[name] = metadata.version(name).partition("+")[0]
+    return installed

@@ -147,11 +147,11 @@ def _share(gpus: str) -> float:
 
 def _reach(address: str) -> None:
     """Ray itself would try for minutes."""
-    found = re.fullmatch(r"([\w.-]+):(\d+)", address)
-    if not found:
+    match = re.fullmatch(r"([\w.-]+):(\d+)", address)
+    if not match:
         raise ParamError(f"--address {address or 'is missing'}: expected HOST:PORT of Ray's head node")
     try:
-        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+        socket.create_connection((match[1], int(match[2])), timeout=10).close()
     except OSError as error:
         raise FedReproError(f"--on ray: no cluster at {address}: {error.strerror or error}") from None
 
@@ -163,13 +163,13 @@ def _where(nodes: list[str]) -> str:
 
 def _made_before(task: Any) -> list[Path]:
     """Data and partitions, made by the stages that the cell needs."""
-    found: dict[Path, None] = {}
+    match: dict[Path, None] = {}
     waiting = list(task.upstream)
     while waiting:
         needed = waiting.pop()
         waiting += needed.upstream
-        found |= {Path(out.fs_path): None for out in needed.stage.outs if Path(out.fs_path).is_dir()}
-    return list(found)
+        match |= {Path(out.fs_path): None for out in needed.stage.outs if Path(out.fs_path).is_dir()}
+    return list(match)
 
 
 def _packed(base: Path, paths: list[Path]) -> bytes:

@@ -107,13 +107,13 @@ class Slurm(Cluster):
 
     def states(self) -> dict[tuple[str, str], str]:
         """From squeue, which lists what has not ended."""
-        found = {}
+        places = {}
         for line in _ask("squeue", "--me", "-h", "-r", "-O", FIELDS).splitlines():
             number, name, state, nodes, restarts, reason = (part.strip() for part in line.split("|")[:6])
             again = f", requeued {restarts}x" if int(restarts or 0) else ""
             waits = f" ({reason})" if reason not in ("", "None", "Priority", "Resources") else ""
-            found[number, name] = (f"on {nodes}" if state == "R" else f"queued{waits}") + again
-        return found
+            places[number, name] = (f"on {nodes}" if state == "R" else f"queued{waits}") + again
+        return places
 
     def end(self, jobs: list[tuple[str, str]]) -> None:
         """scancel."""
@@ -130,7 +130,7 @@ class Slurm(Cluster):
 def parse(text: str) -> dict[str, str]:
     """`partition=gpu,gres=gpu:1,nodelist=n1,n2` -> options of sbatch; a comma is part of a value unless
     another option follows it."""
-    found = {}
+    parsed = {}
     for part in re.split(r",(?=[\w-]+=)", text) if text else []:
         name, equals, value = part.partition("=")
         name = name.strip().replace("_", "-")
@@ -138,8 +138,8 @@ def parse(text: str) -> dict[str, str]:
             raise ParamError(f"--slurm: {part!r}: expected option=value, such as partition=gpu")
         if name not in OPTIONS:
             raise ParamError(f"--slurm: {unknown('option', name, OPTIONS)}")
-        found[name] = value
-    return found
+        parsed[name] = value
+    return parsed
 
 
 def _ask(*command: str) -> str:

@@ -49,14 +49,14 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         )
     paper = load_paper(what[0], root)
     table = _table(paper, what[1])
-    found = chosen(what[0], paper, table, what[2:], root)
-    if len(found) > MOST:
-        print(f"table {table.number} has {len(found)} cells that these words name; say more, or one of:")
-        print("\n".join(f"  fedrepro explain {cell}" for cell in found))
+    by_cell = chosen(what[0], paper, table, what[2:], root)
+    if len(by_cell) > MOST:
+        print(f"table {table.number} has {len(by_cell)} cells that these words name; say more, or one of:")
+        print("\n".join(f"  fedrepro explain {cell}" for cell in by_cell))
         return 0
     print(
         f"\n\n{'-' * status.columns(WIDTH)}\n\n".join(
-            "\n".join(lines(cell, printed, root)) for cell, printed in found.items()
+            "\n".join(lines(cell, printed, root)) for cell, printed in by_cell.items()
         )
     )
     return 0
@@ -79,19 +79,19 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
                 f"{unknown('row or column', word, {row[f] for row in rows for f in fields if row[f]})}"
             )
         rows = near
-    found: Printed = {}
+    by_cell: Printed = {}
     for row in rows:
         block, method = (
             table.block(row["setting"], row["dataset"], row["method"]),
             paper.method_of(table, row["method"]),
         )
         if block and method:
-            found.setdefault(Cell(key, block.scenario, method), []).append(
+            by_cell.setdefault(Cell(key, block.scenario, method), []).append(
                 (row, table.measure(block, row["column"]) or "")
             )
-    if not found:
+    if not by_cell:
         raise ParamError(f"table {table.number} of {key}: no run measures this number")
-    return found
+    return by_cell
 
 
 def _table(paper: Paper, name: str) -> Table:
@@ -110,15 +110,15 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     paper, experiment = load_paper(cell.paper, root), Experiment.of(cell, root)
     scenario, algorithm = experiment.scenario, experiment.algorithm
     results = status.read_results(root)
-    found, result = status.status_of(cell, results, root), results.get(cell) or {}
+    now, result = status.status_of(cell, results, root), results.get(cell) or {}
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
     yield from _entry(
         "scenario",
         "the miniature" if cell.scenario in MINIATURES else paper.titles.get(cell.scenario, cell.scenario),
     )
-    yield from _entry("state", _state(found, result))
-    if found.verified:
-        yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {found.verified}")
+    yield from _entry("state", _state(now, result))
+    if now.verified:
+        yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {now.verified}")
     for row, measure in printed:
         yield from _entry(
             "printed",
@@ -129,8 +129,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", ""), cell, root))
     yield from _tuned(cell, root)
-    yield from _entry("command", f"fedrepro run {cell}" if found.stage else "none: no grid has this cell")
-    yield from _entry("stage", found.stage or "none")
+    yield from _entry("command", f"fedrepro run {cell}" if now.stage else "none: no grid has this cell")
+    yield from _entry("stage", now.stage or "none")
     folder = cell.folder(root)
     yield from _entry("files", f"{shorten(folder)}/" if folder.is_dir() else "none yet")
     yield from _entry("page", f"reports/{'across' if cell.scenario == ACROSS else cell.paper}.html")
@@ -138,14 +138,14 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     yield from _method(cell, root, results)
 
 
-def _state(found: status.Status, result: dict) -> str:
+def _state(now: status.Status, result: dict) -> str:
     stale = "stale: measured with other code, parameters, seeds or partitions"
-    text = {"done": "measured", "stale": stale}.get(found.state, found.state)
+    text = {"done": "measured", "stale": stale}.get(now.state, now.state)
     if result.get("seconds"):
         text += f", {_time(sum(result['seconds']))} of one process"
-    if found.hours is not None and found.state in status.LEFT:
-        text += f"; about {_time(3600 * found.hours)} of one process left"
-    return text + (f"; failed: {found.error}" if found.error else "")
+    if now.hours is not None and now.state in status.LEFT:
+        text += f"; about {_time(3600 * now.hours)} of one process left"
+    return text + (f"; failed: {now.error}" if now.error else "")
 
 
 def _time(seconds: float) -> str:
@@ -161,8 +161,8 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
     asked = load_paper(cell.paper, root).tuning.get(cell.scenario)
     if not asked or cell.method not in asked.methods or not choices.path(cell, root).exists():
         return
-    found = choices.read(cell, root)
-    best, count = found["configurations"][found["chosen"]], len(found["configurations"])
+    choice = choices.read(cell, root)
+    best, count = choice["configurations"][choice["chosen"]], len(choice["configurations"])
     published, tuned = choices.published(cell, root), choices.tuned(cell, root)
     if published != cell:
         yield from _entry("untuned", f"{_headline(published, root)} with its own values")
@@ -185,16 +185,16 @@ def _headline(cell: Cell, root: Path) -> str:
 def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
     if not result or not measure:
         return "no run measures it" if result else "not yet"
-    found = dict(zip(result["seeds"], result["measures"].get(measure, [])))
-    if not found:  # of a curve, a figure or a cost; a second, for pandas
+    by_seed = dict(zip(result["seeds"], result["measures"].get(measure, [])))
+    if not by_seed:  # of a curve, a figure or a cost; a second, for pandas
         from pipeline.report.measures import numbers
 
-        found = numbers(cell, result, measure, root)
-    if not found:
+        by_seed = numbers(cell, result, measure, root)
+    if not by_seed:
         return "not in the result"
-    each = ", ".join(f"{value:.2f}" for value in found.values())
-    seeds = f"{'seeds' if len(found) > 1 else 'seed'} {', '.join(map(str, found))}"
-    return f"{fmean(found.values()):.2f} ({measure}; {seeds}: {each})"
+    each = ", ".join(f"{value:.2f}" for value in by_seed.values())
+    seeds = f"{'seeds' if len(by_seed) > 1 else 'seed'} {', '.join(map(str, by_seed))}"
+    return f"{fmean(by_seed.values()):.2f} ({measure}; {seeds}: {each})"
 
 
 def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:

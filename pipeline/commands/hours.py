@@ -68,7 +68,7 @@ class Work:
 def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
     """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
     out."""
-    found = []
+    rates = []
     for cell, result in results.items():
         try:
             experiment = Experiment.of(cell, root)
@@ -77,12 +77,12 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
             seconds = statistics.fmean(result["seconds"])
             if done and seconds > 0 and result["rounds"] == scenario.training.rounds:
                 speed = seconds / done.whole
-                found.append(
+                rates.append(
                     Rate(networks(scenario), scenario.data.set, algorithm, result["device"], done.step, speed)
                 )
         except (KeyError, TypeError, ParamError, statistics.StatisticsError):
             continue
-    return found
+    return rates
 
 
 def networks(scenario: Scenario) -> tuple[str, ...]:
@@ -124,12 +124,12 @@ def _slower(algorithm: str, rates: list[Rate]) -> float:
         groups.setdefault((rate.networks, rate.data, rate.step), ([], []))[
             rate.algorithm == algorithm
         ].append(rate.seconds)
-    found = [
+    factors = [
         statistics.median(own) / statistics.median(others)
         for others, own in groups.values()
         if own and others
     ]
-    return max(min(found, default=1.0), 1.0)
+    return max(min(factors, default=1.0), 1.0)
 
 
 # -- operations ----------------------------------------------------------------------------------------------

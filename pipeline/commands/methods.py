@@ -24,7 +24,7 @@ def main(renew: bool = False) -> int:
         print(f"{shorten(PAGE)}: written")
         return 0
     for name in methods.names():
-        line = f"{name:<16} {': '.join(_said(name))}"
+        line = f"{name:<16} {': '.join(_described(name))}"
         print(textwrap.fill(line, columns(WIDTH), subsequent_indent=" " * 17))
     return 0
 
@@ -38,10 +38,10 @@ def page() -> str:
 def _rows() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [HEAD, ("---",) * len(HEAD)]
     for name in methods.names():
-        title, what = _said(name)
-        found = methods.load(name, {}, name)
-        needs = ", ".join(sorted(found.requires - {USUAL})) if found.requires else "nothing"
-        supports = ", ".join(demand.split()[0] for demand in DEMANDS if demand in found.supports)
+        title, what = _described(name)
+        method = methods.load(name, {}, name)
+        needs = ", ".join(sorted(method.requires - {USUAL})) if method.requires else "nothing"
+        supports = ", ".join(demand.split()[0] for demand in DEMANDS if demand in method.supports)
         notes = "; ".join(filter(None, (needs, supports)))
         link = f"[{title}](../pipeline/methods/{name}.py) `{name}`"
         what = re.sub(r"(\d{4}), [^()]*\)", r"\1)", what)
@@ -49,7 +49,7 @@ def _rows() -> list[tuple[str, ...]]:
     return rows
 
 
-def _said(name: str) -> tuple[str, str]:
+def _described(name: str) -> tuple[str, str]:
     """(the method as its paper spells it, what it does), from the first paragraph of its file."""
     module = importlib.import_module(f"pipeline.methods.{name}")
     text = " ".join((module.__doc__ or "").split("\n\n")[0].split())

@@ -35,8 +35,8 @@ def completed(incomplete: str, cells: bool) -> list[str]:
     paper, slash, rest = incomplete.partition("/")
     try:
         if not slash:
-            found = [name for name in folders() if name.startswith(incomplete)]
-            return [text for name in found for text in (name, name + "/")] if cells else found
+            matches = [name for name in folders() if name.startswith(incomplete)]
+            return [text for name in matches for text in (name, name + "/")] if cells else matches
         known = [str(cell) for cell in planned(paper)]
     except FedReproError:
         return []

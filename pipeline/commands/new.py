@@ -89,7 +89,7 @@ def paper(name: str, root: Path = ROOT) -> int:
     folder = root / "papers" / name
     if folder.exists():
         raise FedReproError(f"{shorten(folder)}: there is such a folder already")
-    written(root)  # what is wrong with another paper is said before
+    written(root)  # reports first what is wrong with another paper
     order = max((load_paper(key, root).order for key in papers(root)), default=0) + 1
     _write(folder / "paper.yaml", PAPER.format(name=name, order=order))
     _write(folder / "published" / "table1.csv", PUBLISHED.format(key=name))
@@ -131,9 +131,9 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
 def _round() -> str:
     """The lines of FedAvg's round, so that the file begins as what it is built on."""
     text = (ROOT / "pipeline" / "methods" / "fedavg.py").read_text(encoding="utf-8")
-    found = re.search(r"def round\(.*?\n(.*?)\n\n", text, re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(r"def round\(.*?\n(.*?)\n\n", text, re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
 def _write(path: Path, text: str) -> None:

@@ -111,7 +111,7 @@ def _greedy(
 ) -> list[Bundle]:
     taken: dict[tuple[str, str], set[Run]] = {}  # by scenario, on whose runs alone a price depends
     have: frozenset[Run] = frozenset()
-    found: list[Bundle] = []
+    bundles: list[Bundle] = []
     spent = 0.0
     while True:
         left, options = [need for need in needs if not need.runs <= have], []
@@ -121,13 +121,13 @@ def _greedy(
             if spent + cost <= budget:
                 options.append((-_value(left, have | runs) / max(cost, 1e-9), cost, runs))
         if not options:
-            return found
+            return bundles
         _, cost, runs = min(options, key=lambda option: option[:2])
         cells = sorted({cell for cell, _ in runs - have}, key=str)
         for run in runs:
             taken.setdefault(_scenario(run), set()).add(run)
         have, spent, sets = have | runs, spent + cost, [runs for *_, runs in options]
-        found.append(Bundle([need for need in left if need.runs <= have], cells, cost))
+        bundles.append(Bundle([need for need in left if need.runs <= have], cells, cost))
 
 
 def _value(needs: Sequence[Need], runs: frozenset[Run]) -> float:
@@ -141,12 +141,12 @@ def _scenario(run: Run) -> tuple[str, str]:
 def _whole_scenarios(sets: list[frozenset[Run]]) -> list[frozenset[Run]]:
     """All that is wanted of each scenario, whose claims share cells: together they may be worth more than
     one by one."""
-    found: dict[tuple[str, str], set[Run]] = {}
+    by_scenario: dict[tuple[str, str], set[Run]] = {}
     for runs in sets:
         scenarios = {_scenario(run) for run in runs}
         if len(scenarios) == 1:
-            found.setdefault(scenarios.pop(), set()).update(runs)
-    return [frozenset(runs) for runs in found.values()]
+            by_scenario.setdefault(scenarios.pop(), set()).update(runs)
+    return [frozenset(runs) for runs in by_scenario.values()]
 
 
 def _name(runs: frozenset[Run]) -> str:
@@ -159,7 +159,7 @@ def _name(runs: frozenset[Run]) -> str:
 
 def outlay(wanted: Sequence[str] = (), root: Path = ROOT) -> Outlay:
     """Of the papers named, or of all."""
-    found = Outlay()
+    total = Outlay()
     results, problems = survey(root)
     raw = status.read_results(root)
     rates = rates_of(raw, root)
@@ -168,12 +168,12 @@ def outlay(wanted: Sequence[str] = (), root: Path = ROOT) -> Outlay:
             evidence = Evidence(Printed(study))
             cells = status.overview(key, raw, rates, root).cells
             for claim in read_claims(evidence.printed):
-                _add(found, judge(claim, evidence), evidence, cells, root)
-    return found
+                _add(total, judge(claim, evidence), evidence, cells, root)
+    return total
 
 
 def _add(
-    found: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status], root: Path
+    total: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status], root: Path
 ) -> None:
     """What one claim needs, or why it is left out; nothing of one that is settled."""
     seeds, value, why = _wanted(verdict, evidence, cells, root)
@@ -184,14 +184,14 @@ def _add(
         elif (price := _price(cell, state, evidence, root)) is None:
             why = "need cells whose length is not known"
         else:
-            found.prices[cell] = price
+            total.prices[cell] = price
     if not why and seeds:
         stages = dict.fromkeys(_figure(*source) for source in _sources(verdict.claim, evidence))
-        need = Need.of(_words(verdict.claim, evidence), seeds, found.prices, value, filter(None, stages))
-        found.needs += [need] if need.runs else []
+        need = Need.of(_words(verdict.claim, evidence), seeds, total.prices, value, filter(None, stages))
+        total.needs += [need] if need.runs else []
         why = "" if need.runs else "have the seeds that would do, but not in common"
     if why:
-        found.without[why] += 1
+        total.without[why] += 1
 
 
 def _wanted(
@@ -255,9 +255,9 @@ def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, roo
     each."""
     for name in wanted:
         load_paper(name, root)  # reports a wrong name before anything is read
-    found = outlay(wanted, root)
-    bundles = chosen(found, budget, jobs)
-    print("\n".join(lines(found, bundles, budget, jobs, root)))
+    total = outlay(wanted, root)
+    bundles = chosen(total, budget, jobs)
+    print("\n".join(lines(total, bundles, budget, jobs, root)))
     if bundles:
         names = [str(cell) for bundle in bundles for cell in bundle.cells]
         names += [stage for bundle in bundles for need in bundle.needs for stage in need.figures]
@@ -267,22 +267,22 @@ def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, roo
     return 0
 
 
-def chosen(found: Outlay, budget: float, jobs: int | None = None) -> list[Bundle]:
+def chosen(total: Outlay, budget: float, jobs: int | None = None) -> list[Bundle]:
     """The bundles within the budget; a seed is trained by one process, which has only its own hours."""
-    whole = [need for need in found.needs if all(found.prices[cell].hours <= budget for cell, _ in need.runs)]
-    return choose(whole, found.prices, budget * (jobs or 1))
+    whole = [need for need in total.needs if all(total.prices[cell].hours <= budget for cell, _ in need.runs)]
+    return choose(whole, total.prices, budget * (jobs or 1))
 
 
 def lines(
-    found: Outlay, bundles: list[Bundle], budget: float, jobs: int | None = None, root: Path = ROOT
+    total: Outlay, bundles: list[Bundle], budget: float, jobs: int | None = None, root: Path = ROOT
 ) -> list[str]:
     """The plan, and what it leaves out."""
-    text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root)] if bundles else _too_little(found)
-    rest = len(found.needs) - sum(len(bundle.needs) for bundle in bundles)
+    text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root)] if bundles else _too_little(total)
+    rest = len(total.needs) - sum(len(bundle.needs) for bundle in bundles)
     text += ["", f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(
         bundles and rest
     )
-    for why, count in found.without.items():
+    for why, count in total.without.items():
         text += _wrapped(f"Left out: {counted(count, 'claim')} that {why}.")
     return text
 
@@ -331,13 +331,13 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
     return ["", *_wrapped(about), *sum(lists, [])]
 
 
-def _too_little(found: Outlay) -> list[str]:
-    if not found.needs:
+def _too_little(total: Outlay) -> list[str]:
+    if not total.needs:
         return ["Nothing to plan: no claim waits for cells that could be trained."]
-    least = min(found.needs, key=lambda need: hours_of(need.runs, found.prices))
+    least = min(total.needs, key=lambda need: hours_of(need.runs, total.prices))
     cells = ", ".join(sorted({str(cell) for cell, _ in least.runs}))
     return [
-        f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, found.prices))}:",
+        f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, total.prices))}:",
         _shortened(least.claim),
         *_wrapped(f"It needs {cells}.", ""),
     ]

@@ -93,9 +93,9 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
     done |= wanted
     files.write_text(clone / DONE, "\n".join(sorted(done)))
     with committed(clone, done) as before:
-        found = compare(before, clone)
-        summed = summary(found, before, clone)
-    write(found, summed, clone)
+        comparisons = compare(before, clone)
+        summed = summary(comparisons, before, clone)
+    write(comparisons, summed, clone)
     print(
         "\n".join(
             [
@@ -166,11 +166,11 @@ def compare(committed: Path, here: Path) -> list[Comparison]:
     spread: dict[Cell, tuple[float, int]] = {}
     for paper in {cell.paper for cell in old}:
         spread |= spreads({cell: result for cell, result in old.items() if cell.paper == paper})
-    found = []
+    comparisons = []
     for cell in sorted(old.keys() & new.keys(), key=str):
         before, now = (float(np.mean(_accuracies(side[cell]))) for side in (old, new))
         texts = [(cell.folder(root) / "history.csv").read_bytes() for root in (committed, here)]
-        found.append(
+        comparisons.append(
             Comparison(
                 cell,
                 load_paper(cell.paper).label(cell.method),
@@ -180,7 +180,7 @@ def compare(committed: Path, here: Path) -> list[Comparison]:
                 texts[0] == texts[1],
             )
         )
-    return found
+    return comparisons
 
 
 def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
@@ -192,12 +192,12 @@ def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
         for cell, result in cells.items()
     }
     design = Design(rows, rows)
-    found = dict.fromkeys(cells, (design.s, design.df))
+    by_cell = dict.fromkeys(cells, (design.s, design.df))
     for cell in cells:
         values = [*rows[str(cell)].values()]
         if str(cell) in design.outliers and (s := float(np.std(values, ddof=1))) > design.s:
-            found[cell] = s, len(values) - 1
-    return found
+            by_cell[cell] = s, len(values) - 1
+    return by_cell
 
 
 def tolerance(spread: tuple[float, int], seeds: int, level: float = LEVEL) -> float | None:
@@ -219,24 +219,24 @@ def _accuracies(result: dict) -> list[float]:
 # -- saying it -----------------------------------------------------------------------------------------------
 
 
-def summary(found: list[Comparison], committed: Path, here: Path) -> list[str]:
+def summary(comparisons: list[Comparison], committed: Path, here: Path) -> list[str]:
     """Same type of processor or not; how many cells have the same bits; of the others how many agree, and the
     largest difference."""
-    if not found:
+    if not comparisons:
         return ["Measured:      git has no number of these miniatures to compare with"]
     first = machine_words(committed, here)
-    of = f"{len(found)} cells of the miniatures have the same bits as in git"
-    if not (moved := [one for one in found if one.agreement != SAME]):
+    of = f"{len(comparisons)} cells of the miniatures have the same bits as in git"
+    if not (moved := [one for one in comparisons if one.agreement != SAME]):
         return [
             first,
-            f"Measured:      all {len(found)} cells of the miniatures have the same bits as in git",
+            f"Measured:      all {len(comparisons)} cells of the miniatures have the same bits as in git",
         ]
     within = sum(one.agreement == WITHIN for one in moved)
     largest = max(moved, key=lambda one: abs(one.difference))
     expected = " (of 20, one is expected to lie further away)" if within < len(moved) else ""
     return [
         first,
-        f"Measured:      {len(found) - len(moved)} of {of}",
+        f"Measured:      {len(comparisons) - len(moved)} of {of}",
         f"               of the other {len(moved)}, {within} lie within what their seeds explain{expected}; "
         f"the largest difference is {largest.difference:+.2f} points: {largest.cell}, "
         f"{largest.committed:.2f} % in git, {largest.here:.2f} % here",
@@ -260,7 +260,7 @@ def machine_words(committed: Path, here: Path) -> str:
     return f"Processor:     {mine}, as that of the committed numbers{''.join(others)}"
 
 
-def write(found: list[Comparison], summed: list[str], clone: Path) -> None:
+def write(comparisons: list[Comparison], summed: list[str], clone: Path) -> None:
     """reports/reproduction.csv, .md and .html of the clone. summed: its `summary`."""
     rows = [
         (
@@ -271,12 +271,12 @@ def write(found: list[Comparison], summed: list[str], clone: Path) -> None:
             "" if one.tolerance is None else f"{one.tolerance:.4f}",
             one.agreement,
         )
-        for one in found
+        for one in comparisons
     ]
     files.write_csv(clone / "reports" / "reproduction.csv", COLUMNS, rows)
-    keys = dict.fromkeys(one.cell.paper for one in found)
+    keys = dict.fromkeys(one.cell.paper for one in comparisons)
     context = {
-        "papers": {key: [one for one in found if one.cell.paper == key] for key in keys},
+        "papers": {key: [one for one in comparisons if one.cell.paper == key] for key in keys},
         "names": {key: load_paper(key).name for key in keys},
         "pages": {key: {"key": key, "name": load_paper(key).name} for key in keys},
         "lines": summed,

@@ -256,12 +256,12 @@ class Schedule:
 
         stages = []
         for target in targets or [PROJECT_FILE]:
-            found = []
+            matches = []
             with contextlib.suppress(StageFileDoesNotExistError, StageNotFound):
-                found = self.repo.stage.collect(target, glob=any(c in target for c in "*?["))
-            if not found:
+                matches = self.repo.stage.collect(target, glob=any(c in target for c in "*?["))
+            if not matches:
                 raise UnknownStage(target, [stage.addressing for stage in self.repo.index.stages])
-            stages += found
+            stages += matches
         return list(dict.fromkeys(stages))
 
     def _estimate(self) -> None:

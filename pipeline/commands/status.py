@@ -104,15 +104,15 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
         raise ParamError(
             f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
         ) from None
-    found: dict[Cell, None] = {}
+    named: dict[Cell, None] = {}
     for _, record in records:
         block, method = (
             table.block(record["setting"], record["dataset"], record["method"]),
             paper.method_of(table, record["method"]),
         )
         if block and method and table.measure(block, record["column"]):
-            found[Cell(key, block.scenario, method)] = None
-    return list(found)
+            named[Cell(key, block.scenario, method)] = None
+    return list(named)
 
 
 def overview(
@@ -131,9 +131,9 @@ def overview(
     }
     tables = {LISTED[MINIATURE]: others.pop(LISTED[MINIATURE])} | tables | others
     cells = {}
-    for cell in dict.fromkeys([*stages, *(cell for found in tables.values() for cell in found)]):
+    for cell in dict.fromkeys([*stages, *(cell for listed in tables.values() for cell in listed)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
-    tables = {name: found for name, found in tables.items() if found}
+    tables = {name: listed for name, listed in tables.items() if listed}
     scenarios = paper.tuning if tunings else ()
     tuned = {f"tuning of {name}": _tuned(key, name, errors, rates, root) for name in scenarios}
     return Overview(paper, cells, tables, tuned)
@@ -141,7 +141,7 @@ def overview(
 
 def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path) -> dict[Cell, Status]:
     """The cells that a tuning compares: of each method with the chosen values and with the row's."""
-    paper, found = load_paper(key, root), {}
+    paper, compared = load_paper(key, root), {}
     asked = paper.tuning[scenario]
     for cell in (Cell(key, scenario, method) for method in asked.methods):
         choosing = 0.0
@@ -152,12 +152,12 @@ def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root:
             trial = Trial.of(cell, (), number=0, seeds=tuple(asked.seeds))
             choosing = asked.configurations * (estimate(trial, rates, root)[0] or 0)
         for one in (chosen, choices.published(cell, root)):
-            found[one] = _status(one, one.stage(paper), read_result(one, root), errors, rates, root)
+            compared[one] = _status(one, one.stage(paper), read_result(one, root), errors, rates, root)
         if choosing:
-            found[chosen] = dataclasses.replace(
-                found[chosen], state=MISSING, hours=(found[chosen].hours or 0) + choosing
+            compared[chosen] = dataclasses.replace(
+                compared[chosen], state=MISSING, hours=(compared[chosen].hours or 0) + choosing
             )
-    return found
+    return compared
 
 
 def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
@@ -185,11 +185,11 @@ def _status(
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
     """Every result, whole or not: one that cannot be read, was altered or has lost lines of its history is
     empty, which is stale. `pipeline.cells.results` checks more, and costs the import of pandas."""
-    found = {}
+    by_cell = {}
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
-        found[cell] = read_result(cell, root) or {}
-    return found
+        by_cell[cell] = read_result(cell, root) or {}
+    return by_cell
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
@@ -252,16 +252,16 @@ class Failures:
 def failures(key: str, root: Path = ROOT) -> Failures:
     """The failed cells of a paper. A mark, .cells/<digest>/error.json, counts while the cell still has that
     digest."""
-    found = Failures(root)
+    failed = Failures(root)
     for path in sorted(root.glob(".cells/*/error.json")):
         try:
             mark = json.loads(path.read_text(encoding="utf-8"))
             cell = Cell.parse(mark["cell"])
             if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
-                found.marks[cell] = str(mark["error"])
+                failed.marks[cell] = str(mark["error"])
         except (OSError, ValueError, KeyError, TypeError, FedReproError):
             continue  # an incomplete mark, or one of a cell that no longer exists
-    return found
+    return failed
 
 
 def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
@@ -295,13 +295,13 @@ def status(
             print(line, file=sys.stderr)
     results = read_results(root)
     rates, whole = rates_of(results, root), bool(wanted or as_json or table)
-    found = {key: overview(key, results, rates, root, whole) for key in wanted or papers(root)}
+    overviews = {key: overview(key, results, rates, root, whole) for key in wanted or papers(root)}
     if table is not None:
-        print("\n".join(_stages(found, table)))
+        print("\n".join(_stages(overviews, table)))
     elif as_json:
-        print(json.dumps({key: document(one) for key, one in found.items()}, indent=2))
+        print(json.dumps({key: document(one) for key, one in overviews.items()}, indent=2))
     else:
-        print("\n".join(lines(found, rates, bool(wanted))))
+        print("\n".join(lines(overviews, rates, bool(wanted))))
     return 0
 
 
@@ -309,15 +309,15 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
     """A row for each paper, or for each of its tables; then what failed and how to go on. At most 80 columns,
     but for errors and commands."""
     yield _row("", ("cells", *STATES), "hours left")
-    for key, found in overviews.items():
-        yield _counted(key, list(found.cells.values()))
+    for key, view in overviews.items():
+        yield _counted(key, list(view.cells.values()))
         if tables:
-            yield from (_counted(f"  {name}", list(cells.values())) for name, cells in found.parts.items())
+            yield from (_counted(f"  {name}", list(cells.values())) for name, cells in view.parts.items())
     yield ""
     failed = [
         f"failed: {cell}: {one.error}"
-        for found in overviews.values()
-        for cell, one in found.cells.items()
+        for view in overviews.values()
+        for cell, one in view.cells.items()
         if one.state == FAILED
     ]
     yield from failed if tables else failed[:FEW]
@@ -325,7 +325,7 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
         yield f"failed: {len(failed) - FEW} more"
     if tables:
         yield from _mixed(overviews)
-    every = [one for found in overviews.values() for part in found.parts.values() for one in part.values()]
+    every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
     yield from _legend([one for one in every if one.state in LEFT], rates)
     if tables:
         yield from _next(overviews)
@@ -362,9 +362,9 @@ def _hours(statuses: list[Status]) -> str:
 
 def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
     """A line for each table whose cells were trained on machines that round differently."""
-    for found in overviews.values():
-        for name, cells in found.tables.items():
-            count = Counter(kind for cell in cells for kind in found.cells[cell].machines)
+    for view in overviews.values():
+        for name, cells in view.tables.items():
+            count = Counter(kind for cell in cells for kind in view.cells[cell].machines)
             if len(count) > 1:
                 each = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
                 yield from _wrapped(f"{name}: mixed machines, which round differently: {each}")
@@ -392,21 +392,21 @@ def _wrapped(text: str) -> list[str]:
 def _next(overviews: dict[str, Overview]) -> Iterator[str]:
     """Commands that go on."""
     commands = []
-    for key, found in overviews.items():
-        stages = [one.stage for one in found.cells.values() if one.state in LEFT and one.stage]
+    for key, view in overviews.items():
+        stages = [one.stage for one in view.cells.values() if one.state in LEFT and one.stage]
         for file in dict.fromkeys(stage.partition(":")[0] for stage in stages):
             commands.append(f"fedrepro run {key if file == f'papers/{key}/dvc.yaml' else file}")
-        if any(one.state in LEFT for cells in found.tunings.values() for one in cells.values()):
+        if any(one.state in LEFT for cells in view.tunings.values() for one in cells.values()):
             commands.append(f"fedrepro tune {key}")
-        for name, cells in found.tables.items():
-            if name not in LISTED.values() and any(found.cells[cell].state in LEFT for cell in cells):
+        for name, cells in view.tables.items():
+            if name not in LISTED.values() and any(view.cells[cell].state in LEFT for cell in cells):
                 commands.append(f"fedrepro status {key} --stages '{name}' | xargs -r fedrepro run")
                 break
     yield "To go on:" if commands else "Nothing to run: every cell that has a stage is done."
     yield from (f"  {command}" for command in commands)
 
 
-def document(found: Overview) -> dict:
+def document(view: Overview) -> dict:
     """A paper's state as JSON."""
 
     def counts(statuses: list[Status]) -> dict:
@@ -420,18 +420,16 @@ def document(found: Overview) -> dict:
         }
 
     return {
-        **counts(list(found.cells.values())),
-        "tables": {
-            name: counts([found.cells[cell] for cell in cells]) for name, cells in found.tables.items()
-        },
-        "by_cell": {str(cell): status.document() for cell, status in found.cells.items()},
-        "tunings": {name: counts(list(cells.values())) for name, cells in found.tunings.items()},
+        **counts(list(view.cells.values())),
+        "tables": {name: counts([view.cells[cell] for cell in cells]) for name, cells in view.tables.items()},
+        "by_cell": {str(cell): status.document() for cell, status in view.cells.items()},
+        "tunings": {name: counts(list(cells.values())) for name, cells in view.tunings.items()},
     }
 
 
 def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
-    known = list(dict.fromkeys(name for found in overviews.values() for name in found.parts))
+    known = list(dict.fromkeys(name for view in overviews.values() for name in view.parts))
     if table not in known:
         raise ParamError(unknown("table", table, known))
-    parts = [found.parts.get(table, {}) for found in overviews.values()]
+    parts = [view.parts.get(table, {}) for view in overviews.values()]
     return [one.stage for part in parts for one in part.values() if one.state in LEFT and one.stage]

@@ -37,13 +37,13 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     A server that MLFLOW_TRACKING_URI names is not started, only linked to."""
     keys = [paper] if paper else list(papers(root))
     for key in keys:
-        load_paper(key, root)  # an unknown one is said
+        load_paper(key, root)  # reports an unknown one
     try:
         click.echo("Bringing results into MLflow that it does not know yet")
         tracking.import_results(root, printed(root), _Progress())
-        store, found = tracking.Store(root), results.collect(root)
+        store, by_cell = tracking.Store(root), results.collect(root)
         links = {
-            key: dict(views(key, {cell: found[cell] for cell in found if cell.paper == key}, store))
+            key: dict(views(key, {cell: by_cell[cell] for cell in by_cell if cell.paper == key}, store))
             for key in keys
         }
     except FedReproError:
@@ -61,14 +61,14 @@ def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
     from pipeline.report.study import studies
     from pipeline.report.tables import table_view
 
-    found: dict[Cell, dict[str, float]] = {}
+    by_measure: dict[Cell, dict[str, float]] = {}
     for study in studies(results.collect(root), root).values():
         for key in study.paper.tables:
             for row in (row for panel in table_view(key, study).panels for row in panel.rows):
                 for value in row.values:
                     if value.cell and value.printed is not None:
-                        found.setdefault(value.cell, {}).setdefault(value.measure, value.printed)
-    return found
+                        by_measure.setdefault(value.cell, {}).setdefault(value.measure, value.printed)
+    return by_measure
 
 
 class _Progress:
@@ -86,23 +86,23 @@ class _Progress:
 # -- views ---------------------------------------------------------------------------------------------------
 
 
-def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
+def views(key: str, by_cell: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
     """(what it shows, path of the link) of a paper's views, which are written into its experiment: all runs
     of cells grouped by cell last, before them the methods of each table side by side, where two or more are
     measured."""
-    if not found:
+    if not by_cell:
         return
     runs, experiment = store.finished(key), store.experiment(key)
     shown = {}
-    for title, cells in comparisons(key, found, store.root).items():
-        some = {cell: found[cell] for cell in cells}
+    for title, cells in comparisons(key, by_cell, store.root).items():
+        some = {cell: by_cell[cell] for cell in cells}
         ids = [runs[result["self"], str(seed)] for result in some.values() for seed in result["seeds"]]
         order = f"metrics.`{columns(some)[0]}`"
         exact = view(some, f"attributes.run_id IN ({', '.join(map(repr, ids))})", "label", order)
         rough = view(some, f"tags.scenario = '{cells[0].scenario}'", "label", order)
         shown[title] = exact if len(json.dumps(exact)) < LONGEST else rough
     # Runs of a tuning have no seed.
-    shown["all runs"] = view(found, "tags.seed LIKE '%'", "cell", "attributes.start_time")
+    shown["all runs"] = view(by_cell, "tags.seed LIKE '%'", "cell", "attributes.start_time")
     for title, document in shown.items():
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())
         store.client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{name}", json.dumps(document))
@@ -116,22 +116,22 @@ def views(key: str, found: Results, store: tracking.Store) -> Iterator[tuple[str
         )
 
 
-def comparisons(key: str, found: Results, root: Path) -> dict[str, list[Cell]]:
+def comparisons(key: str, by_cell: Results, root: Path) -> dict[str, list[Cell]]:
     """Title -> measured cells that stand side by side: the miniature, and each scenario of each table."""
     paper = load_paper(key, root)
-    groups: dict[str, list[Cell]] = {"miniature": [cell for cell in found if cell.scenario == MINIATURE]}
+    groups: dict[str, list[Cell]] = {"miniature": [cell for cell in by_cell if cell.scenario == MINIATURE]}
     for table in paper.tables.values():
         for cell in table_cells(key, paper, table, root):
             groups.setdefault(f"table {table.number}, {cell.scenario}", []).append(cell)
     for scenario in paper.extra_scenarios:
-        groups[scenario] = [cell for cell in found if cell.scenario == scenario]
-    measured = {title: [cell for cell in cells if cell in found] for title, cells in groups.items()}
+        groups[scenario] = [cell for cell in by_cell if cell.scenario == scenario]
+    measured = {title: [cell for cell in cells if cell in by_cell] for title, cells in groups.items()}
     return {title: cells for title, cells in measured.items() if len(cells) > 1}
 
 
-def view(found: Results, query: str, group: str, order: str) -> dict:
+def view(by_cell: Results, query: str, group: str, order: str) -> dict:
     """What MLflow keeps of a table of runs."""
-    metrics = [f"metrics.`{name}`" for name in columns(found)]
+    metrics = [f"metrics.`{name}`" for name in columns(by_cell)]
     name = "attributes.`Run Name`"
     return {
         "searchFilter": query,
@@ -145,11 +145,11 @@ def view(found: Results, query: str, group: str, order: str) -> dict:
     }
 
 
-def columns(found: Results) -> list[str]:
+def columns(by_cell: Results) -> list[str]:
     """Metrics worth a column: the headlines, then the other measures that most cells report."""
-    headlines = [result["headline"] for result in found.values()]
+    headlines = [result["headline"] for result in by_cell.values()]
     counts: dict[str, int] = {}
-    for result in found.values():
+    for result in by_cell.values():
         for name in result["measures"]:
             if "." not in name and name != "loss":
                 counts[name] = counts.get(name, 0) + 1
@@ -163,7 +163,7 @@ def columns(found: Results) -> list[str]:
 
 
 def free_port(first: int) -> int:
-    """The port, or the next one on which nothing answers, which is said."""
+    """The port, or the next one on which nothing answers; prints which."""
     for port in range(first, min(first + 100, 65536)):
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)):
@@ -202,7 +202,7 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
         begun = time.monotonic()
         while not _answers(f"http://{HOST}:{port}/health"):
             if server.poll() is not None or time.monotonic() - begun > PATIENCE:
-                raise FedReproError(f"MLflow's server did not start on {HOST}:{port}; above is what it said")
+                raise FedReproError(f"MLflow's server did not start on {HOST}:{port}; see above")
             time.sleep(0.3)
         _show(links, f"http://{HOST}:{port}", root)
         click.echo("Ctrl-C ends it")

@@ -273,17 +273,17 @@ def _walks(asked: list[str], root: Path) -> tuple[list[Walk], list[str]]:
     for name in asked:
         if name not in names:
             raise FedReproError(unknown("measured cell, scenario or paper", name, names))
-    found, failed = [], []
+    walks, failed = [], []
     for cell, path in cells.items():
         if asked and not {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper} & set(asked):
             continue
         try:
             result = results.read(path)
             if asked or not provenance.current(result, Experiment.of(cell, root)):
-                found.append(Walk.of(cell, result, root))
+                walks.append(Walk.of(cell, result, root))
         except FedReproError as error:
             failed.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")
-    return sorted(found, key=lambda walk: walk.seconds), failed
+    return sorted(walks, key=lambda walk: walk.seconds), failed
 
 
 def _follow(walk: Walk, seconds: float) -> None:
@@ -303,5 +303,5 @@ def _follow(walk: Walk, seconds: float) -> None:
             walk.stop()
             process.wait()
         if not walk.ended and not walk.late:
-            said = Path(folder, "errors").read_text(encoding="utf-8", errors="replace").splitlines()
-            raise Differs(f"the training fails: {(said or ['no answer'])[-1]}")
+            errors = Path(folder, "errors").read_text(encoding="utf-8", errors="replace").splitlines()
+            raise Differs(f"the training fails: {(errors or ['no answer'])[-1]}")

@@ -72,11 +72,11 @@ def campaign(
     while done < count and time.monotonic() - began < seconds:
         folder = place / kind
         shutil.copytree(draw.choice(bases) if kind != "inputs" else bases[1], folder, symlinks=True)
-        steps, said = KINDS[kind](folder, draw, expected)
-        done, wrong = done + steps, wrong + bool(said)
+        steps, reply = KINDS[kind](folder, draw, expected)
+        done, wrong = done + steps, wrong + bool(reply)
         print(
             f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s",
-            *filter(None, [said]),
+            *filter(None, [reply]),
             sep="\n     ",
             flush=True,
         )

@@ -27,8 +27,8 @@ def fault(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[
         FAULT_STAYS="1" if stays else "",
     )
     try:
-        said = project.heard(process)
-        wrong = f"a traceback: {said[-1500:]}" if "Traceback" in said else project.compare(folder, expected)
+        reply = project.heard(process)
+        wrong = f"a traceback: {reply[-1500:]}" if "Traceback" in reply else project.compare(folder, expected)
     except RuntimeError as error:
         wrong = str(error)
     return 1, f"{what}: {wrong}" if wrong else ""

@@ -73,16 +73,18 @@ def start(folder: Path, module: str, *arguments: str, **environment: str) -> sub
 
 
 def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
-    """Run a command to its end; RuntimeError with what it said where it fails."""
+    """Run a command to its end; RuntimeError with what it reply where it fails."""
     process = start(folder, module, *arguments, **environment)
-    said = heard(process)
+    reply = heard(process)
     if process.returncode:
-        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {process.returncode}:\n{said[-2000:]}")
-    return said
+        raise RuntimeError(
+            f"{module} {' '.join(arguments)} ended with {process.returncode}:\n{reply[-2000:]}"
+        )
+    return reply
 
 
 def heard(process: subprocess.Popen) -> str:
-    """What a command said, once it has ended; RuntimeError where it does not, after it was killed."""
+    """What a command reply, once it has ended; RuntimeError where it does not, after it was killed."""
     try:
         return process.communicate(timeout=600)[0]
     except subprocess.TimeoutExpired:
@@ -132,12 +134,12 @@ names = sorted({(run.info.status, run.info.run_name, len(run.data.metrics)) for 
 of = collections.Counter((run.data.tags.get("fedrepro.result"), run.data.tags["seed"]) for run in runs)
 print(json.dumps([names, sum(of.values()) - len(of)]))
 """
-    said = subprocess.run(
+    reply = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
     )
-    if said.returncode:
-        raise RuntimeError(f"MLflow's database cannot be read: {said.stderr[-500:]}")
-    return json.loads(said.stdout.splitlines()[-1])
+    if reply.returncode:
+        raise RuntimeError(f"MLflow's database cannot be read: {reply.stderr[-500:]}")
+    return json.loads(reply.stdout.splitlines()[-1])
 
 
 def _digest(path: Path) -> str:

@@ -1,5 +1,5 @@
 """`unshare -n python on_ray.py CHECKOUT FOLDER CELL...`: cells on a Ray cluster of two nodes, one of which
-dies; prints what `fedrepro run` said."""
+dies; prints what `fedrepro run` reply."""
 
 import subprocess
 import sys
@@ -19,21 +19,21 @@ def main(checkout: Path, at: Path, *cells: str) -> None:
             cluster.start()
             command = [sys.executable, "-m", "pipeline", "run", *cells, "--on", "ray"]
             command += ["--address", cluster.address]
-            with open(at / "said", "w") as said:
+            with open(at / "reply", "w") as reply:
                 process = subprocess.Popen(
                     command,
                     cwd=checkout,
-                    stdout=said,
+                    stdout=reply,
                     stderr=subprocess.STDOUT,
                     env=surroundings(**cluster.variables),
                 )
             wait_for(lambda: len(list(checkout.glob(".cells/*/seed-*.pt"))) >= 2)
             killed = time.monotonic()
             cluster.kill("n2")
-            wait_for(lambda: "requeued" in (at / "said").read_text() or process.poll() is not None)
+            wait_for(lambda: "requeued" in (at / "reply").read_text() or process.poll() is not None)
             print(f"again after {time.monotonic() - killed:.1f} s")
             process.wait(500)
-            print((at / "said").read_text(), f"exit {process.returncode}")
+            print((at / "reply").read_text(), f"exit {process.returncode}")
         finally:
             cluster.stop()
 

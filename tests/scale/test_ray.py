@@ -53,7 +53,7 @@ def test_bad_input_is_one_line(alone, prepared, options, line):
 def test_a_missing_token_is_one_line(alone, prepared, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        said = fedrepro(
+        reply = fedrepro(
             prepared,
             "run",
             CELLS[0],
@@ -66,5 +66,5 @@ def test_a_missing_token_is_one_line(alone, prepared, tmp_path):
             RAY_AUTH_MODE="token",
             RAY_AUTH_TOKEN="",
         )
-    assert said.startswith(f"error: --on ray: {address}: Token authentication is enabled but no")
-    assert said.count("\n") == 1
+    assert reply.startswith(f"error: --on ray: {address}: Token authentication is enabled but no")
+    assert reply.count("\n") == 1

@@ -25,13 +25,13 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
     )
     wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == 130 and "3 jobs go on at slurm cluster 'mini'" in said
+    reply = process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == 130 and "3 jobs go on at slurm cluster 'mini'" in reply
     before = slurm.running()
     slurm.kill("n2")
     slurm.add("n2")
-    said = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables)
-    assert "requeued 1x" in said and "3 of" in said
+    reply = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables)
+    assert "requeued 1x" in reply and "3 of" in reply
     assert len(before) == 2 and len(submissions(project)) == 1  # nothing was submitted twice
     for cell in CELLS:
         assert outputs(project, cell) == outputs(undisturbed, cell)
@@ -55,16 +55,16 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
     wait_for(slurm.running)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
-    said = fedrepro(project, "run", cell, *OPTIONS, "--cancel", **slurm.variables)
-    assert said == "1 job cancelled\n" and not list(project.glob(".cells/jobs/*.json"))
+    reply = fedrepro(project, "run", cell, *OPTIONS, "--cancel", **slurm.variables)
+    assert reply == "1 job cancelled\n" and not list(project.glob(".cells/jobs/*.json"))
     wait_for(lambda: not slurm.running())
     slurm_with = ["run", cell, "--on", "slurm", "--slurm"]
-    said = fedrepro(project, *slurm_with, "partition=maim", expect=2, **slurm.variables)
-    assert said == "error: --slurm: unknown partition 'maim' (nearest: 'main')\n"
-    said = fedrepro(project, *slurm_with, "gres=gpu:9", expect=1, **slurm.variables)
-    assert "mini@local: slurm cluster 'mini' refuses the job: " in said
-    said = fedrepro(project, *slurm_with, "mem=1G", expect=2, SLURM_CONF=str(slurm.at / "nowhere.conf"))
-    assert said.startswith("error: --on slurm: scontrol: ") and said.count("\n") == 1
+    reply = fedrepro(project, *slurm_with, "partition=maim", expect=2, **slurm.variables)
+    assert reply == "error: --slurm: unknown partition 'maim' (nearest: 'main')\n"
+    reply = fedrepro(project, *slurm_with, "gres=gpu:9", expect=1, **slurm.variables)
+    assert "mini@local: slurm cluster 'mini' refuses the job: " in reply
+    reply = fedrepro(project, *slurm_with, "mem=1G", expect=2, SLURM_CONF=str(slurm.at / "nowhere.conf"))
+    assert reply.startswith("error: --on slurm: scontrol: ") and reply.count("\n") == 1
 
 
 SBATCH = """\
@@ -82,11 +82,11 @@ def test_what_a_limit_of_jobs_refuses_follows_when_a_job_has_ended(slurm, projec
     (tmp_path / "sbatch").write_text(SBATCH)
     (tmp_path / "sbatch").chmod(0o755)
     path = os.pathsep.join([str(Path(sys.executable).parent), str(tmp_path), os.environ["PATH"]])
-    said = fedrepro(
+    reply = fedrepro(
         project, "run", *CELLS, *OPTIONS, **slurm.variables, PATH=path, REAL_SBATCH=shutil.which("sbatch")
     )
-    assert "waits for room in the queue" in said and "3 of" in said
-    assert "sbatch: error" not in said and len(submissions(project)) >= 6  # of 3, 1, 2, 1, 1 and 1 cells
+    assert "waits for room in the queue" in reply and "3 of" in reply
+    assert "sbatch: error" not in reply and len(submissions(project)) >= 6  # of 3, 1, 2, 1, 1 and 1 cells
     assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
 
 
