@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 from repository import PATIENCE
 
+<<<<<<< HEAD
 from pipeline import files
 from pipeline.cells import results, tracking
+=======
+from pipeline.cells import mlflow_database, results, tracking
+>>>>>>> f5435bcf (The database of MLflow's runs in a module of its own; a log call for numbers, parameters and tags)
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
@@ -196,7 +200,7 @@ DIE = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import event, engine
-from pipeline.cells import tracking
+from pipeline.cells import mlflow_database
 left = int(sys.argv[2])
 
 def count(*_):
@@ -207,7 +211,7 @@ def count(*_):
 
 event.listen(engine.Engine, "after_cursor_execute", count)
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-tracking.make_usable(Path(sys.argv[1]))
+mlflow_database.make_usable(Path(sys.argv[1]))
 """
 IMPORT = (
     "import sys; from pathlib import Path; from pipeline.cells import tracking; "
@@ -246,7 +250,7 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
         with contextlib.closing(sqlite3.connect(path)) as base:
             base.execute("CREATE TABLE experiments (experiment_id INTEGER)")
     else:
-        tracking.make_usable(root)
+        mlflow_database.make_usable(root)
         path.write_bytes((root / "mlflow.db").read_bytes()[:200_000])
     broken = path.read_bytes()
     (fresh / "mlflow.db-journal").write_bytes(b"")
@@ -259,13 +263,13 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
 
 
 def test_a_locked_database_is_not_set_aside(fresh, monkeypatch):
-    tracking.make_usable(fresh)
+    mlflow_database.make_usable(fresh)
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0))
     with contextlib.closing(connect(fresh / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            tracking.make_usable(fresh)
+            mlflow_database.make_usable(fresh)
     assert not list(fresh.glob("mlflow.db.unusable*"))
 
 

@@ -4,16 +4,12 @@
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import os
 import re
-import sqlite3
 import statistics
 import sys
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -23,8 +19,9 @@ from typing import Any
 import pandas as pd
 
 from pipeline import files
-from pipeline.cells import choices, results
+from pipeline.cells import choices, mlflow_database, results
 from pipeline.cells.experiment import Experiment
+from pipeline.cells.mlflow_database import uri
 from pipeline.errors import FedReproError
 from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 
@@ -41,49 +38,39 @@ deviation over seeds; metrics without a prefix are the model that the paper's
 tables score, `pre.` and `post.` the other one, before or after local training."""
 
 
-def uri(root: Path = ROOT) -> str:
-    """MLFLOW_TRACKING_URI, or the SQLite file mlflow.db in the repository."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root / 'mlflow.db'}"
-
-
 def import_results(
     root: Path = ROOT, printed: Printed | None = None, progress: Callable[[int, int], None] | None = None
 ) -> tuple[int, int]:
     """Log every seed of every finished cell that is not there yet; (new runs, runs that were there). One
     import waits for another.
 
-    printed: the papers' numbers, logged beside the measured ones. progress: called with the number of
+    printed: the papers' numbers, logged with the measured ones. progress: called with the number of
     finished cells that were looked at and of all, before each.
     """
-    new = old = 0
-    with _locked(root, "import"):
-        store, tunings = Store(root), {cell: choices.read(cell, root) for cell in choices.found(root)}
-        store.printed = printed or {}
-        found = results.collect(root)
+    with mlflow_database.locked(root, "import"):
+        store = Store(root, printed)
+        tunings = {cell: choices.read(cell, root) for cell in choices.found(root)}
+        measured = results.collect(root)
         for cell in tunings:
-            found |= results.of_tuning(cell, root)
-        there = {paper: store.finished(paper) for paper in {cell.paper for cell in (*found, *tunings)}}
-        for paper in there:
+            measured |= results.of_tuning(cell, root)
+        logged = {paper: store.finished(paper) for paper in {cell.paper for cell in (*measured, *tunings)}}
+        for paper in logged:
             store.remove_unfinished(paper)
-        for done, (cell, result) in enumerate(found.items()):
+        counts = [0, 0]  # new, old
+        for done, (cell, result) in enumerate(measured.items()):
             if progress:
-                progress(done, len(found))
-            missing = [
-                k
-                for k, seed in enumerate(result["seeds"])
-                if (result["self"], str(seed)) not in there[cell.paper]
-            ]
-            old += len(result["seeds"]) - len(missing)
-            history = results.history(cell, root) if missing else None
-            for k in missing:
-                store.replay(cell, result, k, history)
-                new += 1
+                progress(done, len(measured))
+            for k, seed in enumerate(result["seeds"]):
+                known = (result["self"], str(seed)) in logged[cell.paper]
+                counts[known] += 1
+                if not known:
+                    store.replay(cell, result, k)
         for cell, document in tunings.items():
-            known = (document["self"], "") in there[cell.paper]
-            old, new = old + known, new + (not known)
+            known = (document["self"], "") in logged[cell.paper]
+            counts[known] += 1
             if not known:
                 store.replay_tuning(cell, document)
-    return new, old
+    return counts[0], counts[1]
 
 
 class Follower:
@@ -135,70 +122,60 @@ class Follower:
             action()
         except Exception as error:  # whatever MLflow, SQLite or the network raises
             self.failed = True
-            print(
-                f"warning: {no_answer(error, self.root)}; training goes on, `fedrepro import` brings the "
-                "runs in later",
-                file=sys.stderr,
-                flush=True,
-            )
+            later = "training goes on, `fedrepro import` brings the runs in later"
+            print(f"warning: {no_answer(error, self.root)}; {later}", file=sys.stderr, flush=True)
 
 
 class Store:
     """One tracking server: experiments by paper, runs by cell and seed."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, printed: Printed | None = None):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         # it would print two lines for every run
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow  # seconds to import, and absent on machines that only train
-        from sqlalchemy import Engine, event
 
-        event.listen(Engine, "connect", _without_waiting)
-        make_usable(root)
-        self.root, self.client, self.checkout = root, mlflow.MlflowClient(uri(root)), _checkout(root)
-        self.entities = mlflow.entities
-        self.experiments: dict[str, str] = {}
-        self.printed: Printed = {}
+        mlflow_database.make_usable(root)
+        self.root, self.printed = root, printed or {}
+        self.client, self.entities = mlflow.MlflowClient(uri(root)), mlflow.entities
+        self.checkout, self.experiments = mlflow_database.checkout(root), dict[str, str]()
 
     def experiment(self, paper: str) -> str:
         """The id of the paper's experiment, made where it is missing."""
         if paper not in self.experiments:
-            found = self.client.get_experiment_by_name(paper)
-            if found and found.lifecycle_stage == "deleted":  # by its own pages; its name stays taken
-                self.client.restore_experiment(found.experiment_id)
-            self.experiments[paper] = found.experiment_id if found else self._new_experiment(paper)
+            experiment = self.client.get_experiment_by_name(paper)
+            # One that was deleted in MLflow's pages still has its name.
+            if experiment and experiment.lifecycle_stage == "deleted":
+                self.client.restore_experiment(experiment.experiment_id)
+            self.experiments[paper] = experiment.experiment_id if experiment else self._new_experiment(paper)
         return self.experiments[paper]
 
     def _new_experiment(self, paper: str) -> str:
-        base = database(self.root)
-        local = None if uri(self.root).startswith("http") else _artifacts(base or self.root / "mlflow.db")
         note = NOTE.format(title=load_paper(paper, self.root).title)
         tags = {"mlflow.experimentKind": "custom_model_development", "mlflow.note.content": note}
         try:
-            return self.client.create_experiment(paper, artifact_location=local, tags=tags)
+            return self.client.create_experiment(paper, mlflow_database.artifacts(self.root), tags)
         except Exception:  # another process may have been quicker
-            if found := self.client.get_experiment_by_name(paper):
-                return found.experiment_id
+            if experiment := self.client.get_experiment_by_name(paper):
+                return experiment.experiment_id
             raise
 
     def finished(self, paper: str) -> dict[tuple[str, str], str]:
         """(result, seed) of every run that is logged to its end -> its id."""
-        runs = self._search(paper, "attributes.status = 'FINISHED'")
         return {
             (run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
-            for run in runs
+            for run in self._search(paper, "attributes.status = 'FINISHED'")
         }
 
     def remove_unfinished(self, paper: str, which: str = "") -> None:
         """Remove the runs that processes of this working copy left when they were killed. Others' runs, and
         those whose process lives, may still train."""
-        for run in self._search(
-            paper, f"attributes.status = 'RUNNING' and tags.`fedrepro.checkout` = '{self.checkout}'{which}"
-        ):
+        ours = f"attributes.status = 'RUNNING' and tags.`fedrepro.checkout` = '{self.checkout}'{which}"
+        for run in self._search(paper, ours):
             host, _, process = run.data.tags.get("fedrepro.process", "").rpartition(":")
-            ours = process == str(os.getpid())
-            if not process or host == files.machine() and (ours or not files.alive(int(process))):
+            dead = process == str(os.getpid()) or not files.alive(int(process or 0))
+            if not process or host == files.machine() and dead:
                 below = f"tags.`mlflow.parentRunId` = '{run.info.run_id}' and attributes.status != 'RUNNING'"
                 for one in (run, *self._search(paper, below)):
                     self.client.delete_run(one.info.run_id)
@@ -206,21 +183,16 @@ class Store:
     def start(self, cell: Cell, seed: int, values: dict, started: int) -> str:
         """A new run named scenario/method/seed; one that a killed process left is removed first."""
         self.remove_unfinished(cell.paper, f" and tags.cell = '{cell}' and tags.seed = '{seed}'")
-        paper = load_paper(cell.paper, self.root)
         tables = [
-            t.number
-            for t in paper.tables.values()
-            if any(block.scenario == cell.scenario for block in t.blocks.values())
+            table.number
+            for table in load_paper(cell.paper, self.root).tables.values()
+            if any(block.scenario == cell.scenario for block in table.blocks.values())
         ]
-        tags = self._tags(cell) | {
-            "seed": str(seed),
-            "table": ", ".join(tables) or LISTED.get(cell.scenario, ""),
-        }
+        table = ", ".join(tables) or LISTED.get(cell.scenario, "")
+        tags = self._tags(cell) | {"seed": str(seed), "table": table}
         run = self._new_run(f"{cell.scenario}/{cell.method}/seed {seed}", tags, started)
-        parameters = [
-            self.entities.Param(key, str(value)[:6000]) for key, value in sorted(_flat(values).items())
-        ]
-        self.client.log_batch(run, params=parameters)
+        flat = pd.json_normalize(values).iloc[0].dropna().to_dict()
+        self._log(run, parameters={key: str(flat[key])[:6000] for key in sorted(flat)})
         return run
 
     def curves(self, run: str, points: list[tuple[int, dict]]) -> None:
@@ -232,7 +204,6 @@ class Store:
             for name, value in row.items()
             if name not in ("seed", "round", results.STATE)
             and ("." not in name or name.endswith((".AVG", ".average", ".weighted")))
-            and value is not None
             and not pd.isna(value)
         ]
         for first in range(0, len(metrics), BATCH):
@@ -240,16 +211,15 @@ class Store:
 
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `finished` looks for."""
-        reported = [
-            self.entities.Metric(f"reported/{name}", values[k], ended, 0)  # no step: drawn as bars
+        numbers = {
+            f"reported/{name}": values[k]
             for name, values in result["measures"].items()
             if "." not in name or name.endswith(".AVG")
-        ]
+        }
+        numbers |= {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
         headline = result["headline"]
-        beside = {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
         if len(seeds := result["measures"].get(headline, [])) > 1:
-            beside[f"spread/{headline}"] = statistics.stdev(seeds)
-        reported += [self.entities.Metric(name, number, ended, 0) for name, number in beside.items()]
+            numbers[f"spread/{headline}"] = statistics.stdev(seeds)
         partitions = result.get("partitions", [result["partition"]] * len(result["seeds"]))
         tags = {
             "fedrepro.result": result["self"],
@@ -257,28 +227,24 @@ class Store:
             "hook": result["hook"],
             "git.commit": result["git"].get("commit", ""),
             "git.dirty": str(result["git"].get("dirty", "")).lower(),
-            "data.set": result["data"]["set"],
-            "data.source": result["data"]["source"],
-            "data.digest": result["data"]["digest"],
+            **{f"data.{key}": result["data"][key] for key in ("set", "source", "digest")},
             "partition.digest": partitions[k],
             "device": result["device"],
             "dvc.stage": cell.stage(load_paper(cell.paper, self.root)),
         }
-        self.client.log_batch(
-            run, metrics=reported, tags=[self.entities.RunTag(key, str(value)) for key, value in tags.items()]
-        )
+        self._log(run, numbers, tags=tags, at=ended)
         for name in ("result.json", "history.csv"):
             self.client.log_artifact(run, str(cell.folder(self.root) / name))
         self.client.set_terminated(run, "FINISHED", ended)
 
-    def replay(self, cell: Cell, result: dict, k: int, history: pd.DataFrame) -> None:
+    def replay(self, cell: Cell, result: dict, k: int) -> None:
         """A finished seed as a run with its own times."""
         seed, seconds = result["seeds"][k], result["seconds"][k]
         started = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+        history = results.history(cell, self.root)
         rows = history[history["seed"] == seed].to_dict("records")
-        run = self.start(
-            cell, seed, {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)}, started
-        )
+        values = {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)}
+        run = self.start(cell, seed, values, started)
         step = 1000 * seconds / max(len(rows) - 1, 1)
         self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])
         self.complete(run, cell, result, k, started + int(1000 * seconds))
@@ -287,27 +253,35 @@ class Store:
         """A tuning as a run, and each of its configurations as one below it; its own status is last, which
         `finished` looks for."""
         now, tags = int(time.time() * 1000), self._tags(cell) | {"scenario": f"{cell.scenario}-trial"}
-        name, accuracies = f"{cell.scenario}/{cell.method}", choices.means(document["configurations"])
+        name, configurations = f"{cell.scenario}/{cell.method}", document["configurations"]
         parent = self._new_run(f"{name}/tuning", tags | {"fedrepro.result": document["self"]}, now)
-        children = []
-        for number, (one, mean) in enumerate(zip(document["configurations"], accuracies)):
+        runs = []
+        for number, (one, mean) in enumerate(zip(configurations, choices.means(configurations))):
             below = tags | {"mlflow.parentRunId": parent, "configuration": str(number)}
-            run = self._new_run(f"{name}/configuration {number}", below, now)
-            children.append((run, one["values"], mean))
-        best = children[document["chosen"]]
-        for run, values, mean in (*children, (parent, *best[1:])):
-            self.client.log_batch(
-                run,
-                metrics=[] if mean is None else [self.entities.Metric("validation", mean, now, 0)],
-                params=[self.entities.Param(key, str(value)) for key, value in values.items()],
-            )
+            runs.append((self._new_run(f"{name}/configuration {number}", below, now), one["values"], mean))
+        for run, values, mean in (*runs, (parent, *runs[document["chosen"]][1:])):
+            self._log(run, {} if mean is None else {"validation": mean}, values, at=now)
             self.client.set_terminated(run, "FINISHED" if mean is not None else "FAILED", now)
+
+    def _log(
+        self,
+        run: str,
+        metrics: Mapping[str, float] = {},
+        parameters: Mapping[str, Any] = {},
+        tags: Mapping[str, str] = {},
+        at: int = 0,
+    ) -> None:
+        """In one call. Metrics have no step, and are drawn as bars."""
+        self.client.log_batch(
+            run,
+            [self.entities.Metric(name, value, at, 0) for name, value in metrics.items()],
+            [self.entities.Param(name, str(value)) for name, value in parameters.items()],
+            [self.entities.RunTag(name, str(value)) for name, value in tags.items()],
+        )
 
     def _tags(self, cell: Cell) -> dict[str, str]:
         return {
-            "paper": cell.paper,
-            "scenario": cell.scenario,
-            "method": cell.method,
+            **{key: getattr(cell, key) for key in ("paper", "scenario", "method")},
             "label": load_paper(cell.paper, self.root).label(cell.method),
             "cell": str(cell),
             "fedrepro.checkout": self.checkout,
@@ -315,160 +289,17 @@ class Store:
         }
 
     def _new_run(self, name: str, tags: dict[str, str], started: int) -> str:
-        return self.client.create_run(
-            self.experiment(tags["paper"]), start_time=started, tags=tags, run_name=name
-        ).info.run_id
+        experiment = self.experiment(tags["paper"])
+        return self.client.create_run(experiment, started, tags, name).info.run_id
 
     def _search(self, paper: str, query: str) -> list:
-        found: list = []
-        page: str | None = None
-        while page is None or page:
-            runs = self.client.search_runs([self.experiment(paper)], query, page_token=page)
-            found += runs
-            page = runs.token or ""
-        return found
+        return self.client.search_runs([self.experiment(paper)], query, max_results=50_000)
 
 
 def _scenario_values(cell: Cell, root: Path) -> dict:
     known = load_paper(cell.paper, root).scenarios
     scenario = Experiment.of(cell, root).scenario if isinstance(cell, Tuned) else known.get(cell.scenario)
     return dataclasses.asdict(scenario) if scenario else {}
-
-
-def _flat(values: dict, prefix: str = "") -> dict:
-    """Nested mappings as dotted keys; None is left out."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-# -- the database ------------------------------------------------------------------------------------------
-
-
-def make_usable(root: Path = ROOT) -> None:
-    """See that the SQLite file is a whole MLflow database; nothing to do where a server has the runs.
-
-    MLflow makes one in many transactions. A process that is killed among them leaves a part that none can
-    use, and two at once fail. Hence a new one is made under another name, by one process at a time, then
-    renamed. One that is unusable all the same is set aside: results are in git, and the next import brings
-    them in again.
-    """
-    if (path := database(root)) is None:
-        return
-    with _locked(root, "lock"):
-        if path.exists() and (fault := _fault(path) or _elsewhere(path, root)):
-            aside = f"{path.name}.unusable-{datetime.now():%Y%m%d-%H%M%S}"
-            _rename(path, aside)
-            print(
-                f"warning: {path.name} cannot be used ({fault}): set aside as {aside}; a new one is made, "
-                "and `fedrepro import` brings in what is in git",
-                file=sys.stderr,
-                flush=True,
-            )
-        if not path.exists():
-            _create(path)
-
-
-def database(root: Path) -> Path | None:
-    """The file that holds the runs; None where a server does."""
-    address = uri(root).partition("?")[0]
-    name = address.removeprefix("sqlite:///")
-    return Path(name) if name not in (address, "", ":memory:") else None
-
-
-def _artifacts(path: Path) -> str:
-    """The address of the folder beside a database into which its runs' files go. In an address an apostrophe
-    is encoded, which MLflow puts into its SQL as it is."""
-    return (path.resolve().parent / "mlartifacts").as_uri()
-
-
-def _without_waiting(connection: Any, _: Any) -> None:
-    """SQLite goes on without waiting for the disk at each of MLflow's many commits. A killed process tears
-    nothing by that; what a power failure tears is set aside and imported again."""
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous=OFF")
-
-
-def _create(path: Path) -> None:
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    new = path.with_name(path.name + ".new")
-    for part in _parts(new):  # of a killed process
-        part.unlink(missing_ok=True)
-    SqlAlchemyStore(f"sqlite:///{new}", _artifacts(path)).engine.dispose()
-    files.sync(new)
-    os.replace(new, path)
-
-
-def _fault(path: Path) -> str | None:
-    """What is wrong with a database; None for nothing. One that is only locked, or that may not be read,
-    raises sqlite3.OperationalError."""
-    from alembic.script import ScriptDirectory
-    from mlflow.store import db_migrations
-
-    try:
-        with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
-            if (said := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                return said.splitlines()[-1]
-            begun = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-            found = base.execute("SELECT * FROM alembic_version").fetchall() if begun else []
-    except sqlite3.OperationalError:
-        raise
-    except sqlite3.DatabaseError as error:
-        return str(error)
-    newest = ScriptDirectory(db_migrations.__path__[0]).get_current_head()
-    return None if found == [(newest,)] else "incomplete, or of another version of MLflow"
-
-
-def _elsewhere(path: Path, root: Path) -> str | None:
-    """That a checkout's own database puts files into the folder of the checkout that it was copied or moved
-    from; None where it does not."""
-    if path != root / "mlflow.db":
-        return None
-    with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
-        places = {place or "" for (place,) in base.execute("SELECT artifact_location FROM experiments")}
-    others = {place for place in places if place.endswith("/mlartifacts")} - {_artifacts(path)}
-    return f"its files go to {min(others)}, of a checkout that was copied or moved" if others else None
-
-
-def _parts(path: Path) -> list[Path]:
-    """A database and the journals that SQLite keeps beside it; a journal must never meet another database."""
-    return [path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm", "")]
-
-
-def _rename(path: Path, name: str) -> None:
-    for part, new in zip(_parts(path), _parts(path.with_name(name))):
-        if part.exists():
-            os.replace(part, new)
-
-
-def _checkout(root: Path) -> str:
-    """The name of this working copy, drawn once: a shared server has the runs of many, which neither host
-    nor path tells apart."""
-    path = root / ".cells" / "checkout"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        with open(path.with_name("checkout.lock"), "w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if not path.exists():
-                files.write_text(path, uuid.uuid4().hex)
-    return path.read_text(encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _locked(root: Path, purpose: str):
-    """One process at a time, among all that use this database; with a server, among those of this working
-    copy."""
-    base = database(root) or root / ".cells" / "mlflow"
-    base.parent.mkdir(exist_ok=True)
-    with open(base.with_name(f"{base.name}.{purpose}"), "w") as handle:
-        with contextlib.suppress(OSError):  # a shared file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def no_answer(error: Exception, root: Path = ROOT) -> str:
