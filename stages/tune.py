@@ -16,7 +16,7 @@ def main(cell: str, what: str | None = None) -> None:
         raise ParamError(unknown("word", what, finals))
     parsed = Cell.parse(cell)
     scenario = Experiment.of(parsed).scenario  # reports a wrong name before torch is imported
-    choices.asked(parsed)
+    choices.tuning_of(parsed)
     arithmetic.adopt(scenario.arithmetic)
     check_environment()
     from pipeline.cells.training import train_cell

@@ -269,7 +269,7 @@ def test_a_cell_is_explained_with_its_own_numbers():
 
 
 def test_a_tuned_cell_is_explained_with_what_was_chosen():
-    cell = next(choices.found())
+    cell = next(choices.tuned_cells())
     document = choices.read(cell)
     reply = " ".join(" ".join(fedrepro("explain", str(cell))).split())
     values = document["configurations"][document["chosen"]]["values"]

@@ -68,27 +68,6 @@ def test_the_two_executors_agree(partial):
         assert (abs(found[name] - alone[name]).dropna() < 1).all() and found[name].notna().any()
 
 
-@pytest.mark.parametrize("method", ["moon", "scaffold", "fedrep"])
-def test_stopped_after_the_second_round_and_resumed(partial, method, monkeypatch):
-    monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
-    cell = Cell("fedcrl", "across" if method == "scaffold" else "mini", method)
-    if method == "scaffold":  # the miniature has Adam, which it cannot take
-        monkeypatch.setitem(load_paper("fedcrl", partial).methods, method, {"lr": 0.05})
-    whole = train_seed(Job(Experiment.of(cell, partial), 0, f"whole-{method}"))
-    job = Job(Experiment.of(cell, partial), 0, f"stopped-{method}")
-
-    def stop(row):
-        if row["round"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_seed(job, stop)
-    trained: list[dict] = []
-    resumed = train_seed(job, trained.append)
-    assert [row["round"] for row in trained] == [3, 4] and "unseen.weighted" in trained[-1]
-    assert (resumed["rows"], resumed["clients"]) == (whole["rows"], whole["clients"])
-
-
 def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch):
     """With other images they get other models of their own; all that was trained before is the same bits."""
     late = loading._unseen(CELL, changed(partial).scenario, 0, loading.load(Experiment.of(CELL, partial), 0))

@@ -1,12 +1,12 @@
 """The pipeline as a user runs it, in a copy of the repository: stages, kill -9, workers, DVC's view of a
 change."""
 
+import contextlib
 import io
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -41,56 +41,6 @@ def test_two_workers_give_the_same_numbers(project, reference):
     forget(project)
     stage(project, "train", CELL, FEDREPRO_WORKERS="2")
     assert outputs(project) == reference
-
-
-@pytest.mark.parametrize("after", [0.0, 1.0])
-def test_kill_9_loses_no_result(project, reference, after):
-    """Killed once the first checkpoint is there (and a little later), then run again: the same files, bit for
-    bit."""
-    forget(project)
-    command = [sys.executable, "-m", "stages.train", CELL]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
-    process = subprocess.Popen(
-        command, cwd=project, env=env, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while not list(project.glob(".cells/*/seed-*.pt")):
-        assert process.poll() is None and time.monotonic() < deadline, "no checkpoint was written"
-        time.sleep(0.02)
-    time.sleep(after)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (project / "papers/fedcrl/runs/mini/fedprox/result.json").exists()
-    resumed = stage(project, "train", CELL, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
-    assert outputs(project) == reference, resumed.stderr
-
-
-@pytest.mark.parametrize("method", ["fedpac", "fedamp", "pfedme"])
-def test_the_methods_with_the_most_state_resume(project, method, monkeypatch):
-    """Stopped dead after the second round's checkpoint: the resumed seed has the rows of one that ran
-    through."""
-    from pipeline.cells.seeds import Job, train_seed
-    from pipeline.schema import Cell
-
-    monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
-    cell = Cell("fedcrl", "mini", method)
-    whole = train_seed(Job(Experiment.of(cell, project), 0, f"whole-{method}"))
-    job = Job(Experiment.of(cell, project), 0, f"stopped-{method}")
-
-    def stop(row):
-        if row["round"] == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_seed(job, stop)
-    assert job.files.checkpoint.exists() and not job.files.finished.exists()
-    trained = []
-    resumed = train_seed(job, trained.append)
-    assert [row["round"] for row in trained] == [3, 4]
-    assert (resumed["rows"], resumed["clients"]) == (
-        whole["rows"],
-        whole["clients"],
-    ) and not job.files.checkpoint.exists()
 
 
 def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
@@ -172,90 +122,49 @@ def test_a_stale_checkpoint_is_never_used(project, reference):
 @pytest.mark.parametrize(
     "name, arguments, message",
     [
-        (
-            "train",
-            ["fedcrl/mini/fedporx"],
-            "error: papers/fedcrl/paper.yaml: unknown method 'fedporx' (nearest: 'fedprox')",
-        ),
-        (
-            "train",
-            ["fedcrl/minni/fedavg"],
-            "error: papers/fedcrl/paper.yaml: unknown scenario 'minni' (nearest: 'mini')",
-        ),
-        (
-            "train",
-            ["fedcrl"],
-            "error: cell 'fedcrl': expected <paper>/<scenario>/<method>, such as fedcrl/mini/fedprox",
-        ),
-        ("partition", ["fedcrl/nothing"], "error: papers/fedcrl/paper.yaml: unknown scenario 'nothing'"),
-        ("data", ["digit"], "unknown data set 'digit' (nearest: 'digits')"),
+        ("train", "fedcrl/mini/fedporx", "papers/fedcrl/paper.yaml: unknown method 'fedporx'"),
+        ("train", "fedcrl/minni/fedavg", "papers/fedcrl/paper.yaml: unknown scenario 'minni'"),
+        ("train", "fedcrl", "cell 'fedcrl': expected"),
+        ("partition", "fedcrl/nothing", "papers/fedcrl/paper.yaml: unknown scenario 'nothing'"),
+        ("data", "digit", "unknown data set 'digit'"),
     ],
 )
 def test_wrong_names_cost_one_line(project, name, arguments, message):
-    done = stage(project, name, *arguments, expect=2)
-    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1 and done.stdout == ""
+    done = stage(project, name, arguments, expect=2)
+    assert f"error: {message}" in done.stderr and done.stderr.count("\n") == 1 and done.stdout == ""
 
 
-@pytest.mark.parametrize(
-    "key, value, message",
-    [
-        (
-            "rounds",
-            0,
-            "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds: must be at least 1, not 0",
-        ),
-        (
-            "batch_size",
-            "16",
-            "papers/fedcrl/paper.yaml: miniature.scenario.training.batch_size: expected int, not '16'",
-        ),
-        (
-            "epochs",
-            3,
-            "papers/fedcrl/paper.yaml: miniature.scenario.training: unknown key 'epochs' (nearest: "
-            "'local_epochs')",
-        ),
-    ],
-)
-def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value, message):
+@contextlib.contextmanager
+def changed(project: Path, part: str, **values):
+    """The miniature with other values under `part`."""
+    path = project / "papers/fedcrl/paper.yaml"
+    original = path.read_text()
+    edit(path, lambda document: document["miniature"]["scenario"][part].update(values))
+    yield
+    path.write_text(original)
+
+
+@pytest.mark.parametrize("key, value", [("rounds", 0), ("batch_size", "16"), ("epochs", 3)])
+def test_wrong_values_cost_one_line_and_no_result(project, reference, key, value):
     stage(project, "train", CELL)
-    original = (project / "papers/fedcrl/paper.yaml").read_text()
-    edit(
-        project / "papers/fedcrl/paper.yaml",
-        lambda d: d["miniature"]["scenario"]["training"].update({key: value}),
-    )
-    done = stage(project, "train", CELL, expect=2)
-    (project / "papers/fedcrl/paper.yaml").write_text(original)
-    assert done.stderr.strip() == f"error: {message}" and outputs(project) == reference
+    with changed(project, "training", **{key: value}):
+        error = stage(project, "train", CELL, expect=2).stderr
+    where = "miniature.scenario.training" + ("" if key == "epochs" else f".{key}")
+    assert error.startswith(f"error: papers/fedcrl/paper.yaml: {where}: ") and error.count("\n") == 1
+    assert outputs(project) == reference
 
 
 @pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"clients": 5000}, "miniature.scenario.partition.clients: 5000 clients for only 1797 images"),
-        (
-            {"clients": 40, "beta": 0.01, "tries": 5000},
-            "miniature.scenario.partition.beta: in 5,000 draws of Dir(0.01) over 40 clients no draw",
-        ),
-    ],
+    "change, key",
+    [({"clients": 5000}, "clients"), ({"clients": 40, "beta": 0.01, "tries": 5000}, "beta")],
 )
-def test_an_impossible_partition_leaves_the_old_one(project, change, message):
+def test_an_impossible_partition_leaves_the_old_one(project, change, key):
     folder = project / "papers/fedcrl/partitions/mini"
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    original = (project / "papers/fedcrl/paper.yaml").read_text()
-    edit(
-        project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"]["partition"].update(change)
-    )
-    done = stage(project, "partition", "fedcrl/mini", expect=2)
-    (project / "papers/fedcrl/paper.yaml").write_text(original)
-    assert message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    with changed(project, "partition", **change):
+        error = stage(project, "partition", "fedcrl/mini", expect=2).stderr
+    assert f"miniature.scenario.partition.{key}: " in error and error.count("\n") == 1
     assert len(before) == 4 and {path: path.read_bytes() for path in folder.rglob("*.*")} == before
-
-
-def test_partitions_are_the_same_every_time(project):
-    before = draws(project), (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()
-    stage(project, "partition", "fedcrl/mini")
-    assert (draws(project), (project / "papers/fedcrl/runs/mini/clients.svg").read_bytes()) == before
 
 
 def draws(project: Path) -> dict[str, str]:
@@ -464,14 +373,6 @@ def test_another_code_of_fedprox_re_runs_fedprox_of_every_paper(clone):
         {paper for paper, _ in changed}
     ) >= 3
     assert reworded == before  # a docstring is no change
-
-
-def test_every_papers_grid_parses(clone):
-    for paper in PAPERS:
-        names = run(
-            clone, "dvc", "stage", "list", "--name-only", f"papers/{paper}/dvc.yaml"
-        ).stdout.splitlines()
-        assert any("partition@" in name for name in names) and len(names) > 5
 
 
 def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):

@@ -110,7 +110,7 @@ def test_a_configuration_of_another_shape_is_one_line(tmp_path, key, value):
 
 
 def test_every_committed_tuning_is_read():
-    assert all(choices.read(cell)["cell"] == str(cell) for cell in choices.found())
+    assert all(choices.read(cell)["cell"] == str(cell) for cell in choices.tuned_cells())
 
 
 # -- names ---------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short, monkeypatch):
     assert len(forbidden) > len(np.concatenate(draws[0].own_test))  # each draw tests on others
     assert not (trial / "seed-1").exists()  # the tuning trains with seed 0 alone
 
-    paper, asked = load_paper("fedcrl", short), choices.asked(CELL, short)
+    paper, asked = load_paper("fedcrl", short), choices.tuning_of(CELL, short)
     both = dataclasses.replace(paper, tuning={"mini": dataclasses.replace(asked, seeds=[0, 1])})
     monkeypatch.setattr(split_stage, "ROOT", short)
     monkeypatch.setattr(split_stage, "load_paper", lambda name: both)
@@ -176,10 +176,10 @@ def test_clients_with_too_few_images_cannot_be_tuned(short, monkeypatch):
 
 
 def test_a_choice_among_other_configurations_is_made_again(short, tuned, monkeypatch):
-    asked = choices.asked(CELL, short)
+    asked = choices.tuning_of(CELL, short)
     for change in ({"configurations": 3}, {"seeds": [0, 1]}):
         other = dataclasses.replace(asked, **change)
-        monkeypatch.setattr(choices, "asked", lambda cell, root, other=other: other)
+        monkeypatch.setattr(choices, "tuning_of", lambda cell, root, other=other: other)
         with pytest.raises(FedReproError, match="fedprox.json: chosen among 2 configurations with seeds"):
             choices.tuned(CELL, short)
 

@@ -31,45 +31,18 @@ NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_WORKERS": (int, Count),
     "FEDREPRO_CHECKPOINT_SECONDS": (float, NonNegative),
 }
-# What every paper's dvc.yaml and folder may hold beside its grids and figures.
+# What every paper's dvc.yaml and folder may hold besides its grids and figures.
 STAGES = (
-    "sources",
-    "data",
-    "partition",
-    "partition-public",
-    "partition-mini",
+    *"sources partition partition-public partition-mini corruptions results report".split(),
     *MINIATURES,
-    "corruptions",
-    "results",
-    "report",
 )
-# Sections of its page beside its tables and figures.
-SECTIONS = (
-    "beside",
-    "claims",
-    "communication",
-    "corruptions",
-    "curves",
-    "deviations",
-    "figures",
-    "more",
-    "provenance",
-    "readings",
-    "tables",
-    "values",
-    "verdicts",
-    "waiting",
+# Sections of its page besides its tables and figures.
+SECTIONS = frozenset(
+    "beside claims communication corruptions curves deviations figures more provenance "
+    "readings tables values verdicts waiting".split()
 )
-FOLDERS = (
-    "figures",
-    "methods",
-    "own-seeds",
-    "partitions",
-    "published",
-    "representations",
-    "runs",
-    "tests",
-    "tuning",
+FOLDERS = frozenset(
+    "figures methods own-seeds partitions published representations runs tests tuning".split()
 )
 
 

@@ -1,4 +1,4 @@
-"""What tuning found (papers/<paper>/tuning/<scenario>/<method>.json), and the cells with what it chose.
+"""Results of tuning (papers/<paper>/tuning/<scenario>/<method>.json), and the cells with what it chose.
 
 Reading it imports no torch, so that pages and commands stay fast.
 """
@@ -31,7 +31,7 @@ Percent = Annotated[float, Range(low=0, high=100)]
 KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
 
 
-def asked(cell: Cell, root: Path = ROOT) -> Tuning:
+def tuning_of(cell: Cell, root: Path = ROOT) -> Tuning:
     """How paper.yaml has the cell tuned; ParamError where it does not."""
     tuning, at = load_paper(cell.paper, root).tuning, f"papers/{cell.paper}/paper.yaml: tuning"
     if cell.scenario not in tuning:
@@ -59,7 +59,7 @@ def path(cell: Cell, root: Path = ROOT) -> Path:
 
 
 def read(cell: Cell, root: Path = ROOT) -> dict:
-    """What the tuning of a cell found. FedReproError where it is not there, was altered or is another's."""
+    """The result of a cell's tuning. FedReproError where it is not there, was altered or is another's."""
     file = path(cell, root)
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -96,7 +96,7 @@ def _check_values(document: dict, where: str) -> None:
 def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
     """The cell with the values that its tuning chose. FedReproError where that was among more or fewer
     configurations, or with other seeds, than paper.yaml asks for."""
-    document, wanted = read(cell, root), asked(cell, root)
+    document, wanted = read(cell, root), tuning_of(cell, root)
     tried, seeds = len(document["configurations"]), document["seeds"]
     if (tried, seeds) != (wanted.configurations, wanted.seeds):
         raise FedReproError(
@@ -110,11 +110,11 @@ def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
 def published(cell: Cell, root: Path = ROOT) -> Cell:
     """What the tuned cell is compared with: the cell with its row's values, trained with the same seeds; the
     cell itself where the tuning asks for none."""
-    seeds = tuple(asked(cell, root).test_seeds)
+    seeds = tuple(tuning_of(cell, root).test_seeds)
     return Published.of(cell, (), seeds=seeds) if seeds else cell
 
 
-def found(root: Path = ROOT) -> Iterator[Cell]:
+def tuned_cells(root: Path = ROOT) -> Iterator[Cell]:
     """The cells that were tuned, in the order of the paths."""
     for file in visible(root, "papers/*/tuning/*/*.json"):
         yield Cell(file.parts[-4], file.parts[-2], file.stem)

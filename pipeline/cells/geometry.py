@@ -93,7 +93,7 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     paper = load_paper(name, root)
     figures = {key: figure for key, figure in paper.figures.items() if only in (None, key)}
     cells = [
-        (key, figure.kind, Cell(name, scenario, method))
+        (key, str(figure.kind), Cell(name, scenario, method))
         for key, figure in figures.items()
         if figure.kind in COMPUTED
         for scenario in dict.fromkeys([MINIATURE, *figure.scenarios])

@@ -239,7 +239,7 @@ def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
     """The results of a cell's tuning, with the chosen values and with its row's own; only what was trained.
     FedReproError for a tuning that paper.yaml does not ask for."""
     try:
-        choices.asked(cell, root)
+        choices.tuning_of(cell, root)
     except FedReproError as error:
         raise FedReproError(
             f"{shorten(choices.path(cell, root))}: nothing asks for it any more ({error}); "

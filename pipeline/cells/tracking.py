@@ -49,7 +49,7 @@ def import_results(
     """
     with mlflow_database.locked(root, "import"):
         store = Store(root, printed)
-        tunings = {cell: choices.read(cell, root) for cell in choices.found(root)}
+        tunings = {cell: choices.read(cell, root) for cell in choices.tuned_cells(root)}
         measured = results.collect(root)
         for cell in tunings:
             measured |= results.of_tuning(cell, root)

@@ -20,15 +20,15 @@ def tune(cell: Cell, root: Path = ROOT) -> dict:
     A configuration is a cell of its own in `.cells/`: what was tried before is not trained again. One whose
     training does not stay finite has no accuracy; TrainingError where that is all of them.
     """
-    asked, names = choices.asked(cell, root), list(space(cell, root))
+    wanted, names = choices.tuning_of(cell, root), list(space(cell, root))
     tried = [
-        _tried(Trial.of(cell, changes, number=number, seeds=tuple(asked.seeds)), names, root)
-        for number, changes in enumerate(configurations(cell, asked.configurations, root))
+        _tried(Trial.of(cell, changes, number=number, seeds=tuple(wanted.seeds)), names, root)
+        for number, changes in enumerate(configurations(cell, wanted.configurations, root))
     ]
     if not any("accuracy" in one for one in tried):
         raise TrainingError(f"{cell}: no configuration can be trained; the first: {tried[0]['error']}")
     best = choices.best(choices.means(tried))
-    document = seal({"cell": str(cell), "seeds": asked.seeds, "configurations": tried, "chosen": best})
+    document = seal({"cell": str(cell), "seeds": wanted.seeds, "configurations": tried, "chosen": best})
     files.write_json(choices.path(cell, root), document)
     return document
 

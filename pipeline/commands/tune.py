@@ -47,7 +47,7 @@ def targets(name: str) -> list[str]:
         cell = Cell.parse(name)
         if cell.method in paper.methods and cell.method not in tuning[cell.scenario].methods:
             raise ParamError(f"{at}.{cell.scenario}.methods: it does not list {cell.method!r}")
-        choices.asked(cell)
+        choices.tuning_of(cell)
     return [stage for scenario in rest[:1] or tuning for stage in _stages(key, scenario, rest[1:])]
 
 

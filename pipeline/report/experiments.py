@@ -62,7 +62,7 @@ class Tuning:
 def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
     """Every method that was tuned, in the order of the paths, and a line for each file that was altered."""
     done, problems = [], []
-    for cell in choices.found(root):
+    for cell in choices.tuned_cells(root):
         try:
             done.append(_tuning(cell, root))
         except FedReproError as error:
