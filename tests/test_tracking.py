@@ -15,12 +15,8 @@ from pathlib import Path
 import pytest
 from repository import PATIENCE
 
-<<<<<<< HEAD
 from pipeline import files
-from pipeline.cells import results, tracking
-=======
 from pipeline.cells import mlflow_database, results, tracking
->>>>>>> f5435bcf (The database of MLflow's runs in a module of its own; a log call for numbers, parameters and tags)
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
