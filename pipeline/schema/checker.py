@@ -79,10 +79,10 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _check_dataclass(kind, value, where)
     if origin is Annotated:
-        value = check(args[0], value, where)
-        if problem := next(filter(None, (bound.problem(value) for bound in args[1:])), None):
+        checked = check(args[0], value, where)
+        if problem := next(filter(None, (bound.problem(checked) for bound in args[1:])), None):
             raise ParamError(f"{where}: {problem}, not {value!r:.80}")
-        return value
+        return checked
     if origin is Literal:
         if not any(value == one and type(value) is type(one) for one in args):  # true is no 1
             raise ParamError(f"{where}: {unknown('value', value, args)}")
