@@ -27,14 +27,14 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
     clean, total = corrupted.rgb(stored.images), len(stored)
     images = np.empty_like(clean)
     kind, severity, rank = np.zeros(total, np.uint8), np.zeros(total, np.uint8), np.full(total, -1, np.int32)
-    begun = said = time.monotonic()
+    begun = reported = time.monotonic()
     behind = 0
 
     def report(done: int) -> None:
-        nonlocal said
+        nonlocal reported
         now, done = time.monotonic(), behind + done
-        if now - said >= SECONDS:
-            said = now
+        if now - reported >= SECONDS:
+            reported = now
             print(
                 f"data/{folder.name}: {done:,} of {total:,} images, "
                 f"{clock((now - begun) / done * (total - done))} left",

@@ -11,13 +11,13 @@ SECONDS = 5.0
 
 def compute(name: str) -> None:
     """Put every image of data/<set> through the frozen ViT-Ti/16 once."""
-    begun = said = time.monotonic()
+    begun = reported = time.monotonic()
 
     def report(done: int, total: int) -> None:
-        nonlocal said
+        nonlocal reported
         now = time.monotonic()
-        if done == total or now - said >= SECONDS:
-            said = now
+        if done == total or now - reported >= SECONDS:
+            reported = now
             print(f"data/{name}-vit_tiny: {done} of {total} images, {now - begun:.0f} s", flush=True)
 
     meta = features.write(

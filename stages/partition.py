@@ -29,7 +29,7 @@ def partition(scenario: str) -> None:
 
 
 def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
-    """Write into `folder` what the seeds of these settings train on, and what is shown of <paper>/<scenario>
+    """Write into `folder` what the seeds of these settings train on, and the table of its clients,
     unless its parent's name begins with a dot.
 
     settings: with the seeds that are wanted. where: file and key, for errors.
@@ -47,7 +47,7 @@ def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
         soundness.check(draws[draw], settings, stored, public, where)
     for warning in dict.fromkeys(warning for parts in draws.values() for warning in parts.warnings):
         print(f"{scenario}: {warning}", file=sys.stderr)
-    sources = {kind: set_and_digest(found) for kind, found in (("data", stored), ("public", public))}
+    sources = {kind: set_and_digest(one) for kind, one in (("data", stored), ("public", public))}
     with files.replace_folder(folder) as new:
         for draw, parts in draws.items():
             _write(cutting.folder_of_draw(new, draw), parts, sources)
@@ -76,7 +76,7 @@ def _write(folder: Path, parts, sources: dict) -> None:
             "tests": list(parts.domain_test),
             "warnings": parts.warnings,
             "digest": cutting.content_digest(
-                arrays, [(found or {}).get("digest", "") for found in sources.values()]
+                arrays, [(source or {}).get("digest", "") for source in sources.values()]
             ),
             **sources,
         },

@@ -8,7 +8,7 @@ from pipeline.schema import ROOT, Cell, load_paper
 from stages._stage import stage
 from stages.partition import _write
 
-VALIDATION = 3  # a purpose beside those of pipeline.data.parts
+VALIDATION = 3  # a further purpose of pipeline.data.parts
 
 
 def split(scenario: str) -> None:
@@ -34,15 +34,17 @@ def split(scenario: str) -> None:
     with files.replace_folder(folder.with_name(f"{name}-trial")) as new:
         for draw in sorted({0} | tuned):
             parts, meta = draws[draw]
-            found = validation.split(parts, forbidden, generator(settings.partition, VALIDATION, draw))
-            _write(partition.folder_of_draw(new, draw), found, {key: meta[key] for key in ("data", "public")})
-            train, own = (sum(map(len, part)) for part in (found.train, found.own_test))
-            if not own:
+            divided = validation.split(parts, forbidden, generator(settings.partition, VALIDATION, draw))
+            _write(
+                partition.folder_of_draw(new, draw), divided, {key: meta[key] for key in ("data", "public")}
+            )
+            train, held_out = (sum(map(len, part)) for part in (divided.train, divided.own_test))
+            if not held_out:
                 raise ParamError(f"{scenario}: no client has four training images, one to validate on")
             if draw == 0:
                 print(
                     f"{scenario}: of {sum(map(len, parts.train))} training images {train} to train on and "
-                    f"{own} to validate on"
+                    f"{held_out} to validate on"
                 )
 
 

@@ -264,7 +264,7 @@ def test_a_method_of_another_paper_runs_in_the_same_scenario_under_another_name(
 @pytest.mark.parametrize("others", [["fedavg"], ["fedprox", "fedprox"]])
 def test_a_method_is_asked_for_once(others):
     with pytest.raises(
-        ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or beside 'methods'"
+        ParamError, match=f"params.yaml: m: 'others' holds {others[0]} twice, or also in 'methods'"
     ):
         check(Miniature, {"scenario": SCENARIO, "methods": ["fedavg"], "others": others}, "params.yaml: m")
 

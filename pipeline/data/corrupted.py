@@ -1,7 +1,7 @@
 """A copy of a data set with every image corrupted once, which serves all rates of corruption:
 data/<set>-corrupted/.
 
-The store's own form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
+The store's form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
 arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,
 the image's place in a random order of the training part, -1 for test images. Reading needs NumPy and Pillow.
 """

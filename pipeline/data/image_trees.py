@@ -55,7 +55,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _composed(name: str) -> str:
-    """The same text for an accent that a Mac writes as a character of its own."""
+    """The same text for an accent that a Mac writes as a separate character."""
     return unicodedata.normalize("NFC", name)
 
 

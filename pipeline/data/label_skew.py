@@ -60,7 +60,7 @@ def divide(kind: Kind, settings: Pooled, pool: Pool, draw: int, where: str) -> P
     domain = pool.names[0] if len(pool.names) == 1 else "all"
     tests = {name: pool.of_domain(i, test=True) for i, name in enumerate(pool.names)}
     if whole:
-        tests = {domain: np.sort(np.concatenate([own for _, own in splits]))}
+        tests = {domain: np.sort(np.concatenate([b for _, b in splits]))}
     clients = [(name, domain) for name in settings.names]
     return Parts(clients, [a for a, _ in splits], [b for _, b in splits], tests, warnings)
 

@@ -56,7 +56,7 @@ def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Par
     """
     if settings.kind in CUTS:
         return CUTS[settings.kind](settings, pool, draw, where)
-    assert isinstance(settings, Pooled)  # of a paper's own kind, as the schema has checked
+    assert isinstance(settings, Pooled)  # of a paper's kind, as the schema has checked
     return divide(type(settings).cut, settings, pool, draw, where)
 
 

@@ -47,7 +47,7 @@ class Pool:
         )
 
     def of_domain(self, domain: int, test: bool | None = None) -> np.ndarray:
-        """Indices of a domain's images, in stored order; only its test or training part when asked."""
+        """Indices of a domain's images, in stored order; only of the test or training part with `test`."""
         here = self.domains == domain
         return np.flatnonzero(here if test is None else here & (self.test == test))
 

@@ -19,7 +19,7 @@ from pipeline.errors import FedReproError
 from pipeline.files import write_bytes
 from pipeline.schema import ROOT, Scenario, shorten
 
-FROST = "Frost"  # the PNG's own text: where the photographs of ice come from
+FROST = "Frost"  # a text of the PNG: where the photographs of ice come from
 DPI = 100
 STYLE: dict[Any, Any] = {"font.family": "DejaVu Sans", "font.size": 10.5, "text.color": "#24303c"}
 CELL, GAP = 3 * SIDE, 6  # pixels, as all below

@@ -1,4 +1,4 @@
-"""Every data set that a scenario can name: those of sets.yaml and those of the papers' own data.py."""
+"""Every data set that a scenario can name: those of sets.yaml and of the papers' data.py."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -36,10 +36,10 @@ class Mirror:
 class Canonical:
     """The official distribution, in data/raw/<set>/.
 
-    reader: a name of `formats.READERS`, or a function of a paper's own with the same arguments. files: path
+    reader: a name of `formats.READERS`, or a paper's function with the same arguments. files: path
     below `base` -> checksum. base: addresses, tried in order; one that does not end with / is of the file
     itself; none: a person fetches the files. page: where that person finds them. note: size and licence,
-    shown before a download.
+    printed before a download.
     """
 
     reader: Any
@@ -111,7 +111,7 @@ def _sets(root: Path) -> dict[str, DataSet]:
 
 
 def of_paper(paper: str, root: Path = ROOT) -> dict[str, DataSet]:
-    """A paper's own sets: the values of papers/<paper>/data.py that are a DataSet, by their names there."""
+    """A paper's sets: the values of papers/<paper>/data.py that are a DataSet, by their names there."""
     file = root / "papers" / paper / "data.py"
     if not file.is_file():
         return {}

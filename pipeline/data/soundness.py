@@ -12,7 +12,7 @@ from pipeline.schema import Scenario, Subset
 def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | None, where: str) -> None:
     """Raises ParamError, beginning with `where` (the partition's folder), for indices out of range or
     repeated, for an image that is both trained on and tested on or that belongs to two clients, for test
-    images of the set's own split among the training images, and for clients other than the scenario's."""
+    images of the official split among the training images, and for clients other than the scenario's."""
     settings = scenario.partition
     pool = Pool.of(scenario.data, stored, where)
     named = {

@@ -23,8 +23,7 @@ CHUNK = 4096
 
 
 def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
-    """Make data/<set>/ at `out_folder` and return its meta.json; official files are kept beside it, in
-    raw/<set>/.
+    """Make data/<set>/ at `out_folder` and return its meta.json; official files stay in raw/<set>/.
 
     source: "auto" takes the mirror named by FEDREPRO_MIRROR where it has the set, else the official files;
     "mirror" and "canonical" insist. Bundled sets and composites of other prepared sets ignore it. Raises
@@ -140,7 +139,7 @@ def _by_domain(content, entry: DataSet) -> Arrays:
     names = [domain.lower() for domain in content["domains"].tolist()]
     domains = np.array([entry.domains.index(domain) for domain in names])[content["domain"]]
     labels = content["y"].astype(np.int64)
-    order = np.lexsort((labels, domains))  # lexsort is stable: within a class the order is kept
+    order = np.lexsort((labels, domains))  # lexsort is stable within a class
     return Arrays(
         _images(content, "x")[order],
         labels[order],
@@ -238,7 +237,7 @@ def _or_mirror(entry: DataSet) -> str:
 
 
 def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dict]:
-    """A union of sets that are prepared beside `out_folder`, one domain per part, at the entry's size and in
+    """A union of sets that are prepared next to `out_folder`, one domain per part, at the entry's size and in
     colour.
 
     The images come as blocks; source and deviation name what the parts have, inputs are the parts' digests.

@@ -23,15 +23,15 @@ def split(parts: Parts, forbidden: np.ndarray, rng: np.random.Generator) -> Part
     """
     allowed = [np.setdiff1d(part, forbidden) for part in parts.train]
     drawn = [rng.permutation(part)[: int(SHARE * len(part))] for part in allowed]
-    apart = np.unique(np.concatenate(drawn))
-    own = [np.intersect1d(part, apart) for part in allowed]
+    validation = np.unique(np.concatenate(drawn))
+    tests = [np.intersect1d(part, validation) for part in allowed]
     domains: dict[str, list[np.ndarray]] = {}
-    for (_, domain), part in zip(parts.clients, own, strict=True):
+    for (_, domain), part in zip(parts.clients, tests, strict=True):
         domains.setdefault(domain, []).append(part)
     return Parts(
         parts.clients,
-        [np.setdiff1d(part, apart) for part in allowed],
-        own,
+        [np.setdiff1d(part, validation) for part in allowed],
+        tests,
         {domain: np.unique(np.concatenate(inside)) for domain, inside in domains.items()},
         parts.warnings,
         parts.public,

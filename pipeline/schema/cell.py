@@ -31,7 +31,7 @@ def planned(key: str, root: Path = ROOT) -> "list[Cell]":
 
 
 def printed(key: str, root: Path = ROOT) -> "list[Cell]":
-    """The cells of a paper's grids without those that are measured beside its tables."""
+    """The cells of a paper's grids without those that its tables do not show."""
     paper = load_paper(key, root)
     cells = _of_grids(key, (grid for grid in paper.grids.values() if not grid.supplementary))
     return list(dict.fromkeys(cell for cell in cells if cell.scenario not in paper.extra_scenarios))
@@ -76,7 +76,7 @@ class Cell:
         return root / "papers" / self.paper / "runs" / self.scenario / self.method
 
     def representations(self, root: Path = ROOT) -> Path:
-        """The folder of the cell's representations, kept out of `runs/`, which is in git: reports must not
+        """The folder of the cell's representations, not in `runs/`, which is in git: reports must not
         depend on files that a fresh clone lacks."""
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
 
@@ -113,7 +113,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Seeded(Cell):
-    """A cell with other seeds than its scenario's; partition and parameters are the cell's own."""
+    """A cell with other seeds than its scenario's; with the cell's partition and parameters."""
 
     seeds: tuple[int, ...]
 
@@ -140,10 +140,10 @@ class OwnSeeds(Seeded):
 
 @dataclass(frozen=True)
 class Tuned(Cell):
-    """A cell of `base`'s method with the values that tuning chose. Its files lie apart from `runs/`, of which
-    stages of the paper's own dvc.yaml depend: those must not need the tuning.
+    """A cell of `base`'s method with the values that tuning chose. Its files do not lie in `runs/`, on
+    which stages of the paper's dvc.yaml depend: those must not need the tuning.
 
-    seeds: all on the first draw of the partition, where the tuning was; none: the scenario's own.
+    seeds: all on the first draw of the partition, where the tuning was; none: the scenario's.
     """
 
     base: Cell
@@ -188,7 +188,7 @@ class Published(Tuned):
 @dataclass(frozen=True)
 class Trial(Tuned):
     """A configuration that is tried: trained with the seeds of the tuning on a part of every client's
-    training images, and scored by each client's model on the rest of its own."""
+    training images, and scored by each client's model on the rest of its images."""
 
     number: int = field(kw_only=True)
 

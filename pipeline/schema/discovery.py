@@ -1,4 +1,4 @@
-"""Where the code is that a paper.yaml names: in the library, or in a file of the paper's own folder.
+"""Where the code is that a paper.yaml names: in the library, or in a file of the paper's folder.
 
 A method is a file of pipeline/methods or of papers/<paper>/methods. Networks are the functions of
 papers/<paper>/models.py, partitions the classes of partitions.py, data sets the values of data.py.
@@ -21,7 +21,7 @@ SPACES = "pipeline/methods/spaces.yaml"  # where tuning looks, of every method
 
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
-    """Every method that has a file; with `paper`, also this paper's own. What an editor or a disk of another
+    """Every method that has a file; with `paper`, also this paper's. What an editor or a disk of another
     system leaves there (`.#fedavg.py`, `._fedavg.py`) has no name that a method can have."""
     return sorted(
         {
@@ -34,7 +34,7 @@ def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
 
 
 def method_file(name: str, paper: str | None = None, root: Path = ROOT) -> Path | None:
-    """The method's file, the paper's own before the common one; None where there is none."""
+    """The method's file, the paper's before the common one; None where there is none."""
     module = method_module(name, paper, root)
     return _folders(paper, root)[module.rpartition(".")[0]] / f"{name}.py" if module else None
 
@@ -56,19 +56,19 @@ def _folders(paper: str | None, root: Path) -> dict[str, Path]:
 
 
 def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]:
-    """The kinds of partition that a paper can name: common ones, and its own subclasses of Pooled."""
+    """The kinds of partition that a paper can name: common ones, and its subclasses of Pooled."""
     file = root / "papers" / paper / "partitions.py"
     if not file.is_file():
         return KINDS
     module = load_module(f"papers.{paper}.partitions", file)
-    own = {
+    of_paper = {
         value.kind: value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Pooled) and value.__module__ == module.__name__
     }
-    if twice := sorted(own.keys() & KINDS.keys()):
+    if twice := sorted(of_paper.keys() & KINDS.keys()):
         raise ParamError(f"{shorten(file)}: {twice[0]!r} is a kind of all papers: give it another name")
-    return KINDS | own
+    return KINDS | of_paper
 
 
 def network_names(paper: str, root: Path = ROOT) -> frozenset[str]:

@@ -20,7 +20,7 @@ def shorten(path: Path) -> str:
 
 
 def visible(root: Path, pattern: str) -> list[Path]:
-    """The files of a pattern by their paths, without what tools hide beside ours (`._fedprox.json`)."""
+    """The files of a pattern by their paths, without the hidden files of tools (`._fedprox.json`)."""
     return sorted(
         path
         for path in root.glob(pattern)
@@ -31,19 +31,19 @@ def visible(root: Path, pattern: str) -> list[Path]:
 def read_yaml(path: Path) -> dict:
     """One YAML mapping; a missing file, a syntax error, a repeated key, or a document that aliases blow up is
     a ParamError naming file and line."""
-    shown = shorten(path)
+    name = shorten(path)
     try:
         text = path.read_text(encoding="utf-8")
         _check_size(text)
         document = yaml.load(text, _UniqueKeys)
     except FileNotFoundError:
-        raise ParamError(f"{shown}: no such file") from None
+        raise ParamError(f"{name}: no such file") from None
     except yaml.MarkedYAMLError as error:
-        raise ParamError(f"{shown}{conflict(text) or _described(error, text)}") from None
+        raise ParamError(f"{name}{conflict(text) or _described(error, text)}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ParamError(f"{shown}: {' '.join(str(error).split())}") from None
+        raise ParamError(f"{name}: {' '.join(str(error).split())}") from None
     if document is not None and not isinstance(document, dict):
-        raise ParamError(f"{shown}: expected a mapping, not {document!r:.80}")
+        raise ParamError(f"{name}: expected a mapping, not {document!r:.80}")
     return document or {}
 
 

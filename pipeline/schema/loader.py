@@ -16,7 +16,7 @@ from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Choice, Figure,
 from pipeline.schema.partitions import KINDS
 from pipeline.schema.scenario import check_seeds, setting
 
-# What may stand in a method's row beside hyper-parameters, which the method itself checks. sweep: values that
+# What a method's row may hold besides hyper-parameters, which the method itself checks. sweep: values that
 # the row has in every scenario, and that its label names.
 ROW = {
     "algorithm": Name,
@@ -118,7 +118,7 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
 
 def _special(folder: Path) -> Iterator[Path]:
     """Devices, pipes and sockets below a folder, or links to them: to read one may never end. Hidden names
-    are left out, such as a repository's own."""
+    are left out, such as a repository's files."""
     for entry in os.scandir(folder):
         if entry.name.startswith(".") or entry.is_file():
             continue
@@ -129,7 +129,7 @@ def _special(folder: Path) -> Iterator[Path]:
 
 
 def _document(name: str, root: Path) -> dict:
-    """paper.yaml with what params.yaml says of all miniatures, and the partitions of the paper's own kinds
+    """paper.yaml with what params.yaml says of all miniatures, and the partitions of the paper's kinds
     checked."""
     path = root / "papers" / name / "paper.yaml"
     document, where = read_yaml(path), f"{shorten(path)}:"
@@ -149,7 +149,7 @@ def _document(name: str, root: Path) -> dict:
 
 
 def _partitioned(scenario: Any, paper: str, root: Path, where: str) -> Any:
-    """A scenario as written, with its partition checked where it is of a kind of the paper's own."""
+    """A scenario as written, with its partition checked where it is of a kind of the paper."""
     cut = scenario.get("partition") if isinstance(scenario, dict) else None
     kind = cut.get("kind") if isinstance(cut, dict) else None
     if not isinstance(kind, str) or kind in KINDS:

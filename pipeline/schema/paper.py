@@ -8,7 +8,7 @@ from pipeline.schema.scenario import Scenario, check_seeds
 
 MINIATURE = "mini"  # the name of the scenario that every paper's miniature becomes
 ACROSS = "across"  # the same scenario, when a method of another paper runs in it
-LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}  # their names beside the tables
+LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}  # their names besides those of tables
 MINIATURES = (*LISTED,)
 DELTA = "delta"  # the printed column that subtracts the baseline's row
 # Kinds of figures that are computed from a cell's representations.
@@ -33,7 +33,7 @@ class Block:
 class Table:
     """One table of the paper, in its shape: methods down, (setting, dataset, column) across.
 
-    blocks   "<setting>|<dataset>" of the CSV -> what fills it; a row with a scenario of its own (other local
+    blocks   "<setting>|<dataset>" of the CSV -> what fills it; a row with another scenario (other local
              epochs, another network) has a further key "<setting>|<dataset>|<printed method>"
     columns  printed column -> measure, where the names differ; null: printed, but nothing that a run measures
     rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a
@@ -79,7 +79,7 @@ class Figure:
     representations; sphere, their directions and lengths; margins, between the clients' class means and
     what the server sends per class; matrix, cross-correlations of the clients' logits; transfer, t-SNE of
     the first client's features of its own domain's and the next domain's test images; corruptions,
-    accuracy by corruption and by severity; pairs, two measures of every method beside each other;
+    accuracy by corruption and by severity; pairs, two measures of every method;
     clients, images per class and client; images, an example of every class and domain.
     """
 
@@ -147,7 +147,7 @@ class Source:
 class Sources:
     """Where the values of a paper.yaml come from.
 
-    methods   row or algorithm -> hyper-parameter -> source; a row's own comes before its algorithm's
+    methods   row or algorithm -> hyper-parameter -> source; a row's comes before its algorithm's
     settings  key of the scenarios ("training.rounds") -> source
     """
 
@@ -173,7 +173,7 @@ class Miniature:
     """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
 
     others: methods of the other papers, or of none. Their cells have the scenario ACROSS, whose folders no
-    stage of the root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's own tables do
+    stage of the root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's tables do
     not show them.
     """
 
@@ -183,16 +183,16 @@ class Miniature:
 
     def __post_init__(self):
         if twice := sorted({name for name in self.others if [*self.methods, *self.others].count(name) > 1}):
-            raise ValueError(f"'others' holds {', '.join(twice)} twice, or beside 'methods'")
+            raise ValueError(f"'others' holds {', '.join(twice)} twice, or also in 'methods'")
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Which methods of a scenario are tuned: each tries so many configurations with these seeds, its own
+    """Which methods of a scenario are tuned: each tries so many configurations with these seeds, the row's
     values first, and is chosen for by its clients' validation images (pipeline.cells.tuning).
 
-    test_seeds  with which the row's own values and the chosen ones are then trained, all on the first draw of
-                the partition; empty: the chosen ones with the seeds of the scenario, beside its own cells
+    test_seeds  with which the row's values and the chosen ones are then trained, all on the first draw of
+                the partition; empty: the chosen ones with the seeds of the scenario, next to its cells
     """
 
     configurations: Count

@@ -1,6 +1,6 @@
 """The kinds of partition that a scenario can name: what each asks for and what clients it promises.
 
-`pipeline/data/partition.py` draws them. A paper has kinds of its own as subclasses of `Pooled` in
+`pipeline/data/partition.py` draws them. A paper adds kinds as subclasses of `Pooled` in
 papers/<paper>/partitions.py.
 """
 
@@ -20,7 +20,7 @@ class Partition:
     overlap = False  # whether clients may share images
     _: KW_ONLY
     seed: Whole = 1
-    fixed: bool = False  # one draw serves all seeds; else each seed has its own
+    fixed: bool = False  # one draw serves all seeds; else each seed has one
 
     @classmethod
     def variants(cls) -> dict[str, type["Partition"]]:
@@ -34,7 +34,7 @@ class Partition:
 
     @property
     def keeps_split(self) -> bool:
-        """Whether the set's own split says what is trained on."""
+        """Whether the official split says what is trained on."""
         return getattr(self, "test", "official") == "official"
 
     @property
@@ -67,7 +67,7 @@ class Pooled(Partition):
         return self.pool == "train"
 
     def cut(self, pool: Any, indices: Any, rng: Any) -> list:
-        """Of a paper's own kind: every client's images.
+        """Of a paper's kind: every client's images.
 
         pool: the stored set (pipeline.data.parts.Pool). indices: int (n,), the images to divide. rng: NumPy's
         generator of this draw. Returns an array of indices per client. A ValueError becomes an error that
@@ -124,7 +124,7 @@ class ExtendedDirichlet(Pooled):
 
 @dataclass(frozen=True)
 class BalancedDirichlet(Pooled):
-    """Clients of one size, each with its own mixture of classes q ~ Dir(beta) (Acar et al. 2021;
+    """Clients of one size, each with a mixture of classes q ~ Dir(beta) (Acar et al. 2021;
     Flower's InnerDirichletPartitioner)."""
 
     kind = "balanced_dirichlet"

@@ -18,7 +18,7 @@ class Data:
     """Which images, and how they enter the network."""
 
     set: Name  # a name of pipeline.data.registry
-    # printed name -> domain of the set; empty: all domains under their own names
+    # printed name -> domain of the set; empty: all domains under their names
     domains: dict[str, str] = field(default_factory=dict)
     size: Side = 32  # side in pixels after resizing
     channels: Literal[1, 3] = 3
@@ -74,7 +74,7 @@ class Model:
 
     name: str
     features: Width | None = None  # width of the representation, where the network has a choice
-    # None: the network's own (EfficientNet 0.2, all others 0).
+    # None: the network's (EfficientNet 0.2, all others 0).
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None
     # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
     activation: Literal["relu", "none"] = "relu"
@@ -108,7 +108,7 @@ class Training:
     participation: Fraction | Count | None = None
     # Clients that never train and come after the last round: a share of all, how many, or their names.
     unseen: Fraction | Count | list[str] | None = None
-    adaptation: Count | None = None  # local epochs by which these adapt; None: the method's own round
+    adaptation: Count | None = None  # local epochs by which these adapt; None: the method's round
 
     def __post_init__(self):
         if self.adaptation is not None and self.unseen is None:
@@ -130,7 +130,7 @@ class Attack:
 class Evaluation:
     """What is measured after a round.
 
-    tests: `clients` every client's own test part; `domains` every domain's test set, mean over domains;
+    tests: `clients` every client's test part; `domains` every domain's test set, mean over domains;
     `pooled` the one test set of all domains; `cross` each client's model on every domain (intra and inter).
     """
 
@@ -138,7 +138,7 @@ class Evaluation:
     every: Count = 1  # rounds between evaluations; the last ones are always evaluated
     last: Count = 5  # the reported number is the mean over the last so many rounds
     top: Count = 1  # top-k accuracy
-    # Which model the table scores; None: the method's own choice.
+    # Which model the table scores; None: the method's choice.
     hook: Literal["pre", "post"] | None = None
     attack: Attack | None = None  # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
 
@@ -193,7 +193,7 @@ class Scenario:
                 raise ValueError(f"'training.{name}' is {number}, of {self.clients} clients")
 
     def draw(self, seed: int) -> int:
-        """Which draw of the partition a seed trains on: its own, or draw 0 where one serves all."""
+        """Which draw of the partition a seed trains on: one for each seed, or draw 0 where one serves all."""
         return 0 if self.partition.fixed else seed
 
     @property
@@ -239,7 +239,7 @@ class Scenario:
         return self._with_each(changed)
 
     def with_networks_of(self, paper: str, names: Collection[str]) -> "Scenario":
-        """This scenario with the networks of these names marked as the paper's own."""
+        """This scenario with the networks of these names marked as the paper's."""
         if not any(model.name in names for model in self.networks):
             return self
         return self._with_each(
