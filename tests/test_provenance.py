@@ -226,8 +226,8 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ),
         (
             "pipeline/methods/__init__.py",
-            "return check(kind, hyper, where)",
-            "return check(kind, {k: 2 * v for k, v in hyper.items()}, where)",
+            "root), hyper, where)",
+            "root), {k: 2 * v for k, v in hyper.items()}, where)",
             set(before),
         ),
         (
@@ -250,8 +250,8 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ),
         (
             "pipeline/cells/seeds.py",
-            "state = method.round(state, world)",
-            "state = method.round(method.round(state, world), world)",
+            "self.state = self.method.round(self.state, self.world)",
+            "self.state = self.method.round(self.method.round(self.state, self.world), self.world)",
             set(before),
         ),
         # and what it does before

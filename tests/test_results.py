@@ -37,134 +37,86 @@ def test_tidy_has_mean_and_sample_deviation_and_none_for_one_seed(root):
 OURS = "papers/fedcrl/runs/balanced/ours"
 
 
-def _rewrite(path, change):
-    """Change a result and seal it again, as another version would have written it."""
+# A change of the document, which is sealed again as by another version, and the key that is named.
+DOCUMENTS = [
+    (lambda d: d.pop("clients"), "'clients'"),
+    (lambda d: d.update(seeds=2), "seeds:"),
+    (lambda d: d.update(seeds=[0]), "for 1 seeds"),
+    (lambda d: d.update(method="fedavg"), "'cell'"),
+    (lambda d: d["clients"][0].pop(), "clients:"),
+    (lambda d: d.update(holdings={"images": [[5, 6, 7]] * 2}), "'holdings.classes'"),
+    (lambda d: d.update(holdings=dict.fromkeys(("images", "classes"), [[5]] * 2)), "holdings:"),
+    (lambda d: d.update(by_class=[[50.0, 101.0]] * 2), "by_class[0][1]:"),
+    (lambda d: d.update(versions={}), "'versions.torch'"),
+    (lambda d: d["measures"].update(average=[1.18e21, 66.5]), "measures.average[0]:"),
+    (lambda d: d.update(seconds=[-1.0, 1.0]), "seconds[0]:"),
+    (lambda d: d["traffic"].update(up=10**400), "traffic.up:"),
+    (lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]}), "'bytes' for 2 seeds"),
+    (lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]}), "'traffic_of_seeds.bytes'"),
+    (lambda d: d.update(headline="averag"), "'averag'"),
+]
+# A change of the lines of history.csv, and what is named.
+HISTORIES = [
+    (lambda lines: lines[:4], "no row of seed 1"),
+    (lambda lines: [line.replace("66.5", "69.5") for line in lines], "seed 0 give average 69.5"),
+    (lambda lines: [line.replace("0,1,1.0,", "0,1,") for line in lines], "history.csv:3:"),
+    (lambda lines: [*lines[:2], *lines[3:]], "seed 0 lacks rounds"),
+    (lambda lines: lines[:1], "no row of seed 0"),
+    (lambda lines: [*lines, f"7{lines[-1][1:]}"], "rows of seed 7"),
+    (lambda lines: [line.replace("average", "averag") for line in lines], "'average'"),
+    (lambda lines: [line.replace("66.5", "7x.1") for line in lines], "history.csv:4: average: '7x.1'"),
+    (lambda lines: [line.replace("66.5", "166.5") for line in lines], "history.csv:4: average: 166.5"),
+]
+
+
+def problem_of(root) -> str:
+    """What is said of the one file that cannot be used."""
+    found, problems = results.survey(root)
+    assert [problem.cell for problem in problems] == [Cell("fedcrl", "balanced", "ours")] and len(found) == 3
+    return problems[0].text
+
+
+@pytest.mark.parametrize("change, key", DOCUMENTS)
+def test_a_result_of_another_shape_is_named(measured, change, key):
+    path = measured / OURS / "result.json"
     document = json.loads(path.read_text())
     change(document)
     path.write_text(json.dumps(seal(document)))
+    assert "ours/result.json: " in (text := problem_of(measured)) and key in text
 
 
-DAMAGES = {
-    "cut": (
-        lambda path: path.write_text(path.read_text()[:400]),
-        "ours/result.json: not whole JSON, perhaps cut short",
-    ),
-    "altered": (
-        lambda path: path.write_text(path.read_text().replace("66.5", "96.5", 1)),
-        "ours/result.json: 'self' is not the hash of the rest",
-    ),
-    "older": (
-        lambda path: _rewrite(path, lambda d: d.pop("clients")),
-        "ours/result.json: the key 'clients' is missing; another version of FedRepro",
-    ),
-    "typed": (
-        lambda path: _rewrite(path, lambda d: d.update(seeds=2)),
-        "ours/result.json: seeds: expected a list, not 2; another version",
-    ),
-    "renamed": (
-        lambda path: _rewrite(path, lambda d: d.update(method="fedavg")),
-        "ours/result.json: 'cell' is 'fedcrl/balanced/ours', which paper, scenario and method are not",
-    ),
-    "clients": (
-        lambda path: _rewrite(path, lambda d: d["clients"][0].pop()),
-        "ours/result.json: clients: not the same number for every seed",
-    ),
-    "holdings": (
-        lambda path: _rewrite(path, lambda d: d.update(holdings={"images": [[5, 6, 7]] * 2})),
-        "ours/result.json: the key 'holdings.classes' is missing",
-    ),
-    "holdings of others": (
-        lambda path: _rewrite(
-            path, lambda d: d.update(holdings=dict.fromkeys(("images", "classes"), [[5]] * 2))
-        ),
-        "ours/result.json: holdings: not a number for every client",
-    ),
-    "by class": (
-        lambda path: _rewrite(path, lambda d: d.update(by_class=[[50.0, 101.0]] * 2)),
-        "ours/result.json: by_class[0][1]: must be at most 100",
-    ),
-    "emptied": (
-        lambda path: _rewrite(path, lambda d: d.update(versions={})),
-        "ours/result.json: the key 'versions.torch' is missing",
-    ),
-    "out of range": (
-        lambda path: _rewrite(path, lambda d: d["measures"].update(average=[1.18e21, 66.5])),
-        "ours/result.json: measures.average[0]: must be at most 100, not 1.18e+21",
-    ),
-    "negative": (
-        lambda path: _rewrite(path, lambda d: d.update(seconds=[-1.0, 1.0])),
-        "ours/result.json: seconds[0]: must be at least 0, not -1.0",
-    ),
-    "huge": (
-        lambda path: _rewrite(path, lambda d: d["traffic"].update(up=10**400)),
-        "ours/result.json: traffic.up: must be finite, not 1000",
-    ),
-    "traffic of a seed lost": (
-        lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]})),
-        "ours/result.json: 1 values of 'bytes' for 2 seeds",
-    ),
-    "traffic in part": (
-        lambda path: _rewrite(path, lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]})),
-        "ours/result.json: the key 'traffic_of_seeds.bytes' is missing",
-    ),
-    "without headline": (
-        lambda path: _rewrite(path, lambda d: d.update(headline="averag")),
-        "ours/result.json: measures: unknown headline 'averag' (nearest: 'average')",
-    ),
-    "seeds": (
-        lambda path: _rewrite(path, lambda d: d.update(seeds=[0])),
-        "ours/result.json: 2 values of 'M' for 1 seeds",
-    ),
-    "history cut": (
-        lambda path: _lines(path.parent / "history.csv", lambda lines: lines[:4]),
-        "ours/history.csv: no row of seed 1, although result.json has 2 rounds",
-    ),
-    "history altered": (
-        lambda path: _swap(path.parent / "history.csv", "66.5", "69.5"),
-        "ours/history.csv: the last rounds of seed 0 give average 69.5",
-    ),
-    "another mean": (
-        lambda path: _rewrite(path, lambda d: d["last5"].update(average=[66.5, 66.5])),
-        "ours/history.csv: the last rounds of seed 0 give average 33.25",
-    ),
-    "history with a short line": (
-        lambda path: _swap(path.parent / "history.csv", "0,1,1.0,", "0,1,"),
-        "ours/history.csv:3: not as many fields as the header has",
-    ),
-    "history without a round": (
-        lambda path: _lines(path.parent / "history.csv", lambda lines: [*lines[:2], *lines[3:]]),
-        "ours/history.csv: seed 0 lacks rounds, or has some twice",
-    ),
-    "history without rows": (
-        lambda path: _lines(path.parent / "history.csv", lambda lines: lines[:1]),
-        "ours/history.csv: no row of seed 0",
-    ),
-    "history with another seed": (
-        lambda path: _lines(path.parent / "history.csv", lambda lines: [*lines, f"7{lines[-1][1:]}"]),
-        "ours/history.csv: rows of seed 7, which result.json does not have",
-    ),
-    "history without a column": (
-        lambda path: _swap(path.parent / "history.csv", "average", "averag"),
-        "ours/history.csv: the column 'average' is missing",
-    ),
-    "history in words": (
-        lambda path: _swap(path.parent / "history.csv", "66.5", "7x.1"),
-        "ours/history.csv:4: average: '7x.1' is not a number",
-    ),
-    "history out of range": (
-        lambda path: _swap(path.parent / "history.csv", "66.5", "166.5"),
-        "ours/history.csv:4: average: 166.5 is not between 0 and 100",
-    ),
-    "history gone": (lambda path: (path.parent / "history.csv").unlink(), "ours/history.csv: no such file"),
-}
-
-
-def _lines(path, change):
+@pytest.mark.parametrize("change, key", HISTORIES)
+def test_a_history_of_another_shape_is_named(measured, change, key):
+    path = measured / OURS / "history.csv"
     path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    assert "ours/history.csv:" in (text := problem_of(measured)) and key in text
 
 
-def _swap(path, old, new):
-    path.write_text(path.read_text().replace(old, new))
+def test_what_the_result_reports_is_the_mean_of_its_history(measured):
+    path = measured / OURS / "result.json"
+    document = json.loads(path.read_text())
+    document["last5"].update(average=[66.5, 66.5])
+    path.write_text(json.dumps(seal(document)))
+    assert "ours/history.csv: the last rounds of seed 0 give average 33.25" in problem_of(measured)
+    path.with_name("history.csv").unlink()
+    assert "ours/history.csv: no such file" in problem_of(measured)
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda text: text[:400], "not whole JSON"),
+        (lambda text: text.replace("66.5", "96.5", 1), "'self' is not"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_the_rest_is_rendered(measured, damage, message):
+    path = measured / OURS / "result.json"
+    path.write_text(damage(path.read_text()))
+    assert message in problem_of(measured)
+    with pytest.raises(FedReproError, match=message):
+        render(["fedcrl"], measured)
+    html = (measured / "reports/fedcrl.html").read_text()
+    assert message.replace("'", "&#39;") in html and "80.50" not in html.partition('id="numbers"')[2]
 
 
 def test_metrics_of_a_paper_are_the_headline_numbers_of_its_cells(measured):
@@ -175,20 +127,6 @@ def test_metrics_of_a_paper_are_the_headline_numbers_of_its_cells(measured):
         (cell.scenario, cell.method) for cell in found if cell.paper == "fedcrl"
     }
     assert json.loads(results.metrics("fedlsa", found, measured)) == {}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_file_that_cannot_be_used_is_named_and_the_rest_is_rendered(measured, name):
-    damage, message = DAMAGES[name]
-    damage(measured / OURS / "result.json")
-    found, problems = results.survey(measured)
-    assert [problem.cell for problem in problems] == [Cell("fedcrl", "balanced", "ours")]
-    assert message in problems[0].text and len(found) == 3
-    with pytest.raises(FedReproError) as raised:
-        render(["fedcrl"], measured)
-    assert message in str(raised.value)
-    html = (measured / "reports/fedcrl.html").read_text()
-    assert message.replace("'", "&#39;") in html and "80.50" not in html.partition('id="numbers"')[2]
 
 
 def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):

@@ -10,7 +10,6 @@ import yaml
 from pipeline.cells import choices
 from pipeline.cells.checks import check_names
 from pipeline.clusters.cluster import Mark
-from pipeline.commands import sync
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import Cell, Scenario, check, load_paper, read_yaml
 from pipeline.sealing import seal
@@ -122,16 +121,6 @@ def changed(root: Path, change) -> None:
     change(document)
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     load_paper.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["O'Brien's FedAvg", "'", '"', "a: b #c", "${x}", "{{ x }}", "two\nlines", "\\", "平均", "%", "*a", "!b"],
-)
-def test_any_name_of_a_paper_makes_a_yaml_of_dvcs(name):
-    text = sync._text("", "toy", {"plots": [sync._curves("toy", name)]})
-    (curves,) = yaml.safe_load(text)["plots"][0].values()
-    assert curves["title"] == " ".join(name.split()).replace("${", "\\${") + ", miniature"
 
 
 @pytest.mark.parametrize(

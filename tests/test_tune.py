@@ -16,7 +16,7 @@ from pipeline.cells.provenance import cell_digest
 from pipeline.cells.spaces import Axis, configurations, shares, space
 from pipeline.commands import sync, tune
 from pipeline.commands.tune import targets
-from pipeline.data import partition, validation
+from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
 from pipeline.report.experiments import tunings
@@ -200,7 +200,7 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
     folder = short / "papers/fedcrl/partitions/mini"
     draws = [partition.read(partition.folder_of_draw(folder, draw))[0] for draw in (0, 1)]
     used = partition.read(folder.with_name("mini-trial"))[0]
-    original = loading._stored
+    original = store.verify
 
     def found(at: np.ndarray) -> tuple:
         """Of the tuning, where the images of these indices are noise under wrong labels."""
@@ -212,13 +212,13 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
             labels[at] = (labels[at] + 1) % 10
             return dataclasses.replace(stored, images=images, labels=labels)
 
-        monkeypatch.setattr(loading, "_stored", poisoned)
+        monkeypatch.setattr(store, "verify", poisoned)
         loading._load.cache_clear()
         for one in tuned["configurations"]:
             shutil.rmtree(short / ".cells" / one["digest"])
         document = tuning.tune(CELL, short)
-        kept = [short / ".cells" / one["digest"] / "seed-0.json" for one in document["configurations"]]
-        rows = [json.loads(path.read_text())["rows"] for path in kept]
+        files = [short / ".cells" / one["digest"] / "seed-0.json" for one in document["configurations"]]
+        rows = [json.loads(path.read_text())["rows"] for path in files]
         return document["chosen"], [one["accuracy"] for one in document["configurations"]], rows
 
     clean = found(np.empty(0, np.int64))
@@ -271,7 +271,7 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
     document = tuning.tune(CELL, short)
     assert document["chosen"] == 1 and document["configurations"][0]["error"] == "the training loss is nan"
     (report,), _ = tunings(short)
-    assert report.configurations == [None, 50.0] and not report.kept
+    assert report.configurations == [None, 50.0] and not report.same
     monkeypatch.setattr(tuning, "train_cell", first_fails(WorkerError("killed")))
     with pytest.raises(WorkerError):
         tuning.tune(CELL, short)

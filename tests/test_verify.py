@@ -17,7 +17,7 @@ from pipeline.schema import Cell, load_paper, load_params
 from pipeline.sealing import seal
 
 SEEDS, FOLDER = "pipeline/cells/seeds.py", "papers/fedcrl/runs/mini/fedprox"
-ROUND = "state = method.round(state, world)"
+ROUND = "self.state = self.method.round(self.state, self.world)"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def state(project: Path) -> str:
 
 def test_a_harmless_change_is_walked_and_stamped(trained, planted):
     made = json.loads((trained / FOLDER / "result.json").read_text())["code"]
-    planted(SEEDS, ROUND, "after = method.round(state, world)\n        state = after")
+    planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
     assert state(trained) == "stale"
     verify(trained)
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
@@ -88,17 +88,22 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
 @pytest.mark.parametrize(
     "file, old, new, where",
     [
-        (SEEDS, ROUND, "state = method.round(method.round(state, world), world)", "round 1"),
         (
             SEEDS,
             ROUND,
-            ROUND + "\n        if number == 3:\n            state = method.round(state, world)",
+            "self.state = self.method.round(self.method.round(self.state, self.world), self.world)",
+            "round 1",
+        ),
+        (
+            SEEDS,
+            ROUND,
+            ROUND + "\n        if number == 3:\n            " + ROUND,
             "round 3",
         ),
         (
             "pipeline/methods/__init__.py",
-            "return check(kind, hyper, where)",
-            "return check(kind, hyper | ({'mu': 2.0} if 'FedProx' in str(kind) else {}), where)",
+            "root), hyper, where)",
+            "root), hyper | ({'mu': 2.0} if algorithm == 'fedprox' else {}), where)",
             "round 1",
         ),
         (
