@@ -78,18 +78,14 @@ class Federation:
         test: Batch | None = None,
         test_sets: dict[str, Batch] | None = None,
     ) -> Self:
-        """The federation before the first round.
+        """The federation before the first round. The environment chooses executor and precision.
 
         data: how pixels are normalised and augmented; None: neither
         public: images (N, C, H, W) as network inputs, and how a round goes through them
-        The others are fields of the class. The environment chooses executor and precision.
         """
         device, pixels = torch.device(device), Pixels() if data is None else Pixels(data.normalise)
-        like = clients[0].images
-        networks = {
-            model: new_network(model, like, classes, device)
-            for model in dict.fromkeys(client.model for client in clients)
-        }
+        models = dict.fromkeys(client.model for client in clients)
+        networks = {model: new_network(model, clients[0].images, classes, device) for model in models}
         clients = able(clients, training, networks)
         return cls(
             clients=clients,

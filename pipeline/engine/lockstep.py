@@ -59,6 +59,13 @@ class _Lockstep:
             self.outcomes |= dict.fromkeys(places, error)
         self.turn.notify_all()
 
+    def stop(self) -> None:
+        """Have every waiting seed end."""
+        self.stopped = True
+        if self.turn.acquire(timeout=STOP_SECONDS):  # after the phase that runs now
+            self.turn.notify_all()
+            self.turn.release()
+
     def ended(self) -> None:
         self.running -= 1
         self.run_waiting()
@@ -109,10 +116,6 @@ def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
             waiting -= kind == "done"
             yield kind, value
     finally:
-        lockstep.stopped = True
-        with_turn = lockstep.turn.acquire(timeout=STOP_SECONDS)  # after the phase that runs now
-        if with_turn:
-            lockstep.turn.notify_all()
-            lockstep.turn.release()
+        lockstep.stop()
         for thread in threads:
             thread.join(timeout=1.0)

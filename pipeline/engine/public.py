@@ -87,72 +87,85 @@ class Public:
         return PublicBatch([of(client) for client in clients], key)
 
 
-def step_together(
-    clients: Sequence[Client],
-    networks: dict[Model, Network],
-    models: Clients,
-    batch: PublicBatch,
-    rule: tuple[ClientOutput, Callable[[list], list], Callable[[Any, Any, Any], Tensor]],
-    client_state: object,
-    optimiser: Optimiser,
-    precision: torch.dtype | None = None,
-) -> Clients:
-    """See World.collaborate; `rule` is (client_output, aggregate, loss).
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Collaboration:
+    """The step that all clients take on a public batch, see World.collaborate.
 
     On a GPU every client has its stream, so that networks too small to fill it overlap. On a CPU, if the
     clients' graphs together are large, every client first computes its outputs without a graph, and again
     with one when it is its turn to step.
     """
-    (client_output, aggregate, loss), (images, key), device = rule, batch, clients[0].images.device
-    streams = _streams(device, len(clients)) if runs_ahead(device) else [None] * len(clients)
-    repeats = [
-        _repeats(networks[client.model], _of(images, k), len(clients)) for k, client in enumerate(clients)
-    ]
 
-    def forward(k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Output]:
+    clients: Sequence[Client]
+    networks: dict[Model, Network]
+    models: Clients
+    batch: PublicBatch
+    client_output: ClientOutput
+    aggregate: Callable[[list[Output]], list]
+    loss: Callable[[Any, Any, Any], Tensor]
+    client_state: object
+    optimiser: Optimiser
+    precision: torch.dtype | None = None
+
+    def run(self) -> Clients:
+        """Every client's model after its step."""
+        count, device = len(self.clients), self.clients[0].images.device
+        repeats = [self._repeats(k) for k in range(count)]
+        _wait(device)
+        passes = [self._forward(k, graph=not repeats[k]) for k in range(count)]
+        _wait(device)
+        messages = self.aggregate([_constant(output) for *_, output in passes])
+        _wait(device)
+        moved = [tensors for tensors, *_ in passes]
+        for k, message in enumerate(messages):
+            if message is not None:
+                moved[k] = self._step(
+                    k, message, *(self._forward(k, graph=True) if repeats[k] else passes[k])
+                )
+        _wait(device)
+        return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in moved)
+
+    def _forward(self, k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Output]:
         """Client k's model after its forward pass (BatchNorm's statistics have moved), its trainable tensors,
         and its outputs; every call gives the same."""
-        client, network = clients[k], networks[clients[k].model].train()
-        with _on(streams[k]):
-            tensors = {name: value.detach().clone() for name, value in models[k].items()}
+        client = self.clients[k]
+        key: tuple[int | str, ...] = (*self.batch.key, client.name)
+        network, device = self.networks[client.model].train(), client.images.device
+        with self._stream(k):
+            tensors = {name: value.detach().clone() for name, value in self.models[k].items()}
         moving = {name: tensors[name].requires_grad_() for name in trainable_names(network, "all")}
-        set_generator(network, keys.torch_generator("public dropout", *key, client.name))
-        handle = Handle(
-            network, tensors, set(moving), Draws(keys.torch_generator("public noise", *key, client.name))
-        )
-        with _on(streams[k]), autocast(device, precision), torch.set_grad_enabled(graph):
-            output = client_output(handle, _of(images, k), of_client(client_state, k))
+        set_generator(network, keys.torch_generator("public dropout", *key))
+        draws = Draws(keys.torch_generator("public noise", *key))
+        handle = Handle(network, tensors, set(moving), draws)
+        with self._stream(k), autocast(device, self.precision), torch.set_grad_enabled(graph):
+            output = self.client_output(handle, self._images(k), of_client(self.client_state, k))
         return tensors, list(moving.values()), output
 
-    def step(k: int, received: object) -> dict[str, Tensor]:
-        tensors, parameters, output = forward(k, graph=True) if repeats[k] else passes[k]
-        with _on(streams[k]):
-            value = loss(output, received, of_client(client_state, k))
+    def _step(self, k: int, message: object, tensors: dict, parameters: list, output: Output) -> dict:
+        with self._stream(k):
+            value = self.loss(output, message, of_client(self.client_state, k))
             gradients = torch.autograd.grad(value, parameters, allow_unused=True)
-            Steps(optimiser, parameters).step(gradients)
+            Steps(self.optimiser, parameters).step(gradients)
         return tensors
 
-    _wait(device)
-    passes = [forward(k, graph=not repeats[k]) for k in range(len(clients))]
-    _wait(device)
-    messages = aggregate([_constant(output) for *_, output in passes])
-    _wait(device)
-    moved = [passes[k][0] if message is None else step(k, message) for k, message in enumerate(messages)]
-    _wait(device)
-    return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in moved)
+    def _images(self, k: int) -> Tensor | tuple[Tensor, ...]:
+        """The images that client k sees."""
+        return self.batch.images[k] if isinstance(self.batch.images, list) else self.batch.images
 
+    def _repeats(self, k: int) -> bool:
+        """Whether to compute a client's graph a second time instead of holding those of all clients; not
+        where the network already holds little."""
+        images = self._images(k)
+        parts = (images,) if isinstance(images, Tensor) else images
+        large = len(self.clients) * sum(part.numel() for part in parts) >= LARGE
+        layers = self.networks[self.clients[k].model].modules()
+        return parts[0].is_cpu and large and not any(isinstance(layer, Recomputed) for layer in layers)
 
-def _repeats(network: Network, seen: Tensor | tuple[Tensor, ...], clients: int) -> bool:
-    """Whether to compute a client's graph a second time instead of keeping those of all clients; not where
-    the network already keeps little."""
-    parts = (seen,) if isinstance(seen, Tensor) else seen
-    keeps_little = any(isinstance(layer, Recomputed) for layer in network.modules())
-    return parts[0].is_cpu and clients * sum(part.numel() for part in parts) >= LARGE and not keeps_little
-
-
-def _of(images: Tensor | list, k: int) -> Tensor | tuple[Tensor, ...]:
-    """The images that client k sees."""
-    return images[k] if isinstance(images, list) else images
+    def _stream(self, k: int):
+        device = self.clients[k].images.device
+        if not runs_ahead(device):
+            return nullcontext()
+        return torch.cuda.stream(_streams(device, len(self.clients))[k])
 
 
 def _constant(output: Output) -> Output:
@@ -166,10 +179,6 @@ def _streams(device: torch.device, count: int) -> list:
     """The same streams every time, since memory that was freed on a stream can be reused on that stream
     alone."""
     return [torch.cuda.Stream(device) for _ in range(count)]
-
-
-def _on(stream):
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 def _wait(device: torch.device) -> None:

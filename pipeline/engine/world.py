@@ -13,7 +13,7 @@ from pipeline.engine.environment import set_precision
 from pipeline.engine.federation import Federation, new_network
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import LocalOptions, Loss, Part, Phase, Step, Views, least_batch, of_client
-from pipeline.engine.public import ClientOutput, Output, Public, PublicBatch, step_together
+from pipeline.engine.public import ClientOutput, Collaboration, Output, Public, PublicBatch
 from pipeline.engine.state import Clients, Params, load, weighted_mean
 from pipeline.engine.trained import ClassMeans, Trained, check_finite
 from pipeline.errors import TrainingError
@@ -234,16 +234,18 @@ class World(Federation):
 
         All clients compute their outputs before the first one steps.
         """
-        return step_together(
-            self.clients,
-            self.networks,
-            models,
-            batch,
-            (client_output, aggregate, loss),
-            client_state,
-            optimiser or Optimiser("adam", self.training.optimiser.lr),
-            set_precision(self.device),
-        )
+        return Collaboration(
+            clients=self.clients,
+            networks=self.networks,
+            models=models,
+            batch=batch,
+            client_output=client_output,
+            aggregate=aggregate,
+            loss=loss,
+            client_state=client_state,
+            optimiser=optimiser or Optimiser("adam", self.training.optimiser.lr),
+            precision=set_precision(self.device),
+        ).run()
 
     # -- looking at clients -------------------------------------------------------------------------------
 
