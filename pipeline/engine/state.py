@@ -1,5 +1,4 @@
-"""Models and method state as plain values, so that a method can pass them around and a checkpoint can hold
-them."""
+"""Models, clients' models and a method's state as plain values, which a checkpoint can hold."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -78,8 +77,11 @@ def load(network: nn.Module, model: Params) -> None:
 def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
     """sum_k (w_k / sum_j w_j) model_k, summed in float64 in the given order.
 
-    Integer entries (BatchNorm's counters) come from the first model with a positive weight. Models of weight
-    0 change nothing. Raises ValueError when no weight is positive.
+    models: of the same entries; integer ones (BatchNorm's counters) come from the first model with a positive
+        weight
+    weights: one for each, not negative; a model of weight 0 changes nothing
+
+    ValueError when no weight is positive.
     """
     pairs = [(model, float(weight)) for model, weight in zip(models, weights, strict=True) if weight > 0]
     if not pairs:
@@ -97,11 +99,15 @@ def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
 
 
 def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
-    """sum_k w_k model_k with weights of any sign or sum, in float64; integer entries from the first model."""
+    """sum_k w_k model_k, summed in float64 in the given order.
+
+    models: of the same entries; integer ones come from the first
+    weights: one for each, of any sign and sum
+    """
     pairs = list(zip(models, weights, strict=True))
     return Params(
         {
-            name: _mean([(model[name], weight) for model, weight in pairs], alone=False)
+            name: _mean([(model[name], weight) for model, weight in pairs], exact=False)
             if value.is_floating_point()
             else value.clone()
             for name, value in pairs[0][0].items()
@@ -109,9 +115,9 @@ def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
     )
 
 
-def _mean(pairs: list[tuple[torch.Tensor, float]], alone: bool = True) -> torch.Tensor:
-    if alone and len(pairs) == 1:
-        return pairs[0][0].clone()  # exactly: no rounding through its weight
+def _mean(pairs: list[tuple[torch.Tensor, float]], exact: bool = True) -> torch.Tensor:
+    if exact and len(pairs) == 1:
+        return pairs[0][0].clone()  # no rounding through its weight
     mean = torch.zeros_like(pairs[0][0], dtype=torch.float64)
     for value, weight in pairs:
         mean.add_(value, alpha=weight)
@@ -119,12 +125,12 @@ def _mean(pairs: list[tuple[torch.Tensor, float]], alone: bool = True) -> torch.
 
 
 def entries(function: Callable[..., Tensor], *models: Mapping[str, Tensor]) -> Params:
-    """function(value, ...) for every entry of the first model, with the others' values of its name."""
+    """function(value, ...) for every entry of the first model, with the others' values of that name."""
     return Params((name, function(*(model[name] for model in models))) for name in models[0])
 
 
 def zeros(model: Mapping[str, Tensor]) -> Params:
-    """As many zeros."""
+    """A model's entries at zero."""
     return Params((name, torch.zeros_like(value)) for name, value in model.items())
 
 
@@ -157,7 +163,10 @@ def unpack(value):
 
 
 def mix(models: Clients, weights: Tensor) -> Clients:
-    """Client i gets sum_j weights[i, j] model_j, summed in float64. weights (clients, clients), of any
-    sign."""
+    """Client i gets sum_j weights[i, j] model_j, summed in float64.
+
+    models: every client's
+    weights: (clients, clients), of any sign
+    """
     rows = weights.tolist()
     return Clients(combine(models, row) for row in rows)
