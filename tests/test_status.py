@@ -367,7 +367,7 @@ def test_every_clients_network_and_the_public_images_count(root):
     forget(root)
     scenario = AVG.resolve(root)[0]
     cnn, lenet = (hours._table()[name, 3][32] for name in ("cnn4", "lenet"))
-    local, tests = 3 * (100 * cnn + 10 * lenet) * 20, hours._test_images(scenario) * (cnn + lenet) * 2
+    local, tests = 3 * (100 * cnn + 10 * lenet) * 20, hours._expected(scenario)[1] * (cnn + lenet) * 2
     alone, shown = (
         hours.work(replace(Experiment.of(AVG, root), algorithm=name)) for name in ("fedavg", "fedmd")
     )

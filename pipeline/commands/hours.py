@@ -206,36 +206,37 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | Non
         domains = dict(zip([row["domain"] for row in rows], tests))
         test = {"clients": sum(tests), "pooled": max(tests)}.get(kind, sum(domains.values()))
     except (OSError, KeyError, TypeError, ValueError):
-        train, test = _training_images(scenario), _test_images(scenario)
+        train, test = _expected(scenario)
     if kind == "pooled" and scenario.corruption is not None:
         test *= 2  # as they are, and corrupted
     return Images(train, test) if sum(train.values()) else None
 
 
-def _training_images(scenario: Scenario) -> dict[str, float]:
+def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
+    """(client, or "" for all -> training images, test images) by the partition's parameters and the size of
+    the data set; 0 where that is not known."""
     cut, counts = scenario.partition, _counts(scenario.data.set)
-    if isinstance(cut, Subset):
-        return {client: float(size) for client, size in cut.sizes.items()}
-    if isinstance(cut, Pooled):
-        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
-        whole = cut.pool == "train+test"
-        return {"": min(train + test * whole, cut.samples or math.inf) * (cut.train_share if whole else 1)}
-    domains = cut.clients.items()
-    return {"": sum(_of_domain(cut, scenario, printed, clients, counts) for printed, clients in domains)}
-
-
-def _test_images(scenario: Scenario) -> float:
-    """The test images of the domains in use; 0 where they are not known."""
-    cut, counts = scenario.partition, _counts(scenario.data.set)
-    if isinstance(cut, Pooled):
-        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
-        whole = min(train + test, cut.samples or math.inf)
-        return whole * (1 - cut.train_share) if cut.pool == "train+test" else test
+    classes = entry.classes if (entry := registry.sets().get(scenario.data.set)) else 0
     used = [counts[name] for name in scenario.data.domains.values() if name in counts] or [*counts.values()]
-    share = {"index_mod_10": INDEX_TEST, "random": cut.test_share or 0}.get(cut.test)
-    sizes = [test if share is None else train * share for train, test in used]
-    classes = _classes(scenario)
-    return sum(min(size, (cut.test_per_class or math.inf) * classes) for size in sizes)
+    if isinstance(cut, Pooled):
+        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
+        if cut.pool != "train+test":
+            return {"": min(train, cut.samples or math.inf)}, test
+        whole = min(train + test, cut.samples or math.inf)
+        return {"": whole * cut.train_share}, whole * (1 - cut.train_share)
+    assert isinstance(cut, (Domains, Subset))
+    taken = {"official": 0.0, "index_mod_10": INDEX_TEST}.get(cut.test, cut.test_share or 0.0)
+    most = (cut.test_per_class or math.inf) * classes
+    tests = sum(min(train * taken if taken else test, most) for train, test in used)
+    if isinstance(cut, Subset):
+        return {client: float(size) for client, size in cut.sizes.items()}, tests
+    total = 0.0
+    for printed, clients in cut.clients.items():
+        size = counts.get(scenario.data.domains.get(printed, printed), (0, 0))[0] * (1 - taken)
+        share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
+        size = min(size, cut.samples or math.inf) * (1 if share is None else min(share * clients, 1))
+        total += cut.per_class * classes * clients if cut.per_class else size
+    return {"": total}, tests
 
 
 def _counts(name: str) -> dict[str, tuple[int, int]]:
@@ -246,21 +247,3 @@ def _counts(name: str) -> dict[str, tuple[int, int]]:
     if entry.parts:
         return {part: _counts(part)[part] for part in entry.parts if _counts(part)}
     return entry.expected("mirror" if os.environ.get("FEDREPRO_MIRROR") else "canonical")
-
-
-def _classes(scenario: Scenario) -> int:
-    entry = registry.sets().get(scenario.data.set)
-    return entry.classes if entry else 0
-
-
-def _of_domain(cut: Domains, scenario: Scenario, printed: str, clients: int, counts: dict) -> float:
-    classes = _classes(scenario)
-    if cut.per_class:
-        return cut.per_class * classes * clients
-    all_of_it = counts.get(scenario.data.domains.get(printed, printed), (0, 0))
-    size = (
-        all_of_it[0] * {"official": 1, "index_mod_10": 1 - INDEX_TEST, "random": 1 - cut.test_share}[cut.test]
-    )
-    size = min(size, cut.samples or math.inf)
-    share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
-    return size if share is None else size * min(share * clients, 1)
