@@ -318,7 +318,7 @@ def report(paper: str | None) -> int:
 def ui(paper: str | None, port: int) -> int:
     """Open MLflow on the runs of all papers, or of PAPER.
 
-    Prints a link to every paper's runs and to each table's methods side by side. Ctrl-C ends it.
+    Prints a link to every paper's runs and to each scenario's methods side by side. Ctrl-C ends it.
     """
     from pipeline.commands import ui as command
 

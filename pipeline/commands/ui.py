@@ -20,15 +20,13 @@ from pathlib import Path
 import click
 
 from pipeline.cells import results, tracking
-from pipeline.commands.status import table_cells
 from pipeline.errors import FedReproError
-from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
+from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
 
 HOST = "127.0.0.1"  # MLflow asks for no password
 PATIENCE = 180.0  # seconds that the server may take to start
 COLUMNS = 6  # measures in a view at most
 SECONDS = 5.0  # between two lines of progress
-LONGEST = 5000  # characters that MLflow takes in a tag
 Results = dict[Cell, dict]
 
 
@@ -87,46 +85,27 @@ class _Progress:
 
 
 def views(key: str, by_cell: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
-    """(what it shows, path of the link) of a paper's views, which are written into its experiment: all runs
-    of cells grouped by cell last, before them the methods of each table side by side, where two or more are
-    measured."""
+    """(what it shows, path of the link) of a paper's views, which are written into its experiment: the
+    methods of each scenario side by side, where two or more are measured, then all runs grouped by cell."""
     if not by_cell:
         return
-    runs, experiment = store.finished(key), store.experiment(key)
-    shown = {}
-    for title, cells in comparisons(key, by_cell, store.root).items():
-        some = {cell: by_cell[cell] for cell in cells}
-        ids = [runs[result["self"], str(seed)] for result in some.values() for seed in result["seeds"]]
-        order = f"metrics.`{columns(some)[0]}`"
-        exact = view(some, f"attributes.run_id IN ({', '.join(map(repr, ids))})", "label", order)
-        rough = view(some, f"tags.scenario = '{cells[0].scenario}'", "label", order)
-        shown[title] = exact if len(json.dumps(exact)) < LONGEST else rough
+    experiment, documents = store.experiment(key), {}
+    for scenario in dict.fromkeys(cell.scenario for cell in by_cell):
+        some = {cell: result for cell, result in by_cell.items() if cell.scenario == scenario}
+        if len(some) > 1:
+            order, query = (
+                f"metrics.`{columns(some)[0]}`",
+                f"tags.scenario = '{scenario}' and tags.seed LIKE '%'",
+            )
+            documents[LISTED.get(scenario, scenario)] = view(some, query, "label", order)
     # Runs of a tuning have no seed.
-    shown["all runs"] = view(by_cell, "tags.seed LIKE '%'", "cell", "attributes.start_time")
-    for title, document in shown.items():
+    documents["all runs"] = view(by_cell, "tags.seed LIKE '%'", "cell", "attributes.start_time")
+    for title, document in documents.items():
         name = re.sub(r"[^a-z0-9]+", "-", title.lower())
         store.client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{name}", json.dumps(document))
         mode = "" if title == "all runs" else "&compareRunsMode=CHART"
-        yield (
-            title,
-            (
-                f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
-                f"&viewStateShareKey={name}{mode}"
-            ),
-        )
-
-
-def comparisons(key: str, by_cell: Results, root: Path) -> dict[str, list[Cell]]:
-    """Title -> measured cells that stand side by side: the miniature, and each scenario of each table."""
-    paper = load_paper(key, root)
-    groups: dict[str, list[Cell]] = {"miniature": [cell for cell in by_cell if cell.scenario == MINIATURE]}
-    for table in paper.tables.values():
-        for cell in table_cells(key, paper, table, root):
-            groups.setdefault(f"table {table.number}, {cell.scenario}", []).append(cell)
-    for scenario in paper.extra_scenarios:
-        groups[scenario] = [cell for cell in by_cell if cell.scenario == scenario]
-    measured = {title: [cell for cell in cells if cell in by_cell] for title, cells in groups.items()}
-    return {title: cells for title, cells in measured.items() if len(cells) > 1}
+        path = f"/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={name}"
+        yield title, path + mode
 
 
 def view(by_cell: Results, query: str, group: str, order: str) -> dict:
