@@ -1,6 +1,7 @@
-"""A real MLflow server on loopback: a cell logged through `pipeline.cells.tracking`, read back, and compared
-in a browser, by the links that `fedrepro ui` prints, too."""
+"""The real MLflow server of `fedrepro ui`: what it imports is read back, and compared in a browser by the
+links that it prints."""
 
+import contextlib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from urllib.parse import quote
 import pytest
 from repository import PATIENCE
 
-from pipeline.cells import results, tracking
+from pipeline.cells import results
 from pipeline.commands import ui
 from pipeline.schema import ROOT, Cell
 
@@ -43,53 +44,6 @@ HEADLESS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Address of `mlflow server` with an empty database. It ends with the module, and nothing of it stays."""
-    folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        f"sqlite:///{folder}/mlflow.db",
-        "--artifacts-destination",
-        str(folder / "artifacts"),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-    ]
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdout=log,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_TRACKING_URI": ""},
-        )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 180  # seconds of imports on a busy machine
-        while not answers(f"{address}/health"):
-            assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()[
-                -3000:
-            ]
-            time.sleep(0.2)
-        yield address
-    finally:
-        stop(process)
-    assert not living(process.pid) and not answers(f"{address}/health")
-
-
 def answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(address, timeout=5) as reply:
@@ -102,14 +56,12 @@ def living(session: int) -> list[str]:
     """Processes of a session that still run."""
     import psutil
 
-    found = []
+    lines = []
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
             if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
-        except (psutil.Error, ProcessLookupError, PermissionError):
-            continue
-    return found
+                lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -129,15 +81,9 @@ def text_of(address: str, wanted: str, folder: Path) -> str:
     """The text of a page in a browser, as soon as it shows `wanted`."""
     page = ""
     for budget in (20_000, 60_000):  # a machine that is busy needs longer to draw
+        options = [f"--user-data-dir={folder}/{budget}", f"--virtual-time-budget={budget}"]
         with subprocess.Popen(
-            [
-                CHROMIUM,
-                *HEADLESS,
-                f"--user-data-dir={folder}/{budget}",
-                f"--virtual-time-budget={budget}",
-                "--dump-dom",
-                address,
-            ],
+            [CHROMIUM, *HEADLESS, *options, "--dump-dom", address],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
@@ -154,128 +100,29 @@ def text_of(address: str, wanted: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def logged(server, tmp_path_factory):
-    """(client, experiment, runs by name, results, repository) after two committed miniature cells were
-    imported."""
-    import mlflow
-
+def root(tmp_path_factory) -> Path:
+    """A repository with two committed cells of a miniature."""
     root = tmp_path_factory.mktemp("root")
-    for name in (
-        "params.yaml",
-        "papers/fedcrl/paper.yaml",
-        *(str(path.relative_to(ROOT)) for path in ROOT.glob("papers/fedcrl/published/*.csv")),
-        *(
-            f"papers/{c.paper}/runs/mini/{c.method}/{f}"
-            for c in CELLS
-            for f in ("result.json", "history.csv")
-        ),
-    ):
+    published = [str(path.relative_to(ROOT)) for path in ROOT.glob("papers/fedcrl/published/*.csv")]
+    runs = [f"papers/{cell.paper}/runs/mini/{cell.method}" for cell in CELLS]
+    files = [f"{run}/{name}" for run in runs for name in ("result.json", "history.csv")]
+    for name in ("params.yaml", "papers/fedcrl/paper.yaml", *published, *files):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", server)
-        patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
-        expected = sum(len(result["seeds"]) for result in results.collect(root).values())
-        assert tracking.import_results(root) == (expected, 0) and tracking.import_results(root) == (
-            0,
-            expected,
-        )
-        client = mlflow.MlflowClient(server)
-        experiment = client.get_experiment_by_name("fedcrl")
-        yield (
-            client,
-            experiment,
-            {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])},
-            results.collect(root),
-            root,
-        )
+    return root
 
 
-def test_the_client_reads_back_what_was_logged(logged):
-    client, experiment, runs, measured, _ = logged
-    assert set(runs) == {
-        f"mini/{cell.method}/seed {seed}" for cell, result in measured.items() for seed in result["seeds"]
-    }
-    assert (
-        experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-        and "Label Heterogeneity" in experiment.tags["mlflow.note.content"]
-    )
-    for cell, result in measured.items():
-        for k, seed in enumerate(result["seeds"]):
-            run = runs[f"mini/{cell.method}/seed {seed}"]
-            assert {
-                key: run.data.tags[key] for key in ("paper", "scenario", "method", "seed", "label", "table")
-            } == {
-                "paper": "fedcrl",
-                "scenario": "mini",
-                "method": cell.method,
-                "seed": str(seed),
-                "label": result["label"],
-                "table": "miniature",
-            }
-            assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][k])
-            history = results.history(cell)
-            assert (
-                len(client.get_metric_history(run.info.run_id, "weighted"))
-                == history[history["seed"] == seed]["weighted"].count()
-            )
-            assert {file.path for file in client.list_artifacts(run.info.run_id)} == {
-                "history.csv",
-                "result.json",
-            }
-
-
-def test_a_column_block_of_a_table_is_one_search(logged):
-    client, experiment, runs, measured, _ = logged
-    found = client.search_runs(
-        [experiment.experiment_id],
-        "tags.scenario = 'mini' and tags.seed = '0'",
-        order_by=["metrics.`reported/weighted` DESC"],
-    )
-    best = sorted(measured, key=lambda cell: -measured[cell]["measures"]["weighted"][0])
-    assert [run.data.tags["method"] for run in found] == [cell.method for cell in best]
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
-def test_the_compare_page_shows_the_methods_side_by_side(logged, server, tmp_path):
-    _, experiment, runs, measured, _ = logged
-    address = (
-        f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
-        f"&experiments={quote(json.dumps([experiment.experiment_id]))}"
-    )
-    shown = text_of(address, "reported/weighted", tmp_path)
-    assert f"Comparing {len(runs)} Runs from 1 Experiment" in shown
-    assert all(name in shown for name in runs) and "reported/weighted" in shown
-    for result in measured.values():  # MLflow shows four digits
-        assert all(f"{value:.4g}" in shown for value in result["measures"]["weighted"])
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
-def test_the_links_of_ui_show_cells_with_their_means(logged, server, tmp_path, monkeypatch, capsys):
-    _, _, _, measured, root = logged
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    assert ui.ui("fedcrl", 5000, root) == 0
-    links = dict(re.findall(r"^  (.+?) +(http\S+)$", capsys.readouterr().out, re.MULTILINE))
-    shown = text_of(links["all runs"], "Group: fedcrl/mini/fedcrl", tmp_path)
-    for cell, result in measured.items():
-        mean = sum(result["measures"]["weighted"]) / len(result["seeds"])
-        assert f"Group: {cell}" in shown and f"{mean:.3f}"[:5] in shown
-    shown = text_of(links["miniature"], "Group: FedCRL", tmp_path)
-    assert "Group: FedAvg" in shown and "reported" in shown
-
-
-def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
-    import mlflow
-
-    *_, root = logged
+@pytest.fixture(scope="module")
+def server(root):
+    """Address of the server, on the next port after one that is taken; nothing of it outlives the module."""
     # A shell has its background processes ignore Ctrl-C, and so what they start.
     code = (
         "import signal, sys; from pathlib import Path; from pipeline.commands import ui; "
-        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(ui.ui(None, int(sys.argv[1]), "
-        "Path(sys.argv[2])))"
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "sys.exit(ui.ui(None, int(sys.argv[1]), Path(sys.argv[2])))"
     )
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
-    with socket.socket() as taken, open(tmp_path / "lines", "w+") as output:
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{root}/mlflow.db"}
+    with socket.socket() as taken, open(root / "output", "w+") as output:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
@@ -284,20 +131,92 @@ def test_ui_serves_on_the_next_free_port_and_ends_whole(logged, tmp_path):
             command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
         )
         try:
-            deadline = time.monotonic() + 240
-            while "Ctrl-C" not in (lines := (tmp_path / "lines").read_text()):
-                assert process.poll() is None and time.monotonic() < deadline, lines
+            deadline = time.monotonic() + 240  # seconds of imports on a busy machine
+            while "Ctrl-C" not in (text := (root / "output").read_text()):
+                assert process.poll() is None and time.monotonic() < deadline, text
                 time.sleep(0.2)
-            free = int(re.search(rf"port {port} is in use; (\d+) instead", lines)[1])
-            address = f"http://127.0.0.1:{free}"
-            assert f"MLflow: {address}\n" in lines and answers(f"{address}/health")
-            client = mlflow.MlflowClient(address)  # files are shown, and nobody can put any there
-            (run, *_) = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
-            assert answers(f"{address}/get-artifact?path=history.csv&run_uuid={run.info.run_id}")
-            planted = f"{address}/api/2.0/mlflow-artifacts/artifacts/planted"
-            with pytest.raises(urllib.error.HTTPError):
-                urllib.request.urlopen(urllib.request.Request(planted, b"x", method="PUT"), timeout=20)
+            address = f"http://127.0.0.1:{re.search(rf'port {port} is in use; (.*) instead', text)[1]}"
+            assert f"MLflow: {address}\n" in text and answers(f"{address}/health")
+            yield address
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=PATIENCE) == 0 and not answers(f"{address}/health")
         finally:
             stop(process)
+
+
+@pytest.fixture
+def client(server):
+    import mlflow
+
+    return mlflow.MlflowClient(server)
+
+
+@pytest.fixture
+def experiment(client):
+    return client.get_experiment_by_name("fedcrl")
+
+
+@pytest.fixture
+def runs(client, experiment):
+    return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+
+
+def test_the_client_reads_back_what_was_logged(root, client, experiment, runs):
+    measured = results.collect(root)
+    assert set(runs) == {
+        f"mini/{cell.method}/seed {seed}" for cell, result in measured.items() for seed in result["seeds"]
+    }
+    assert "Label Heterogeneity" in experiment.tags["mlflow.note.content"]
+    for cell, result in measured.items():
+        for k, seed in enumerate(result["seeds"]):
+            run = runs[f"mini/{cell.method}/seed {seed}"]
+            expected = {"paper": "fedcrl", "scenario": "mini", "method": cell.method, "seed": str(seed)}
+            assert expected.items() <= run.data.tags.items() and run.data.tags["label"] == result["label"]
+            assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][k])
+            history = results.history(cell)
+            logged = client.get_metric_history(run.info.run_id, "weighted")
+            assert len(logged) == history[history["seed"] == seed]["weighted"].count()
+
+
+def test_a_column_block_of_a_table_is_one_search(root, client, experiment):
+    best = client.search_runs(
+        [experiment.experiment_id],
+        "tags.scenario = 'mini' and tags.seed = '0'",
+        order_by=["metrics.`reported/weighted` DESC"],
+    )
+    measured = results.collect(root)
+    expected = sorted(measured, key=lambda cell: -measured[cell]["measures"]["weighted"][0])
+    assert [run.data.tags["method"] for run in best] == [cell.method for cell in expected]
+
+
+def test_files_are_shown_and_nobody_can_put_any_there(server, runs):
+    run = next(iter(runs.values())).info.run_id
+    assert answers(f"{server}/get-artifact?path=history.csv&run_uuid={run}")
+    planted = f"{server}/api/2.0/mlflow-artifacts/artifacts/planted"
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(urllib.request.Request(planted, b"x", method="PUT"), timeout=20)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
+def test_the_compare_page_shows_the_methods_side_by_side(root, server, experiment, runs, tmp_path):
+    address = (
+        f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
+        f"&experiments={quote(json.dumps([experiment.experiment_id]))}"
+    )
+    page = text_of(address, "reported/weighted", tmp_path)
+    assert f"Comparing {len(runs)} Runs from 1 Experiment" in page and all(name in page for name in runs)
+    for result in results.collect(root).values():  # MLflow shows four digits
+        assert all(f"{value:.4g}" in page for value in result["measures"]["weighted"])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
+def test_the_links_of_ui_show_cells_with_their_means(root, server, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)  # linked to, not started again
+    assert ui.ui("fedcrl", 5000, root) == 0
+    links = dict(re.findall(r"^  (.+?) +(http\S+)$", capsys.readouterr().out, re.MULTILINE))
+    page = text_of(links["all runs"], "Group: fedcrl/mini/fedcrl", tmp_path)
+    for cell, result in results.collect(root).items():
+        mean = sum(result["measures"]["weighted"]) / len(result["seeds"])
+        assert f"Group: {cell}" in page and f"{mean:.3f}"[:5] in page
+    page = text_of(links["miniature"], "Group: FedCRL", tmp_path)
+    assert "Group: FedAvg" in page and "reported" in page
