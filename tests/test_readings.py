@@ -168,112 +168,65 @@ def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message)
 # -- of a cell -----------------------------------------------------------------------------------------------
 
 
-def reading(cell, words) -> Reading:
-    """The one reading of a cell whose paper says these words."""
-    (found,) = [reading for reading in readings_of(Experiment.of(Cell.parse(cell))) if words in reading.paper]
-    return found
+def of(text: str) -> Experiment:
+    return Experiment.of(Cell.parse(text))
+
+
+def about(cell: str, words: str, **resolved) -> list[Reading]:
+    """The readings of a cell whose paper says these words."""
+    options = resolved and described(cell.rpartition("/")[2]).options | resolved
+    return [one for one in readings_of(of(cell), options or None) if words in one.paper]
 
 
 def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
-    clip = reading("fedcrl/cifar10-dir-01/fedcrl", "line 22")
+    (clip,) = about("fedcrl/cifar10-dir-01/fedcrl", "line 22")
     assert clip == Reading(clip.paper, "trained parameters are not clipped", clip.why, "clip_params: true")
-    assert "no code is released" in clip.why and "[0, 1]" in clip.paper
-    heldout, corrupted, clean = (
-        reading(f"rahfl/corrupted-1/{row}", "generic test")
-        for row in ("rahfl", "rahfl-test", "rahfl-test-clean")
-    )
-    others = ("test", "test_clean", "test_corrupted", "private")
-    assert heldout.option == "; ".join(f"acc_source: {name}" for name in others)
+    (clipped,) = about("fedcrl/cifar10-dir-01/fedcrl", "line 22", clip_params=True)
+    assert clipped.run == "every trained parameter is clipped to [0, 1]"  # as a result says itself
     forms = sections()["RAHFL"].readings["acc_source"].forms
-    assert [found.run for found in (heldout, corrupted, clean)] == [
-        forms[name] for name in ("heldout", "test_corrupted", "test_clean")
-    ]
-    assert heldout.why.startswith("own choice") and "Test_Corrupt_Rate" in heldout.why
-    for rate, found in ((1, corrupted), (0, clean)):
-        assert found.why.startswith("released code: FangXiuwen/RAHFL, HHF/RAHFL.py")
-        assert f"Test_Corrupt_Rate = {rate}" in found.why
+    for row, form, source in (
+        ("rahfl", "heldout", "own choice"),
+        ("rahfl-test", "test_corrupted", "released code: FangXiuwen/RAHFL, HHF/RAHFL.py"),
+        ("rahfl-test-clean", "test_clean", "released code: FangXiuwen/RAHFL, HHF/RAHFL.py"),
+    ):
+        (one,) = about(f"rahfl/corrupted-1/{row}", "generic test")
+        assert one.run == forms[form] and one.why.startswith(source)
+        assert one.option == "; ".join(f"acc_source: {name}" for name in forms if name != form)
 
 
-def test_a_reading_is_told_where_it_holds():
-    assert reading("fcclplus/digits/fcclplus", "Eq. 14").run == "tau^2 before the distilled term"
-    # nothing is distilled
-    assert not [
-        r
-        for r in readings_of(Experiment.of(Cell.parse("fcclplus/digits/fcclplus-ce")))
-        if "Eq. 14" in r.paper
-    ]
-    other = readings_of(
-        Experiment.of(Cell.parse("fcclplus/digits/fcclplus")),
-        resolved=described("fcclplus").options | {"mu": 0.002},
-    )
-    assert not [r for r in other if "Table 7" in r.paper]
-    assert reading("fcclplus/digits/feddf", "for all approaches").run.startswith("plain SGD")
-    assert reading("rahfl/corrupted-1/feddf", "for all approaches").run.startswith("Adam")
-    assert reading("rahfl/corrupted-1/base", "without the FL process").run.startswith(
-        "BASE trains in pretraining and for an epoch in each round, 40 + 40 epochs"
-    )
-    table_r2 = "from the entire training dataset"
-    assert reading("rahfl/corrupted-05-dirichlet/fedmd", table_r2) and not [
-        r for r in readings_of(Experiment.of(Cell.parse("rahfl/corrupted-05/fedmd"))) if table_r2 in r.paper
-    ]
-    # the paper's own are about its own scenarios
-    assert len(readings_of(Experiment.of(Cell.parse("fedcrl/mini/fedavg")))) == 1
+@pytest.mark.parametrize(
+    "cell, words, count",
+    [
+        ("fcclplus/digits/fcclplus", "Eq. 14", 1),
+        ("fcclplus/digits/fcclplus-ce", "Eq. 14", 0),  # nothing is distilled
+        ("fcclplus/digits/feddf", "for all approaches", 1),
+        ("rahfl/corrupted-05-dirichlet/fedmd", "from the entire training dataset", 1),
+        ("rahfl/corrupted-05/fedmd", "from the entire training dataset", 0),
+        ("fedcrl/mini/fedavg", "", 1),  # the paper's own are about its own scenarios
+    ],
+)
+def test_a_reading_is_told_where_it_holds(cell, words, count):
+    assert len(about(cell, words)) == count
 
 
-def test_a_result_says_itself_what_it_was_run_with():
-    cell = Cell("fedcrl", "cifar10-dir-01", "fedcrl")
-    today = {**described("fedcrl").options}
-    found = readings_of(Experiment.of(cell), resolved=today | {"clip_params": True})
-    assert "every trained parameter is clipped to [0, 1]" in [r.run for r in found] and found != readings_of(
-        Experiment.of(cell)
-    )
-    values_ = {
-        setting.name: setting
-        for setting in hyper_parameters(Experiment.of(cell), resolved=today | {"gamma": 0.5})
-    }
-    assert (
-        values_["gamma"].value == 0.5
-        and values_["alpha"].source == "FedCRL Table I"
-        and values_["clip_params"].source.startswith("own choice")
-    )
+def test_a_reading_holds_for_some_values_of_an_option():
+    cell = "fcclplus/digits/fcclplus"
+    assert about(cell, "Table 7") and not about(cell, "Table 7", mu=0.002)
 
 
 def test_values_have_their_rows_source_or_their_methods():
-    found = {
-        setting.name: setting
-        for setting in hyper_parameters(Experiment.of(Cell("fedcrl", "emnist-dir-01", "moon")))
-    }
-    assert (found["mu"].value, found["buffer"].value) == (1.0, 1)
-    assert found["mu"].source == (
-        "released code: QinbinLi/MOON, README: 5 for CIFAR-10, main.py: 1 by default"
-    )
-    assert found["tau"].source == "released code: QinbinLi/MOON, main.py"
-    settings = {
-        setting.name: setting
-        for setting in settings_of(Experiment.of(Cell("fedcrl", "cifar10-dir-01", "moon")))
-    }
-    assert (
-        settings["training.rounds"].value == 500
-        and settings["training.rounds"].source == "own choice: not stated; PFLlib's default is 2,000"
-    )
-    small = {
-        one.name: one.source for one in settings_of(Experiment.of(Cell("fedcrl", "digits-partial", "fedavg")))
-    }
+    values = {one.name: one for one in hyper_parameters(of("fedcrl/emnist-dir-01/moon"))}
+    assert (values["mu"].value, values["buffer"].value) == (1.0, 1)
+    assert values["mu"].source.startswith("released code: QinbinLi/MOON, README")
+    assert values["tau"].source == "released code: QinbinLi/MOON, main.py"
+    settings = {one.name: one for one in settings_of(of("fedcrl/cifar10-dir-01/moon"))}
+    assert settings["training.rounds"].value == 500 and "partition.classes" not in settings
+    assert settings["training.rounds"].source.startswith("own choice: not stated")
+    small = {one.name: one.source for one in settings_of(of("fedcrl/digits-partial/fedavg"))}
     assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "own choice"
     assert small["training.batch_size"] == "Table I"  # as the paper's own
-    short = {
-        one.name: one.source
-        for one in settings_of(Experiment.of(Cell("fedcrl", "cifar10-dir-01-short", "fedavg")))
-    }
-    assert short["partition.samples"] == "own choice: reduced so that a CPU can train it"
-    assert (
-        "partition.classes" not in settings
-        and settings_of(Experiment.of(Cell("fedcrl", "mini", "moon"))) == []
-    )
-    assert (
-        hyper_parameters(Experiment.of(Cell("fedcrl", "mini", "local"))) == []
-        and str(Source("a", "b", "c")) == "a; released code: b; own choice: c"
-    )
+    assert settings_of(of("fedcrl/mini/moon")) == hyper_parameters(of("fedcrl/mini/local")) == []
+    assert str(Source("a", "b", "c")) == "a; released code: b; own choice: c"
 
 
 def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):
