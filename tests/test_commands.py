@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from repository import edit, run, stage
 
 from pipeline.cells import choices
-from pipeline.commands import explain, reproduce
+from pipeline.commands import reproduce
 from pipeline.commands.cli import main
 from pipeline.commands.names import folder_names
 from pipeline.commands.sync import sync, written
@@ -279,15 +279,6 @@ def test_a_tuned_cell_is_explained_with_what_was_chosen():
     own = json.loads((choices.published(cell).folder() / "result.json").read_text())
     before = fmean(own["measures"][own["headline"]])
     assert re.search(rf"untuned: (stale: )?{before:.2f} \({own['headline']}; seeds 0, 1, 2,", reply)
-
-
-def test_a_cost_is_explained_as_the_tables_show_it():
-    cell = Cell("fedlsa", "mini", "fedlsa")
-    result = json.loads((cell.folder() / "result.json").read_text())
-    each = [seconds / result["rounds"] for seconds in result["seconds"]]
-    assert explain._measured(result, "run.seconds", cell) == (
-        f"{fmean(each):.2f} (run.seconds; seeds 0, 1: {each[0]:.2f}, {each[1]:.2f})"
-    )
 
 
 def test_words_of_a_table_lead_to_its_numbers():

@@ -7,12 +7,11 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from repository import ROOT
 
 from pipeline.commands import reproduce
-from pipeline.commands.reproduce import BEYOND, SAME, WITHIN, compare, spreads, summary, tolerance, write
+from pipeline.commands.reproduce import BEYOND, SAME, WITHIN, compare, summary, write
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
@@ -73,35 +72,6 @@ def test_another_processor_is_normal(committed, here):
         "15 of 17 cells" in lines[1] and "of the other 2, 1 lie within what their seeds explain" in lines[2]
     )
     assert f"{-1.5 * room:+.2f} points: fedcrl/mini/moon" in lines[2]
-
-
-def test_the_spread_is_that_of_a_block_design():
-    """Method and seed are taken out: P, Q, R, S of two-way worked numbers have s = 0.6821 with 6 degrees of
-    freedom."""
-    table = {"P": [70, 73, 71], "Q": [68, 72, 68], "R": [64, 66, 65], "S": [67.5, 70.5, 69]}
-    cells = {
-        Cell("fedcrl", "mini", name): {"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}}
-        for name, row in table.items()
-    }
-    ((s, df),) = set(spreads(cells).values())
-    assert df == 6 and s == pytest.approx(0.6821, abs=5e-5)
-    assert tolerance((s, df), 3) == pytest.approx(2.447 * s * np.sqrt(2 / 3), rel=1e-3)
-    one = dict([*cells.items()][:1])
-    assert set(spreads(one).values()) == {(0.0, 0)} and tolerance((0.0, 0), 3) is None
-
-
-def test_a_cell_that_spreads_more_is_judged_by_its_own_seeds():
-    """It would otherwise widen what all the others may differ by."""
-    rng = np.random.default_rng(0)
-    rows = {f"M{k}": [*(70 + k + rng.normal(0, 0.5, 3))] for k in range(8)} | {"W": [30, 70, 50]}
-    cells = {
-        Cell("fedcrl", "mini", name): {"seeds": [0, 1, 2], "headline": "a", "measures": {"a": row}}
-        for name, row in rows.items()
-    }
-    found = spreads(cells)
-    assert found[Cell("fedcrl", "mini", "W")] == (pytest.approx(20), 2)
-    others = {value for cell, value in found.items() if cell.method != "W"}
-    assert len(others) == 1 and others.pop() == (pytest.approx(0.5, abs=0.2), 14)
 
 
 def test_pages_with_both_numbers(committed, here):

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import shutil
-import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -374,25 +373,6 @@ def test_every_clients_network_and_the_public_images_count(root):
     assert alone.whole == pytest.approx(local + tests)
     assert shown.whole - alone.whole == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
     assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
-
-
-def test_a_method_is_slower_elsewhere_if_it_was_so_in_every_comparison(root):
-    finish(root, AVG)
-    [rate] = hours.rates_of(status.read_results(root), root)
-    rates = [
-        dataclasses.replace(rate, data=data, algorithm=algorithm, seconds=rate.seconds * seconds)
-        for data, algorithm, seconds in [
-            ("one", "fedavg", 1),
-            ("one", "fedprox", 4),
-            ("two", "fedavg", 1),
-            ("two", "fedprox", 3),
-        ]
-    ]
-    alone = statistics.median([1, 4, 1, 3]) * 72 / 3600
-    assert hours.estimate(AVG, rates, root)[0] == pytest.approx(alone)  # and never faster
-    assert hours.estimate(PROX, rates, root)[0] == pytest.approx(3 * alone)
-    once = [dataclasses.replace(one, data="three", seconds=rate.seconds) for one in rates[:2]]
-    assert hours._slower("fedprox", rates + once) == 1
 
 
 def test_adversarial_training_attacks_every_image(root):
