@@ -59,6 +59,7 @@ class Code:
         self._modules: dict[str, Module | None] = {}
         self._uses: dict[tuple, dict[str, Definition]] = {}
         self._digests: dict[tuple, str] = {}
+        self._imported: dict[str, frozenset[str]] = {}
         self._found_facts: dict[tuple, Facts] = {}
 
     def digest(
@@ -128,22 +129,23 @@ class Code:
     def _effects(self, reached: set[Definition], named: frozenset[str]) -> set[Definition]:
         """What acts when the modules of reached code are imported: of these, of the packages around them and
         of what they import in turn."""
-        waiting = [one.module for one in reached]
-        for one in reached:
-            waiting += self._facts(one, named).loads
-        found: set[str] = set()
-        seen: set[str] = set()
-        while waiting:
-            if (name := waiting.pop()) in seen:
-                continue
-            seen.add(name)
-            parts = name.split(".")
-            for place in (".".join(parts[:n]) for n in range(1, len(parts) + 1)):
-                module = self.module(place)
-                if place not in found and module is not None:
-                    found.add(place)
-                    waiting += module.loads
-        return {Definition(name, EFFECTS) for name in found if self._acting(name)}
+        names = {one.module for one in reached}.union(*(self._facts(one, named).loads for one in reached))
+        places: set[str] = set().union(*map(self._loaded, names))
+        return {Definition(name, EFFECTS) for name in places if self._acting(name)}
+
+    def _loaded(self, name: str) -> frozenset[str]:
+        """The modules that importing a module imports, itself and the packages around it too."""
+        if name not in self._imported:
+            waiting = [name]
+            seen: set[str] = set()
+            while waiting:
+                parts = waiting.pop().split(".")
+                for place in {".".join(parts[:n]) for n in range(1, len(parts) + 1)} - seen:
+                    if (module := self.module(place)) is not None:
+                        seen.add(place)
+                        waiting += module.loads
+            self._imported[name] = frozenset(seen)
+        return self._imported[name]
 
     def _acting(self, name: str) -> list[ast.stmt]:
         module = self.module(name)
