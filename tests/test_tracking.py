@@ -52,6 +52,21 @@ def default_store(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def live(monkeypatch):
+    """Every round goes to MLflow at once."""
+    monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
+    monkeypatch.setattr(tracking, "FLUSH", 0.0)
+
+
+@pytest.fixture
+def no_server(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+
+
 def runs_of(root: Path) -> list:
     import mlflow
 
@@ -124,9 +139,7 @@ def test_another_result_of_the_cell_is_another_run(root):
         path.write_text(original)
 
 
-def test_a_lasting_cell_is_followed_live_and_then_known(root, monkeypatch):
-    monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
-    monkeypatch.setattr(tracking, "FLUSH", 0.0)
+def test_a_lasting_cell_is_followed_live_and_then_known(root, live):
     follower = tracking.Follower(CELL, {"hyper": {"mu": 0.5}}, root)
     follower.report({"seed": 5, "round": 1, "weighted": 10.0, "loss": None, "intra.M": 3.0})
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
@@ -165,13 +178,7 @@ def test_a_short_cell_never_touches_mlflow(tmp_path):
     assert follower.store is None and not (tmp_path / "mlflow.db").exists()
 
 
-def test_a_server_that_is_down_costs_one_warning(root, monkeypatch, capsys):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
-    monkeypatch.setattr(tracking, "FLUSH", 0.0)
+def test_a_server_that_is_down_costs_one_warning(root, live, no_server, capsys):
     follower = tracking.Follower(CELL, {}, root)
     for number in (1, 2, 3):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
@@ -180,12 +187,7 @@ def test_a_server_that_is_down_costs_one_warning(root, monkeypatch, capsys):
     assert said.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in said
 
 
-def test_import_on_a_server_that_is_down_is_no_failure(monkeypatch, capsys):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    monkeypatch.setattr("sys.argv", ["tracking", "import"])
+def test_import_on_a_server_that_is_down_is_no_failure(no_server, capsys):
     tracking.say_import()
     assert "does not answer" in capsys.readouterr().err
 
@@ -269,9 +271,7 @@ def test_a_locked_database_is_not_set_aside(fresh, monkeypatch):
     assert not list(fresh.glob("mlflow.db.unusable*"))
 
 
-def test_a_run_of_another_working_copy_is_left_alone(fresh, monkeypatch):
-    monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
-    monkeypatch.setattr(tracking, "FLUSH", 0.0)
+def test_a_run_of_another_working_copy_is_left_alone(fresh, live):
     for copy in ("theirs", "ours", "ours"):  # ours is killed once and begins again
         (fresh / ".cells").mkdir(exist_ok=True)
         (fresh / ".cells" / "checkout").write_text(copy)

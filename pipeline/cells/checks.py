@@ -119,10 +119,10 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
         yield "grids", f"{cell} and {same} would both be the stage {stage.partition(':')[2]}; rename one"
 
 
-def _twice(found: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
+def _twice(values: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
     """(first, second, value) of two keys that have one value."""
     first: dict[str, Key] = {}
-    for key, value in found.items():
+    for key, value in values.items():
         if first.setdefault(value, key) != key:
             yield first[value], key, value
 

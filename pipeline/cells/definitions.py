@@ -95,8 +95,8 @@ class Code:
 
     def _entry(self, text: str) -> Definition:
         one = Definition(*text.split(":")) if ":" in text else Definition(text, WHOLE)
-        found = self.module(one.module)
-        if found is None or one.name not in (*found.nodes, *found.imports, WHOLE):
+        module = self.module(one.module)
+        if module is None or one.name not in (*module.nodes, *module.imports, WHOLE):
             raise KeyError(text)
         return one
 
@@ -117,10 +117,10 @@ class Code:
         called: set[str] = set().union(
             *(self._facts(one, named).attributes for one in reached if kinds and not self._is_neutral(one))
         )
-        found = {name: self.module(name) for name in self.schema}
+        modules = {name: self.module(name) for name in self.schema}
         return {
             Definition(name, method)
-            for name, module in found.items()
+            for name, module in modules.items()
             if module is not None
             for method in module.methods
             if method.partition(".")[0] in kinds and method.partition(".")[2] in called
@@ -176,14 +176,14 @@ class Code:
     @cached_property
     def keys(self) -> frozenset[str]:
         """Every key of every registry."""
-        found: set = set()
+        keys: set = set()
         for registry in self.registries:
             module = self.module(registry.module)
             value = getattr(module and module.nodes.get(registry.name), "value", None)
             if not isinstance(value, ast.Dict):
                 raise KeyError(f"{registry.module}:{registry.name} is not a dictionary written out")
-            found |= {key.value for key in value.keys if isinstance(key, ast.Constant)}
-        return frozenset(found)
+            keys |= {key.value for key in value.keys if isinstance(key, ast.Constant)}
+        return frozenset(keys)
 
     def module(self, name: str) -> Module | None:
         """The module, or None where it is not one of this repository."""
@@ -208,15 +208,15 @@ class Code:
             return
         if one.name == WHOLE:
             yield from (
-                (name, found)
+                (name, meant)
                 for name in (*module.nodes, *module.imports)
-                if isinstance(found := self._resolved(one.module, name, ()), Definition)
+                if isinstance(meant := self._resolved(one.module, name, ()), Definition)
             )
         if one.name != EFFECTS and self._acting(one.module):
             yield EFFECTS, Definition(one.module, EFFECTS)
-        for written, found in self._written(one, named):
-            if isinstance(found, Definition):
-                yield written, found
+        for written, meant in self._written(one, named):
+            if isinstance(meant, Definition):
+                yield written, meant
 
     def _written(
         self, one: Definition, named: frozenset[str]

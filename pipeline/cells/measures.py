@@ -34,7 +34,7 @@ def costs(result: dict) -> dict[int, dict]:
     the device where it has its own, else of the process (None where it was not recorded)."""
     memory = result.get("memory") or {}
     known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
-    most = next((found for found in known if None not in found), [None] * len(result["seeds"]))
+    most = next((values for values in known if None not in values), [None] * len(result["seeds"]))
     return {
         seed: {"seconds": seconds, "seconds_per_round": seconds / result["rounds"], "memory_mb": mb}
         for seed, seconds, mb in zip(result["seeds"], result["seconds"], most, strict=True)
@@ -47,13 +47,13 @@ def teachers(table: pd.DataFrame) -> dict[int, dict[int, list[list[int]]]]:
     pairs = {str(name): (int(at[1]), int(at[2])) for name in table if (at := _LEARNS.fullmatch(str(name)))}
     if not pairs:
         return {}
-    size, found = 1 + max(map(max, pairs.values())), {}
+    size, matrices = 1 + max(map(max, pairs.values())), {}
     for seed, rows in table.dropna(subset=[*pairs]).sort_values("round").groupby("seed"):
-        found[int(seed)] = {
+        matrices[int(seed)] = {
             int(row["round"]): [
                 [int(row[f"method.learns.{p}.{q}"]) if p != q else 0 for q in range(size)]
                 for p in range(size)
             ]
             for row in rows.to_dict("records")
         }
-    return found
+    return matrices

@@ -354,7 +354,7 @@ def machine() -> dict:
         "python": platform.python_version(),
         "platform": f"{sys.platform}-{platform.machine()}",
         "processor": _processor(),
-        **({"arithmetic": found} if (found := arithmetic.in_use()) else {}),
+        **({"arithmetic": setting} if (setting := arithmetic.in_use()) else {}),
         **{name: metadata.version(name) for name in PACKAGES},
     }
 
@@ -418,13 +418,13 @@ def _defaults(kinds: Iterable[type]) -> dict[str, str]:
 
 def _schema() -> set[type]:
     """The classes that a scenario may have values of."""
-    found: set[type] = set()
+    kinds: set[type] = set()
     waiting: list[Any] = [Scenario]
     while waiting:
-        found.add(kind := waiting.pop())
+        kinds.add(kind := waiting.pop())
         for hint in typing.get_type_hints(kind).values():
             waiting += [k for k in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(k)]
-    return found
+    return kinds
 
 
 def _without_neutral(value):

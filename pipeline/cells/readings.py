@@ -85,9 +85,9 @@ def filled(
                 raise ParamError(f"papers/{key}/paper.yaml: {where}: {unknown(kind, name, known)}")
         return result and dict(zip(result["seeds"], result["measures"][measure]))
 
-    def number(found: re.Match) -> str:
-        left = by_seed(found[1], found[2], found[3])
-        right = by_seed(found[4], found[5], found[6]) if found[5] else {seed: 0.0 for seed in left or ()}
+    def number(match: re.Match) -> str:
+        left = by_seed(match[1], match[2], match[3])
+        right = by_seed(match[4], match[5], match[6]) if match[5] else {seed: 0.0 for seed in left or ()}
         both = left.keys() & right.keys() if left and right else ()
         if not left or not right or not both:
             return "not yet measured"
@@ -195,7 +195,7 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
     cell, hyper = experiment.cell, experiment.hyper
     paper = load_paper(cell.paper, experiment.root)
     everywhere = cell.scenario not in MINIATURES
-    found = [
+    readings = [
         Reading(choice.paper, choice.run, choice.why, choice.option)
         for choice in paper.readings
         if cell.method in (choice.methods or [cell.method])
@@ -203,7 +203,7 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
     ]
     kind = class_of(experiment)
     if kind is None:
-        return found
+        return readings
     options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(experiment)
     for name, entry in _of(kind.lineage, "readings").items():
         if entry is None or not all(
@@ -211,13 +211,13 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
         ):
             continue
         if not entry.forms:
-            found.append(Reading(entry.paper, entry.run, entry.why, entry.option))
+            readings.append(Reading(entry.paper, entry.run, entry.why, entry.option))
             continue
         value = str(options[name])
         others = "; ".join(f"{name}: {_written(other)}" for other in entry.forms if other != value)
         why = str(sources[name]) if name in hyper and name in sources else entry.why
-        found.append(Reading(entry.paper, entry.forms.get(value, value), why, others))
-    return found
+        readings.append(Reading(entry.paper, entry.forms.get(value, value), why, others))
+    return readings
 
 
 def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> list[Setting]:

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import statistics
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -120,8 +120,8 @@ def traffic(result: dict, name: Literal["up", "down", "bytes"] = "bytes") -> Sum
 
 def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
     """As `traffic`, of every seed; the one value for each where there is but one."""
-    found = result.get("traffic_of_seeds")
-    return found[name] if found else [result["traffic"][name]] * len(result["seeds"])
+    each = result.get("traffic_of_seeds")
+    return each[name] if each else [result["traffic"][name]] * len(result["seeds"])
 
 
 def lower_is_better(measure: str) -> bool:
@@ -216,9 +216,9 @@ def _check_optional(document: dict, seeds: list[int]) -> None:
 
 
 def _check_length(values: dict[str, list], seeds: list[int]) -> None:
-    for name, found in values.items():
-        if len(found) != len(seeds):
-            raise FedReproError(f"{len(found)} values of {name!r} for {len(seeds)} seeds")
+    for name, each in values.items():
+        if len(each) != len(seeds):
+            raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
 
 
 def is_percent(measure: str) -> bool:
@@ -228,11 +228,8 @@ def is_percent(measure: str) -> bool:
 
 def collect(root: Path = ROOT) -> dict[Cell, dict]:
     """Every finished cell of every paper, in the order of the paths, with its checked result.json."""
-    found = {}
-    for path in visible(root, "papers/*/runs/*/*/result.json"):
-        document = read(path)
-        found[Cell.parse(document["cell"])] = document
-    return found
+    documents = map(read, visible(root, "papers/*/runs/*/*/result.json"))
+    return {Cell.parse(document["cell"]): document for document in documents}
 
 
 def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
@@ -264,7 +261,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
     """As `collect`, but a cell with a file that cannot be trusted becomes a Problem instead of ending the
     call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv that
     disagrees with result.json."""
-    found, problems = {}, []
+    usable, problems = {}, []
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         try:
@@ -274,8 +271,8 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
         except FedReproError as error:
             problems.append(Problem(str(error), cell))
         else:
-            found[cell] = document
-    return found, problems
+            usable[cell] = document
+    return usable, problems
 
 
 def _check_names(cell: Cell, path: Path, root: Path) -> None:
@@ -335,7 +332,7 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
             )
         columns = {name: column[here & ~np.isnan(column)] for name, column in values.items()}
         for name, measured, last in (
-            (name, found[at], last) for part, last in means.items() for name, found in result[part].items()
+            (name, each[at], last) for part, last in means.items() for name, each in result[part].items()
         ):
             mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
             if not abs(mean - measured) <= ROUNDED:
@@ -409,13 +406,11 @@ def ordered(measures) -> list[str]:
 def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
     """All measured numbers: one row per cell and measure, percent but for the loss; std is empty for a single
     seed."""
-    rows = []
-    for cell in sorted(results, key=str):
-        for measure in ordered(results[cell]["measures"]):
-            number = summarise(results[cell]["measures"][measure])
-            rows.append(
-                (cell.paper, cell.scenario, cell.method, measure, number.mean, number.std, number.seeds)
-            )
+    rows = [
+        (cell.paper, cell.scenario, cell.method, name, *astuple(summarise(results[cell]["measures"][name])))
+        for cell in sorted(results, key=str)
+        for name in ordered(results[cell]["measures"])
+    ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

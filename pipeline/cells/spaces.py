@@ -91,10 +91,10 @@ def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
         raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(own), vars(method))}")
     rate = getattr(method, own) if own else None
     unit = experiment.scenario.training.optimiser.lr if rate is None else rate
-    found = {RATE if rate is None else own: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
+    axes = {RATE if rate is None else own: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
     for name, values in section.items():
         axis = check(Axis, values, f"{at}.{name}")
         for end in axis.ends:
             methods.load(algorithm, {**experiment.hyper, name: end}, at, cell.paper, root)
-        found[name] = (axis, 1.0)
-    return found
+        axes[name] = (axis, 1.0)
+    return axes

@@ -114,11 +114,11 @@ def _is_inert(node: ast.stmt) -> bool:
 def imports(tree: ast.AST, package: str) -> dict[str, tuple[str, str | None]]:
     """bound name -> (module, attribute or None) of every import in a tree: `import a.b`, `from a import b as
     c`."""
-    found: dict[str, tuple[str, str | None]] = {}
+    bound: dict[str, tuple[str, str | None]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.asname: (alias.name, None) for alias in node.names if alias.asname}
-            found |= {
+            bound |= {alias.asname: (alias.name, None) for alias in node.names if alias.asname}
+            bound |= {
                 alias.name.split(".")[0]: (alias.name.split(".")[0], None)
                 for alias in node.names
                 if not alias.asname
@@ -126,8 +126,8 @@ def imports(tree: ast.AST, package: str) -> dict[str, tuple[str, str | None]]:
         elif isinstance(node, ast.ImportFrom):
             around = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
             source = ".".join([*around, *filter(None, [node.module])])
-            found |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
-    return found
+            bound |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+    return bound
 
 
 def references(tree: ast.AST):
