@@ -93,7 +93,7 @@ def write(
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
     if columns:
         meta = {**meta, "columns": sorted(columns)}
-    further = {_file(name): columns[name] for name in sorted(columns or {})}
+    further = {_file(name): columns[name] for name in sorted(columns or {})}  # type: ignore[index]
     with files.replace_folder(folder) as temporary:
         shape = _write_images(temporary / "images.npy", images, len(labels), folder)
         for name, values in others.items():
@@ -225,7 +225,7 @@ def _load(folder: Path, shown: Path) -> Stored:
     for name in _names(meta):
         with _readable(shown, name):
             mapped = "r" if name == "images.npy" else None
-            arrays.append(np.load(folder / name, mmap_mode=mapped, allow_pickle=False))  # type: ignore[call-overload]
+            arrays.append(np.load(folder / name, mmap_mode=mapped, allow_pickle=False))  # type: ignore[arg-type]
     return _stored(meta, arrays)
 
 

@@ -74,7 +74,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     {kind: subclass}, is the one that the key `kind` names.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any or (dataclasses.is_dataclass(kind) and isinstance(value, kind)):
+    if kind is Any or (dataclasses.is_dataclass(kind) and isinstance(value, kind)):  # type: ignore[arg-type]
         return value
     if dataclasses.is_dataclass(kind):
         return _check_dataclass(kind, value, where)

@@ -71,8 +71,8 @@ def papers(root: Path = ROOT) -> tuple[str, ...]:
 
 def folders(root: Path = ROOT) -> list[str]:
     """Names of the papers' folders by the alphabet, without reading what is in them; hidden ones are none."""
-    names = (path.parent.name for path in root.glob("papers/*/paper.yaml"))
-    names = sorted(name for name in names if not name.startswith("."))
+    everything = (path.parent.name for path in root.glob("papers/*/paper.yaml"))
+    names = sorted(name for name in everything if not name.startswith("."))
     for name in names:
         check_name(name)
     return names
@@ -151,7 +151,8 @@ def _document(name: str, root: Path) -> dict:
 def _partitioned(scenario: Any, paper: str, root: Path, where: str) -> Any:
     """A scenario as written, with its partition checked where it is of a kind of the paper."""
     cut = scenario.get("partition") if isinstance(scenario, dict) else None
-    kind = cut.get("kind") if isinstance(cut, dict) else None
+    cut = cut if isinstance(cut, dict) else {}
+    kind = cut.get("kind")
     if not isinstance(kind, str) or kind in KINDS:
         return scenario
     if kind not in (kinds := partition_kinds(paper, root)):
