@@ -1,5 +1,4 @@
-"""White-box attacks on images in [0, 1], bounded by eps in every pixel, and training on attacked images
-(Goodfellow et al. 2015; Madry et al. 2018; FedCCL, Sec. 5.5)."""
+"""White-box attacks on images in [0, 1], FGSM and PGD (Goodfellow et al. 2015; Madry et al. 2018)."""
 
 from collections.abc import Callable
 

@@ -875,7 +875,7 @@ def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
     trained = world.local_epochs(
         world.everyone(model),
         FedRS().loss,
-        own=restricted_scale(
+        client_state=restricted_scale(
             torch.stack([torch.bincount(c.labels, minlength=10) for c in world.clients]), 0.0
         ).float(),
     ).models

@@ -41,9 +41,13 @@ class Handle:
 
     model(x) is model.head(model.features(x)), of the first d numbers where features describe a distribution
     (FedSR); dropout, where the network has it, belongs to the head.
-    `tensors` (names as in the state dict) replace the network's parameters and buffers. `client`: the
-    client whose model it is, where models are scored; `stacked`: under torch.func, the tensors stand for
-    those of many clients.
+
+    network: its architecture, and its parameters where no `tensors` are given
+    tensors: parameters and buffers by their names in the state dict, in place of the network's
+    trainable: names of `params`; None: all that need a gradient
+    draws: random numbers of the client; None: the same at every evaluation
+    client: number of the client whose model it is, where models are scored
+    stacked: under torch.func, each tensor represents those of many clients
     """
 
     def __init__(
@@ -93,9 +97,11 @@ class Handle:
         return self._call(self._network.projector, "projector.", representations)
 
     def other(self, model: Params, training: bool = False) -> "Teacher":
-        """The same network holding another model (the server's, an older one) as a constant: without gradient
-        and dropout, BatchNorm with its running statistics, or with the batch's where `training`; either way
-        they do not move."""
+        """The same network holding another model as a constant, without gradient and dropout.
+
+        model: the server's, an older one
+        training: BatchNorm takes the batch's statistics instead of the running ones, which do not move
+        """
         return Teacher(self._network, model, training)
 
     def at(self, params: Mapping[str, Tensor]) -> "Handle":
@@ -118,8 +124,12 @@ class Handle:
         return self._draws
 
     def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """d loss(images) / d images, a constant of the shape of `images`, with the model in evaluation mode;
-        the parameters get no gradient from it, BatchNorm's statistics do not move."""
+        """d loss(images) / d images, a constant, with the model in evaluation mode; the parameters get no
+        gradient from it, BatchNorm's statistics do not move.
+
+        loss: images -> scalar
+        images: (B, C, H, W)
+        """
         with _mode(self._network, lambda layer: False):
             if self._tensors is not None:
                 return torch.func.grad(loss)(images.detach()).detach()

@@ -1,5 +1,6 @@
-"""The small network that a server trains: a learnable row per class behind two linear layers (FedTGP's
-generator of prototypes, FedLSA's anchors).
+"""The small network that a server trains for class vectors (FedTGP's prototypes, FedLSA's anchors).
+
+It has a learnable row per class, then two linear layers.
 
 A step is some twenty operations on tensors of a few kilobytes, and a round has hundreds of steps. So
 gradients are written out, which is three times as fast as autograd's, and everything happens on the CPU,

@@ -1,4 +1,4 @@
-"""What a server that does more than average must know of a round: everybody's steps, and what is learned."""
+"""Helpers of servers that do more than average: clients' numbers of steps, weights, trained entries."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""A small network with BatchNorm, which the other small ones lack: for FedBN, which is about it."""
+"""A small network with BatchNorm, for FedBN."""
 
 from torch import nn
 

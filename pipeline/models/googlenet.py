@@ -1,5 +1,4 @@
-"""GoogLeNet for small images as the code of FCCL+ has it: a 3 x 3 stem, BatchNorm, 5 x 5 as two 3 x 3, no
-side classifiers."""
+"""GoogLeNet for small images as in FCCL+'s code: 3 x 3 stem, BatchNorm, 5 x 5 as two 3 x 3."""
 
 from functools import partial
 

@@ -1,5 +1,4 @@
-"""ResNets for small images as FCCL+ and RAHFL use them: a 3 x 3 stem, no max-pooling, four stages of basic
-blocks."""
+"""ResNets for small images as FCCL+ and RAHFL use them: 3 x 3 stem, no max-pooling, four stages."""
 
 from torch import nn
 

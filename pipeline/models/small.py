@@ -1,5 +1,4 @@
-"""The small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions without padding, then linear layers; no
-BatchNorm."""
+"""Small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions, linear layers, no BatchNorm."""
 
 from dataclasses import dataclass
 
