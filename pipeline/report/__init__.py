@@ -14,7 +14,6 @@ from pipeline.errors import FedReproError
 from pipeline.files import write_text
 from pipeline.report import across, latex, markdown
 from pipeline.report.comparison import overview
-from pipeline.report.figures import CSS
 from pipeline.report.page import page
 from pipeline.report.study import studies
 from pipeline.report.words import FILTERS, citation
@@ -92,7 +91,6 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
-    style += CSS
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
     made.filters |= FILTERS | {"latex": latex.table}

@@ -1,7 +1,7 @@
 """Which pictures a paper's page has: its figures, from its own scenarios and from the miniature, then ours.
 
 `figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
-Both are HTML with SVG inside, for a page whose style has `figures.CSS`.
+Both are HTML with SVG inside.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,8 @@
 """One way to draw: a panel is one small SVG by matplotlib; its title and legend are HTML around it.
 
-Colours are CSS variables: `CSS` has those of lines and dots for light and dark; own, ink, mute, line and bg
-are the page's. There are no fonts and no ids. What belongs to a series has `data-key`, its name, and may have
-a <title> with its numbers: for hover a script marks those of a key `.lit` and `.panels` `.dimmed`.
+Colours are CSS variables of reports/templates/style.css, for light and dark; there are no fonts and no ids.
+What belongs to a series has `data-key`, its name, and may have a <title> with its numbers: for hover a script
+marks those of a key `.lit` and `.panels` `.dimmed`.
 """
 
 import io
@@ -23,32 +23,18 @@ from matplotlib.patches import Circle, PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-# On light and on dark ground; line-1 to line-6 and dot-1 to dot-5 in the style.
-LINES = "#1f5fa8 #7fb4ee, #23743c #6fc98a, #8a3a8f #d594da, #8a6604 #e0bd55, #0f7480 #62ccd8, #a8284b #f08aa5"
-DOTS = "#0072b2 #56b4e9, #b84c00 #f0822d, #007f5f #2cc79b, #a8447f #de9cc6, #2b2b2b #f2e36a"
-PAIRS = {
-    f"{kind}-{i}": pair
-    for kind, pairs in (("line", LINES), ("dot", DOTS))
-    for i, pair in enumerate(pairs.split(", "), 1)
-}
-# What matplotlib draws with, replaced by the variable afterwards.
-PAINT = {"own": "#c4500c", "ink": "#14202b", "mute": "#5b6671", "line": "#dcd9d0", "bg": "#fcfbf8"}
-PAINT |= {name: pair[:7] for name, pair in PAIRS.items()}
+# The colours of the style sheet, and what matplotlib draws in their place.
+COLOURS = (
+    "own",
+    "ink",
+    "mute",
+    "line",
+    "bg",
+    *(f"line-{i}" for i in range(1, 7)),
+    *(f"dot-{i}" for i in range(1, 6)),
+)
+PAINT = {name: f"#fe{i:02x}01" for i, name in enumerate(COLOURS)}
 NAMES = {paint: f"var(--{name})" for name, paint in PAINT.items()} | {PAINT["ink"]: "currentColor"}
-CSS = ":root{" + "".join(f"--{name}:light-dark({pair.replace(' ', ',')});" for name, pair in PAIRS.items())
-CSS += """}
-.panels{display:flex;flex-wrap:wrap;gap:20px 24px;align-items:flex-start;margin:10px 0}
-.panels figure{margin:0;max-width:100%}
-.panels img{max-width:100%;height:auto}
-.panels figcaption{font-size:14px;line-height:1.3;margin:0 0 4px}
-.panels small{display:block}
-.panels svg{display:block;width:100%;height:auto;overflow:visible}
-.panels text{font-size:11px}
-.panels [data-key]{transition:opacity .12s}
-.dimmed [data-key]:not(.lit){opacity:.12}
-.legend{font-size:13px;color:var(--mute);margin:10px 0 0}
-.legend span{margin-right:14px;white-space:nowrap}
-"""
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedrepro",

@@ -7,6 +7,7 @@ that is printed in stacked halves), the rows and the grouped columns.
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -122,24 +123,19 @@ def shape_of(records) -> Shape:
     """Rows are methods; in a table without methods they are the data sets, where all have the same columns,
     else the settings."""
     settings = _per(records, "method", "setting")
-    if all(method in BLANK for method in settings):
-        columns = list(_per(records, "dataset", "column").values())
-        same = all(names == columns[0] for names in columns)
-        return Shape("dataset" if same else "setting", False)
-    several = len({record["setting"] for record in records}) > 1
-    return Shape(
-        "method", several and len(settings) > 1 and all(len(found) == 1 for found in settings.values())
-    )
+    if BLANK.issuperset(settings):
+        columns = [*_per(records, "dataset", "column").values()]
+        return Shape("dataset" if all(names == columns[0] for names in columns) else "setting", False)
+    several = len({record["setting"] for record in records}) > 1 < len(settings)
+    return Shape("method", several and all(len(names) == 1 for names in settings.values()))
 
 
 def _per(records, key, value) -> dict[str, list[str]]:
     """Distinct `value`s of each `key`, both in order of appearance."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, dict[str, None]] = {}
     for record in records:
-        names = found.setdefault(record[key], [])
-        if record[value] not in names:
-            names.append(record[value])
-    return found
+        groups.setdefault(record[key], {})[record[value]] = None
+    return {name: [*values] for name, values in groups.items()}
 
 
 def split_panels(records, row: str) -> list[list[dict]]:
@@ -159,7 +155,7 @@ def row_names(panels, row: str) -> list[list[str]]:
     """Each panel's rows; rows that a panel lacks but another one has (lost in the printed table) are added,
     empty."""
     names = [list(dict.fromkeys(record[row] for record in panel)) for panel in panels]
-    return [next((other for other in names if set(own) < set(other)), own) for own in names]
+    return [next((other for other in names if set(some) < set(other)), some) for some in names]
 
 
 def places_of(panel, shape: Shape, table: Table) -> list[Place]:
@@ -187,14 +183,13 @@ class Titles:
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
         self.shared = [part for part in first if all(part in other for other in parts.values())]
-        own = {
+        self.settings = {
             setting: [setting_words(p) for p in several if p not in self.shared]
             for setting, several in parts.items()
         }
-        if len({len(several) for several in own.values()}) > 1:  # not comparable part by part
-            own = {setting: [", ".join(several)] for setting, several in own.items()}
-        self.settings = own
-        self.depth = len(next(iter(own.values())))
+        if len({*map(len, self.settings.values())}) > 1:  # not comparable part by part
+            self.settings = {setting: [", ".join(words)] for setting, words in self.settings.items()}
+        self.depth = len(next(iter(self.settings.values())))
         self.datasets = {record["dataset"] for record in records} if shape.row != "dataset" else set()
         data = [name for name in self.datasets if name not in BLANK] if len(self.datasets) == 1 else []
         about = data + [setting_words(part) for part in self.shared]
@@ -232,34 +227,25 @@ def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], li
     keys = [key for key in keys if len(set(values[key])) > 1]
     if not keys or not all(options for _, options in variants) or len({base for base, _ in variants}) > 1:
         return [row], [[text] for text in words]
-    columns = [_checks(values[key]) for key in keys]
-    switches = [key for key in keys if set(values[key]) <= SWITCH]
-    names = [
-        combination(
-            base,
-            {key: options.get(key) for key in switches},
-            {key: options.get(key) for key in keys if key not in switches},
-        )
-        for base, options in variants
+    switches = {key for key in keys if set(values[key]) <= SWITCH}
+    texts = [
+        [combination(base, {key: options.get(key) for key in keys}, switches)] for base, options in variants
     ]
-    return [row, *(option_words(key) for key in keys)], [list(texts) for texts in zip(names, *columns)]
+    for key in keys:
+        for text, value in zip(texts, values[key]):
+            text.append(("✓" if value == "1" else "") if key in switches else value or "")
+    return [row, *map(option_words, keys)], texts
 
 
-def combination(base: str, switches: dict[str, str | None], others: dict[str, str | None]) -> str:
-    """An ablation's row as a name: `none`, `compactness alone`, `HFL + Aug`, `FedLSA, complete`; what is no
+def combination(base: str, options: dict[str, str | None], switches: Collection[str]) -> str:
+    """An ablation's row as a name: `none`, `compactness only`, `HFL + Aug`, `FedLSA, complete`; what is no
     switch (0 or 1) is named with its value."""
-    on = [option_words(key) for key, value in switches.items() if value == "1"]
+    on = [option_words(key) for key in options if key in switches and options[key] == "1"]
+    name = " + ".join(on) + " only" * (len(on) == 1) if on else "none" if switches else ""
     if switches and len(on) == len(switches):
         name = f"{base}, complete"
-    else:
-        name = " + ".join(on) + (" alone" if len(on) == 1 else "") if on else "none" if switches else ""
-    return ", ".join(filter(None, [name, *(f"{option_words(key)} {value}" for key, value in others.items())]))
-
-
-def _checks(values: list[str | None]) -> list[str]:
-    if set(values) <= SWITCH:
-        return ["✓" if value == "1" else "" for value in values]
-    return [value or "" for value in values]
+    others = [f"{option_words(key)} {value}" for key, value in options.items() if key not in switches]
+    return ", ".join(filter(None, [name, *others]))
 
 
 # -- on a page -----------------------------------------------------------------------------------------------
@@ -386,11 +372,10 @@ def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
         return [[]]
     rows = []
     for depth in range(len(levels[0])):
+        runs = [list(run) for _, run in groupby(levels, key=lambda texts: texts[: depth + 1])]
         if depth == len(levels[0]) - 1:
-            rows.append([Head(texts[depth]) for texts in levels])
-        else:
-            runs = [list(run) for _, run in groupby(levels, key=lambda texts: texts[: depth + 1])]
-            rows.append([Head(run[0][depth], len(run)) for run in runs])
+            runs = [[texts] for texts in levels]
+        rows.append([Head(run[0][depth], len(run)) for run in runs])
     return rows
 
 

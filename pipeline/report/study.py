@@ -239,33 +239,23 @@ def values(study: Study) -> list[ValueRow]:
         for cell, several in study.readings.items()
         for one in several
     }
-    settings = _collected(
-        (("", one.name), one) for cell in study.own for one in settings_of(Experiment.of(cell, root))
-    )
-    given = _collected(
-        ((paper.algorithm(cell.method), one.name), one)
-        for cell in study.own
-        for one in hyper_parameters(Experiment.of(cell, root), resolved(study.results.get(cell)))
-    )
-    names = {paper.algorithm(cell.method): variant(paper.label(cell.method))[0] for cell in study.own[::-1]}
-    rows = [ValueRow("", name, value, "; ".join(sources)) for (_, name), (value, sources) in settings.items()]
-    return rows + [
-        ValueRow(names[kind], name, value, "; ".join(numbers.get((kind, text), text) for text in sources))
-        for (kind, name), (value, sources) in given.items()
-    ]
-
-
-def _collected(
-    values: Iterable[tuple[tuple[str, str], Setting]],
-) -> dict[tuple[str, str], tuple[str, list[str]]]:
-    """Key -> its different values, joined, and its different sources."""
-    collected: dict[tuple[str, str], tuple[dict, dict]] = {}
-    for key, one in values:
-        shown, sources = collected.setdefault(key, ({}, {}))
-        shown[value_words(one.value)] = None
+    names, settings, given = {"": ""}, list[tuple[str, Setting]](), list[tuple[str, Setting]]()
+    for cell in study.own:
+        kind, experiment = paper.algorithm(cell.method), Experiment.of(cell, root)
+        names.setdefault(kind, variant(paper.label(cell.method))[0])
+        settings += (("", one) for one in settings_of(experiment))
+        given += ((kind, one) for one in hyper_parameters(experiment, resolved(study.results.get(cell))))
+    # (algorithm, name) -> its different values and its different sources
+    rows: dict[tuple[str, str], tuple[dict, dict]] = {}
+    for kind, one in settings + given:
+        different, sources = rows.setdefault((kind, one.name), ({}, {}))
+        different[value_words(one.value)] = None
         if one.source:
-            sources[one.source] = None
-    return {key: ("; ".join(shown), list(sources)) for key, (shown, sources) in collected.items()}
+            sources[numbers.get((kind, one.source), one.source)] = None
+    return [
+        ValueRow(names[kind], name, "; ".join(different), "; ".join(sources))
+        for (kind, name), (different, sources) in rows.items()
+    ]
 
 
 def value_words(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""A table of a paper in the paper's own layout, with the measured numbers beside the published ones.
+"""A table of a paper in the paper's own layout, with measured and published numbers.
 
 Measured numbers come from results alone; a published number is only ever the `published` text of a Value.
 """
@@ -100,30 +100,16 @@ class Filler:
         """Key of the method in a printed row."""
         return self.study.paper.method_of(self.table, label)
 
-    def cells(self, label: str, settings: list[tuple[str, Place]]) -> list[Cell]:
-        """The cells whose numbers a printed row shows at these places; none for a mean."""
-        method = self.method(label)
-        blocks = [
-            block
-            for setting, place in settings
-            if (block := self.table.block(setting, place.dataset, label))
-            and self.measure(setting, place, label)
-        ]
-        return (
-            list(dict.fromkeys(self.study.cell(block.scenario, method) for block in blocks)) if method else []
-        )
-
-    def hooks(self, cells: list[Cell]) -> str:
-        """Which models of the clients the cells score: as they were run, else as they would be."""
-        found = dict.fromkeys(
-            self.results[cell]["hook"] if cell in self.results else hook_of(cell, self.study.root)
-            for cell in cells
-        )
-        return ", ".join(HOOKS[hook] for hook in found if hook)
-
-    def is_mean(self, label: str) -> bool:
-        """Whether a printed row is the mean over the methods instead of one of them."""
-        return label in self.table.rows and self.table.rows[label] is None
+    def hooks(self, label: str, settings: list[tuple[str, Place]]) -> str:
+        """Which models of the clients a printed row scores: as they were run, else as they would be."""
+        method, hooks = self.method(label), dict[str, None]()
+        for setting, place in settings if method else []:
+            block = self.table.block(setting, place.dataset, label)
+            if block and self.measure(setting, place, label):
+                cell = self.study.cell(block.scenario, method or "")
+                run = self.results.get(cell)
+                hooks[run["hook"] if run else hook_of(cell, self.study.root)] = None
+        return ", ".join(HOOKS[hook] for hook in hooks if hook)
 
 
 def hook_of(cell: Cell, root: Path) -> str:
@@ -139,17 +125,12 @@ class Body:
 
     def __init__(self, panel, names, places, shape: Shape, filler: Filler):
         self.names, self.filler = names, filler
-        self.own_settings = (
-            {record[shape.row]: record["setting"] for record in panel} if shape.settings_in_rows else {}
-        )
-        self.printed = {(record[shape.row], shape.place(record)): record["value"] for record in panel}
-        self.numbers = {
-            (record[shape.row], shape.place(record)): printed_number(record)
-            for record in panel
-            if "likely=" not in record["note"]
-        }
+        by_row = shape.settings_in_rows
+        self.row_settings = {one[shape.row]: one["setting"] for one in panel} if by_row else {}
+        self.printed = {(one[shape.row], shape.place(one)): one for one in panel}
         self.plain = [place for place in places if place.column != DELTA]
-        self.methods = [name for name in names if not filler.is_mean(name)]
+        # A row that paper.yaml gives no method is the mean over the others.
+        self.methods = [name for name in names if filler.table.rows.get(name, "") is not None]
         self.values = {
             (name, place): filler.value(self.setting(name, place), place, name, (name, place) in self.printed)
             for name in names
@@ -162,39 +143,34 @@ class Body:
         for place in places:
             if place.column == DELTA:
                 self._subtract(place)
-        for position, value in self.values.items():
-            value.published = re.sub(r"^-(?=\d)", "−", self.printed.get(position, ""))
-            value.printed = self.numbers.get(position)
+        for position, record in self.printed.items():
+            value = self.values[position]
+            value.published = re.sub(r"^-(?=\d)", "−", record["value"])
+            value.printed = None if "likely=" in record["note"] else printed_number(record)
 
-    def cells(self, name: str) -> list[Cell]:
-        """Those that a row's numbers come from."""
-        return self.filler.cells(name, [(self.setting(name, place), place) for place in self.plain])
+    def hooks(self, name: str) -> str:
+        return self.filler.hooks(name, [(self.setting(name, place), place) for place in self.plain])
 
     def setting(self, name: str, place: Place) -> str:
-        return self.own_settings.get(name, place.setting)
+        return self.row_settings.get(name, place.setting)
 
     def baseline(self, name: str, delta: Place) -> str:
         """The method that paper.yaml names, else the one of the row's setting that is printed without a
         delta."""
         block = [other for other in self.names if self.setting(other, delta) == self.setting(name, delta)]
-        return self.filler.table.baseline or next(
-            (other for other in block if (other, delta) not in self.printed), ""
-        )
-
-    def _groups(self, place: Place) -> dict[tuple[str, bool], list[str]]:
-        """Methods of a column that compare with one another: {(setting, lower is better): names}."""
-        groups: dict[tuple[str, bool], list[str]] = {}
-        for name in self.methods:
-            setting = self.setting(name, place)
-            groups.setdefault(
-                (setting, lower_is_better(self.filler.measure(setting, place, name) or "")), []
-            ).append(name)
-        return groups
+        plain = (other for other in block if (other, delta) not in self.printed)
+        return self.filler.table.baseline or next(plain, "")
 
     def _mark(self):
+        """The best of the methods of a column that compare with one another: in one setting, by one order."""
         for place in self.plain:
-            for (_, lower), names in self._groups(place).items():
-                mark([self.values[name, place] for name in names], lower)
+            groups: dict[tuple[str, bool], list[Value]] = {}
+            for name in self.methods:
+                setting = self.setting(name, place)
+                lower = lower_is_better(self.filler.measure(setting, place, name) or "")
+                groups.setdefault((setting, lower), []).append(self.values[name, place])
+            for (_, lower), values in groups.items():
+                mark(values, lower)
 
     def _average(self, row: str):
         """The mean over the methods that the paper prints in a column, once all of them are measured."""
@@ -208,13 +184,14 @@ class Body:
     def _subtract(self, delta: Place):
         """Measured minus the measured baseline, in the last printed column of the block before delta that is
         no cost."""
-        ours = self.filler.table.also
+        table = self.filler.table
         block = [
             place
             for place in self.plain
-            if (place.setting, place.dataset) == (delta.setting, delta.dataset) and place.column not in ours
+            if (place.setting, place.dataset) == (delta.setting, delta.dataset)
+            and place.column not in table.also
+            and self.filler.measure(place.setting, place, "") not in COSTS
         ]
-        block = [place for place in block if self.filler.measure(place.setting, place, "") not in COSTS]
         for name in self.names:
             baseline = self.baseline(name, delta)
             self.values[name, delta] = Value("outside")
@@ -233,28 +210,25 @@ def table_view(key: str, study: Study) -> TableView:
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table), Filler(study, table)
     panels: list[Panel] = []
-    counted: list[Value] = []
+    values: list[Value] = []
+    extra = other_measures(table)
     halves = split_panels(records, shape.row)
     for half, names in zip(halves, row_names(halves, shape.row)):
         places = places_of(half, shape, table)
         body = Body(half, names, places, shape, filler)
         panels.append(_panel(body, places, titles, shape.row))
-        counted += [
-            body.values[name, place]
-            for name in body.methods
-            for place in body.plain
-            if place.column not in other_measures(table)
-        ]
-    shown = dict.fromkeys(value.cell for value in counted if value.cell)
+        places = [place for place in body.plain if place.column not in extra]
+        values += [body.values[name, place] for name in body.methods for place in places]
+    cells = dict.fromkeys(value.cell for value in values if value.cell)
     return TableView(
         key=key,
         number=table.number,
         title=table.title,
         about=titles.about,
-        note=" ".join(filter(None, [table.note, study.computed_otherwise(shown)])),
+        note=" ".join(filter(None, [table.note, study.computed_otherwise(cells)])),
         panels=panels,
-        measured=sum(value.state == "measured" for value in counted),
-        fillable=sum(value.state != "outside" for value in counted),
+        measured=sum(value.state == "measured" for value in values),
+        fillable=sum(value.state != "outside" for value in values),
     )
 
 
@@ -282,21 +256,14 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
     title, levels = titles.split(places)
     names = [titles.row(name) for name in body.names]
     stub, texts = stub_of(body.names, row, names)
-    if body.own_settings:
+    if body.row_settings:
         stub = [*stub, "setting"]
-        texts = [
-            [*text, titles.setting(body.own_settings.get(name, ""))] for name, text in zip(body.names, texts)
-        ]
+        for name, text in zip(body.names, texts):
+            text.append(titles.setting(body.row_settings.get(name, "")))
     if body.filler.table.hook:
         stub = [*stub, SCORED]
-        texts = [[*text, body.filler.hooks(body.cells(name))] for name, text in zip(body.names, texts)]
-    rows = [
-        Row(
-            words,
-            text,
-            [body.values[name, place] for place in places],
-            mean=name not in body.methods,
-        )
-        for name, words, text in zip(body.names, names, texts)
-    ]
-    return Panel(title, stub, merge_heads(levels), rows)
+        for name, text in zip(body.names, texts):
+            text.append(body.hooks(name))
+    values = [[body.values[name, place] for place in places] for name in body.names]
+    means = [name not in body.methods for name in body.names]
+    return Panel(title, stub, merge_heads(levels), [*map(Row, names, texts, values, means)])

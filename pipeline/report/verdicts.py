@@ -34,6 +34,8 @@ Block = tuple[int, str]
 GUESSED = 150.0
 # of a printed number with two decimals; seeds that show a spread, and the most that are considered
 ROUNDING, ENOUGH, MOST = 0.005, 2, 100
+# A measure that the protocol fixes: the same in every seed it needs no test.
+DETERMINISTIC = "run.traffic"
 
 
 # -- the runs behind a claim ---------------------------------------------------------------------------------
@@ -279,7 +281,10 @@ class _Case:
         base = replace(empty, seeds=seeds, by_seed=self._by_seed(), points=points)
         if min(seeds, *(one.n for one in known.values())) < ENOUGH:
             return self._one_seed(base)
-        if any(one.v <= ZERO**2 and one.route != "identical" for one in known.values()):
+        constant = [one for one in known.values() if one.v <= ZERO**2]
+        if len(constant) == len(known) and {measure for _, measure in self.sources} == {DETERMINISTIC}:
+            return self._exact(base)
+        if any(one.route != "identical" for one in constant):
             return self._one_seed(replace(base, method="no spread over the seeds"))
         family = Family(known, self.expected.bound, 1 if self.expected.sign in (">=", "<") else -1)
         tested = self._tested(base, family)
@@ -312,6 +317,16 @@ class _Case:
         return replace(
             base, chip=Chip.ONE_FOR if self.expected.fits(point) else Chip.ONE_AGAINST, point=point
         )
+
+    def _exact(self, base: Verdict) -> Verdict:
+        """Of numbers that are the same in every seed."""
+        point, expected = fmean(value for _, value in base.by_seed), self.expected
+        size = ""
+        if expected.sign and expected.margin:
+            size = "confirmed" if abs(point - expected.number) < expected.margin else "contradicted"
+        chip = Chip.CONTRADICTED if size == "contradicted" else Chip.HOLDS
+        chip = chip if expected.fits(point) else Chip.FAILS
+        return replace(base, chip=chip, point=point, size=size, method="the same in every seed")
 
     def _tested(self, base: Verdict, family: Family) -> Verdict:
         nearest = self.tree.pick(lambda leaf: family.estimates[leaf].d)
@@ -375,22 +390,23 @@ class _Case:
         """A comparison by what it does not share with the others, and its measure where there are several."""
         shared = set.intersection(*({source for source, _ in other.weights} for other in self.leaves))
         every = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
-        own = [source for source in every if source not in shared] or every
-        names = " and ".join(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in own))
+        different = [source for source in every if source not in shared] or every
+        names = " and ".join(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in different))
         measured = dict.fromkeys(measure for _, measure in every)
         several = len({measure for _, measure in self.sources}) > 1
         return f"{names}, {' and '.join(measured)}" if several else names
 
     def _method(self, one: Estimate) -> str:
         """`least squares of method and seed, 8 rows, 5 seeds, 28 df; other spread: MOON; Holm over 3`."""
-        pooled = f"least squares of method and seed, {one.rows} rows"
         names = {
-            "alone": "t over the seeds",
+            "pooled": f"least squares of method and seed, {one.rows} rows",
+            "own spread": "t over the seeds",
             "combined": "sum of scenarios (Welch)",
-            "identical": "identical",
         }
-        how = names.get(one.route, pooled)
-        how += f", {one.n} seeds, {one.df:.3g} df"
-        if one.outliers:
-            how += f"; other spread: {', '.join(map(self.evidence.study.label, one.outliers))}"
-        return f"{how}; Holm over {len(self.leaves)}" if len(self.leaves) > 1 else how
+        outliers = ", ".join(map(self.evidence.study.label, one.outliers))
+        parts = [
+            f"{names.get(one.route, one.route)}, {one.n} seeds, {one.df:.3g} df",
+            f"other spread: {outliers}" if outliers else "",
+            f"Holm over {len(self.leaves)}" if len(self.leaves) > 1 else "",
+        ]
+        return "; ".join(filter(None, parts))

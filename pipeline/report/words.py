@@ -63,7 +63,6 @@ GROUPS = {
     "other": "of the models on the other side of local training",
 }
 ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
-NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
 _OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")  # a comma that no bracket encloses
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
@@ -160,29 +159,22 @@ def hours_words(hours: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`one cell`, `9 cells`, `no claim`: words up to twelve."""
-    number = NUMBERS[count] if count < len(NUMBERS) else f"{count:,}"
-    return f"{number} {noun}{'' if count < 2 else 's'}"
+    """`1 cell`, `9 cells`."""
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 def bibtex(paper: Paper, key: str) -> str:
     """A paper as BibTeX, from what paper.yaml says of it."""
-    year = re.search(r"\((\d{4})\)", paper.reference)
-    venue = paper.reference.partition(" (")[0]
+    venue, _, year = paper.reference.partition(" (")
+    year = year[:4] if year[:4].isdigit() else ""
     kind, place = ("inproceedings", "booktitle") if "onference" in venue else ("article", "journal")
-    link = paper.links.paper
-    arxiv, doi = (link.removeprefix(start) if link.startswith(start) else "" for start in ARCHIVES)
-    fields = {
-        "title": f"{{{paper.title}}}",
-        "author": " and ".join(paper.authors.split(", ")),
-        place: venue,
-        "year": year[1] if year else "",
-        "doi": doi,
-        "eprint": arxiv,
-        "archiveprefix": "arXiv" if arxiv else "",
-        "url": "" if doi or arxiv else link,
-    }
-    return bibtex_entry(kind, f"{key}{year[1] if year else ''}", fields)
+    link, authors = paper.links.paper, paper.authors.replace(", ", " and ")
+    fields = {"title": f"{{{paper.title}}}", "author": authors, place: venue, "year": year}
+    for start, name in (("https://doi.org/", "doi"), ("https://arxiv.org/abs/", "eprint"), ("", "url")):
+        if link.startswith(start):
+            fields[name] = link.removeprefix(start)
+            break
+    return bibtex_entry(kind, key + year, fields | {"archiveprefix": "arXiv" * ("eprint" in fields)})
 
 
 def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
@@ -205,20 +197,17 @@ def citation(root: Path) -> Citation:
     """Of the checkout; a remote's address would give other pages on every machine."""
     file = root / "CITATION.cff"
     facts = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
-    version, code = str(facts.get("version", "")), str(facts.get("repository-code", "")).rstrip("/")
-    released = str(facts.get("date-released", ""))
     people = [
-        person.get("name") or f"{person['given-names']} {person['family-names']}"
-        for person in facts.get("authors", [])
+        one.get("name") or f"{one['given-names']} {one['family-names']}" for one in facts.get("authors", [])
     ]
     fields = {
         "title": f"{{{facts.get('title', 'FedRepro')}}}",
         "author": " and ".join(f"{{{name}}}" for name in people),
-        "year": released[:4],
-        "version": version,
-        "url": code,
+        "year": str(facts.get("date-released", ""))[:4],
+        "version": str(facts.get("version", "")),
+        "url": str(facts.get("repository-code", "")).rstrip("/"),
     }
-    return Citation(version, code, bibtex_entry("software", "fedrepro", fields))
+    return Citation(fields["version"], fields["url"], bibtex_entry("software", "fedrepro", fields))
 
 
 def tick(value: float, sign: bool = False) -> str:

@@ -24,6 +24,7 @@ from pipeline.schema import ROOT, Cell, load_paper, papers
 from pipeline.sealing import seal
 
 OURS, FEDAVG = Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "balanced", "fedavg")
+STYLE = (ROOT / "reports/templates/style.css").read_text()
 ONE = {"number": "4", "title": "t", "scenarios": ["balanced"], "methods": ["fedavg", "ours"]}
 
 
@@ -129,7 +130,7 @@ def test_a_drawing_has_variables_for_colours_and_neither_ids_nor_fonts(curves):
     used = set(re.findall(r"var\(--([\w-]+)\)", curves.html))
     assert used >= {"own", "line", "mute", "line-1", "line-6"} and used <= {*figures.PAINT}
     for name in used - {"own", "ink", "mute", "line", "bg"}:
-        assert re.search(rf"--{name}:light-dark\(#[0-9a-f]{{6}},#[0-9a-f]{{6}}\);", figures.CSS)
+        assert re.search(rf"--{name}: light-dark\(#[0-9a-f]{{6}}, #[0-9a-f]{{6}}\);", STYLE)
     assert "currentColor" in curves.html and "A &amp; B" in curves.html
 
 
