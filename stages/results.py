@@ -38,7 +38,7 @@ def main(paper: str | None = None) -> None:
     }
     write_json(
         ROOT / "reports" / "inputs" / f"{paper}.json",
-        {name: _digest(folder, found) for name, found in parts.items()},
+        {name: _digest(folder, patterns) for name, patterns in parts.items()},
     )
     print(f"{paper}: {len(cells)} miniature cells")
 

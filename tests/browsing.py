@@ -1,4 +1,4 @@
-"""Headless Chromium for the tests of the pages, and a small rendered repository to open."""
+"""Headless Chromium for the tests of the pages."""
 
 import fcntl
 import json
@@ -9,12 +9,7 @@ import signal
 import subprocess
 
 import pytest
-from reporting import BALANCED, found, write_run, write_sheet
 
-from pipeline.report import render
-from pipeline.schema import papers
-
-PAPERS = papers()
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
@@ -119,9 +114,9 @@ class Browser:
         ]
 
     def run(self, code):
-        found = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def close(self):
         for end in (self.out, self.inward):
@@ -138,38 +133,6 @@ class Browser:
 def browser(tmp_path_factory):
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine (Debian: apt install chromium)")
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """A repository with runs, a claim and a contact sheet, rendered."""
-    folder = found(tmp_path_factory.mktemp("site"))
-    for paper in ("fedcrl", "rahfl"):
-        for method, measures in BALANCED.items():
-            write_run(folder, f"balanced/{method}", measures, paper)
-            write_run(folder, f"mini/{method}", measures, paper)
-        write_run(
-            folder,
-            "balanced/fedprox",
-            {"M": [95.0], "average": [70.0], "weighted": [9.0], "clients_std": [0.5]},
-            paper,
-        )
-    write_sheet(folder, "somewhere")
-    (folder / "papers/fedcrl/claims.csv").write_text(CLAIMS)
-    (folder / "reports").mkdir()
-    (folder / "reports/noise.csv").write_text(
-        "cell,setting,accuracy\nfedcrl/mini/fedavg,default,54.5\nfedcrl/mini/fedavg,avx2,60.2\n"
-    )
-    render(root=folder)
-    return folder
-
-
-CLAIMS = """id,claim,left,right,expected,where,slip
-C1,Ours is above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,>0,Table 1,
-C2,Ours is 4.44 above FedAvg,table=1|column=Avg|method=Ours,table=1|column=Avg|method=FedAvg,=4.44,Table 1,
-C3,the curves look good,,,text,Fig. 3,
-"""
-PAGES = ["index", "across", *PAPERS, "runs/fedcrl/balanced", "runs/rahfl/mini", "runs/fedcrl/miniature"]
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()

@@ -7,14 +7,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from pathlib import Path
 
 import pytest
-from browsing import browser, site  # noqa: F401  (fixtures)
-from reporting import BALANCED, found, write_run
+from browsing import browser  # noqa: F401  (a fixture)
+from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, stage
 
 
 @pytest.fixture
 def root(tmp_path):
-    return found(tmp_path)
+    return small_repository(tmp_path)
 
 
 @pytest.fixture

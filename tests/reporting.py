@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 
 import yaml
 from PIL import Image
@@ -100,7 +99,7 @@ BALANCED = {
 }
 
 
-def found(path):
+def small_repository(path):
     """A repository of five equal papers with two scenarios and three methods, and no runs."""
     for order, name in enumerate(papers(), 1):
         folder = path / "papers" / name
@@ -142,7 +141,7 @@ def write_run(root, name, measures, paper="fedcrl"):
             "measures": measures,
             "final": measures,
             # of the rounds 0, 1 and 2, below
-            "last3": (halves := {name: [value / 2 for value in found] for name, found in measures.items()}),
+            "last3": (halves := {name: [value / 2 for value in values] for name, values in measures.items()}),
             "last5": halves,
             "clients": [[50.0 + seed, 90.0, None] for seed in seeds],
             "traffic": {"up": 1000, "down": 2000, "bytes": 12000},
@@ -176,11 +175,6 @@ def write_run(root, name, measures, paper="fedcrl"):
     return folder / "result.json"
 
 
-def unlinked(text):
-    """Markdown without its links."""
-    return re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)
-
-
 def write_sheet(root, frost):
     """A PNG of two by one pixels where the contact sheet belongs."""
     path = root / "papers/rahfl/figures/corruptions.png"
@@ -190,26 +184,3 @@ def write_sheet(root, frost):
         facts.add_text("Frost", frost)
     Image.new("RGB", (2, 1)).save(path, pnginfo=facts)
     return path
-
-
-def check_tex(text):
-    """Environments and braces are closed, and every row of every table has as many positions as the table has
-    columns."""
-    begun, open_now = re.findall(r"\\(begin|end)\{(\w+\*?)\}", text), []
-    for kind, name in begun:
-        if kind == "begin":
-            open_now.append(name)
-        else:
-            assert open_now.pop() == name
-    assert not open_now and len(begun) > 8
-    bare = re.sub(r"\\[\\{}]", "", text)
-    assert bare.count("{") == bare.count("}")
-    text = re.sub(r">\{\\raggedright\\arraybackslash\}p\{[^}]*\}", "l", text)
-    tables = re.findall(
-        r"\\begin\{(?:tabular|longtable)\}\{([lr]+)\}(.*?)\\end\{(?:tabular|longtable)\}", text, re.S
-    )
-    assert len(tables) == len(re.findall(r"\\begin\{(?:tabular|longtable)\}", text))
-    for columns, body in tables:
-        for row in re.findall(r"^(.*&.*) \\\\$", body, re.M):
-            spans = sum(int(n) - 1 for n in re.findall(r"\\multicolumn\{(\d+)\}", row))
-            assert len(re.findall(r"(?<!\\)&", row)) + 1 + spans == len(columns), row

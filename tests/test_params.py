@@ -7,7 +7,7 @@ from functools import reduce
 
 import pytest
 import yaml
-from reporting import PAPER, found
+from reporting import PAPER, small_repository
 from repository import edit
 
 from pipeline import methods
@@ -186,7 +186,7 @@ def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
         *parents, last = place.split(".")
         reduce(dict.__getitem__, parents, paper)[last] = value
 
-    edit(found(tmp_path) / "papers/fedcrl/paper.yaml", put)
+    edit(small_repository(tmp_path) / "papers/fedcrl/paper.yaml", put)
     with pytest.raises(ParamError, match=f"papers/fedcrl/paper.yaml: {place}: {message}"):
         load_paper("fedcrl", tmp_path)
 

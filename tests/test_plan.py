@@ -164,8 +164,8 @@ def test_the_only_seed_of_a_cell_still_counts_where_more_are_wanted(claimed):
 def test_what_is_printed(claimed, capsys):
     assert plan.plan(5.0, ["fedcrl"], 2, claimed) == 0
     text = capsys.readouterr().out
-    assert text.startswith("Two claims for about 2.0 hours of one process, of 10 hours")
-    assert " 1. 2.0 hours, two claims\n    FEDCRL waits: Ours is above FedProx\n" in text
+    assert text.startswith("2 claims for about 2.0 hours of one process, of 10 hours")
+    assert " 1. 2.0 hours, 2 claims\n    FEDCRL waits: Ours is above FedProx\n" in text
     assert text.splitlines()[-1].endswith("xargs fedrepro run --jobs 2 < .cells/plan.txt")
     assert (claimed / plan.FILE).read_text() == "fedcrl/balanced/fedprox\n"
     assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
@@ -181,7 +181,7 @@ def test_many_processes_do_not_make_a_seed_shorter():
     found = plan.Outlay(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
     bundles = plan.chosen(found, 2.0, 4)
     assert names(bundles) == [["quick"]]
-    assert "One other claim would take more hours." in plan.lines(found, bundles, 2.0, 4)
+    assert "1 other claim would take more hours." in plan.lines(found, bundles, 2.0, 4)
 
 
 def test_numbers_of_figures_come_with_the_stages_that_compute_them():

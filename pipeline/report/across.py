@@ -37,12 +37,12 @@ REASONS = {
     "one network": "needs one network for all clients",
     "held-out images": "needs labelled images that no client holds",
     "pixels in [0, 1]": "attacks images, which here are normalised",
-    "not asked for": "could run, but paper.yaml does not list it",
+    "not listed": "could run, but paper.yaml does not list it",
 }
 FACTS = ("accuracy, %", "kB a round", "s a round", "peak MB")
-# Always shown.
+# Always listed.
 REFERENCES = ("fedavg", "local")
-# Methods that stand above the fold, besides those and the papers' own.
+# Methods above the fold, besides those and the papers'.
 TOP = 6
 # Fewer methods or miniatures make no mean ranks.
 FEWEST = 3
@@ -147,7 +147,7 @@ class Group:
     """Miniatures that the same algorithms can run in.
 
     columns   a miniature each: every method on one axis
-    places    the rank of the paper's own method in each, None where it has not run
+    places    the rank of the paper's method in each, None where it has not run
     rows      (name, per miniature its dot, rank and file, or None): the best and those of the papers
     rest      the other methods alike
     shared    mean ranks of those that ran in all
@@ -195,14 +195,14 @@ def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
         name for i, name in enumerate(order) if i < TOP or name in REFERENCES or minis.labels[name] in names
     ]
     shared = _shared(keys, minis)
-    own = [
-        next((one[1].place for row in rows.values() if (one := row[i]) and one[0].own), None)
+    proposed = [
+        next((one[1].place for row in rows.values() if (one := row[i]) and one[0].proposed), None)
         for i in range(len(keys))
     ]
     return Group(
         title,
         columns,
-        own,
+        proposed,
         [(minis.labels[name], rows[name]) for name in chosen],
         [(minis.labels[name], rows[name]) for name in order if name not in chosen],
         shared,
@@ -241,11 +241,11 @@ def differing(shared: Ranks) -> tuple[int, int]:
 def _panel(keys: list[str], algorithms: list[str], minis: Miniatures) -> Panel:
     """FACTS of every algorithm and miniature, in a table that sorts and copies."""
     heads = merge_heads([[minis.studies[key].name, fact] for key in keys for fact in FACTS])
-    own, rows = {minis.studies[key].name for key in keys}, []
+    names, rows = {minis.studies[key].name for key in keys}, []
     for name in algorithms:
         label = minis.labels[name]
         values = [value for key in keys for value in _facts((name, key), minis)]
-        rows.append(Row(label, [label], values, own=label in own))
+        rows.append(Row(label, [label], values, proposed=label in names))
     for i, key in enumerate(keys):
         mark([row.values[i * len(FACTS)] for row in rows], lower_is_better(minis.headline(key)))
     return Panel("", ["algorithm"], heads, rows)
@@ -287,8 +287,8 @@ def costs(minis: Miniatures) -> list[tuple[str, Markup]]:
             rows.append((minis.labels[name], *spent, minis.accuracy((name, key)).mean))
         table = pd.DataFrame(rows, columns=["name", *charts, "y"])
         for unit, panels in charts.items():
-            shown = table[table[unit] > 0].rename(columns={unit: "x"})
-            panels += [pareto(study.name, unit, shown, study.name)] if shown["x"].nunique() > 1 else []
+            chart = table[table[unit] > 0].rename(columns={unit: "x"})
+            panels += [pareto(study.name, unit, chart, study.name)] if chart["x"].nunique() > 1 else []
     return [(unit, draw.page(panels)) for unit, panels in charts.items() if panels]
 
 
@@ -299,15 +299,18 @@ def front(table: pd.DataFrame) -> pd.DataFrame:
 
 
 @rc_context(draw.STYLE)
-def pareto(title: str, unit: str, table: pd.DataFrame, own: str) -> draw.Panel:
+def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Panel:
     """A dot per method, x logarithmic; a line and names for the front, the accent for the paper's method.
 
-    table: columns name, x, y; what is far below the median stands at the lower edge.
+    table: columns name, x, y; what is far below the median is drawn at the lower edge.
     """
     best, top = front(table), table["y"].max()
     table = table.assign(y=table["y"].clip(lower=top - FAR * (top - table["y"].median())))
-    named = table[table["name"].isin({*best["name"], own})]
-    inks = {name: draw.Ink("own" if name == own else "ink", bold=name == own) for name in named["name"]}
+    named = table[table["name"].isin({*best["name"], proposed})]
+    inks = {
+        name: draw.Ink("accent" if name == proposed else "ink", bold=name == proposed)
+        for name in named["name"]
+    }
     right = 18 + draw.LETTER * max(map(len, inks))
     panel = draw.Panel((344, 244), (34, right, 34, 32), title)
     axes = panel.axes
@@ -345,7 +348,7 @@ def about(study: Study, minis: Miniatures) -> list[str]:
     out: dict[str, list[str]] = {}
     for name, label in minis.labels.items():
         if (name, study.key) not in minis.cells:
-            out.setdefault(REASONS[excluded(name, scenario) or "not asked for"], []).append(label)
+            out.setdefault(REASONS[excluded(name, scenario) or "not listed"], []).append(label)
     return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
 
 

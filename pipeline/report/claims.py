@@ -10,7 +10,7 @@ A claim expects something of the difference `left - right`, or of `left` where `
 `table`, `dataset`, `column` and `method` are the fields of a published row; `setting` is a whole setting or
 one part of it, and any other key is a part `key=value` of the setting. `method=A & B` is several methods;
 without a method, or with `method!=A`, a selector is every method that the table prints there, without rows
-that average the methods. A selector of several numbers stands inside max, min or mean, where a difference
+that average the methods. A selector of several numbers belongs inside max, min or mean, where a difference
 goes method by method, or on the right of a rank. `scenario=..|measure=..|method=..` are numbers that no table
 has, but that runs measure; `measures.py` has the names.
 
@@ -135,7 +135,7 @@ class Expected:
 class Claim:
     """A row of claims.csv.
 
-    where: the paper's table or figure; slip: what its own tables say instead; title: in a few words, or empty
+    where: the paper's table or figure; slip: what its tables say instead; title: in a few words, or empty
     table: key of the table that shows it, empty for a figure's claim or one in words
     tree: the difference; of a rank the lead over the rival that decides it; None: it compares nothing
     """
@@ -212,7 +212,7 @@ def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
         if expected.kind == "rank":
             tree = _ranked(left, right, expected)
         elif len(left) > 1 or len(right) > 1:
-            raise ValueError("several numbers stand inside max, min or mean, or on the right of a rank")
+            raise ValueError("several numbers belong inside max, min or mean, or on the right of a rank")
         else:
             tree = _minus(left, right)[0][1] if right else left[0][1]
         table = next((spot.table for _, part in left for spot in part.spots()), "")

@@ -48,7 +48,7 @@ class Column:
 
     numbers             method as printed -> mean and spread
     scenario, measure   that are behind them
-    main                whether it is the paper's own setting
+    main                whether it is the paper's setting
     short               whether training is shortened, which is not comparable with the print
     """
 
@@ -66,7 +66,7 @@ class Column:
 
 @dataclass
 class Setting:
-    """One printed column with everything that was measured for it; the paper's own setting first."""
+    """One printed column with everything that was measured for it; the paper's setting first."""
 
     title: str
     table: str
@@ -75,7 +75,7 @@ class Setting:
 
     @property
     def comparable(self) -> bool:
-        """Whether its first column can stand for the paper's own: the same setting, or a shortened one."""
+        """Whether its first column can stand for the paper's: the same setting, or a shortened one."""
         return self.columns[0].main or self.columns[0].short
 
 
@@ -198,7 +198,7 @@ class Dot:
     """A method on an axis: positions in percent; None where there is no such mark."""
 
     name: str
-    own: bool
+    proposed: bool
     number: Summary
     printed: float | None
     x: float | None
@@ -218,8 +218,8 @@ class Dots:
     short: bool
 
 
-def dots(setting: Setting, own: str) -> Dots:
-    """Of a setting's first column; a shortened one stands without the print."""
+def dots(setting: Setting, proposed: str) -> Dots:
+    """Of a setting's first column; without the print of a shortened one."""
     column = setting.columns[0]
     printed = {} if column.short else setting.printed
     axis = Axis.of_summaries(column.numbers.values(), (printed[k] for k in column.numbers if k in printed))
@@ -227,13 +227,13 @@ def dots(setting: Setting, own: str) -> Dots:
     for name, n in sorted(column.numbers.items(), key=lambda item: -item[1].mean):
         ends = (None, None) if n.std is None else (n.mean - n.std, n.mean + n.std)
         marks = map(axis.at, (n.mean, *ends, printed.get(name)))
-        rows.append(Dot(name, name == own, n, printed.get(name), *marks))
+        rows.append(Dot(name, name == proposed, n, printed.get(name), *marks))
     return Dots(setting.title, axis, rows, column.seeds, column.short)
 
 
-def charts(compared: list[Setting], own: str) -> list[Dots]:
-    """The first settings that can stand for the paper's own."""
-    drawn = [dots(one, own) for one in compared if one.comparable][:CHARTS]
+def charts(compared: list[Setting], proposed: str) -> list[Dots]:
+    """The first settings that can stand for the paper's."""
+    drawn = [dots(one, proposed) for one in compared if one.comparable][:CHARTS]
     return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
 
 
@@ -260,9 +260,11 @@ class Ranks:
     rows: list[tuple[str, bool, list[Rank | None]]]
 
 
-def ranks(compared: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
-    """Of the methods that the charts show, the paper's own first."""
-    names = sorted(dict.fromkeys(row.name for one in drawn for row in one.rows), key=lambda name: name != own)
+def ranks(compared: list[Setting], proposed: str, drawn: list[Dots]) -> Ranks | None:
+    """Of the methods that the charts show, the paper's first."""
+    names = sorted(
+        dict.fromkeys(row.name for one in drawn for row in one.rows), key=lambda name: name != proposed
+    )
     if not names:
         return None
     heads, places = [], []
@@ -274,15 +276,15 @@ def ranks(compared: list[Setting], own: str, drawn: list[Dots]) -> Ranks | None:
             pale = column.short or column.seeds < 3
             of_column = ranked(means, lower_is_better(column.measure))
             places.append({name: replace(one, pale=pale) for name, one in of_column.items()})
-    rows = [(name, name == own, [column.get(name) for column in places]) for name in names]
+    rows = [(name, name == proposed, [column.get(name) for column in places]) for name in names]
     return Ranks([(one.title, 1 + len(one.columns)) for one in compared], heads, rows)
 
 
 def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
     """The rank of every name by its number with two decimals; equal numbers share a place, 1 is the best."""
-    shown = {name: round(number, 2) * (1 if low else -1) for name, number in numbers.items()}
+    rounded = {name: round(number, 2) * (1 if low else -1) for name, number in numbers.items()}
     last = max(len(numbers) - 1, 1)
-    places = {name: sum(other < number for other in shown.values()) for name, number in shown.items()}
+    places = {name: sum(other < number for other in rounded.values()) for name, number in rounded.items()}
     return {name: Rank(1 + n, round(10 * (len(numbers) - 1 - n) / last)) for name, n in places.items()}
 
 
@@ -312,7 +314,7 @@ class ClaimRow:
         return self.verdict.chip.name.lower()
 
 
-def shown(verdict: Verdict, value: float | None) -> str:
+def in_words(verdict: Verdict, value: float | None) -> str:
     """`+5.4`; a rank as `3rd`, another number that is no difference of percent points in three digits."""
     if value is None:
         return ""
@@ -329,18 +331,18 @@ def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
         return axis.at(value) if axis and verdict.points else None
 
     title = verdict.claim.title or verdict.claim.text
-    low, high = shown(verdict, verdict.low), shown(verdict, verdict.high)
+    low, high = in_words(verdict, verdict.low), in_words(verdict, verdict.high)
     return ClaimRow(
         verdict,
         title[:1].upper() + title[1:],
-        shown(verdict, verdict.point),
+        in_words(verdict, verdict.point),
         f"[{low.replace('+', '')}, {high.replace('+', '')}]" if low and high else "",
-        shown(verdict, verdict.printed),
+        in_words(verdict, verdict.printed),
         at(verdict.point),
         at(verdict.low),
         at(verdict.high),
         at(verdict.printed),
-        ", ".join(shown(verdict, value) for _, value in verdict.by_seed),
+        ", ".join(in_words(verdict, value) for _, value in verdict.by_seed),
         {other_setting(heading): claim_row(other, axis) for heading, other in verdict.elsewhere},
     )
 
@@ -351,7 +353,7 @@ def other_setting(heading: str) -> str:
 
 
 def claims_axis(verdicts: list[Verdict]) -> Axis | None:
-    """Of all differences in percent points; what lies beyond FARTHEST stands at its ends, and so do ends of
+    """Of all differences in percent points; what lies beyond FARTHEST is at its ends, and so are ends of
     intervals."""
     pairs = [(v.point, v.printed or 0.0) for v in verdicts if v.points and v.point is not None]
     if not pairs:

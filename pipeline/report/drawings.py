@@ -1,4 +1,4 @@
-"""Which pictures a paper's page has: its figures, from its own scenarios and from the miniature, then ours.
+"""Which pictures a paper's page has: its figures, from its scenarios and from the miniature, then ours.
 
 `figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
 Both are HTML with SVG inside.
@@ -65,13 +65,13 @@ def figures(study: Study) -> list[FigureView]:
     views: list[FigureView] = []
     for key, figure in study.paper.figures.items():
         if figure.kind:
-            shown = _drawing(KINDS[figure.kind](study, key, figure, figure.scenarios)) or Drawing(Markup())
+            drawing = _drawing(KINDS[figure.kind](study, key, figure, figure.scenarios)) or Drawing(Markup())
             mini = _drawing(KINDS[figure.kind](study, key, figure, [MINIATURE]))
             mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
             heading = f"Figure {figure.number}" if printed else OURS
             title = figure.title.removesuffix(ELSEWHERE)
-            views.append(FigureView(key, figure.number, heading, title, shown.svg, shown.caption, mini))
+            views.append(FigureView(key, figure.number, heading, title, drawing.svg, drawing.caption, mini))
     return views + list(_ours(study))
 
 
@@ -84,18 +84,18 @@ def _ours(study: Study) -> Iterator[FigureView]:
     }
     main = max(seeds, key=lambda name: seeds[name], default="")
     for key, (title, drawer) in EXTRA.items():
-        shown = _drawing(drawer(study, main)) if main else None
+        drawing = _drawing(drawer(study, main)) if main else None
         mini = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
-        if shown or mini:
+        if drawing or mini:
             where, there = (
-                f": {study.title(main)}" if shown and key != "sheet" else "",
-                shown or Drawing(Markup()),
+                f": {study.title(main)}" if drawing and key != "sheet" else "",
+                drawing or Drawing(Markup()),
             )
             yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
 
 
-def _drawing(shown: Picture) -> Drawing | None:
-    panels, caption, legend = shown
+def _drawing(picture: Picture) -> Drawing | None:
+    panels, caption, legend = picture
     return Drawing(draw.page(panels, legend), caption) if panels else None
 
 
@@ -247,9 +247,9 @@ def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sto
 
 
 def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    colours = Ink("mute", mark="○"), Ink("line-1"), Ink("own", mark="■")
+    colours = Ink("mute", mark="○"), Ink("line-1"), Ink("accent", mark="■")
     ink, panels = (
-        dict(zip(("largest of a client's own", "mean over clients", "sent by the server"), colours)),
+        dict(zip(("largest of a client's classes", "mean over clients", "sent by the server"), colours)),
         [],
     )
     for title, (_, stored) in _tables(study, key, figure, scenarios).items():
@@ -294,13 +294,13 @@ def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
     tables, panels = _tables(study, key, figure, scenarios), []
     ink = _classes(tables.values())
     for title, (cell, table) in tables.items():
-        parts = table.groupby(["client", "domain"], sort=False)  # the client's own domain comes first
+        parts = table.groupby(["client", "domain"], sort=False)  # that of the client comes first
         for kind, ((client, domain), points) in zip(("intra", "inter"), parts, strict=True):
             note = f"{100 * points['right'].mean():.1f} % of these right"
             if measured := study.results[cell]["measures"].get(f"{kind}.{client}"):
                 note += f"; {kind}-domain accuracy {fmean(measured):.1f} %"
             panels.append(draw.cloud(f"{title}: {client} → {domain}", note, points, ink))
-    caption = "One client's features, first seed, on its own and on another domain; a t-SNE per panel."
+    caption = "One client's features, first seed, on its domain and on another; a t-SNE per panel."
     return panels, caption, ink
 
 

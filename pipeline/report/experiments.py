@@ -38,8 +38,8 @@ class Tuning:
     """One method of a scenario.
 
     before, after   percent on test images; None where the cell has not run
-    same            whether the chosen values are the row's own
-    configurations  validation accuracy of each, the row's own first; None: diverged
+    same            whether the chosen values are the row's
+    configurations  validation accuracy of each, the row's first; None: diverged
     older           whether either result is of other code or parameters than today's
     """
 
@@ -97,7 +97,7 @@ def _headline(result: dict | None) -> Summary | None:
 class TuningTab:
     """A scenario's methods on one axis, the best after tuning first.
 
-    rows    (name, whether it is the paper's own, numbers, file of what was tried)
+    rows    (name, whether it is the paper's, numbers, file of what was tried)
     first   who leads before tuning, None where nothing of it has run
     """
 
@@ -171,7 +171,7 @@ class Leakage:
     picture: tuple[int, int] | None
 
     @property
-    def shown(self) -> dict[str, list[tuple[str, list[Score | None]]]]:
+    def against_images(self) -> dict[str, list[tuple[str, list[Score | None]]]]:
         """Rows of the picture, which are compared with images and not with their mean: what was sent ->
         (images, a score per round)."""
         groups: dict[str, list[tuple[str, list[Score | None]]]] = {}
@@ -183,7 +183,7 @@ class Leakage:
     def more(self, number: int) -> tuple[int, int]:
         """(kinds of attack of which most come closer than both guesses, kinds) of a round."""
         at = self.rounds.index(number)
-        scores = [score for rows in self.shown.values() for _, row in rows if (score := row[at])]
+        scores = [score for rows in self.against_images.values() for _, row in rows if (score := row[at])]
         return sum(score.above > score.attempts / 2 for score in scores), len(scores)
 
 

@@ -21,7 +21,7 @@ from pipeline.schema import MINIATURE, Cell
 
 SHEET = "fedrepro run contact_sheet"
 ROUNDS = 61  # points of a line at most
-START = 0.15  # of the rounds, from which on all of a curve is shown
+START = 0.15  # of the rounds, from which on all of a curve is drawn
 SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
 ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
 Picture = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
@@ -136,10 +136,10 @@ def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
 
 
 def _signals(study: Study, scenario: str) -> Picture:
-    """What the paper's own method records of itself over rounds, such as a number of clusters."""
+    """What the paper's method records of itself over rounds, such as a number of clusters."""
     methods = finished_methods(study, scenario)
-    own = [cell for cell in methods if study.label(cell.method).startswith(study.name)]
-    histories = {label(study, cell.method): study.history(cell) for cell in own}
+    rows = [cell for cell in methods if study.label(cell.method).startswith(study.name)]
+    histories = {label(study, cell.method): study.history(cell) for cell in rows}
     panels = []
     names = [name for table in histories.values() for name in table if name.startswith("method.")]
     for column in [name for name in dict.fromkeys(names) if ".learns." not in name]:

@@ -25,7 +25,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # The colours of the style sheet, and what matplotlib draws in their place.
 COLOURS = (
-    "own",
+    "accent",
     "ink",
     "mute",
     "line",
@@ -130,10 +130,10 @@ def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[
     if style.get("font-size") == "11px":
         del style["font-size"]
     numbers = {name: node.get(name, "") for name in ("x", "y", "d", "transform") if node.get(name)}
-    shown = {name: _tenths(text) for name, text in numbers.items() if not text.startswith("rotate(-0 ")}
+    attributes = {name: _tenths(text) for name, text in numbers.items() if not text.startswith("rotate(-0 ")}
     if style:
-        shown["style"] = ";".join(f"{name}:{NAMES.get(value, value)}" for name, value in style.items())
-    part = ElementTree.Element(node.tag, shown)
+        attributes["style"] = ";".join(f"{name}:{NAMES.get(value, value)}" for name, value in style.items())
+    part = ElementTree.Element(node.tag, attributes)
     if kind == "series":
         part.attrib, (name, words) = {"data-key": series[int(place)][0]}, series[int(place)]
         if words:
@@ -162,11 +162,11 @@ def page(panels: Iterable[Panel], legend: Inks | None = None) -> Markup:
     return Markup(f'{above}<div class="panels">{"".join(panel.html for panel in panels)}</div>')
 
 
-def inks(names: Iterable[str], own: str, baseline: str = "FedAvg") -> dict[str, Ink]:
-    """An ink for every name; the paper's own method and the baseline have theirs on every picture."""
-    rest = [name for name in dict.fromkeys(names) if name not in (own, baseline)]
+def inks(names: Iterable[str], proposed: str, baseline: str = "FedAvg") -> dict[str, Ink]:
+    """An ink for every name; the paper's method and the baseline have theirs on every picture."""
+    rest = [name for name in dict.fromkeys(names) if name not in (proposed, baseline)]
     free = {name: Ink(f"line-{i % 6 + 1}", i // 6 % 3) for i, name in enumerate(rest)}
-    return {own: Ink("own", bold=True), baseline: Ink("ink")} | free
+    return {proposed: Ink("accent", bold=True), baseline: Ink("ink")} | free
 
 
 def _short(text: str) -> str:
@@ -277,10 +277,10 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.n
 
 
 @rc_context(STYLE)
-def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, own: str = "", note: str = "") -> Panel:
+def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = "", note: str = "") -> Panel:
     """A row per name of the index with a mark per column on one axis; the number itself where there is one.
 
-    NaN has no mark. own: the row in the accent's colour.
+    NaN has no mark. proposed: the row in the accent's colour.
     """
     one, numbers = len(table.columns) == 1, table.to_numpy(float)
     left = 14 + LETTER * max(len(_short(str(name))) for name in table.index)
@@ -291,18 +291,18 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, own: str = "", n
     if not one:
         axes.hlines(range(len(table)), table.min(axis=1), table.max(axis=1), color=PAINT["line"], lw=2)
     for column in table:
-        shown = table[column][table[column] > 0] if log else table[column].dropna()
-        places = table.index.get_indexer(shown.index)
+        column_values = table[column][table[column] > 0] if log else table[column].dropna()
+        places = table.index.get_indexer(column_values.index)
         for accent in (False, True)[: 1 + one]:
-            here = ((shown.index == own) & one) == accent
+            here = ((column_values.index == proposed) & one) == accent
             if here.any():
-                style, gid = Ink("own") if accent else ink[str(column)], panel.of(str(column), str(column))
-                _dots(panel, gid, shown[here], places[here], style, 9)
-    mark = {"color": PAINT["own"], "fontweight": "bold"}
+                style, gid = Ink("accent") if accent else ink[str(column)], panel.of(str(column), str(column))
+                _dots(panel, gid, column_values[here], places[here], style, 9)
+    mark = {"color": PAINT["accent"], "fontweight": "bold"}
     words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
     for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
         for place, text in enumerate(texts):
-            mine: dict[str, Any] = mark if table.index[place] == own else {}
+            mine: dict[str, Any] = mark if table.index[place] == proposed else {}
             where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
             axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
     axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
@@ -349,28 +349,28 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = 
     table: columns x, y, label, and z for a sphere.
     """
     taken = np.linspace(0, len(table) - 1, min(len(table), MOST_DOTS)).round().astype(int)
-    shown, panel = table.iloc[np.unique(taken)], Panel((244, 244), (2, 2, 2, 2), title, note)
-    places = shown[["x", "y"]].to_numpy(float)
+    points, panel = table.iloc[np.unique(taken)], Panel((244, 244), (2, 2, 2, 2), title, note)
+    places = points[["x", "y"]].to_numpy(float)
     if sphere:
         places = places / (reach := max(1.0, float(np.quantile(np.abs(places), 0.995))))
         panel.axes.add_patch(Circle((0, 0), 1 / reach, fill=False, edgecolor=PAINT["line"], lw=1.5))
     else:
         places = places - (places.min(0) + places.max(0)) / 2
         places = places / max(np.abs(places).max(), 1e-9)
-    behind = shown["z"].to_numpy() < 0 if sphere else np.zeros(len(shown), bool)
+    behind = points["z"].to_numpy() < 0 if sphere else np.zeros(len(points), bool)
     for label, faint in ((label, faint) for faint in (True, False) for label in ink):
-        here = (shown["label"].astype(str) == label).to_numpy() & (behind == faint)
+        here = (points["label"].astype(str) == label).to_numpy() & (behind == faint)
         if here.any():
             x, y, alpha = places[here, 0], places[here, 1], 0.28 if faint else 0.85
             _dots(panel, panel.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
     panel.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
     panel.axes.set_axis_off()
-    return panel.finish(f"{title}: {len(shown)} points of {len(ink)} classes")
+    return panel.finish(f"{title}: {len(points)} points of {len(ink)} classes")
 
 
 @rc_context(STYLE)
 def squares(title: str, note: str, values: np.ndarray, across: Names, down: Names, unit: str) -> Panel:
-    """A matrix of squares, the fuller the larger the number: positive line-1, negative own.
+    """A matrix of squares, the fuller the larger the number: positive line-1, negative accent.
 
     across, down: names of columns and rows; unit: words below.
     """
@@ -384,7 +384,7 @@ def squares(title: str, note: str, values: np.ndarray, across: Names, down: Name
     for level in [level for level in np.unique(levels) if level]:
         here = np.argwhere(levels == level)[:, None, ::-1] + corner
         codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(here)
-        colour, alpha = PAINT["line-1" if level > 0 else "own"], round(abs(level) / LEVELS, 2)
+        colour, alpha = PAINT["line-1" if level > 0 else "accent"], round(abs(level) / LEVELS, 2)
         outline = Outline(here.reshape(-1, 2), codes)
         panel.axes.add_patch(PathPatch(outline, facecolor=colour, alpha=alpha, lw=0))
     shape = values.shape

@@ -61,7 +61,7 @@ PLAIN = re.compile(r"[ -~À-ÅÇ-ÏÑ-ÖØ-Ýß-åç-ïñ-öø-ýÿ]")
 
 
 def tex(text: str) -> str:
-    """Escaped, in one line; a character that plain fonts lack is shown by its number."""
+    """Escaped, in one line; a character that plain fonts lack is written as its number."""
     return "".join(map(_character, unicodedata.normalize("NFC", " ".join(text.split()))))
 
 
@@ -200,7 +200,7 @@ def _tabular(panel: Panel) -> str:
 
 
 def table(tab: Tab, paper: str) -> str:
-    """A table as a file of its own.
+    """A table as a file.
 
     tab    the table
     paper  name of the paper
@@ -217,7 +217,7 @@ def table(tab: Tab, paper: str) -> str:
     body = [_float(parts, title) for parts, title in zip(floats, titles)]
     packages = "booktabs" + ",amssymb" * any("checkmark" in text for text in body)
     first = rf"% Needs \usepackage{{{packages}}}. Compiles alone, and inside a paper by \input."
-    # Before \begin{document} of a paper has run, the file begins, and at \alone ends, its own document.
+    # Before \begin{document} of a paper has run, the file begins, and at \alone ends, a document.
     guard = [
         r"\expandafter\ifx\csname @nodocument\endcsname\relax \let\alone\relax \else",
         rf"\documentclass[twocolumn,a4paper]{{article}} \usepackage{{{packages}}}",

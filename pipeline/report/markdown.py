@@ -155,7 +155,7 @@ def _method(chart: Dots, at: int) -> list[str]:
     spread = "" if row.number.std is None else f" ± {row.number.std:.1f}"
     printed = "" if row.printed is None else f"{row.printed:.1f}"
     texts = [row.name, f"{row.number.mean:.1f}{spread}", printed]
-    return [f"**{text}**" if row.own and text else text for text in texts]
+    return [f"**{text}**" if row.proposed and text else text for text in texts]
 
 
 def status(pages: dict[str, Page]) -> str:

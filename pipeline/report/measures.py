@@ -13,9 +13,9 @@ domains.std              standard deviation over the accuracies of the scenario'
 scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the
                          fewest training images; only where all seeds share one partition
 run.traffic              kB that a client sends and receives in a round, at four bytes a scalar
-run.memory               peak memory in MB, of the device where it has its own, else of the process
+run.memory               peak memory in MB, of the device where it has one, else of the process
 run.seconds              wall time of a round
-figure1.vectors          of a figure's kept points, which are those of the first seed: of margins the mean
+figure1.vectors          of a figure's stored points, which are those of the first seed: of margins the mean
                          over the classes of `clients`, `mean` or `vectors`; of an embedding `silhouette`;
                          of a sphere `uniformity`
 """
@@ -45,15 +45,15 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
     """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such
     number."""
     seeds = result["seeds"]
-    if found := _FIGURE.fullmatch(measure):
-        value = _stored(found[1], found[2], cell, root)
+    if match := _FIGURE.fullmatch(measure):
+        value = _stored(match[1], match[2], cell, root)
         return {} if value is None else {min(seeds): value}
     if measure in COSTS:
         return dict(sorted(zip(seeds, _costs(result, measure))))
     if measure.startswith(_CURVES):
         return _of_curve(cell, measure, root)
-    if found := _ABOVE.fullmatch(measure):
-        return _share_above(cell, found[1], found[2], root)
+    if match := _ABOVE.fullmatch(measure):
+        return _share_above(cell, match[1], match[2], root)
     if measure == "domains.std":
         return dict(sorted(zip(seeds, _over_domains(cell, result, root))))
     if measure == "scarce.accuracy":

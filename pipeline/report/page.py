@@ -56,7 +56,7 @@ class Tab:
     """A table under a tab, or in a fold.
 
     panels      cut to what was measured
-    additional  of our own: no table of the paper
+    additional  ours: no table of the paper
     done        `3 of 8` numbers measured; empty: all
     line        which model the main line scores; empty where results have no other
     rest        the table that has the other rows
@@ -130,7 +130,7 @@ def main_line(study: Study, values: list[Value]) -> str:
     return ", ".join(LINES[hook] for hook in hooks) if len(hooks) < 2 else "as each method is scored"
 
 
-def own_tab(study: Study, scenario: str) -> Tab | None:
+def scenario_tab(study: Study, scenario: str) -> Tab | None:
     """The table of a scenario that no table of the paper shows; None where nothing of it has run."""
     runs = {cell: study.results[cell] for cell in study.planned_in(scenario) if cell in study.results}
     if not runs:
@@ -217,7 +217,7 @@ def cut(study: Study, panel: Panel) -> Panel | None:
     # a column of words that says the same of every row goes into the note of the main line
     stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
     rows = [
-        replace(row, stub=[row.stub[i] for i in stubs], values=values, own=row.name == study.name)
+        replace(row, stub=[row.stub[i] for i in stubs], values=values, proposed=row.name == study.name)
         for row, values in zip(rows, numbers)
     ]
     return Panel(title, [panel.stub[i] for i in stubs], merged, rows)
@@ -323,20 +323,20 @@ class Page:
 
 def page(study: Study) -> Page:
     """The context of one paper."""
-    paper, found = study.paper, verdicts(study)
-    axis = claims_axis(found)
-    rows = {verdict.claim.id: claim_row(verdict, axis) for verdict in found}
+    paper, judged = study.paper, verdicts(study)
+    axis = claims_axis(judged)
+    rows = {verdict.claim.id: claim_row(verdict, axis) for verdict in judged}
     main = [rows[name] for name in paper.main]
     views = [table_view(key, study) for key in paper.tables]
     compared = settings(study, views, [row.verdict.claim for row in main])
     drawn = charts(compared, study.name)
     cells = printed(study.key, study.root)
-    settled = [other_setting(name) for verdict in found if verdict.seeds for name, _ in verdict.elsewhere]
+    settled = [other_setting(name) for verdict in judged if verdict.seeds for name, _ in verdict.elsewhere]
     return Page(
         key=study.key,
         name=study.name,
         paper=paper,
-        counts=count(found),
+        counts=count(judged),
         main=main,
         claims=list(rows.values()),
         axis=axis,
@@ -367,7 +367,7 @@ def _texts(study: Study, compared: list[Setting]) -> dict[str, Any]:
 def _folds(study: Study, compared: list[Setting]) -> dict[str, Any]:
     cells = compared_cells(study, compared)
     return {
-        "mini": own_tab(study, MINIATURE),
+        "mini": scenario_tab(study, MINIATURE),
         "figures": figures(study),
         "curves": [(study.title(name), curves(study, name, several)) for name, several in cells.items()],
         "deviations": deviations(study),
@@ -388,12 +388,12 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     tabs = [
         replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
     ]
-    return tabs + [own for scenario in study.paper.extra_scenarios if (own := own_tab(study, scenario))]
+    return tabs + [extra for scenario in study.paper.extra_scenarios if (extra := scenario_tab(study, scenario))]
 
 
 def command(study: Study, compared: list[Setting]) -> str:
     """Trains the paper's method in its main setting with other seeds."""
     column = compared[0].columns[0] if compared else None
-    own = [name for name in study.paper.methods if study.paper.label(name) == study.name]
+    proposed = [name for name in study.paper.methods if study.paper.label(name) == study.name]
     scenario = column.scenario if column else next(iter(study.paper.scenarios))
-    return f"fedrepro run {study.cell(scenario, [*own, *study.paper.methods][0])} --seeds 7,8"
+    return f"fedrepro run {study.cell(scenario, [*proposed, *study.paper.methods][0])} --seeds 7,8"

@@ -64,7 +64,7 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
             raise ParamError(f"{shorten(path)}:{line}: {problem}")
         place = tuple(row[field] for field in PLACE)
         if (first := places.setdefault(place, line)) != line:
-            raise ParamError(f"{shorten(path)}:{line}: {', '.join(place)} stands in line {first} already")
+            raise ParamError(f"{shorten(path)}:{line}: {', '.join(place)} is in line {first} already")
     return [row for _, row in rows]
 
 
@@ -159,7 +159,7 @@ def row_names(panels, row: str) -> list[list[str]]:
 
 
 def places_of(panel, shape: Shape, table: Table) -> list[Place]:
-    """Columns in printed order, kept together by block; the baseline prints no delta, so delta may appear
+    """Columns in printed order, block by block; the baseline prints no delta, so delta may appear
     late. Behind each block that is measured come the columns that are ours."""
     blocks: dict[tuple[str, str], list[Place]] = {}
     for record in panel:
@@ -259,11 +259,11 @@ class Value:
     number     mean and sample standard deviation over the seeds of a measured number
     published  as the paper prints it; printed: the same as a number, None where it is none or misread
     mark       best or second, of the column
-    signed     a difference, shown with its sign
+    signed     a difference, written with its sign
     cell       of a measured number: the run that it comes from
     target     of a missing one: what `fedrepro run` takes to measure it
     measure    its name in result.json, of a missing number too
-    digits     decimals that are shown
+    digits     decimals
     """
 
     state: str
@@ -293,7 +293,7 @@ class Value:
 
     @property
     def difference(self) -> str:
-        """Measured minus published, of the numbers as shown; empty for a difference, which says it
+        """Measured minus published, of the rounded numbers; empty for a difference, which says it
         already."""
         if self.number is None or self.printed is None or self.signed:
             return ""
@@ -329,14 +329,14 @@ class Row:
     name    in words
     stub    what the paper prints in front of the numbers, one text per stub column
     mean    the mean over the other rows
-    own     of the paper's own method
+    proposed  whether it is the paper's method
     """
 
     name: str
     stub: list[str]
     values: list[Value]
     mean: bool = False
-    own: bool = False
+    proposed: bool = False
 
 
 @dataclass
@@ -389,10 +389,10 @@ def difference(value: Value, baseline: Value) -> Value:
 
 
 def mark(values: list[Value], lower: bool) -> None:
-    """Best and second best of the measured values as shown (two decimals); ties share a mark, one alone has
+    """Best and second best of the measured values with two decimals; ties share a mark, one alone has
     none."""
     measured = [value for value in values if value.state == "measured"]
-    shown = sorted({as_number(value.mean) for value in measured}, reverse=not lower)
-    places = dict(zip(shown, ("best", "second"))) if len(measured) > 1 else {}
+    different = sorted({as_number(value.mean) for value in measured}, reverse=not lower)
+    places = dict(zip(different, ("best", "second"))) if len(measured) > 1 else {}
     for value in measured:
         value.mark = places.get(as_number(value.mean), "")

@@ -27,7 +27,7 @@ class Estimate:
 
     d, se, df: the estimate, its standard error and degrees of freedom; v: variance of one block's value
     n: blocks, of the scenario that has the fewest; rows: that gave a pooled residual
-    route: pooled, own spread (of the blocks' values), combined (of scenarios) or identical
+    route: pooled, unpooled (by the spread of the blocks' values), combined (of scenarios) or identical
     outliers: rows left out of the residual, as their spread differs
     """
 
@@ -58,7 +58,7 @@ class Estimate:
 def one_sample(values: np.ndarray, outliers: tuple[str, ...] = ()) -> Estimate:
     """Mean of one value per block by Student's t; of differences, the paired t test."""
     n, v = len(values), float(values.var(ddof=1)) if len(values) > 1 else 0.0
-    return Estimate(float(values.mean()), math.sqrt(v / n), n - 1, v, n, "own spread", outliers=outliers)
+    return Estimate(float(values.mean()), math.sqrt(v / n), n - 1, v, n, "unpooled", outliers=outliers)
 
 
 def combined(estimates: Sequence[Estimate]) -> Estimate:
@@ -135,7 +135,7 @@ class Design:
         self.left_out = constant | {varying[i] for i in outliers(self.values[varying])}
         self.pool = [i for i in varying if i not in self.left_out]
         self.fit: Any = fit(self.values[self.pool]) if self.pool else None
-        # With fewer printed rows, a comparison uses its own spread alone.
+        # With fewer printed rows, a comparison uses the spread of its rows alone.
         self.pooled = len(pool) > 2 and self.df > 0
 
     @property
@@ -161,7 +161,7 @@ class Design:
         if not used:
             n = int(min(self.count[self.names.index(name)] for name in weights))
             return Estimate(0.0, 0.0, n - 1, 0.0, n, "identical")
-        return self._pooled(c, used) or self._own_spread(c, used)
+        return self._pooled(c, used) or self._unpooled(c, used)
 
     def _pooled(self, c: np.ndarray, used: list[int]) -> Estimate | None:
         outside = any(i in self.left_out or self.count[i] < 2 for i in used)
@@ -178,7 +178,7 @@ class Design:
         v, n = self.s**2 * float((c**2).sum()), int(min(self.count[used]))
         return Estimate(d, se, self.df, v, n, "pooled", len(self.pool), self.outliers)
 
-    def _own_spread(self, c: np.ndarray, used: list[int]) -> Estimate | None:
+    def _unpooled(self, c: np.ndarray, used: list[int]) -> Estimate | None:
         sums = c[used] @ self.values[used]
         sums = sums[~np.isnan(sums)]
         names = tuple(self.names[i] for i in used if i in self.left_out)

@@ -70,7 +70,7 @@ class Study:
         return planned(self.key, self.root)
 
     @cached_property
-    def own(self) -> list[Cell]:
+    def grid_cells(self) -> list[Cell]:
         """Cells of the grids with methods that the paper itself compares."""
         methods = {cell.method for cell in printed(self.key, self.root)}
         cells = (cell for cell in self.planned if cell.scenario not in MINIATURES)
@@ -142,9 +142,9 @@ class Study:
 
     @cached_property
     def readings(self) -> "dict[Cell, list[NumberedReading]]":
-        """The readings of every cell of the paper's own methods, as it was run or else would be; numbered,
+        """The readings of every cell of the paper's methods, as it was run or else would be; numbered,
         those of the paper first, then method by method."""
-        readings = {cell: self.readings_of(cell) for cell in self.own}
+        readings = {cell: self.readings_of(cell) for cell in self.grid_cells}
         place = {method: i for i, method in enumerate(self.paper.methods)}
         cells = sorted(readings, key=lambda cell: place[cell.method])
         known = dict.fromkeys(reading for cell in cells for reading in readings[cell])
@@ -240,7 +240,7 @@ def values(study: Study) -> list[ValueRow]:
         for one in several
     }
     names, settings, given = {"": ""}, list[tuple[str, Setting]](), list[tuple[str, Setting]]()
-    for cell in study.own:
+    for cell in study.grid_cells:
         kind, experiment = paper.algorithm(cell.method), Experiment.of(cell, root)
         names.setdefault(kind, variant(paper.label(cell.method))[0])
         settings += (("", one) for one in settings_of(experiment))
@@ -322,7 +322,7 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
 
 def code_words(cell: Cell, result: dict, root: Path) -> str:
     """`stale` for a result of other code or parameters than today's, `✓1-4/100` for one of which today's code
-    has walked rounds 1 to 4 again, nothing for today's own."""
+    has walked rounds 1 to 4 again, nothing for today's."""
     experiment = Experiment.of(cell, root)
     if not origin.current(result, experiment):
         return "stale"

@@ -120,7 +120,7 @@ class Evidence:
 
     def _part(self, scenario: str, sources: dict[Source, float], pool: Collection[Source]) -> Estimate | None:
         """Several measures of one run are one number of it first; a contrast of methods is then pooled,
-        anything else has its own spread."""
+        anything else by its spread."""
         weights, methods = _factors(sources)
         if not weights:
             sums = np.array([*self._sum(sources).values()])
@@ -301,7 +301,7 @@ class _Case:
         return [self.evidence.study.label(cell.method) for cell in cells]
 
     def _by_seed(self) -> tuple[tuple[int, float], ...]:
-        """The claim's own number in every seed that all its runs have."""
+        """The claim's number in every seed that all its runs have."""
         rows = {source: {seed: x for (seed, _), x in row.items()} for source, row in self.values.items()}
         seeds = sorted(set.intersection(*map(set, rows.values())))
         numbers = {seed: {source: row[seed] for source, row in rows.items()} for seed in seeds}
@@ -331,7 +331,7 @@ class _Case:
     def _tested(self, base: Verdict, family: Family) -> Verdict:
         nearest = self.tree.pick(lambda leaf: family.estimates[leaf].d)
         decides = self.tree.pick(family.evidence)
-        # A row with a spread of its own may leave a claim open that the nearest rival does not.
+        # A row with another spread may leave a claim open that the nearest rival does not.
         leaf = nearest if family.side(nearest) == family.side(decides) else decides
         one, level = family.estimates[leaf], family.level[leaf]
         chip, size = self._chip(one, level, family.side(leaf))
@@ -400,7 +400,7 @@ class _Case:
         """`least squares of method and seed, 8 rows, 5 seeds, 28 df; other spread: MOON; Holm over 3`."""
         names = {
             "pooled": f"least squares of method and seed, {one.rows} rows",
-            "own spread": "t over the seeds",
+            "unpooled": "t over the seeds",
             "combined": "sum of scenarios (Welch)",
         }
         outliers = ", ".join(map(self.evidence.study.label, one.outliers))

@@ -70,7 +70,7 @@ _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
 
 def pretty(text: str) -> str:
     """Greek letters, spaces for underscores (`T_f` stays), spaces around `=`, room before a bracket."""
-    text = _GREEK.sub(lambda found: GREEK[found[1]], text)
+    text = _GREEK.sub(lambda match: GREEK[match[1]], text)
     text = re.sub(r"(?<!\b[A-Z])_", " ", text)
     text = re.sub(r"\s*=\s*", " = ", text)
     return re.sub(r",(?=\S)", ", ", re.sub(r"(?<=\w)\(", " (", text))
@@ -92,10 +92,10 @@ def setting_words(part: str) -> str:
 def variant(label: str) -> tuple[str, dict[str, str]]:
     """`FedCCL[local=1,global=0]` -> (`FedCCL`, {`local`: `1`, `global`: `0`}); a plain name has no
     options."""
-    found = _VARIANT.fullmatch(label)
-    if not found:
+    match = _VARIANT.fullmatch(label)
+    if not match:
         return label, {}
-    return found["base"], dict(option.partition("=")[::2] for option in found["options"].split(","))
+    return match["base"], dict(option.partition("=")[::2] for option in match["options"].split(","))
 
 
 def option_words(key: str) -> str:

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 from federation import image_world, run
-from reporting import BALANCED, PAPER, write_run
+from reporting import BALANCED, write_run
 
 from pipeline import methods
 from pipeline.cells.results import Problem, collect, summarise
@@ -68,8 +68,8 @@ def test_an_algorithm_needs_what_it_declares(algorithm):
     ],
 )
 def test_what_a_miniature_lacks(algorithm, lacks):
-    found = {key: across.excluded(algorithm, load_paper(key).miniature.scenario) for key in PAPERS}
-    assert {key: need for key, need in found.items() if need} == lacks
+    needs = {key: across.excluded(algorithm, load_paper(key).miniature.scenario) for key in PAPERS}
+    assert {key: need for key, need in needs.items() if need} == lacks
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
     assert across.plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
 
 
-def test_without_a_row_of_its_name_the_one_that_is_asked_for_counts():
+def test_without_a_row_of_its_name_a_planned_one_counts():
     assert across.plain("moon", load_paper("fcclplus"), ["moon-1"]) == "moon-1"
 
 
@@ -117,14 +117,14 @@ def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
     assert [name for name, _ in group.rows] == ["FedProx", "FedAvg", "moon"] and group.rest == []
     assert [[place[1].place for place in places] for _, places in group.rows] == [[1] * 3, [2] * 3, [3] * 3]
     dot, rank, file = group.rows[0][1][0]
-    assert (dot.number.mean, dot.own, rank.shade) == (71.0, True, 10) and dot.low < dot.x < dot.high
+    assert (dot.number.mean, dot.proposed, rank.shade) == (71.0, True, 10) and dot.low < dot.x < dot.high
     assert file == f"papers/{PAPERS[0]}/runs/mini/fedprox/result.json"
     assert group.places == [1, None, None]
     assert group.shared.means == {"FedProx": 1.0, "FedAvg": 2.0, "moon": 3.0}
     # all orders alike: p is (3!)^-2; the critical distance is 1.91
     assert group.shared.p == pytest.approx(1 / 36) and group.pairs == (1, 3)
     best, second, last = group.panel.rows[1], group.panel.rows[0], group.panel.rows[2]
-    assert [(line.name, line.own, line.values[0].mark) for line in (best, second, last)] == [
+    assert [(line.name, line.proposed, line.values[0].mark) for line in (best, second, last)] == [
         ("FedProx", True, "best"),
         ("FedAvg", False, "second"),
         ("moon", False, ""),
@@ -143,7 +143,7 @@ def test_a_cell_has_accuracy_bytes_seconds_and_memory(measured):
     assert context["command"].split()[2:] == [f"{key}/mini/fedavg" for key in missing]
     reasons = [text.partition(":")[0] for text in context["about"]["FEDCRL"]]
     assert {*across.REASONS.values()} & {*reasons} == {
-        across.REASONS[need] for need in ("public data", "pixels in [0, 1]", "not asked for")
+        across.REASONS[need] for need in ("public data", "pixels in [0, 1]", "not listed")
     }
 
 
@@ -167,14 +167,6 @@ def test_a_method_of_another_paper_runs_in_the_miniature(measured):
     write_run(measured, "across/fedprox", BALANCED["ours"])
     (group,) = across.groups(across.miniatures(studies(collect(measured), measured)))
     assert [(name, places[0][1].place) for name, places in group.rows] == [("FedProx", 1), ("FedAvg", 2)]
-
-
-def test_of_several_rows_of_an_algorithm_the_plain_one_counts(measured):
-    slow = {"fedavg-slow": {"algorithm": "fedavg", "label": "FedAvg[slow=1]"}}
-    change(measured, "fedcrl", methods=PAPER["methods"] | slow)
-    write_run(measured, "mini/fedavg-slow", BALANCED["ours"])
-    minis = across.miniatures(studies(collect(measured), measured))
-    assert [str(minis.cells[at]) for at in minis.results] == ["fedcrl/mini/fedavg"]
 
 
 def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeypatch):
@@ -237,10 +229,10 @@ def tunings(scenario="mini"):
 
 @pytest.fixture
 def tuned(root):
-    found = {key: study for key, study in studies({}, root).items() if key == "fedcrl"}
-    found["fedcrl"].paper.methods.update(ditto={}, moon={})
+    papers_of = {"fedcrl": studies({}, root)["fedcrl"]}
+    papers_of["fedcrl"].paper.methods.update(ditto={}, moon={})
     labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
-    return lambda several: experiments.tuning_tabs(found, labels, several)
+    return lambda several: experiments.tuning_tabs(papers_of, labels, several)
 
 
 def test_tuning_before_and_after(tuned):
@@ -252,14 +244,8 @@ def test_tuning_before_and_after(tuned):
     ]
     assert tab.first[0] == "FedAvg"
     assert tab.rows[0][3] == "papers/fedcrl/tuning/mini/fedprox.json"
-
-
-def test_a_scenario_of_the_paper_comes_before_the_miniatures(tuned):
     tabs = tuned([*tunings(), *tunings("balanced")])
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
-
-
-def test_without_a_tuned_number_there_is_no_picture(tuned):
     assert tuned([]) == tuned(tunings()[3:]) == []
 
 
@@ -279,26 +265,22 @@ def attacked(root, text):
     path.write_text(",".join(experiments.COLUMNS) + "\n" + text)
 
 
-def test_reconstructions_stand_beside_both_guesses(root):
+def test_reconstructions_are_compared_with_both_guesses(root):
     assert experiments.leakage(studies({}, root), root) is None
     attacked(root, ATTACKS)
-    shown = experiments.leakage(studies({}, root), root)
-    assert [words for words, _ in shown.rows] == [
+    table = experiments.leakage(studies({}, root), root)
+    assert [words for words, _ in table.rows] == [
         ("FedAvg", "gradient", "1", "the batch"),
         ("fedcrl", "class means", "10 or more", "nearest image"),
         ("fedcrl", "class means", "10 or more", "mean image"),
     ]
-    scores = [score for _, (score,) in shown.rows]
+    scores = [score for _, (score,) in table.rows]
     assert [(score.ssim, score.mean, score.above, score.attempts) for score in scores] == [
         (0.9, 0.5, 1, 1),
         (0.75, 0.8, 1, 2),
         (0.5, 0.7, 0, 1),
     ]
-    assert [*shown.shown] == ["FedAvg, gradient", "fedcrl, class means"] and shown.more(1) == (1, 2)
-
-
-def test_a_broken_picture_of_attacks_is_named(root):
-    attacked(root, ATTACKS)
+    assert [*table.against_images] == ["FedAvg, gradient", "fedcrl, class means"] and table.more(1) == (1, 2)
     (root / "reports/leakage/leakage.png").write_text("no picture")
     with pytest.raises(FedReproError, match="leakage.png"):
         experiments.leakage(studies({}, root), root)
@@ -333,13 +315,13 @@ def noisy(root, text):
 
 def test_what_rounding_alone_does(root):
     assert experiments.noise(studies({}, root), root) is None
-    shown = noisy(root, NOISE)
-    assert shown.rows == [("FEDCRL: FedAvg", [54.5, 60.2], pytest.approx([-2.85, 2.85]), pytest.approx(5.7))]
+    table = noisy(root, NOISE)
+    assert table.rows == [("FEDCRL: FedAvg", [54.5, 60.2], pytest.approx([-2.85, 2.85]), pytest.approx(5.7))]
     # two numbers: their standard deviation times the square root of 2 is their difference
-    assert shown.two == pytest.approx(5.7) and shown.settings == ["default", "avx2"]
-    shown = noisy(root, NOISE + "fedcrl/mini/ours,default,70\nfedcrl/mini/ours,avx2,70.1\n")
-    assert [name for name, *_ in shown.rows] == ["FEDCRL: FedAvg", "FEDCRL: Ours"]
-    assert shown.median == pytest.approx(2.9)
+    assert table.two == pytest.approx(5.7) and table.settings == ["default", "avx2"]
+    table = noisy(root, NOISE + "fedcrl/mini/ours,default,70\nfedcrl/mini/ours,avx2,70.1\n")
+    assert [name for name, *_ in table.rows] == ["FEDCRL: FedAvg", "FEDCRL: Ours"]
+    assert table.median == pytest.approx(2.9)
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,14 @@ def panel(rows=3, columns=4, name="method", head="accuracy"):
 
 @compiled
 @pytest.mark.parametrize("name", papers())
-def test_every_number_is_in_the_pdf_of_a_file_alone(pages, tmp_path, name):
+def test_every_number_is_in_the_pdf_of_a_file(pages, tmp_path, name):
     files = latex.files(pages[name])
     assert list(files) == [f"tables/{name}-{tab.key}.tex" for tab in pages[name].tabs] and files
     for tab, text in zip(pages[name].tabs, files.values()):
         (tmp_path / f"{tab.key}.tex").write_text(text, encoding="utf-8")
         log, read = compile_tex(tmp_path, tab.key)
-        shown = numbers(tab)
-        assert fits(log) and shown.total() > 5 and not shown - Counter(NUMBER.findall(read)), tab.key
+        wanted = numbers(tab)
+        assert fits(log) and wanted.total() > 5 and not wanted - Counter(NUMBER.findall(read)), tab.key
 
 
 @compiled
@@ -95,11 +95,11 @@ def test_every_file_is_part_of_a_paper(pages, tmp_path, columns):
         rf"\usepackage{{booktabs,amssymb}}\begin{{document}}{inputs} The end.\end{{document}}"
     )
     log, read = compile_tex(tmp_path, "main")
-    printed, shown = Counter(NUMBER.findall(read)), Counter()
+    printed, wanted = Counter(NUMBER.findall(read)), Counter()
     for one in pages.values():
         for tab in one.tabs:
-            shown += numbers(tab)
-    assert not shown - printed and "The end." in read
+            wanted += numbers(tab)
+    assert not wanted - printed and "The end." in read
     assert columns == 1 or fits(log)
     labels = re.findall(r"\\label\{([^}]*)\}", "".join(files.values()))
     assert len(labels) == len({*labels}) == len(files)
@@ -148,8 +148,8 @@ def test_type_is_never_smaller_than_seven_points(pages):
 
 def test_the_first_line_names_the_packages(tab):
     marked = replace(tab, panels=[replace(panel(), rows=[Row("", ["✓"], [NUMBER_OF_A_RUN] * 4)])])
-    for shown, packages in ((tab, "booktabs"), (marked, "booktabs,amssymb")):
-        first, *rest = latex.table(shown, "X").splitlines()
+    for wanted, packages in ((tab, "booktabs"), (marked, "booktabs,amssymb")):
+        first, *rest = latex.table(wanted, "X").splitlines()
         assert first.startswith("%") and rf"\usepackage{{{packages}}}" in first
         assert [line for line in rest if "documentclass" in line and rf"\usepackage{{{packages}}}" in line]
 

@@ -42,25 +42,20 @@ def small(measured):
     return measured
 
 
-def words(text):
-    """Those that are seen: not the targets of links."""
-    return [word for word in re.sub(r"\]\([^)]*\)", "]", text).split() if re.search(r"\w", word)]
-
-
 def tables(text):
     """Every table as rows of texts, as a reader of Markdown sees it."""
-    found, row = [], None
+    every, row = [], None
     for token in PARSER.parse(text):
         if token.type == "table_open":
-            found.append([])
+            every.append([])
         elif token.type == "tr_open":
             row = []
-            found[-1].append(row)
+            every[-1].append(row)
         elif token.type == "tr_close":
             row = None
         elif token.type == "inline" and row is not None:
             row.append("".join(child.content for child in token.children or () if child.type == "text"))
-    return found
+    return every
 
 
 def test_a_summary_is_short(texts, capsys):
@@ -73,14 +68,14 @@ def test_a_summary_is_short(texts, capsys):
 
 @pytest.mark.parametrize("name", papers())
 def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
-    found = tables(texts[name])
+    read = tables(texts[name])
     lines = [line for line in texts[name].splitlines() if line.startswith("|") and "---" not in line]
-    assert sum(map(len, found)) == len(lines) and all(len({*map(len, table)}) == 1 for table in found)
-    shown = "".join(text for table in found for row in table for text in row)
+    assert sum(map(len, read)) == len(lines) and all(len({*map(len, table)}) == 1 for table in read)
+    text = "".join(text for table in read for row in table for text in row)
     for tab in pages[name].tabs:
         for panel in tab.panels:
             values = [v for row in panel.rows for v in row.values if v.mean and not v.other]
-            whole = all(v.mean in shown and v.published in shown for v in values)
+            whole = all(v.mean in text and v.published in text for v in values)
             later = tab is not pages[name].tabs[0] and f"{name}-{tab.key}.tex" in texts[name]
             assert values and (whole or later)
 
@@ -102,10 +97,10 @@ def test_the_overview_counts_as_the_pages_do(texts, pages):
     counted = next(table for table in tables(texts["index"]) if table[0][-1] == "cells")
     heads = counted[0][1:-1]
     for row in counted[1:-1]:
-        [found] = [one for one in pages.values() if row[0].startswith(f"{one.name},")]
-        numbers = {chip.value: n for chip, n in found.counts.items()}
+        [page] = [one for one in pages.values() if row[0].startswith(f"{one.name},")]
+        numbers = {chip.value: n for chip, n in page.counts.items()}
         assert [int(text or 0) for text in row[1:-1]] == [numbers[head] for head in heads]
-        assert row[-1] == f"{found.done} of {found.planned}"
+        assert row[-1] == f"{page.done} of {page.planned}"
     assert set(heads) <= {chip.value for chip in Chip}
 
 
@@ -136,10 +131,6 @@ def test_a_number_with_its_print():
     assert markdown.number(value) == rf"**[71.23]({file})** ±0.41 (2\|θ\|)"
     assert markdown.number(value, leads=False) == r"**71.23** ±0.41 (2\|θ\|)"
     assert markdown.number(Value("missing", published="2")) == ""
-
-
-def test_a_fence_is_longer_than_those_in_the_code():
-    assert markdown.code("a\n````\nb") == "`````\na\n````\nb\n`````"
 
 
 def test_what_is_too_long_is_left_to_files(measured, monkeypatch):

@@ -30,15 +30,13 @@ UNSTABLE = {
     "S": [69.5, 70.3, 71.1],
     "M": [31, 50, 38],
 }
-EQUAL = {"P": [70, 71, 72, 70.4], "Q": [69.8, 71.1, 71.7, 70.5], "R": [68.2, 69.5, 70.1, 68.6]}
 SIX = {
     "P": [81, 74, 90, 66, 70, 85],
     "Q": [79, 75, 86, 64, 68, 84],
     "R": [78, 70, 87, 65, 66, 80],
     "S": [74, 69, 85, 60, 67, 79],
 }
-# FedLSA's Table 2, Office-Caltech, averages of seeds 0 to 2 as measured; below with cropped and flipped
-# images.
+# FedLSA's Table 2, Office-Caltech, averages of seeds 0 to 2 as measured.
 OFFICE = {
     "fedavg": [46.1700, 47.6770, 53.0862],
     "fedga": [50.4845, 48.1996, 52.8159],
@@ -49,17 +47,6 @@ OFFICE = {
     "fedtgp": [47.2239, 47.7514, 52.8892],
     "fpl": [50.7562, 52.5496, 53.6953],
     "moon": [34.0279, 23.6159, 33.6210],
-}
-AUGMENTED = {
-    "fedavg": [47.2756, 49.9463, 51.9425],
-    "fedga": [52.8805, 56.0863, 60.1298],
-    "fedlsa": [54.6366, 57.4498, 57.7523],
-    "fedproto": [47.1515, 48.2538, 51.8211],
-    "fedprox": [46.1606, 47.6451, 53.1285],
-    "fedsr": [50.9542, 54.5908, 50.6027],
-    "fedtgp": [49.4617, 51.4081, 54.1979],
-    "fpl": [56.3445, 54.0638, 61.0769],
-    "moon": [28.3665, 23.7572, 10.5023],
 }
 
 
@@ -102,21 +89,14 @@ def test_a_row_with_another_spread_is_an_outlier_and_compared_by_paired_t():
     whole = fit(made.values)
     assert (math.sqrt(whole.mse_resid), whole.df_resid) == (pytest.approx(4.16, abs=0.005), 8)
     assert pair(made, "P", "Q").interval() == pytest.approx((0.58, 1.29), abs=0.005)
-    wild = pair(made, "P", "M")
-    assert (wild.route, wild.df, wild.outliers) == ("alone", 2, ("M",))
-    assert wild.interval() == pytest.approx((8.25, 54.41), abs=0.005)
-    assert wild.p() == pytest.approx(stats.ttest_rel(UNSTABLE["P"], UNSTABLE["M"]).pvalue)
+    unstable = pair(made, "P", "M")
+    assert (unstable.route, unstable.df, unstable.outliers) == ("unpooled", 2, ("M",))
+    assert unstable.interval() == pytest.approx((8.25, 54.41), abs=0.005)
+    assert unstable.p() == pytest.approx(stats.ttest_rel(UNSTABLE["P"], UNSTABLE["M"]).pvalue)
     best = against(made, "P", "QRSM")
     assert list(best.p.values()) == pytest.approx([0.0021, 0.0001, 0.0060, 0.0281], abs=6e-5)
     ends = [one.interval(best.level[name]) for name, one in best.estimates.items()]
     assert np.min(ends, axis=0) == pytest.approx((0.27, 1.13), abs=0.005)
-
-
-def test_equal_within_a_point_by_the_90_percent_interval():
-    made = design(EQUAL)
-    one = pair(made, "P", "Q")
-    assert (made.s, made.df, one.d) == (pytest.approx(0.1258, abs=1e-4), 6, pytest.approx(0.075))
-    assert one.interval(2 * ALPHA) == pytest.approx((-0.098, 0.248), abs=5e-4)
 
 
 def test_nine_methods_of_which_two_are_outliers():
@@ -136,13 +116,11 @@ def test_nine_methods_of_which_two_are_outliers():
     [
         (OFFICE, "fedproto", "fedavg", -0.95, (-3.11, 1.21)),
         (OFFICE, "fedlsa", "fedavg", 4.01, (1.85, 6.17)),
-        (AUGMENTED, "fedproto", "fedavg", -0.65, (-3.88, 2.59)),
-        (AUGMENTED, "fedlsa", "fedavg", 6.89, (3.65, 10.13)),
     ],
 )
 def test_two_of_the_nine(rows, one, other, d, ends):
-    found = pair(design(rows), one, other)
-    assert found.d == pytest.approx(d, abs=0.006) and found.interval() == pytest.approx(ends, abs=0.006)
+    estimate = pair(design(rows), one, other)
+    assert estimate.d == pytest.approx(d, abs=0.006) and estimate.interval() == pytest.approx(ends, abs=0.006)
 
 
 def test_where_a_result_from_one_run_would_fall():
@@ -150,12 +128,6 @@ def test_where_a_result_from_one_run_would_fall():
     assert one.p() == pytest.approx(0.0016, rel=0.03)
     assert one.interval(2 * ALPHA) == pytest.approx((2.24, 5.78), abs=0.005)
     assert one.interval(runs=1) == pytest.approx((-0.31, 8.33), abs=0.005)
-
-
-def test_with_augmented_images_moon_alone_is_an_outlier():
-    made = design(AUGMENTED)
-    assert made.outliers == ("moon",) and (made.s, made.df) == (pytest.approx(1.849, abs=5e-4), 14)
-    assert spread_test(made.values, list(AUGMENTED).index("moon"))[0] == pytest.approx(34.4, abs=0.05)
 
 
 def test_what_more_blocks_would_give():
@@ -232,14 +204,6 @@ def test_nothing_depends_on_order_or_on_what_a_block_adds():
     assert outliers(np.array(list(turned.values()))) == []
 
 
-def test_what_a_row_adds_to_the_squares():
-    y = drawn(6)
-    for row in range(len(y)):
-        rest = np.delete(y, row, 0)
-        d = y[row] - rest.mean(0)
-        assert fit(y).ssr - fit(rest).ssr == pytest.approx(5 / 6 * ((d - d.mean()) ** 2).sum())
-
-
 def test_copies_and_constants_stay_out_of_the_residual():
     rows = dict(zip("ABCD", drawn(7, 4)))
     plain, copied = design(rows), design({**rows, "E": rows["A"] + 5e-5})
@@ -249,7 +213,7 @@ def test_copies_and_constants_stay_out_of_the_residual():
     assert pair(copied, "B", "E") == pair(copied, "B", "A")
     collapsed = design({**rows, "Z": [10.0, 10.0, 10.0]})
     assert (collapsed.s, collapsed.outliers) == (plain.s, ("Z",))
-    assert pair(collapsed, "A", "Z").route == "alone"
+    assert pair(collapsed, "A", "Z").route == "unpooled"
     assert Design({**{n: dict(enumerate(r)) for n, r in rows.items()}, "O": {0: 50.0}}, "ABCDO").s == plain.s
 
 
@@ -296,9 +260,9 @@ def test_a_family_decides_by_the_side_of_the_bound():
 
 
 def test_mean_ranks_over_six_blocks():
-    found = ranks(SIX)
-    assert list(found.means.values()) == pytest.approx([1.17, 2.17, 2.83, 3.83], abs=0.005)
-    assert found.p == pytest.approx(7.4e-5, abs=5e-7) and found.distance == pytest.approx(1.915, abs=5e-4)
+    made = ranks(SIX)
+    assert list(made.means.values()) == pytest.approx([1.17, 2.17, 2.83, 3.83], abs=0.005)
+    assert made.p == pytest.approx(7.4e-5, abs=5e-7) and made.distance == pytest.approx(1.915, abs=5e-4)
 
 
 def test_ranks_of_ties_and_of_full_agreement():
@@ -321,12 +285,12 @@ def test_on_two_thousand_tables_of_equal_methods_intervals_cover_and_claims_err_
     of a family is called different in at most 5 %, `best of all` holds in far fewer; within the binomial
     error."""
     tables, best = 2000, Difference((), 0, tuple(Difference(((name, 1.0),)) for name in "BCDEF"))
-    covered = better = families = holds = apart = 0
+    covered = better = families = holds = excluded = 0
     p = []
     for seed in range(tables):
         made = design(dict(zip("ABCDEF", drawn(seed))))
         p.append(spread_test(made.values, 0)[1])
-        apart += bool(made.outliers)
+        excluded += bool(made.outliers)
         family = against(made, "A", "BCDEF")
         low, high = family.estimates["B"].interval()
         covered += low <= 0 <= high
@@ -345,4 +309,4 @@ def test_on_two_thousand_tables_of_equal_methods_intervals_cover_and_claims_err_
     assert better / tables == pytest.approx(ALPHA / 2, abs=error(ALPHA / 2))
     assert families / tables <= ALPHA + error(ALPHA) and holds / tables < 0.01
     # Some row is left out wrongly in 5 to 7 %.
-    assert apart / tables < 0.08
+    assert excluded / tables < 0.08

@@ -45,8 +45,8 @@ def write_three(root, rows=THREE, scenario="balanced"):
 
 
 def judged(root, *names):
-    found = Evidence(Printed(Study.of("fedcrl", results.collect(root), root)))
-    made = {claim.id: judge(claim, found) for claim in read_claims(found.printed)}
+    evidence = Evidence(Printed(Study.of("fedcrl", results.collect(root), root)))
+    made = {claim.id: judge(claim, evidence) for claim in read_claims(evidence.printed)}
     return [made[name] for name in names] if len(names) > 1 else made[names[0]]
 
 
@@ -77,7 +77,7 @@ def test_verdicts_of_every_kind(root):
     assert len({verdict.reason for verdict in (size, same, words)}) == 3 and run.chip == Chip.NOT_RUN
 
 
-def test_what_runs_later_beside_the_print_changes_no_verdict(root):
+def test_what_runs_later_changes_no_verdict(root):
     write_claims(root, CLAIMS)
     write_three(root)
     before = judged(root, "best")
@@ -91,7 +91,7 @@ def test_what_runs_later_beside_the_print_changes_no_verdict(root):
 
 
 def test_a_rival_of_another_spread_may_leave_a_claim_open(root):
-    """Its own paired t test decides where the nearest rival does not, and is shown with its interval."""
+    """The paired t test of that rival decides where the nearest rival does not, and gives the interval."""
     write_claims(root, CLAIMS)
     write_three(root, THREE | {"fedprox": [30.0, 63.0, 45.0]})
     best, more = judged(root, "best", "more")
@@ -131,9 +131,9 @@ def test_where_one_scenario_has_a_single_seed_that_seed_is_compared(root):
     write_claims(root, [("milder", "", at.format("skewed"), at.format("balanced"), "<0")])
     write_three(root, {"ours": THREE["ours"]})
     write_three(root, {"ours": [60.0]}, "skewed")
-    found = judged(root, "milder")
-    assert (found.chip, found.low, found.point) == (Chip.ONE_FOR, None, pytest.approx(-6.5))
-    assert found.by_seed == ((0, pytest.approx(-6.5)),)
+    milder = judged(root, "milder")
+    assert (milder.chip, milder.low, milder.point) == (Chip.ONE_FOR, None, pytest.approx(-6.5))
+    assert milder.by_seed == ((0, pytest.approx(-6.5)),)
 
 
 def test_copies_are_equal_and_numbers_without_spread_decide_nothing(root):
@@ -145,9 +145,23 @@ def test_copies_are_equal_and_numbers_without_spread_decide_nothing(root):
     assert (least.point, least.low, least.high) == (0, 0, 0) and "identical" in least.method
     assert best.chip == Chip.FAILS
     write_three(root, {"fedavg": [60.0] * 3, "fedprox": [62.0] * 3, "ours": [66.0] * 3})
-    still, less = judged(root, "more", "less")
-    assert (still.chip, still.point, still.low, still.size) == (Chip.ONE_FOR, 6, None, "")
+    more, less = judged(root, "more", "less")
+    assert (more.chip, more.point, more.low, more.size) == (Chip.ONE_FOR, 6, None, "")
     assert less.chip == Chip.ONE_AGAINST
+
+
+def test_traffic_that_is_the_same_in_every_seed_is_judged_without_a_test(measured):
+    cost = "scenario=balanced|measure=run.traffic|method="
+    sides = f"{cost}Ours", f"{cost}FedAvg"
+    kinds = {"least": "<0", "most": ">0", "equal": "abs<0.01", "size": "=-12", "about": "~-6"}
+    write_claims(measured, [(name, "", *sides, kind) for name, kind in kinds.items()])
+    path = measured / "papers/fedcrl/runs/balanced/ours/result.json"
+    alter(path, traffic={"up": 0, "down": 1500, "bytes": 6000})
+    made = judged(measured, *kinds)
+    chips = (Chip.HOLDS, Chip.FAILS, Chip.FAILS, Chip.CONTRADICTED, Chip.HOLDS)
+    assert [(one.chip, one.point, one.low) for one in made] == [(chip, -6.0, None) for chip in chips]
+    alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 7000]})
+    assert judged(measured, "least").low is not None
 
 
 def test_two_measures_of_one_run_are_one_number_of_it(root):
@@ -192,9 +206,9 @@ def test_a_verdict_turns_over_with_its_claim(root):
 
 def test_published_numbers_never_stand_in_for_measured_ones(root):
     write_claims(root, CLAIMS)
-    found = judged(root, *(row[0] for row in CLAIMS))
-    assert {verdict.chip for verdict in found} == {Chip.NOT_RUN, Chip.NOT_TESTABLE}
-    assert not [verdict for verdict in found if verdict.point is not None]
+    made = judged(root, *(row[0] for row in CLAIMS))
+    assert {verdict.chip for verdict in made} == {Chip.NOT_RUN, Chip.NOT_TESTABLE}
+    assert {verdict.point for verdict in made} == {None}
 
 
 def test_one_seed_only_points_and_a_value_needs_two(measured):
@@ -228,8 +242,8 @@ def test_runs_that_share_one_seed_or_none_decide_nothing(root):
                 "".join(f"{first + int(seed) if seed.isdigit() else seed},{rest}\n" for seed, rest in lines)
             )
             alter(path, seeds=[first, first + 1])
-        found = judged(root, "more")
-        assert (found.chip, found.low) == (chip, None)
+        more = judged(root, "more")
+        assert (more.chip, more.low) == (chip, None)
 
 
 def test_seeds_that_not_all_have_are_used_by_least_squares(root):
@@ -259,12 +273,12 @@ def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(
         write_run(measured, f"skewed/{method}", {"average": [value, value]})
     study = Study.of("fedcrl", results.collect(measured), measured)
     assert variants(study.paper) == {"table1-long": ("table1", "long")}
-    found = verdicts(study)
-    by_id = {verdict.claim.id: verdict for verdict in found}
+    made = verdicts(study)
+    by_id = {verdict.claim.id: verdict for verdict in made}
     [(heading, other)] = by_id["more"].elsewhere
     assert (heading, other.chip, other.point) == ("Table 1, long", Chip.ONE_AGAINST, -10)
-    assert [verdict.claim.id for verdict in found] == [row[0] for row in CLAIMS]
-    assert not by_id["fair"].elsewhere and sum(count(found).values()) == len(CLAIMS)
+    assert [verdict.claim.id for verdict in made] == [row[0] for row in CLAIMS]
+    assert not by_id["fair"].elsewhere and sum(count(made).values()) == len(CLAIMS)
 
 
 def test_one_function_counts():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from checkouts import CELLS, fedrepro, surroundings
 from clusters import S3, Postgres, Ssh, answers, end
-from reporting import BALANCED, found, write_run
+from reporting import BALANCED, small_repository, write_run
 from repository import ROOT, wait_for
 
 WRITERS = 8
@@ -138,7 +138,7 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
         wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"))
         roots = []
         for number in range(WRITERS):
-            roots.append(found(tmp_path_factory.mktemp(f"writer{number}")))
+            roots.append(small_repository(tmp_path_factory.mktemp(f"writer{number}")))
             write_run(
                 roots[-1],
                 f"balanced/{list(BALANCED)[number % 2]}",
