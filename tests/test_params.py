@@ -197,7 +197,7 @@ def test_a_sweeps_values_hold_in_every_scenario_and_end_the_label(tmp_path):
     def swept(paper):
         paper["methods"]["ours"] = row | {"algorithm": "fedavg"}
 
-    edit(found(tmp_path) / "papers/fedcrl/paper.yaml", swept)
+    edit(small_repository(tmp_path) / "papers/fedcrl/paper.yaml", swept)
     paper = load_paper("fedcrl", tmp_path)
     assert paper.label("ours") == "Ours (lambda 0.1)"
     assert Cell("fedcrl", "mini", "ours").resolve(tmp_path)[2] == {"lam": 0.1, "k": 3}

@@ -388,7 +388,9 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     tabs = [
         replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
     ]
-    return tabs + [extra for scenario in study.paper.extra_scenarios if (extra := scenario_tab(study, scenario))]
+    return tabs + [
+        extra for scenario in study.paper.extra_scenarios if (extra := scenario_tab(study, scenario))
+    ]
 
 
 def command(study: Study, compared: list[Setting]) -> str:
