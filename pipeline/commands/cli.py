@@ -157,7 +157,6 @@ def main() -> None:
 
 
 @main.command(
-    short_help="Run what is missing or out of date.",
     groups={"On a cluster (docs/scale.md)": ("on", "slurm", "address", "gpus", "cancel")},
     epilog=example(
         "fedrepro run fedlsa/mini/fedavg --jobs 2",
@@ -186,29 +185,29 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **optio
 
 
 @main.command(
-    short_help="Show what is done, and the hours left.",
     epilog=example("fedrepro status", "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run"),
 )
 @click.argument("papers", nargs=-1, type=Paper())
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--stages", metavar="TABLE", help="Only list the stages that a table still needs.")
 def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
-    """Show what is done, what is left and about how long it takes: a line for each paper, or the tables of
-    PAPERS."""
+    """Show what is done, and about how many hours are left.
+
+    A line for each paper, or the tables of PAPERS.
+    """
     from pipeline.commands import status as command
 
     return command.status(papers, as_json, stages)
 
 
 @main.command(
-    short_help="Explain a number: data, settings, state.",
     epilog=example(
         "fedrepro explain fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"
     ),
 )
 @click.argument("what", nargs=-1, required=True, type=Cell())
 def explain(what: tuple[str, ...]) -> int:
-    """Explain a number: data, networks, hyper-parameters with their sources, choices, state.
+    """Explain a number: its data, settings with their sources, state.
 
     WHAT is a cell, PAPER/SCENARIO/METHOD; or a paper, a table and words of the row and column; or `methods`
     for a list of all methods.
@@ -220,7 +219,6 @@ def explain(what: tuple[str, ...]) -> int:
 
 
 @main.command(
-    short_help="Check that today's code gives the results.",
     epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"),
 )
 @click.argument("what", nargs=-1, type=Cell())
@@ -233,10 +231,10 @@ def explain(what: tuple[str, ...]) -> int:
 )
 @jobs_option()
 def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
-    """Train results again, as far as the time goes, and compare every round.
+    """Check that today's code gives the results.
 
-    WHAT are cells, scenarios or papers. Default: every cell whose code has changed and whose data are here.
-    A result that agrees counts as today's.
+    Trains as far as the time goes and compares every round. WHAT are cells, scenarios or papers. Default:
+    every cell whose code has changed and whose data are here. A result that agrees counts as today's.
     """
     from pipeline.commands.verify import verify as command
 
@@ -244,7 +242,6 @@ def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
 
 
 @main.command(
-    short_help="Find the cells that settle most claims in HOURS.",
     epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"),
 )
 @click.argument("hours", type=Hours())
@@ -253,25 +250,26 @@ def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
     "--jobs", "-j", metavar="N", type=click.IntRange(min=1), help="Processes, each with HOURS (default: 1)."
 )
 def plan(hours: float, papers: tuple[str, ...], jobs: int | None) -> int:
-    """Find the cells that settle the most claims in HOURS of training, and write them to a file for
-    `fedrepro run`."""
+    """Find the cells that settle the most claims in HOURS.
+
+    They are written to a file for `fedrepro run`.
+    """
     from pipeline.commands import plan as command
 
     return command.plan(hours, papers, jobs)
 
 
 @main.command(
-    short_help="Tune hyper-parameters on validation images.",
     epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"),
 )
 @click.argument("what", nargs=-1, type=Cell())
 @jobs_option()
 @FORCE
 def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
-    """Tune hyper-parameters on the clients' validation images, then train with the best.
+    """Tune hyper-parameters on the clients' validation images.
 
-    WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Default: everything under `tuning` of every
-    paper.yaml.
+    Then trains with the best. WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Default: everything
+    under `tuning` of every paper.yaml.
     """
     from pipeline.commands import tune as command
 
@@ -279,22 +277,22 @@ def tune(what: tuple[str, ...], jobs: int | None, force: bool) -> int:
 
 
 @main.command(
-    short_help="Train the miniatures in a copy and compare.",
     epilog=example("fedrepro reproduce fedlsa --jobs 2"),
 )
 @click.argument("papers", nargs=-1, type=Paper())
 @jobs_option()
 @FORCE
 def reproduce(papers: tuple[str, ...], jobs: int | None, force: bool) -> int:
-    """Train the miniatures of PAPERS (default: all) in a copy, reproduction/, and compare them with the
-    committed numbers."""
+    """Train the miniatures in a copy and compare the numbers.
+
+    Of PAPERS, or of all, in reproduction/; the committed results stay as they are.
+    """
     from pipeline.commands import reproduce as command
 
     return command.reproduce(papers, jobs, force)
 
 
 @main.command(
-    short_help="Write the pages under reports/.",
     epilog=example("fedrepro report", "fedrepro report fedlsa"),
 )
 @click.argument("paper", required=False, type=Paper())
@@ -306,7 +304,7 @@ def report(paper: str | None) -> int:
     return 0
 
 
-@main.command(short_help="Open MLflow on the runs.", epilog=example("fedrepro ui fedlsa --port 5050"))
+@main.command(epilog=example("fedrepro ui fedlsa --port 5050"))
 @click.argument("paper", required=False, type=Paper())
 @click.option(
     "--port",
@@ -326,7 +324,6 @@ def ui(paper: str | None, port: int) -> int:
 
 
 @main.group(
-    short_help="Begin a paper or a method.",
     epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"),
 )
 def new() -> None:
@@ -334,12 +331,11 @@ def new() -> None:
 
 
 @new.command(
-    short_help="A folder that runs at once.",
     epilog=example("fedrepro new paper mypaper && fedrepro run mypaper"),
 )
 @click.argument("name")
 def paper(name: str) -> int:
-    """Make papers/NAME, which runs at once: a miniature with FedAvg and one table."""
+    """Make papers/NAME: a miniature with FedAvg and one table."""
     from pipeline.commands import new as command
 
     return command.paper(name)
@@ -355,9 +351,7 @@ def method(name: str, paper: str | None) -> int:
     return command.method(name, paper)
 
 
-@main.command(
-    short_help="Write dvc.yaml from paper.yaml.", epilog=example("fedrepro sync", "fedrepro sync --check")
-)
+@main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 def sync(check: bool) -> int:
     """Write papers/*/dvc.yaml from the paper.yaml of each."""
