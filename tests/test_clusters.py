@@ -123,6 +123,17 @@ def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
     assert "are not those that were submitted" in work(handed, other, expect=2).stderr
 
 
+def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, reference):
+    """The numbers are those of `stages.train`, and DVC has nothing to do."""
+    (handed / ".dvc/config").write_text("[core]\n    no_scm = True\n")
+    forget(handed)
+    run(handed, sys.executable, "-m", "pipeline", "run", CELL, FEDREPRO_TRACKING="off")
+    assert outputs(handed) == reference
+    assert "Running stage" not in (handed / ".cells/logs/papers_fedcrl_dvc.yaml_mini@fedprox.log").read_text()
+    stage = "papers/fedcrl/dvc.yaml:mini@fedprox"
+    assert json.loads(run(handed, sys.executable, "-m", "dvc", "status", "--json", stage).stdout) == {}
+
+
 class Pretended(Cluster):
     """A cluster whose jobs end when the test says so."""
 
