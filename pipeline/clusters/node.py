@@ -5,8 +5,10 @@ with the user's machine.
 pipeline/clusters/worker.py as a process, and sends on what it saves.
 """
 
+import contextlib
 import ctypes
 import io
+import itertools
 import json
 import os
 import platform
@@ -108,20 +110,13 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
     import ray
 
     ours = [root / "log", root / "events"]
-    values = {
-        **os.environ,
-        "FEDREPRO_EVENTS": str(ours[1]),
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": str(root),
-        **environment,
-    }
-    command = [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)]
+    values = {"FEDREPRO_EVENTS": str(ours[1]), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root)}
     offsets, sent = [0, 0], _stamps(root)
     with open(ours[0], "ab") as log:
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)],
             cwd=root,
-            env=values,
+            env={**os.environ, **values, **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -133,12 +128,10 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
             for path, stamp in _stamps(root).items():
                 if sent.get(path) == stamp:
                     continue
-                try:
+                with contextlib.suppress(FileNotFoundError):  # a checkpoint goes when its seed is finished
                     data = path.read_bytes()
-                except FileNotFoundError:  # a checkpoint goes when its seed is finished
-                    continue
-                ray.get(keeper.save.remote(path.relative_to(root / ".cells").as_posix(), data))
-                sent[path] = stamp
+                    ray.get(keeper.save.remote(path.relative_to(root / ".cells").as_posix(), data))
+                    sent[path] = stamp
             for at, (path, theirs) in enumerate(zip(ours, logs)):
                 data = path.read_bytes()[offsets[at] :] if path.exists() else b""
                 if data:
@@ -154,16 +147,12 @@ def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[
 def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
     """The files of `.cells` that matter elsewhere, and when they were written. A finished seed names another
     file, which must be there when it arrives: it is looked for first and sent last."""
-    kinds = [
-        list(root.glob(f".cells/*/{kind}"))
-        for kind in ("error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")
-    ]
     stamps = {}
-    for path in (path for some in reversed(kinds) for path in some):
-        try:
+    kinds = ("error.json", "seed-*.json", "seed-*.npz", "seed-*.pt")
+    listed = [list(root.glob(f".cells/*/{kind}")) for kind in kinds]
+    for path in itertools.chain(*reversed(listed)):
+        with contextlib.suppress(FileNotFoundError):  # a checkpoint goes when its seed is finished
             stamps[path] = (path.stat().st_mtime_ns, path.stat().st_size)
-        except FileNotFoundError:  # a checkpoint goes when its seed is finished
-            continue
     return stamps
 
 

@@ -32,6 +32,7 @@ CODE = (
     "papers/*/paper.yaml",
     "papers/*/sources.yaml",
     "papers/*/methods",
+    "papers/*/*.py",  # networks, partitions and data sets of its own
 )
 RETRIES = 100  # of a task whose node dies
 
