@@ -274,6 +274,15 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         (clone / path).write_text(text)
 
 
+def test_the_table_of_data_sets_counts_in_their_stage(monkeypatch):
+    before = provenance.stage_digests()
+    table = provenance.read_yaml(ROOT / "pipeline/data/sets.yaml")
+    table["mnist"]["canonical"]["files"]["train-images-idx3-ubyte.gz"] = "md5:" + "0" * 32
+    monkeypatch.setattr(provenance, "read_yaml", lambda path: table)
+    after = provenance.stage_digests()
+    assert {stage for stage in after if after[stage] != before[stage]} == {"data"}
+
+
 def test_the_checkpoint_interval_changes_no_result(project, reference):
     """Every constant of provenance.CONSTANTS has a test like this one."""
     assert provenance.CONSTANTS == {"CHECKPOINT_SECONDS"}

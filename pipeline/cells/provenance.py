@@ -327,9 +327,9 @@ def cell_digest(
 
 def stage_digests(root: Path = ROOT) -> dict[str, str]:
     """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
-    return {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES} | {
-        "tune": code_digest(*TUNING, root=root)
-    }
+    digests = {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES}
+    table = read_yaml(root / "pipeline" / "data" / "sets.yaml")
+    return digests | {"data": _sha256([digests["data"], table]), "tune": code_digest(*TUNING, root=root)}
 
 
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
