@@ -491,20 +491,6 @@ def test_draws_do_not_depend_on_the_images(view, arrays):
     assert torch.equal(first.get_state(), second.get_state())
 
 
-@pytest.mark.parametrize("view", WHOLE_BYTES)
-@pytest.mark.parametrize(("channels", "side"), [(1, 28), (3, 16), (3, 64)])
-def test_other_sizes_and_grey_images(view, channels, side):
-    images = numbered(16, side)[:, :channels].contiguous(memory_format=torch.channels_last)
-    seen = view(images, draw())
-    assert seen.dtype == torch.uint8 and seen.shape == images.shape
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("n", [0, 1])
-def test_a_batch_of_one_and_of_none(view, n):
-    assert view(numbered(1)[:n], draw()).shape == (n, 3, 32, 32)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_gpu_gives_the_same_views(view, arrays):

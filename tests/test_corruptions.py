@@ -293,17 +293,6 @@ def test_an_image_does_not_depend_on_its_batch(name):
     assert all(np.array_equal(whole, other) == (name in FIXED) for other in others)
 
 
-def test_what_cannot_be_corrupted_is_said():
-    with pytest.raises(ValueError, match="known: gaussian_noise"):
-        corrupt(photos(), "spatter", 1)
-    with pytest.raises(ValueError, match="severity 6, expected 0 to 5"):
-        corrupt(photos(), "fog", 6)
-    with pytest.raises(ValueError, match=r"expected uint8 and \(N, 32, 32, 3\)"):
-        corrupt(photos()[:, :16], "fog", 1)
-    with pytest.raises(ValueError, match="max_severity 0"):
-        corrupt_set(photos(), 0, max_severity=0)
-
-
 # -- frost's pictures --------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from pipeline import methods
 from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.errors import ParamError
-from pipeline.models import NAMES
 from pipeline.report.measures import COSTS
 from pipeline.schema import DELTA, ROOT, Block, Cell, Domains, Grid, Subset, Table, load_paper
 
@@ -110,17 +109,6 @@ def test_a_scenario_beside_the_tables_is_in_none_and_in_no_figure_of_the_print(p
     printed = [one for one in document.figures.values() if not one.title.endswith("(not in the paper)")]
     shown |= {name for one in printed for name in one.scenarios}
     assert not shown & set(document.extra_scenarios)
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_sets_domains_and_models_are_known(paper):
-    for name, scenario in load_paper(paper).scenarios.items():
-        known = registry.find(scenario.data.set).domains
-        assert set(scenario.data.domains.values()) <= set(known), name
-        for model in [scenario.model] if scenario.model else scenario.models.values():
-            assert model.name in NAMES, name
-        if scenario.public:
-            assert registry.find(scenario.public.set)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
