@@ -446,12 +446,12 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
     models = world.new_models()
     printed, _ = measure(models, world, tests, "pooled")
     for column in ("clean", "corrupted"):
-        assert world.scored[column].images is {test.name: test for test in tests}[column].images
+        assert world.test_sets[column].images is {test.name: test for test in tests}[column].images
         chosen = RAHFL(acc_source=f"test_{column}").accuracies(models, world)[f"test_{column}"]
         assert [100 * share for share in chosen.tolist()] == [printed[f"{column}.c{k}"] for k in (0, 1)]
     protocol = dataclasses.replace(scenario.evaluation, tests="domains")
     by_domain = dataclasses.replace(scenario, evaluation=protocol)
-    assert not loading._world(by_domain, found, 0).scored
+    assert not loading._world(by_domain, found, 0).test_sets
 
 
 def test_a_client_tests_on_its_images_as_it_has_them(federation):
