@@ -102,29 +102,29 @@ def read_csv(
     """(line, row) of a CSV in UTF-8 with exactly these columns; a row's line is its last one where a text
     spans several. A column of `optional` may be missing, and is then empty in every row. FileNotFoundError,
     or ParamError naming file and line of what is not such a table."""
-    shown, content = shorten(path), Path(path).read_bytes()
+    file, content = shorten(path), Path(path).read_bytes()
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ParamError(f"{shown}:{line}: not UTF-8: byte {content[error.start]:#x}") from None
+        raise ParamError(f"{file}:{line}: not UTF-8: byte {content[error.start]:#x}") from None
     if stray := CONTROL.search(text):
         line = text.count("\n", 0, stray.start()) + 1
-        raise ParamError(f"{shown}:{line}: holds the control character U+{ord(stray[0]):04X}")
+        raise ParamError(f"{file}:{line}: holds the control character U+{ord(stray[0]):04X}")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         rows = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
-        raise ParamError(f"{shown}:{reader.line_num}: {error}") from None
+        raise ParamError(f"{file}:{reader.line_num}: {error}") from None
     if not rows:
-        raise ParamError(f"{shown}: is empty, the columns must be {','.join(columns)}")
+        raise ParamError(f"{file}: is empty, the columns must be {','.join(columns)}")
     (_, header), *rows = rows
     if [name for name in header if name not in optional] != list(columns) or len(header) > len(set(header)):
         lost = [f"the column {name!r} is missing; " for name in columns if name not in header]
-        raise ParamError(f"{shown}:1: {(lost or [''])[0]}the columns must be {','.join(columns)}")
+        raise ParamError(f"{file}:1: {(lost or [''])[0]}the columns must be {','.join(columns)}")
     for line, row in rows:
         if len(row) != len(header):
-            raise ParamError(f"{shown}:{line}: {len(row)} fields, the columns are {len(header)}")
+            raise ParamError(f"{file}:{line}: {len(row)} fields, the columns are {len(header)}")
     return [(line, dict.fromkeys(optional, "") | dict(zip(header, row))) for line, row in rows]
 
 

@@ -176,7 +176,7 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in signals}
     try:
-        with display(schedule, jobs) as shown:
+        with display(schedule, jobs) as screen:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_TABLES)
                 if unchecked and schedule.of(READY):
@@ -185,8 +185,8 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
                     unchecked = []
                 schedule.launch(where)
                 for task in schedule.poll(where):
-                    shown.ended(task)
-                shown.show()
+                    screen.ended(task)
+                screen.show()
                 if schedule.of(RUNNING) or schedule.blocked():
                     time.sleep(0.1)
     finally:
@@ -196,10 +196,10 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
             signal.signal(number, handler)
     if left:
         print(left, flush=True)
-    return _summary(schedule, shown, bool(stopped))
+    return _summary(schedule, screen, bool(stopped))
 
 
-def _summary(schedule: Schedule, shown: Plain, stopped: bool) -> int:
+def _summary(schedule: Schedule, screen: Plain, stopped: bool) -> int:
     """The last lines, which name every failed stage; returns the exit code."""
     count, total = Counter(task.state for task in schedule.tasks), len(schedule.tasks)
     if count[UNCHANGED] == total:
@@ -209,7 +209,7 @@ def _summary(schedule: Schedule, shown: Plain, stopped: bool) -> int:
         f"{count[DONE]} of {total} stages run",
         *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]],
     ]
-    print(f"{', '.join(parts)} in {clock(time.monotonic() - shown.begun)}", flush=True)
+    print(f"{', '.join(parts)} in {clock(time.monotonic() - screen.begun)}", flush=True)
     for task in schedule.of(FAILED):
         print(
             f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: "

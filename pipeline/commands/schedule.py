@@ -209,18 +209,18 @@ class Schedule:
         return [task for task in self.of(WAITING) if task.blocker]
 
     def left(self, jobs: int, told: dict[Task, float]) -> float | None:
-        """Seconds to the end; None before a training has shown how fast it goes here.
+        """Seconds to the end; None before a training tells how fast it goes here.
 
         What a stage is expected to take was measured elsewhere and at another time, so it is multiplied by
         the pace of this run: measured over expected, of the stages that are done and of the trainings
         that have `told` how many seconds they still need.
         """
         now, running = time.monotonic(), self.of(RUNNING)
-        shown = [(task, task.seconds) for task in self.of(DONE)]
-        shown += [(task, now - task.begun + seconds) for task, seconds in told.items()]
-        if not any(task.cell for task, _ in shown):
+        measured = [(task, task.seconds) for task in self.of(DONE)]
+        measured += [(task, now - task.begun + seconds) for task, seconds in told.items()]
+        if not any(task.cell for task, _ in measured):
             return None
-        pace = sum(s * task.workers for task, s in shown) / sum(task.work for task, _ in shown)
+        pace = sum(s * task.workers for task, s in measured) / sum(task.work for task, _ in measured)
         rest = {task: pace * task.work / task.workers - (now - task.begun) for task in running}
         rest |= {task: seconds + pace * ENDING for task, seconds in told.items()}
         rest = {task: max(seconds, 1.0) for task, seconds in rest.items()}

@@ -186,8 +186,8 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
         code_of = [{"sources.yaml": ["contact_sheet"]}]
         stages["corruptions"] = _stage(f"contact_sheet {key}", params=code_of, outs=_committed(sheet))
     stages["results"] = _read_by_dvc(key, root, bool(mini), of_mini)
-    shown = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
-    stages["report"] = _stage(f"report {key}", deps=shown, params=[{"sources.yaml": ["report"]}])
+    read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
+    stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])
     plots = {"plots": [_curves(key, paper.name)]} if mini else {}
     return {
         "vars": ["paper.yaml"],
@@ -223,12 +223,12 @@ def _curves(key: str, name: str) -> dict[str, dict[str, str]]:
 
 def _partition(key: str, scenario: str, name: str, deps: list[str], params: list) -> dict[str, Any]:
     at = f"papers/{key}"
-    shown = _committed(f"{at}/runs/{scenario}/clients.csv", f"{at}/runs/{scenario}/clients.svg")
+    charts = _committed(f"{at}/runs/{scenario}/clients.csv", f"{at}/runs/{scenario}/clients.svg")
     return _stage(
         f"partition {key}/{scenario}",
         deps=deps,
         params=[*params, {f"{at}/sources.yaml": [f"partition.{name}"]}],
-        outs=_cached(f"{at}/partitions/{scenario}") + shown,
+        outs=_cached(f"{at}/partitions/{scenario}") + charts,
     )
 
 

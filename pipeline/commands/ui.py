@@ -73,11 +73,11 @@ class _Progress:
     """A line every few seconds while results are brought in."""
 
     def __init__(self) -> None:
-        self.shown = time.monotonic()
+        self.printed_at = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        if (now := time.monotonic()) - self.shown >= SECONDS:
-            self.shown = now
+        if (now := time.monotonic()) - self.printed_at >= SECONDS:
+            self.printed_at = now
             click.echo(f"  {done} of {total} cells")
 
 
