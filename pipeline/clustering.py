@@ -1,4 +1,4 @@
-"""FINCH, and vectors per class of which a class may have several.
+"""FINCH clustering, and class vectors of which a class may have several.
 
 Such vectors travel as State(vectors (P, d), classes (P,) int64), class by class.
 """

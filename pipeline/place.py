@@ -1,5 +1,4 @@
-"""What a process finds around it: the checkout whose code it runs, which Python may have taken from
-elsewhere; the user, the terminal, the cores and the owner of the files."""
+"""The environment of a process: checkout, user, terminal, cores, owner of the files."""
 
 import contextlib
 import io

@@ -1,1 +1,1 @@
-"""A cell's way from parameters to a result: loading, training, evaluation, records, provenance."""
+"""Cells: load, train, evaluate and record one, and what its result depends on."""

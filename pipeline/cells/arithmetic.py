@@ -1,4 +1,4 @@
-"""Which instructions the processor's libraries may use, as a scenario's `arithmetic` says.
+"""Portable arithmetic: which instructions of the processor the libraries may use.
 
 `portable` holds torch's kernels and oneDNN to AVX2 and MKL to its mode for every maker's processors, so that
 an Intel and an AMD processor round alike; without it each library takes the fastest instructions that it

@@ -1,5 +1,4 @@
-"""Earlier computations that a run takes over: the pretraining that all methods of a scenario begin with, the
-first rounds of a scenario that another one only trains longer, and seeds of the committed result.
+"""Results that cells share, so that each is computed once: pretraining, first rounds, committed seeds.
 
 The first two lie in `.cells/beginnings/<digest>`. The digest covers code, parameters, partition, precision
 and machine, so a run takes nothing but the bits that it would have computed. Nobody waits: of two runs that

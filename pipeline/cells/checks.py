@@ -1,4 +1,4 @@
-"""What is checked before anything is run: environment variables, data sets that a paper names, methods."""
+"""Checks before anything runs: environment variables, data sets of a paper, methods."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping

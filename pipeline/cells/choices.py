@@ -1,4 +1,4 @@
-"""Results of tuning (papers/<paper>/tuning/<scenario>/<method>.json), and the cells with what it chose.
+"""Results of tuning, papers/<paper>/tuning/<scenario>/<method>.json, and the cells of the chosen values.
 
 Reading it imports no torch, so that pages and commands stay fast.
 """

@@ -1,5 +1,9 @@
-"""What is measured after a round: accuracies in percent, by client (FedCRL Sec. V), domain (FedCCL Sec. 5.1,
-FedLSA), both (FCCL+ Eq. 21 and 22) or on one test set (RAHFL Sec. 4.1)."""
+"""Scores of models: accuracy in percent by client, domain, class and under attack; representations for
+figures.
+
+By client: FedCRL Sec. V; domain: FedCCL Sec. 5.1, FedLSA; both: FCCL+ Eq. 21 and 22; one test set: RAHFL
+Sec. 4.1.
+"""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A cell with all that paper.yaml says of it, resolved once where a command or a stage begins."""
+"""Experiment: a cell with its scenario, method and hyper-parameters, resolved once from paper.yaml."""
 
 from dataclasses import dataclass
 from pathlib import Path

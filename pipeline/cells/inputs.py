@@ -1,5 +1,4 @@
-"""What a seed is trained on, read from its files without importing torch, so that `fedrepro status` stays
-fast."""
+"""Data and partition of a seed: read, verified and identified by digests, without importing torch."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What was recorded of a run besides its accuracies, as plain Python data: one function per question.
+"""Costs, rounds to a target and teachers of a run, from its result and history.
 
     to_target         rounds and bytes to a target accuracy
     costs             wall time and peak memory

@@ -1,5 +1,4 @@
-"""A result's headline numbers for DVC, and the check of its history; neither pandas nor torch is imported, so
-that `fedrepro status` sees what the reports see."""
+"""Headline numbers of a result for DVC, and the check of its history, without pandas or torch."""
 
 import math
 import statistics

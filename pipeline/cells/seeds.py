@@ -1,4 +1,4 @@
-"""One seed of a cell, round by round, and the numbers that a result takes from all of its seeds."""
+"""Train one seed of a cell round by round, and combine the seeds of a cell into a result."""
 
 import os
 import resource

@@ -1,5 +1,4 @@
-"""Which configurations of a method are tried: its own values, then quasi-random points of its search space
-(pipeline/methods/spaces.yaml)."""
+"""Configurations that tuning tries: a method's own values, then quasi-random points of its search space."""
 
 import math
 from dataclasses import dataclass

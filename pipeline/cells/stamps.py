@@ -1,4 +1,4 @@
-"""Which results today's code is known to give: `papers/<paper>/verified.yaml`, an entry for each cell.
+"""Stamps, papers/<paper>/verified.yaml: results that the current code was verified to give.
 
 `fedrepro verify` walks a result's trajectory again and writes the entry; `provenance` and the pages read
 it. It counts for one result (`result`, its `self`) and one digest of code (`code`). An entry that was

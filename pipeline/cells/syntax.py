@@ -1,4 +1,4 @@
-"""What the syntax tree of a file holds: definitions, imports, names, and statements that act on import."""
+"""Syntax tree of a Python file: definitions, imports, names, statements that act on import."""
 
 import ast
 from collections.abc import Iterator

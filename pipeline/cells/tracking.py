@@ -1,4 +1,4 @@
-"""MLflow as a view of the result files: live for cells that train for long, replayed for all others.
+"""MLflow runs from result files: live while a long cell trains, afterwards for all others.
 
 `fedrepro import` brings in every finished seed that the tracking server does not know yet; it can
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.

@@ -1,4 +1,4 @@
-"""Trains a cell: its seeds, with checkpoints, from parameters and partition to result files."""
+"""Train a cell: all its seeds, with checkpoints, from parameters and partition to result files."""
 
 import dataclasses
 import errno

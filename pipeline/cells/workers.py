@@ -1,4 +1,4 @@
-"""The seeds of a cell at once: each in a process of its own, or stacked together in this one."""
+"""Run the seeds of a cell in parallel: a process for each, or stacked together in this one."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""What clusters share: cells go there, other stages stay here."""
+"""Base of the SLURM and Ray clusters: cells are trained there, other stages run here."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A cell that is to be trained elsewhere: what is sent there, and how its seeds are recognised here.
+"""Order: a cell to train elsewhere, what is sent for it, and how its seeds are recognised.
 
 A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that nothing
 counts that is not whole and of today's parameters and code.

@@ -1,4 +1,4 @@
-"""What `fedrepro run` shows: a table at the foot of a terminal, or a line now and then."""
+"""Progress display of `fedrepro run`: a table at the foot of a terminal, or a line now and then."""
 
 import json
 import time

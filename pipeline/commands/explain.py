@@ -1,5 +1,4 @@
-"""What a number of a paper is: the cell behind it, what that cell trains on and how, where each value comes
-from, and its state."""
+"""`fedrepro explain`: data, settings, sources and state behind a number of a paper."""
 
 import dataclasses
 import textwrap

@@ -1,4 +1,4 @@
-"""Calls of git, for commands that cannot do without."""
+"""Calls of git, with its errors as one line."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""How long a cell would train, from the cells that were measured: by the operations of both.
+"""Estimate the hours of a cell from measured cells and numbers of operations.
 
 Counted are three passes of every network over its client's images (one forward, two backward) in every local
 epoch, three over the public images where the method uses them, one over the test images after a round, and

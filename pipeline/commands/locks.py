@@ -1,4 +1,4 @@
-"""DVC's lock files: mending what a killed DVC leaves.
+"""DVC's lock files: backup, and repair after a kill.
 
 DVC empties dvc.lock before it writes it anew. A kill in between leaves an empty or a cut file
 (docs/decisions/lock-files.md), so a copy of every whole one lies in .cells/locks.

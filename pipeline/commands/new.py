@@ -1,4 +1,4 @@
-"""Begins a paper or a method: files that run as they are, to be changed."""
+"""`fedrepro new`: create a paper or a method that runs as it is, to be changed."""
 
 import keyword
 import re

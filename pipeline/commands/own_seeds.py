@@ -1,4 +1,4 @@
-"""`fedrepro run CELL --seeds 7,8`: train with seeds of one's own, outside of what git and the tables hold."""
+"""`fedrepro run CELL --seeds 7,8`: train with own seeds, without changing committed results or tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace

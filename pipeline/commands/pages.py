@@ -1,4 +1,4 @@
-"""`fedrepro report [PAPER]`, and the stages `report`: the pages from the results that are there."""
+"""`fedrepro report [PAPER]` and the stages `report`: render the pages from the existing results."""
 
 import os
 

@@ -1,5 +1,4 @@
-"""`fedrepro reproduce [PAPER ...]`: train the miniatures anew on this machine and compare them with git's
-numbers.
+"""`fedrepro reproduce [PAPER ...]`: train the miniatures in reproduction/ and compare with git's numbers.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
 committed file changes: there every stage runs, or those of the named papers' miniatures, and

@@ -1,4 +1,4 @@
-"""Which DVC stage may run when: the loop that hands ready stages to an executor and records trained cells.
+"""The loop of `fedrepro run`: hand ready DVC stages to an executor, record trained cells.
 
 DVC itself says what depends on what and what has changed. It lets several `dvc repro --single-item` work at
 once if each waits for the lock and something else keeps the order; this module does.

@@ -1,5 +1,4 @@
-"""A copy of a data set with every image corrupted once, which serves all rates of corruption:
-data/<set>-corrupted/.
+"""data/<set>-corrupted/: a copy of a data set with every image corrupted once, for all rates of corruption.
 
 The store's form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
 arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,

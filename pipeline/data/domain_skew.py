@@ -1,5 +1,7 @@
-"""Domains divided over clients, and fixed private subsets (FedLSA and FedCCL with FPL's and FedPCL's counts,
-FCCL+ Table 5, RAHFL Sec. 4.1)."""
+"""Partitions by domain: domains divided over clients, and fixed private subsets.
+
+FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5, RAHFL Sec. 4.1.
+"""
 
 import math
 

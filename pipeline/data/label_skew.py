@@ -1,4 +1,4 @@
-"""One pool of images divided over clients: by label, by quantity or by a column (schema.partitions.Pooled).
+"""Partitions of one pool of images: by label, by quantity or by a column (schema.partitions.Pooled).
 
 A function of a kind returns every client's images, from the indices (n,) of the pool to divide. What all
 kinds share, the choice of the pool and each client's split, is in `divide`.

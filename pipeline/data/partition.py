@@ -1,4 +1,4 @@
-"""Who gets which image: what a scenario's partition gives, and how it lies on disk.
+"""Partitions: deal a scenario's images to clients; read, write and verify the partition's folder.
 
 The kinds are those of schema.partitions; FedCRL Sec. V-A2 has PFLlib's rules. A partition's folder holds
 indices.npz and meta.json.

@@ -1,5 +1,5 @@
-"""Is a stored partition what its scenario promises? Its digest says whether it was altered, this whether it
-makes sense."""
+"""Check that a stored partition is what its scenario promises. Its digest detects changes, this detects
+mistakes."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The one format in which every data set is stored on disk, wherever it came from: data/<set>/.
+"""The common format of data sets on disk, data/<set>/: write, read, verify.
 
 images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,

@@ -1,4 +1,4 @@
-"""Validation images to tune by: a part of every client's training images. No test image is among them."""
+"""Validation images for tuning: a part of each client's training images, never a test image."""
 
 from collections.abc import Iterable
 

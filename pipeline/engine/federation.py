@@ -1,4 +1,4 @@
-"""The clients of a federation and what else a scenario gives, as they are in one round."""
+"""Federation: the clients of a round, and the public, held-out and test images of its scenario."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A local phase: what every client does with its data in a round, and the random draws for it."""
+"""Phase: what every client trains in a round, with which loss, and its random draws."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Which pictures a paper's page has: its figures, from its scenarios and from the miniature, then ours.
+"""Choose the pictures of a paper's page: its figures, from its scenarios and the miniature, then ours.
 
 `figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
 Both are HTML with SVG inside.

@@ -1,6 +1,5 @@
-"""The experiments of the page across papers: methods before and after equal tuning, reconstructed images of
-clients (reports/leakage/leakage.csv of the stage `leakage`), and how far rounding alone moves an accuracy
-(reports/noise.csv of benchmarks/rounding.py)."""
+"""Experiments of the page across papers: equal tuning, leakage (reports/leakage), rounding
+(reports/noise.csv)."""
 
 import math
 from collections.abc import Iterable

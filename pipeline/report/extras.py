@@ -1,5 +1,4 @@
-"""Pictures that no paper has: costs, what a method records, who learns from whom, corruptions. And what they
-share with the paper's figures."""
+"""Figures that no paper has: costs, recorded values, teachers, corruptions; and helpers of all figures."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One way to draw: a panel is one small SVG by matplotlib; its title and legend are HTML around it.
+"""Draw a panel as one small SVG by matplotlib; its title and legend are HTML around it.
 
 Colours are CSS variables of reports/templates/style.css, for light and dark; there are no fonts and no ids.
 What belongs to a series has `data-key`, its name, and may have a <title> with its numbers: for hover a script

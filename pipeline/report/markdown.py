@@ -1,5 +1,4 @@
-"""The overview and a summary of every paper as Markdown, which a repository's host shows, and the numbers of
-README.md: a result and the state of the papers, between markers."""
+"""Markdown pages: overview, a summary of each paper, and the generated blocks of README.md."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What a run measured, by name: from its result, its curve, its costs, and the points that a figure shows.
+"""Values of a run by name: from its result, curve and costs, and the points of figures.
 
 average, clean.AVG, ...  a measure of result.json
 rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv

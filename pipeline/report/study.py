@@ -1,5 +1,4 @@
-"""A paper with its results, as its pages need it: what it states, what was measured, which files could not be
-used, and what is run where the paper is silent."""
+"""Study: a paper with its results, readings and unusable files, as its pages need it."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""A table of a paper in the paper's layout, with measured and published numbers.
+"""Tables of a paper in its own layout, with measured and published numbers.
 
 Measured numbers come from results alone; a published number is only ever the `published` text of a Value.
 """

@@ -1,4 +1,4 @@
-"""What the runs say about each claim of a paper: one Verdict a claim, and the one function that counts them.
+"""Verdicts: judge each claim of a paper by its runs, and count the verdicts.
 
 A direction is decided where the difference of runs is significant, corrected for the number of comparisons.
 A size is judged by itself: the 90 % interval confirms it, the range of a result from as few runs as the

@@ -1,4 +1,4 @@
-"""Where the code is that a paper.yaml names: in the library, or in a file of the paper's folder.
+"""Find the code that a paper.yaml names: in the library or in the paper's folder.
 
 A method is a file of pipeline/methods or of papers/<paper>/methods. Networks are the functions of
 papers/<paper>/models.py, partitions the classes of partitions.py, data sets the values of data.py.

@@ -1,4 +1,4 @@
-"""Reading a YAML document that may hold anything, and how files are named to users."""
+"""Read a YAML document that may hold anything, and spell file names in messages."""
 
 import re
 from pathlib import Path
