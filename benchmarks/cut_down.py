@@ -19,6 +19,7 @@ import torch
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.data import partition, store
+from pipeline.data.parts import PUBLIC, Pool, generator
 from pipeline.schema import Cell, Scenario
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,9 +59,7 @@ def divide(cell: Smaller, root: Path) -> None:
     thinned out."""
     scenario = cell.resolve()[0]
     stored, public = store.read(ROOT / "data" / scenario.data.set), None
-    pool = partition.Pool.of(
-        scenario.data, stored.labels, stored.domains, stored.split, stored.meta, str(cell)
-    )
+    pool = Pool.of(scenario.data, stored, str(cell))
     parts = partition.partition(scenario.partition, pool, str(cell))
     if cell.tests is not None:
         rng = np.random.default_rng([scenario.partition.seed, cell.tests])
@@ -70,11 +69,8 @@ def divide(cell: Smaller, root: Path) -> None:
     if scenario.public is not None:
         public = store.read(ROOT / "data" / scenario.public.set)
         candidates = np.flatnonzero(public.split == store.TRAIN)
-        parts.public = np.sort(
-            partition.generator(scenario.partition, partition.PUBLIC, 0).permutation(candidates)[
-                : scenario.public.size
-            ]
-        )
+        shuffled = generator(scenario.partition, PUBLIC, 0).permutation(candidates)
+        parts.public = np.sort(shuffled[: scenario.public.size])
     folder = root / "papers" / cell.paper / "partitions" / cell.scenario
     folder.mkdir(parents=True)
     np.savez(folder / "indices.npz", **partition.to_arrays(parts))
