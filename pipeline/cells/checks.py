@@ -79,14 +79,12 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
 def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     """(place, what has its name already): of stages in one dvc.yaml, of folders, and of pages."""
     paper = load_paper(key, root)
-    figures = [name for name, figure in paper.figures.items() if figure.kind in COMPUTED]
+    computed = [name for name, figure in paper.figures.items() if figure.kind in COMPUTED]
     for name, grid in paper.grids.items():
-        if name.casefold() in (FOLDERS if grid.separate_file else (*STAGES, *figures)):
-            yield (
-                f"grids.{name}",
-                f"a {'folder' if grid.separate_file else 'stage'} of the paper has this name",
-            )
-    for name in {*figures} & {*STAGES}:
+        kind, taken = ("folder", FOLDERS) if grid.separate_file else ("stage", {*STAGES, *computed})
+        if name.casefold() in taken:
+            yield f"grids.{name}", f"a {kind} of the paper has this name"
+    for name in {*computed} & {*STAGES}:
         yield f"figures.{name}", "a stage of the paper has this name"
     for name in paper.scenarios:
         base, _, end = name.rpartition("-")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.cells import arithmetic
+from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.errors import ParamError
 from pipeline.schema import MINIATURES, ROOT, Cell, OwnSeeds, load_paper, planned, shorten
@@ -35,7 +36,7 @@ def cells(names: Sequence[str]) -> list[Cell]:
             file = f"papers/{name.split('/')[0]}/paper.yaml"
             raise ParamError(f"{file}: no grid has the scenario of {name!r:.80}")
         for cell in some:
-            cell.resolve()
+            Experiment.of(cell)
         chosen += some
     if not chosen:
         raise ParamError("--seeds: name a cell (fedlsa/mini/fedavg) or a scenario (fedlsa/mini)")
@@ -53,7 +54,7 @@ def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
 
     Its files go to papers/<paper>/own-seeds/<scenario>/<method>, which git ignores.
     """
-    kinds = {cell.resolve()[0].arithmetic for cell in chosen}
+    kinds = {Experiment.of(cell).scenario.arithmetic for cell in chosen}
     if len(kinds) > 1:
         raise ParamError("--seeds: the cells differ in `arithmetic`: name those of one kind at a time")
     arithmetic.adopt(*kinds)  # before torch is imported

@@ -157,7 +157,7 @@ def targets(name: str) -> list[str]:
         return [cell.stage(paper) for cell in cells]
     if name.count("/") == 2:
         cell = Cell.parse(name)
-        cell.resolve()  # reports a wrong name before DVC reads everything
+        Experiment.of(cell)  # reports a wrong name before DVC reads everything
         return [cell.stage(load_paper(cell.paper)) or name]
     return [name]
 
