@@ -24,7 +24,7 @@ repro: $(BIN)/.installed         ## train the miniatures in reproduction/ and co
 	fedrepro reproduce $(PAPERS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
 test: $(BIN)/.installed-test     ## the tests
-	python -m pytest -q -n auto --dist loadfile --ignore tests/scale
+	python -m pytest -q -n auto --dist loadgroup --ignore tests/scale
 
 test-scale: $(BIN)/.installed-scale      ## test clusters and servers on this machine (Debian, as root)
 	@tests/scale/install

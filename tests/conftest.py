@@ -12,6 +12,14 @@ from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, stage
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that share what is made once for a file stay in one process; all others are dealt out singly."""
+    for item in items:
+        definitions = item._fixtureinfo.name2fixturedefs.values()
+        if any(found[-1].scope == "module" for found in definitions):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture
 def root(tmp_path):
     return small_repository(tmp_path)

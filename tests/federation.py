@@ -2,14 +2,17 @@
 miniature."""
 
 import dataclasses
+import math
 
+import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.engine import federation as engine
+from pipeline.engine.alike import tensors_of
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, without_data
-from pipeline.engine.state import Params, State
+from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
 from pipeline.models import Network
@@ -31,8 +34,11 @@ def training(**changes) -> Training:
     return Training(**{"rounds": 3, "batch_size": 16, "optimiser": Optimiser(lr=0.1), **changes})
 
 
-def image_clients(sizes=(20, 33, 7), model=CNN4, side=16, seed=0) -> list[Client]:
-    """Clients with random 16 x 16 grey images; a model for all or one per client."""
+def image_clients(
+    sizes=(20, 33, 7), model=CNN4, side=16, seed=0, dtype=torch.float32, one_class=False
+) -> list[Client]:
+    """Clients with random 16 x 16 grey images; a model for all or one per client. `one_class`: client k holds
+    class k alone."""
     rng = torch.Generator().manual_seed(seed)
     models = model if isinstance(model, list) else [model] * len(sizes)
     return [
@@ -40,15 +46,18 @@ def image_clients(sizes=(20, 33, 7), model=CNN4, side=16, seed=0) -> list[Client
             f"c{k}",
             "only",
             models[k],
-            torch.randn(n, 1, side, side, generator=rng),
-            torch.randint(0, 10, (n,), generator=rng),
+            torch.randn(n, 1, side, side, generator=rng).to(dtype),
+            torch.full((n,), k % 10) if one_class else torch.randint(0, 10, (n,), generator=rng),
         )
         for k, n in enumerate(sizes)
     ]
 
 
-def image_world(sizes=(20, 33, 7), seed=0, model=CNN4, **changes) -> World:
-    return World.create(image_clients(sizes, model), training(**changes), classes=10, seed=seed)
+def image_world(
+    sizes=(20, 33, 7), seed=0, model=CNN4, dtype=torch.float32, one_class=False, **changes
+) -> World:
+    clients = image_clients(sizes, model, dtype=dtype, one_class=one_class)
+    return World.create(clients, training(**changes), classes=10, seed=seed)
 
 
 def linear() -> Network:
@@ -80,9 +89,60 @@ def params(values: dict, dtype=torch.float32) -> Params:
     return Params((name, torch.tensor(value, dtype=dtype)) for name, value in values.items())
 
 
-def equal(a: Params, b: Params) -> bool:
-    """Bit for bit."""
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+def difference(a, b) -> float:
+    """The largest absolute difference of two tensors, numbers, sequences or states; infinite between other
+    shapes, names or kinds. NaN equals NaN."""
+    if isinstance(a, (Tensor, int, float)) or isinstance(b, (Tensor, int, float)):
+        a, b = (torch.as_tensor(value).detach().double() for value in (a, b))
+        if a.shape != b.shape:
+            return math.inf
+        gaps = torch.where(a.isnan() & b.isnan() | (a == b), 0.0, (a - b).abs())
+        return float(gaps.nan_to_num(math.inf).max()) if gaps.numel() else 0.0
+    if dataclasses.is_dataclass(a):
+        a, b = vars(a), vars(b)
+    if isinstance(a, dict):
+        pairs = [(a[name], b[name]) for name in a] if a.keys() == b.keys() else None
+    elif isinstance(a, (list, tuple, Clients)):
+        pairs = list(zip(a, b)) if len(a) == len(b) else None
+    else:
+        return 0.0 if a == b else math.inf
+    return math.inf if pairs is None else max((difference(x, y) for x, y in pairs), default=0.0)
+
+
+def same(a, b, within: float = 0.0) -> bool:
+    """Bit for bit, or up to an absolute difference."""
+    return difference(a, b) <= within
+
+
+def close(found, wanted, within: float = 1e-6) -> None:
+    """Assert that tensors, or states, have values; `wanted` may be a list."""
+    if isinstance(found, Tensor) or isinstance(wanted, Tensor):
+        found, wanted = (torch.as_tensor(value, dtype=torch.float64) for value in (found, wanted))
+    gap = difference(found, wanted)
+    assert gap <= within, f"{found} differs from {wanted} by {gap}"
+
+
+def finite(value) -> bool:
+    return all(leaf.isfinite().all() for leaf in tensors_of(value) if leaf.is_floating_point())
+
+
+def on_both(act) -> list:
+    """What an act without arguments, which makes its world, returns on the plain and on the stacked
+    executor."""
+    ends = []
+    for executor in ("sequential", "stacked"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FEDREPRO_EXECUTOR", executor)
+            ends.append(act())
+    return ends
+
+
+def rows(*values) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def known(*flags) -> Tensor:
+    return torch.tensor(flags, dtype=torch.bool)
 
 
 def run(method, world: World, rounds: int = 3):

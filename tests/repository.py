@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import warm
 import yaml
 
 from pipeline.cells.outputs import metrics
@@ -19,22 +20,37 @@ CELL = "fedcrl/mini/fedprox"
 PATIENCE = 900  # seconds after which a process counts as hanging, however busy the machine
 
 
-def copy_of_the_repository(target: Path) -> Path:
+def copy_of_the_repository(target: Path, *papers: str) -> Path:
+    """What git tracks or would track, without the tests. `papers`: without the others and their pages."""
     tracked = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\n")
     for name in filter(None, tracked):
-        if (ROOT / name).is_file() and not name.startswith("tests/"):
+        folder, _, inside = name.partition("/")
+        other = papers and (
+            folder == "papers" and inside.partition("/")[0] not in papers or folder == "reports"
+        )
+        if (ROOT / name).is_file() and folder != "tests" and not other:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target / name)
+            shutil.copy2(ROOT / name, target / name)
+    for package in ("pipeline", "stages"):  # what is compiled stays valid
+        for folder in (ROOT / package).rglob("__pycache__"):
+            shutil.copytree(folder, target / folder.relative_to(ROOT), dirs_exist_ok=True)
     return target
 
 
+def search_path() -> str:
+    """A PATH on which `python` begins warm."""
+    return os.pathsep.join(map(str, [warm.python().parent, Path(sys.executable).parent, os.environ["PATH"]]))
+
+
 def run(project: Path, *command: str, expect: int = 0, **environment: str) -> subprocess.CompletedProcess:
+    """A command in a checkout; `python -m` begins warm."""
+    command = (str(warm.python()), *command[1:]) if command[0] == sys.executable else command
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": search_path(),
         "MLFLOW_TRACKING_URI": "",
         "FEDREPRO_MIRROR": "",
         **environment,

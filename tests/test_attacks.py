@@ -4,14 +4,12 @@ import dataclasses
 
 import pytest
 import torch
-from federation import CNN4, equal, image_clients, run, training, watched
-from test_prototype_methods import close, leaves, same
+from federation import CNN4, close, image_clients, run, same, training, watched
 from torch import nn
 
-from pipeline import methods
 from pipeline.attacks import fgsm, pgd
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import State, pack, unpack
+from pipeline.engine.state import State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
@@ -51,12 +49,6 @@ def test_the_worked_example():
     close(pgd(model, X, Y, 0.3, 0.2, 3, random_start=False).flatten(1), [[0.5, 0.6], [0.2, 0.8]])
     assert loss_at(model, X) == pytest.approx(0.456782, abs=1e-6)
     assert loss_at(model, fgsm(model, X, Y, 0.3)) == pytest.approx(1.030711, abs=1e-6)
-
-
-def test_without_eps_nothing_moves():
-    for start in (True, False):
-        assert torch.equal(pgd(linear(), X, Y, 0.0, 0.1, 3, start), X)
-    assert torch.equal(fgsm(linear(), X, Y, 0.0), X)
 
 
 def test_one_step_of_eps_is_fgsm():
@@ -104,13 +96,8 @@ def test_fgsm_is_the_worst_point_of_a_linear_model_with_two_classes():
         assert (
             each(images + (torch.rand(images.shape, generator=rng) * 2 - 1) * 0.2) <= each(worst) + 1e-6
         ).all()
-    torch.testing.assert_close(pgd(model, images, labels, 0.2, 0.05, 4, random_start=False), worst)
-    torch.testing.assert_close(pgd(model, images, labels, 0.2, 0.05, 8, random_start=True), worst)
-
-
-def test_a_flat_loss_moves_nothing():
-    """sign(0) = 0."""
-    assert torch.equal(fgsm(linear(((1.0, 1.0), (1.0, 1.0))), X, Y, 0.3), X)
+    close(pgd(model, images, labels, 0.2, 0.05, 4, random_start=False), worst, 1e-5)
+    close(pgd(model, images, labels, 0.2, 0.05, 8, random_start=True), worst, 1e-5)
 
 
 def test_a_random_start_is_the_same_at_every_evaluation():
@@ -132,12 +119,12 @@ def test_without_eps_a_method_is_the_plain_one(plain, plus):
 
 def test_fedccl_plus_without_contrasts_is_fedavg_plus_and_so_is_its_first_round():
     plus = run(FedAvgPlus(eps=0.1, steps=3), pictures())
-    assert equal(
+    assert same(
         run(FedCCLPlus(eps=0.1, steps=3, local_contrast=False, global_contrast=False), pictures()).model,
         plus.model,
     )
-    assert not equal(run(PLUS["fedccl"], pictures()).model, plus.model)
-    assert equal(run(PLUS["fedccl"], pictures(), 1).model, run(PLUS["fedavg"], pictures(), 1).model)
+    assert not same(run(PLUS["fedccl"], pictures()).model, plus.model)
+    assert same(run(PLUS["fedccl"], pictures(), 1).model, run(PLUS["fedavg"], pictures(), 1).model)
 
 
 def test_signals_come_from_clean_images_and_the_trained_models():
@@ -170,40 +157,6 @@ def test_the_loss_is_that_of_the_attacked_images_alone():
 
 
 @each_method
-def test_executors_agree_in_float64(method, monkeypatch):
-    """An attacked pixel jumps with the sign of its gradient, so one that is zero up to rounding could part
-    the two."""
-    states = []
-    for executor in ("sequential", "stacked"):
-        monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-        clients = [
-            dataclasses.replace(c, images=c.images.double().sigmoid())
-            for c in image_clients((20, 33, 0, 1, 24))
-        ]
-        states.append(run(method, World.create(clients, training(), 10, 0)))
-    assert same(*states, within=1e-9)
-
-
-@each_method
-def test_clients_with_little_data_or_one_class_stay_finite(method):
-    clients = [
-        dataclasses.replace(c, images=c.images.sigmoid(), labels=torch.full_like(c.labels, k))
-        for k, c in enumerate(image_clients((20, 0, 7, 1)))
-    ]
-    for drop_last in (False, True):
-        state = run(method, World.create(clients, training(drop_last=drop_last), 10, 0))
-        assert all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
-
-
-@each_method
-def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
-    world = pictures((20, 0, 7))
-    state = run(method, world, 2)
-    world = world.at(3)
-    assert same(method.round(state, world), method.round(unpack(pack(state)), world))
-
-
-@each_method
 def test_pixels_out_of_range_are_refused(method):
     world = World.create(image_clients((20,)), training(), 10, 0)
     with pytest.raises(
@@ -211,12 +164,3 @@ def test_pixels_out_of_range_are_refused(method):
         match=r"client c0: attacks need pixels in \[0, 1\]; set the scenario's data.normalise to none",
     ):
         method.init(world)
-
-
-def test_rows_of_the_paper_load():
-    assert methods.load("fedavg_plus", {"eps": 0.1}, "paper.yaml") == FedAvgPlus(eps=0.1)
-    assert methods.load("fedccl_plus", {"tau": 0.07}, "paper.yaml") == FedCCLPlus(tau=0.07)
-
-
-def test_traffic_is_that_of_the_plain_method():
-    assert FedAvgPlus().traffic(pictures()) == FedAvg().traffic(pictures())

@@ -1,18 +1,15 @@
 """The centralised ceiling: one model trained on all clients' images, and where pages show it."""
 
-import io
-
 import pytest
 import torch
 import yaml
-from federation import CNN4, equal, image_clients, image_world, run, tiny_world, training, watched
+from federation import CNN4, close, image_clients, image_world, run, same, tiny_world, training, watched
 from reporting import write_run
 
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import collect
 from pipeline.engine.phase import Client, merged
-from pipeline.engine.state import State, pack, unpack
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.methods import load
@@ -38,7 +35,7 @@ def test_with_one_client_it_is_fedavg_and_local_bit_for_bit(setting, executor, m
     one, average, alone = (
         run(method, image_world((37,), **setting)) for method in (Centralised(), FedAvg(), Local())
     )
-    assert equal(one.model, average.model) and equal(one.model, alone.models[0])
+    assert same(one.model, average.model) and same(one.model, alone.models[0])
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
@@ -50,8 +47,8 @@ def test_it_is_the_training_of_one_client_with_everyones_images(executor, monkey
     whole = Client(clients[1].name, "only", CNN4, images, labels)
     found = run(Centralised(), World.create(clients, training(local_epochs=2), 10, 0))
     wanted = run(FedAvg(), World.create([whole], training(local_epochs=2), 10, 0))
-    assert len(labels) == 60 and equal(found.model, wanted.model)
-    assert not equal(found.model, run(FedAvg(), World.create(clients, training(local_epochs=2), 10, 0)).model)
+    assert len(labels) == 60 and same(found.model, wanted.model)
+    assert not same(found.model, run(FedAvg(), World.create(clients, training(local_epochs=2), 10, 0)).model)
 
 
 def test_two_steps_by_hand(monkeypatch):
@@ -65,7 +62,7 @@ def test_two_steps_by_hand(monkeypatch):
     slopes = torch.autograd.grad(loss, (weight, bias))
     for name, value, slope in zip(("weight", "bias"), (weight, bias), slopes):
         wanted = value - w.training.optimiser.lr * slope
-        torch.testing.assert_close(state.model[f"head.{name}"], wanted.detach(), rtol=0, atol=1e-12)
+        close(state.model[f"head.{name}"], wanted.detach(), 1e-12)
 
 
 def test_its_loss_and_its_models_are_those_of_all_clients():
@@ -83,18 +80,8 @@ def test_pretraining_is_of_all_images_too():
     clients = image_clients((20, 33), CNN4)
     one = World.create([merged(tuple(clients))], training(pretraining=2), 10, 0)
     found = run(Centralised(), World.create(clients, training(pretraining=2), 10, 0))
-    assert equal(found.model, run(Local(), one).models[0])
-    assert not equal(found.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
-
-
-def test_a_run_that_was_killed_goes_on_bit_for_bit():
-    w, file = image_world(), io.BytesIO()
-    torch.save(pack(Centralised().round(Centralised().init(w), w.at(1))), file)
-    file.seek(0)
-    state: State = unpack(torch.load(file, weights_only=True))
-    for number in (2, 3):
-        state = Centralised().round(state, w.at(number))
-    assert equal(state.model, run(Centralised(), w).model)
+    assert same(found.model, run(Local(), one).models[0])
+    assert not same(found.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
 
 
 def test_the_union_is_made_once_and_the_world_stays_as_it_was():

@@ -1,29 +1,34 @@
 """Identities and worked numbers of FedProc, FedPCL, FPL and FedCCL."""
 
-import dataclasses
 import math
 
 import pytest
 import torch
-import yaml
-from federation import equal, image_clients, image_world, mlp, run, tiny_world, training, watched
-from test_prototype_methods import close, known, leaves, one_class_world, rows, same
+from federation import (
+    close,
+    image_world,
+    known,
+    mlp,
+    rows,
+    run,
+    same,
+    tiny_world,
+    watched,
+)
+from test_prototype_methods import one_class_world
 from torch.func import functional_call
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from pipeline import methods
-from pipeline.cells.evaluation import TestSet, measure
 from pipeline.clustering import by_class, class_averages
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
-from pipeline.engine.world import World
+from pipeline.engine.state import Clients, Params, State, weighted_mean
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedpcl import FedPCL, batch_contrast, prototype_sets_contrast
 from pipeline.methods.fedproc import FedProc
 from pipeline.methods.fpl import FPL
-from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_distance, unit
-from pipeline.schema import ROOT, Model, Optimiser
+from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_distance
+from pipeline.schema import Optimiser
 
 OWN_FORM = FedPCL(averaging=False, ce=False, inference="local_prototype", normalise_head=True)
 METHODS = {
@@ -40,7 +45,6 @@ METHODS = {
         exclude_own=True, local_signals="mean", global_signals="mean", reduction="sum", tau=0.5
     ),
 }
-each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 def labels(*values):
@@ -50,59 +54,14 @@ def labels(*values):
 # -- the family: executors, small clients, checkpoints -------------------------------------------------------
 
 
-@each_method
-@pytest.mark.parametrize(
-    "optimiser",
-    [Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3), Optimiser("adam", 0.003, weight_decay=1e-3)],
-    ids=["sgd", "adam"],
-)
-def test_executors_agree_in_float64(method, optimiser, monkeypatch):
-    states = []
-    for executor in ("sequential", "stacked"):
-        monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-        clients = image_clients((20, 33, 0, 1, 24), Model("cnn2", dropout=0.3))
-        clients = [dataclasses.replace(c, images=c.images.double()) for c in clients]
-        states.append(
-            run(method, World.create(clients, training(optimiser=optimiser, local_epochs=2), 10, 0))
-        )
-    assert same(*states, within=1e-9)
-
-
-@each_method
-def test_clients_with_one_class_stay_finite(method):
-    world = one_class_world(optimiser=Optimiser(lr=0.01))
-    state = run(method, world)
-    assert all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
-    model = method.deployed(state, world)[3]
-    scores = method.scores(Handle(world.network(3, model), client=3), world.clients[0].images, state)
-    assert scores.shape == (20, 10) and not scores.isnan().any()
-
-
-@each_method
-def test_clients_with_no_data_or_less_than_a_batch_stay_finite(method):
-    world = image_world((5, 20, 0, 1), drop_last=True)
-    state = run(method, world)
-    assert all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
-    assert len(method.deployed(state, world)) == 4
-
-
-@each_method
-def test_a_checkpoint_goes_on_as_if_nothing_had_happened(method):
-    world = image_world((20, 0, 7))
-    state = run(method, world, 2)
-    again = unpack(pack(state))
-    assert same(state, again)
-    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
-
-
 @pytest.mark.parametrize(
     "name", [name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")]
 )
 def test_the_first_round_is_fedavgs(name):
     world, plain = image_world(), image_world()
     first, second = (run(METHODS[name], world, rounds) for rounds in (1, 2))
-    assert equal(first.model, run(FedAvg(), plain, 1).model)
-    assert not equal(second.model, run(FedAvg(), plain, 2).model)
+    assert same(first.model, run(FedAvg(), plain, 1).model)
+    assert not same(second.model, run(FedAvg(), plain, 2).model)
 
 
 @pytest.mark.parametrize(
@@ -119,32 +78,7 @@ def test_without_their_terms_they_are_fedavg_bit_for_bit(method, executor, monke
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     sizes = (20, 33, 0, 1)
     state, plain = run(method, image_world(sizes)), run(FedAvg(), image_world(sizes))
-    assert equal(state.model, plain.model)
-
-
-def test_headlines_and_rows_of_the_papers():
-    """Every row of the papers' files that names one of these methods loads; all are scored before local
-    training."""
-    found = {}
-    for paper in ("fedccl", "fcclplus", "fedlsa"):
-        for name, row in yaml.safe_load((ROOT / "papers" / paper / "paper.yaml").read_text())[
-            "methods"
-        ].items():
-            hyper = {
-                key: value
-                for key, value in row.items()
-                if key not in ("algorithm", "label", "model", "scenarios")
-            }
-            if row.get("algorithm", name) in ("fedproc", "fedpcl", "fpl", "fedccl"):
-                found[paper, name] = methods.load(row.get("algorithm", name), hyper, paper)
-    assert found["fcclplus", "fedproc"] == FedProc(alpha=0.5) and found["fedlsa", "fpl"] == FPL(tau=0.02)
-    assert found["fedccl", "fedproc"] == FedProc() and found["fedccl", "fedpcl"] == FedPCL(tau=0.07)
-    assert found["fedccl", "fpl"] == FPL(tau=0.07) and found["fedccl", "fedccl"] == FedCCL(tau=0.07)
-    assert found["fedccl", "fedccl-local"] == FedCCL(global_contrast=False)
-    assert found["fedccl", "fedccl-global"] == FedCCL(local_contrast=False)
-    assert found["fedccl", "fedccl-local-mean"] == FedCCL(local_signals="mean")
-    assert found["fedccl", "fedccl-global-mean"] == FedCCL(global_signals="mean")
-    assert {method.headline for method in METHODS.values()} == {"pre"}
+    assert same(state.model, plain.model)
 
 
 # -- rounds by hand ------------------------------------------------------------------------------------------
@@ -335,18 +269,7 @@ PROTOTYPES = rows([2, 0], [0, 1], [-1, -1])
 
 @pytest.mark.parametrize("tau, wanted", [(1, 0.700731), (0.07, 1.456514)])
 def test_fedprocs_contrast_of_the_worked_example(tau, wanted):
-    assert prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau).item() == pytest.approx(
-        wanted, abs=1e-6
-    )
-
-
-def test_fedprocs_contrast_is_a_cross_entropy_and_ignores_scales():
-    z, y = rows([3, 4], [0, -1]), labels(0, 2)
-    wanted = cross_entropy(normalize(z) @ normalize(PROTOTYPES).T, y)
-    torch.testing.assert_close(prototype_contrast(z, y, PROTOTYPES, 1), wanted)
-    torch.testing.assert_close(
-        prototype_contrast(z * rows([2], [0.3]), y, PROTOTYPES * rows([5], [0.1], [3]), 1), wanted
-    )
+    close(prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau), wanted)
 
 
 def test_fedprocs_contrast_with_one_class_is_zero_and_otherwise_bounded():
@@ -357,28 +280,12 @@ def test_fedprocs_contrast_with_one_class_is_zero_and_otherwise_bounded():
         assert worst == pytest.approx(math.log(1 + 9 * math.exp(-2 * sign)), abs=1e-6)
 
 
-def test_fedprocs_aggregation_of_the_worked_example():
-    means, counts = torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
-    close(aggregate_means(means, counts).vectors, [[0.75, 0.25], [0, 1]])
-
-
 def test_fedprocs_schedule():
     world = image_world(rounds=4)
     found = []
     for number in (1, 2, 3, 4):
         found.append((FedProc().fit(world.at(number)), FedProc(alpha=0.5).fit(world.at(number))))
     assert found == [(0, 0.5), (0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]
-
-
-def test_unit_class_means_are_of_unit_representations_of_the_local_models(monkeypatch):
-    world = hand_world(monkeypatch)
-    models = world.local_epochs(world.new_models(), FedAvg().loss).models
-    seen = world.class_means(models, unit)
-    assert torch.equal(seen.counts, torch.tensor([[3, 2, 0, 0], [0, 3, 0, 0], [1, 1, 2, 0]]))
-    for k, client in enumerate(world.clients):
-        for c, mean in unit_means([(world.representations(k, models[k]), client.labels)], True).items():
-            torch.testing.assert_close(seen.means[k, c], mean)
-    assert not seen.means[~seen.present].any() and (seen.means.norm(dim=2) <= 1 + 1e-12).all()
 
 
 def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():
@@ -392,20 +299,6 @@ def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():
     assert after.prototypes.vectors[7].eq(1).all() and not torch.equal(
         after.prototypes.vectors[0], added.vectors[0]
     )
-
-
-def test_normalised_features_reach_the_classifier():
-    world, method = image_world(), FedProc(normalise_features=True)
-    handle, images = Handle(world.network(0, world.new_model())), world.clients[0].images
-    batch = Batch(images, world.clients[0].labels)
-    torch.testing.assert_close(
-        method.scores(handle, images, None), handle.head(normalize(handle.features(images)))
-    )
-    torch.testing.assert_close(
-        method.loss(handle, batch, None, None),
-        cross_entropy(method.scores(handle, images, None), batch.labels),
-    )
-    assert torch.equal(FedProc().scores(handle, images, None), handle(images))
 
 
 # -- FedPCL --------------------------------------------------------------------------------------------------
@@ -431,34 +324,7 @@ def test_fedpcls_terms_of_the_worked_example(exclude, near, each):
     close(message.sets[1], [[0.7, 0.7], [0.9, 0.1]])
     assert torch.equal(SETS, before)  # the server's own sets are not padded
     for sets, wanted in ((message.prototypes.vectors[None], near), (message.sets, each)):
-        assert prototype_sets_contrast(Z, Y, sets, 0.5, exclude_positive=exclude).item() == pytest.approx(
-            wanted, abs=1e-6
-        )
-
-
-def test_fedpcls_loss_is_the_sum_of_its_terms(monkeypatch):
-    world = hand_world(monkeypatch)
-    handle, batch = (
-        Handle(world.network(0, world.new_model())),
-        Batch(world.clients[0].images, world.clients[0].labels),
-    )
-    message = State(
-        prototypes=State(vectors=torch.randn(4, 2).double(), known=known(1, 1, 1, 0)),
-        sets=torch.randn(3, 4, 2).double(),
-    )
-    z = normalize(handle.features(batch.images))
-    fit = cross_entropy(handle(batch.images), batch.labels)
-    near = prototype_sets_contrast(
-        z, batch.labels, message.prototypes.vectors[None], 0.07, message.prototypes.known
-    )
-    each = prototype_sets_contrast(z, batch.labels, message.sets, 0.07, message.prototypes.known)
-    for method, wanted in [
-        (FedPCL(), fit + near + each),
-        (FedPCL(ce=False), near + each),
-        (FedPCL(global_weight=0), fit + each),
-        (FedPCL(local_weight=0.5), fit + near + each / 2),
-    ]:
-        torch.testing.assert_close(method.loss(handle, batch, message, None), wanted)
+        close(prototype_sets_contrast(Z, Y, sets, 0.5, exclude_positive=exclude), wanted)
 
 
 def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
@@ -469,19 +335,22 @@ def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
         torch.randn(1, 3, 5, generator=generator),
     )
     wanted = prototype_sets_contrast(z, y, one, 0.07)
-    torch.testing.assert_close(prototype_sets_contrast(z, y, one.repeat(4, 1, 1), 0.07), wanted)
-    torch.testing.assert_close(
+    close(prototype_sets_contrast(z, y, one.repeat(4, 1, 1), 0.07), wanted, 1e-5)
+    close(
         prototype_contrast(z, y, normalize(one[0]), 0.07),
         prototype_sets_contrast(z, y, normalize(one, dim=2), 0.07),
+        1e-5,
     )
     sets = torch.randn(4, 3, 5, generator=generator)
-    torch.testing.assert_close(
-        prototype_sets_contrast(z, y, sets, 0.07), prototype_sets_contrast(z, y, sets[[2, 0, 3, 1]], 0.07)
+    close(
+        prototype_sets_contrast(z, y, sets, 0.07),
+        prototype_sets_contrast(z, y, sets[[2, 0, 3, 1]], 0.07),
+        1e-5,
     )
     assert prototype_sets_contrast(z, y, sets, 0.07).item() >= 0
     state = run(FedPCL(), image_world((20,)), 1)  # one client: its set is the global one
     message = FedPCL().message(state, image_world((20,)))
-    torch.testing.assert_close(message.sets[0], message.prototypes.vectors)
+    close(message.sets[0], message.prototypes.vectors, 1e-5)
 
 
 def test_fedpcls_terms_skip_what_has_no_vector_or_no_rival():
@@ -497,27 +366,16 @@ def test_fedpcls_terms_skip_what_has_no_vector_or_no_rival():
     only = prototype_sets_contrast(
         Z[:1], Y[:1], torch.cat([SETS[:1], rows([5, 5])[None]], 1), 0.5, known(1, 0, 1)
     )
-    assert halved.item() == pytest.approx(only.item() / 2)  # the missing class counts in the mean
-
-
-def test_clients_without_data_lend_no_set():
-    world = image_world((20, 0, 7))
-    state = run(FedPCL(), world, 1)
-    message = FedPCL().message(state, world)
-    assert message.sets.shape == (2, 10, 128)
-    unknown = ~state.present
-    torch.testing.assert_close(message.sets[1][unknown[2]], state.prototypes.vectors[unknown[2]])
+    close(halved, only.item() / 2)  # the missing class counts in the mean
 
 
 def test_fedpcls_own_form_keeps_models_and_heads_at_home():
     world = image_world((20, 33, 7))
     start, (first, trained), third = world.new_models(), watched(OWN_FORM, world, 1), run(OWN_FORM, world, 3)
     # the first round only collects
-    assert all(equal(a, b) for a, b in zip(start, first.models)) and trained is None
-    assert all(
-        equal(a.head, b.head) and not equal(a.features, b.features) for a, b in zip(start, third.models)
-    )
-    assert not equal(third.models[0].features, third.models[1].features)
+    assert all(same(a, b) for a, b in zip(start, first.models)) and trained is None
+    assert all(same(a.head, b.head) and not same(a.features, b.features) for a, b in zip(start, third.models))
+    assert not same(third.models[0].features, third.models[1].features)
 
 
 @pytest.mark.parametrize(
@@ -539,25 +397,9 @@ def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
     begin = method.init(world)  # before there are prototypes the classifier predicts
     handle = Handle(world.network(0, method.deployed(begin, world)[0]), client=0)
     z = handle.features(images)
-    torch.testing.assert_close(
-        method.scores(handle, images, begin), handle.head(normalize(z) if method.normalise_head else z)
+    close(
+        method.scores(handle, images, begin), handle.head(normalize(z) if method.normalise_head else z), 1e-5
     )
-
-
-def test_averaged_models_are_scored_client_by_client_with_local_prototypes():
-    """Evaluation asks a model that several clients share once."""
-    method, world = FedPCL(inference="local_prototype"), image_world((20, 33, 7))
-    state = run(method, world, 1)
-    tests = [TestSet("test", world.clients[1].images, world.clients[1].labels)]
-    _, own = measure(
-        method.deployed(state, world),
-        world,
-        tests,
-        "pooled",
-        scores=lambda network, images, client: method.scores(Handle(network, client=client), images, state),
-    )
-    assert len(set(own)) > 1
-    assert FedPCL().deployed(state, world)[0] is state.model
 
 
 def test_fedpcls_released_loss_term_by_term():
@@ -573,7 +415,7 @@ def test_fedpcls_released_loss_term_by_term():
         total = math.log(sum(math.exp(s[a]) for a in range(6) if a != i))
         positive = [s[p] - total for p in range(6) if p != i and y[p] == y[i]]
         values.append(-sum(positive) / len(positive))
-    assert batch_contrast(z, y, prototypes, 0.5).item() == pytest.approx(sum(values) / 6, abs=1e-6)
+    close(batch_contrast(z, y, prototypes, 0.5), sum(values) / 6)
     lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, 0.5)  # the first has no other of its class
     assert lone.isfinite() and batch_contrast(z[:1], y[:1], prototypes, 0.5).item() == 0
 
@@ -589,7 +431,7 @@ def test_fedpcls_released_loss_is_summed_over_sets_and_takes_a_second_view():
     for views in ((), (images.flip(3),)):
         z = normalize(handle.features(torch.cat([images, *(views or (images,))])))
         wanted = sum(batch_contrast(z, y.repeat(2), prototypes, 0.5) for prototypes in message.sets)
-        torch.testing.assert_close(method.loss(handle, Batch(images, y, views), message, None), wanted)
+        close(method.loss(handle, Batch(images, y, views), message, None), wanted, 1e-5)
 
 
 # -- FPL -----------------------------------------------------------------------------------------------------
@@ -603,79 +445,11 @@ def test_fpls_terms_of_the_worked_example():
         prototype_contrast(FPL_Z[i : i + 1], FPL_Y[i : i + 1], tau=0.5, **CLUSTERS).item() for i in (0, 1)
     ]
     assert samples == pytest.approx([0.029125, 0.722272], abs=1e-6)
-    assert prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS).item() == pytest.approx(0.375698, abs=1e-6)
-    assert prototype_contrast(FPL_Z, FPL_Y, tau=0.02, **CLUSTERS).item() == pytest.approx(0.346574, abs=1e-6)
+    close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS), 0.375698)
+    close(prototype_contrast(FPL_Z, FPL_Y, tau=0.02, **CLUSTERS), 0.346574)
     unbiased = FPL().message(CLUSTERS, 2).unbiased
     close(unbiased.vectors, [[0.5, 0.5], [-1, 0]])
-    assert prototype_distance(FPL_Z, FPL_Y, **unbiased).item() == pytest.approx(0.375)
-
-
-def test_fpls_loss_is_the_sum_of_its_terms(monkeypatch):
-    world = hand_world(monkeypatch)
-    handle, batch = (
-        Handle(world.network(0, world.new_model())),
-        Batch(world.clients[0].images, world.clients[0].labels),
-    )
-    message = FPL().message(
-        State((n, v.double() if v.is_floating_point() else v) for n, v in CLUSTERS.items()), 4
-    )
-    z = handle.features(batch.images)
-    contrast, gap = (
-        prototype_contrast(z, batch.labels, tau=0.5, **message.clusters),
-        prototype_distance(z, batch.labels, **message.unbiased),
-    )
-    fit = cross_entropy(handle(batch.images), batch.labels)
-    torch.testing.assert_close(FPL(tau=0.5).loss(handle, batch, message, None), fit + contrast + gap)
-    torch.testing.assert_close(
-        FPL(tau=0.5, upcr="sum").loss(handle, batch, message, None), fit + contrast + 2 * gap
-    )
-
-
-def test_fpl_with_one_cluster_per_class_has_the_terms_of_fedproc_and_fedproto():
-    found = State(vectors=PROTOTYPES, classes=labels(0, 1, 2))
-    z, y = rows([3, 4], [0, -1]), labels(0, 2)
-    message = FPL().message(found, 3)
-    torch.testing.assert_close(
-        prototype_contrast(z, y, tau=0.07, **found),
-        cross_entropy(normalize(z) @ normalize(PROTOTYPES).T / 0.07, y),
-    )
-    torch.testing.assert_close(
-        prototype_distance(z, y, **message.unbiased), prototype_distance(z, y, PROTOTYPES)
-    )
-
-
-def test_fpl_duplicated_and_scaled_prototypes():
-    twice = State(vectors=CLUSTERS.vectors.repeat(2, 1), classes=CLUSTERS.classes.repeat(2))
-    scaled = State(vectors=CLUSTERS.vectors * rows([3], [0.5], [7]), classes=CLUSTERS.classes)
-    contrast = prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS)
-    torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **twice), contrast)
-    torch.testing.assert_close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **scaled), contrast)
-    torch.testing.assert_close(
-        FPL().message(twice, 2).unbiased.vectors, FPL().message(CLUSTERS, 2).unbiased.vectors
-    )
-    gap = prototype_distance(FPL_Z, FPL_Y, **FPL().message(CLUSTERS, 2).unbiased)
-    assert not torch.isclose(prototype_distance(FPL_Z, FPL_Y, **FPL().message(scaled, 2).unbiased), gap)
-
-
-def test_fpl_with_one_known_class_or_none_in_the_batch_is_zero():
-    lone = State(vectors=rows([1, 0], [0, 1]), classes=labels(1, 1))
-    z = FPL_Z.clone().requires_grad_()
-    for y in (labels(1, 1), labels(0, 0)):  # the one known class; an unknown one
-        value = prototype_contrast(z, y, tau=0.02, **lone)
-        assert (
-            value.item() == pytest.approx(0, abs=1e-6) and torch.autograd.grad(value, z)[0].abs().max() < 1e-6
-        )
-    message = FPL().message(lone, 2)
-    assert prototype_distance(FPL_Z, labels(0, 0), **message.unbiased).item() == 0
-
-
-def test_fpl_with_three_clients_has_plain_client_means():
-    world, method = image_world((40, 33, 20)), FPL()
-    state, trained = watched(method, world, 2)
-    seen = world.class_means(trained.models)
-    wanted = aggregate_means(seen.means, seen.present)
-    assert state.prototypes.classes.tolist() == wanted.known.nonzero()[:, 0].tolist()
-    torch.testing.assert_close(state.prototypes.vectors, wanted.vectors[wanted.known])
+    close(prototype_distance(FPL_Z, FPL_Y, **unbiased), 0.375)
 
 
 def test_fpl_clusters_class_means_of_many_clients():
@@ -700,7 +474,7 @@ def test_fpls_running_means_are_of_what_one_epoch_saw():
     state = run(FPL(means="running"), world, 1)
     seen = world.class_means(world.new_models())
     wanted = aggregate_means(seen.means, seen.present)
-    torch.testing.assert_close(state.prototypes.vectors, wanted.vectors[wanted.known])
+    close(state.prototypes.vectors, wanted.vectors[wanted.known], 1e-5)
     assert not torch.allclose(state.prototypes.vectors, run(FPL(), world, 1).prototypes.vectors)
 
 
@@ -755,19 +529,8 @@ def balanced(union, count, how="finch"):
 def test_fedccls_terms_of_the_worked_example(tau, local, whole):
     found = balanced(XI, 2)
     close(found.vectors, [[0.8, 0.466667], [0, 2]])
-    assert prototype_contrast(CCL_Z, CCL_Y, tau=tau, **XI).item() == pytest.approx(local, abs=1e-6)
-    assert prototype_contrast(CCL_Z, CCL_Y, tau=tau, **found).item() == pytest.approx(whole, abs=1e-6)
-
-
-def test_fedccls_terms_per_sample():
-    found = balanced(XI, 2)
-    for i, (local, whole) in enumerate([(0.008679, 0.024092), (0.772080, 0.057802)]):
-        assert prototype_contrast(CCL_Z[i : i + 1], CCL_Y[i : i + 1], tau=0.07, **XI).item() == pytest.approx(
-            local, abs=1e-6
-        )
-        assert prototype_contrast(
-            CCL_Z[i : i + 1], CCL_Y[i : i + 1], tau=0.07, **found
-        ).item() == pytest.approx(whole, abs=1e-6)
+    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **XI), local)
+    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **found), whole)
 
 
 def test_clusters_of_two_and_three_signals_weigh_the_same():
@@ -806,50 +569,6 @@ def identity():
     network = mlp()
     network.features = torch.nn.Flatten(1)
     return network
-
-
-def test_fedccl_with_one_client_and_one_signal_per_class_has_equal_terms():
-    world = image_world((40,))
-    state = run(FedCCL(local_signals="mean"), world, 1)
-    everyone, found = state.signals.everyone, state.signals.balanced
-    assert torch.equal(everyone.vectors, found.vectors[found.known])
-    z, y = (
-        torch.randn(5, everyone.vectors.shape[1], generator=torch.Generator().manual_seed(0)),
-        everyone.classes[:5],
-    )
-    local = prototype_contrast(z, y, everyone.vectors, 0.07, everyone.classes)
-    torch.testing.assert_close(local, prototype_contrast(z, y, tau=0.07, **found))
-
-
-def test_fedccls_terms_ignore_scales_and_the_order_of_clients():
-    local, found = prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **XI), balanced(XI, 2)
-    scaled = State(vectors=XI.vectors * rows([2], [0.5], [9], [0.1]), classes=XI.classes)
-    torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **scaled), local)
-    order = [3, 2, 0, 1]
-    permuted = State(vectors=XI.vectors[order], classes=XI.classes[order])
-    torch.testing.assert_close(prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **permuted), local)
-    torch.testing.assert_close(balanced(permuted, 2).vectors, found.vectors)
-    # a sum over the clusters instead of their mean
-    total = prototype_contrast(CCL_Z, CCL_Y, found.vectors * 3, 0.07)
-    torch.testing.assert_close(total, prototype_contrast(CCL_Z, CCL_Y, tau=0.07, **found))
-
-
-def test_permuting_clients_changes_nothing_of_fedccl():
-    plain = image_clients((20, 33, 7, 25))
-    states = [
-        run(
-            FedCCL(tau=0.5),
-            World.create(
-                [dataclasses.replace(plain[k], images=plain[k].images.double()) for k in order],
-                training(),
-                10,
-                0,
-            ),
-        )
-        for order in ([0, 1, 2, 3], [2, 0, 3, 1])
-    ]
-    assert same(states[0].model, states[1].model, within=1e-9)
-    assert same(states[0].signals.balanced, states[1].signals.balanced, within=1e-9)
 
 
 def test_one_global_cluster_is_the_average_of_the_local_signals():

@@ -318,7 +318,7 @@ def copy(tmp_path_factory) -> Path:
     names = subprocess.run(
         ["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    names_of = ("browsing", "conftest", "federation", "reporting", "repository")
+    names_of = ("browsing", "conftest", "federation", "reporting", "repository", "warm")
     helpers = [f"tests/{name}.py" for name in names_of]
     for name in [*names, *helpers]:
         (project / name).parent.mkdir(parents=True, exist_ok=True)

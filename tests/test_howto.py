@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 import yaml
-from repository import ROOT, copy_of_the_repository, edit, run, stage
+from repository import ROOT, copy_of_the_repository, edit, run, search_path, stage
 
 from pipeline.commands import new, sync
 from pipeline.errors import FedReproError
@@ -41,7 +41,7 @@ def follow(page: str, project: Path) -> list[str]:
             if path.suffix == ".py":  # CONTRIBUTING.md asks for it
                 run(project, sys.executable, "-m", "ruff", "check", "--quiet", about["file"])
         elif "at" in about or "set" in about:
-            edit(project / about["into"], partial(put, about, yaml.safe_load(content)))
+            edit(project / about["into"], partial(put, about, shortened(yaml.safe_load(content))))
         elif "into" in about:
             path, mark = project / about["into"], about["after"]
             before, found, after = path.read_text().partition(mark + "\n")
@@ -58,12 +58,18 @@ def follow(page: str, project: Path) -> list[str]:
                 content,
                 PYTHONDONTWRITEBYTECODE="",
                 FEDREPRO_TRACKING="off",
-                PATH=os.pathsep.join(
-                    [str(project.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-                ),
+                PATH=os.pathsep.join([str(project.parent / "bin"), search_path()]),
             )
             printed.append(done.stdout)
     return printed
+
+
+def shortened(value):
+    """The same settings with one seed and at most two rounds."""
+    if not isinstance(value, dict):
+        return value
+    short = {"rounds": 2, "last": 1, "seeds": [0]}
+    return {name: short.get(name, shortened(inside)) for name, inside in value.items()}
 
 
 def put(about: dict, value, document) -> None:
@@ -79,30 +85,24 @@ def put(about: dict, value, document) -> None:
 
 
 @pytest.fixture
-def project(tmp_path) -> Path:
-    """A committed copy with its tests' helpers, a FedCRL miniature of one round, and beside it the command of
-    that copy."""
-    copy, command = copy_of_the_repository(tmp_path / "copy"), tmp_path / "bin" / "fedrepro"
+def project(tmp_path, request) -> Path:
+    """A committed copy with one paper, a miniature of one round, and the tests' helpers; next to it the
+    command of that copy."""
+    paper, command = getattr(request, "param", "fedcrl"), tmp_path / "bin" / "fedrepro"
+    copy = copy_of_the_repository(tmp_path / "copy", paper)
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pipeline "$@"\n')
+    command.write_text('#!/bin/sh\nexec python -m pipeline "$@"\n')
     command.chmod(0o755)
     (copy / "tests").mkdir()
-    for name in (
-        "federation.py",
-        "conftest.py",
-        "browsing.py",
-        "reporting.py",
-        "repository.py",
-        "pretend_card.py",
-        "on_a_card.py",
-    ):
-        (copy / "tests" / name).write_text((ROOT / "tests" / name).read_text())
+    for path in (ROOT / "tests").glob("*.py"):
+        if not path.name.startswith("test_"):
+            (copy / "tests" / path.name).write_text(path.read_text())
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"], scenario["seeds"] = 1, 1, [0]
 
-    edit(copy / "papers/fedcrl/paper.yaml", shorten)
+    edit(copy / f"papers/{paper}/paper.yaml", shorten)
     run(copy, "git", "init", "-q")
     run(copy, "git", "add", "--all")
     run(copy, "git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-q", "-m", "copy")
@@ -137,6 +137,7 @@ def test_adding_a_method(project):
     )
 
 
+@pytest.mark.parametrize("project", ["fedlsa"], indirect=True)
 def test_adding_a_data_set(project):
     printed = follow("adding-a-data-set.md", project)
     assert printed[1].splitlines()[-1] == "canonical [120, 24, 24, 3] ['dark', 'light']"

@@ -4,7 +4,19 @@ import dataclasses
 
 import pytest
 import torch
-from federation import B1, B2, TINY, equal, image_clients, image_world, params, run, tiny_world, training
+from federation import (
+    B1,
+    B2,
+    TINY,
+    close,
+    image_clients,
+    image_world,
+    params,
+    run,
+    same,
+    tiny_world,
+    training,
+)
 
 from pipeline import methods
 from pipeline.engine.phase import LocalOptions
@@ -15,11 +27,6 @@ from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedprox import FedProx
 from pipeline.methods.local import Local
-
-
-def close(tensor, values):
-    torch.testing.assert_close(tensor, torch.tensor(values), atol=1e-6, rtol=0)
-
 
 # -- Local ---------------------------------------------------------------------------------------------------
 
@@ -52,35 +59,14 @@ def test_local_first_loss_and_gradient_of_the_tiny_head(monkeypatch):
     at_start = torch.nn.functional.cross_entropy(
         network(torch.tensor(B2[0]).reshape(-1, 2, 1, 1)), torch.tensor(B2[1])
     )
-    assert at_start.item() == pytest.approx(0.817813, abs=1e-6)
-
-
-def test_local_sends_nothing():
-    assert Local().traffic(image_world()) == (0, 0)
+    close(at_start, 0.817813)
 
 
 # -- FedAvg --------------------------------------------------------------------------------------------------
 
 
 def test_one_client_fedavg_is_local_bit_for_bit():
-    assert equal(run(FedAvg(), image_world((20,))).model, run(Local(), image_world((20,))).models[0])
-
-
-def test_permuting_clients_changes_nothing_but_rounding():
-    clients = image_clients()
-    a = run(FedAvg(), World.create(clients, training(), 10, 0)).model
-    b = run(FedAvg(), World.create(clients[::-1], training(), 10, 0)).model
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5)
-
-
-def test_equal_clients_give_any_clients_model():
-    one = image_clients((20,))[0]
-    world = World.create([one] * 3, training(batch_size=20), 10, 0)
-    average = run(FedAvg(), world, 1).model
-    alone = run(FedAvg(), World.create([one], training(batch_size=20), 10, 0), 1).model
-    for name in average:
-        torch.testing.assert_close(average[name], alone[name], atol=1e-7, rtol=1e-6)
+    assert same(run(FedAvg(), image_world((20,))).model, run(Local(), image_world((20,))).models[0])
 
 
 def test_one_full_batch_step_is_the_centralised_step():
@@ -93,18 +79,12 @@ def test_one_full_batch_step_is_the_centralised_step():
     )
     central = run(FedAvg(), World.create([union], training(batch_size=64), 10, 0), 1).model
     for name in federated:
-        torch.testing.assert_close(federated[name], central[name], atol=1e-6, rtol=1e-5)
+        close(federated[name], central[name])
 
 
 def test_fedavg_sends_the_model_both_ways():
     world = image_world()
     assert FedAvg().traffic(world) == (world.scalars(), world.scalars())
-
-
-def test_deployed_is_the_global_model_for_everyone():
-    world = image_world()
-    state = run(FedAvg(), world, 1)
-    assert all(model is state.model for model in FedAvg().deployed(state, world))
 
 
 def test_three_rounds_equal_a_plain_loop():
@@ -148,7 +128,7 @@ def test_penalty_and_gradient_of_the_worked_example():
     theta = {"a": torch.tensor([1.0, 2.0], requires_grad=True), "b": torch.tensor([0.5], requires_grad=True)}
     anchor = {"a": torch.tensor([0.0, 4.0]), "b": torch.tensor([1.0])}
     penalty = 0.1 / 2 * squared_distance(theta, anchor)
-    assert penalty.item() == pytest.approx(0.2625)
+    close(penalty, 0.2625)
     a, b = torch.autograd.grad(penalty, list(theta.values()))
     close(a, [0.1, -0.2])
     close(b, [-0.05])
@@ -166,21 +146,13 @@ def test_fedprox_two_steps_from_the_anchor_of_the_tiny_head(monkeypatch):
 
 
 def test_mu_zero_is_fedavg_bit_for_bit():
-    assert equal(run(FedProx(mu=0.0), image_world()).model, run(FedAvg(), image_world()).model)
+    assert same(run(FedProx(mu=0.0), image_world()).model, run(FedAvg(), image_world()).model)
 
 
 def test_one_step_per_round_is_fedavg_for_every_mu():
     a = run(FedProx(mu=5.0), image_world(batch_size=64), 1).model
     b = run(FedAvg(), image_world(batch_size=64), 1).model
-    assert equal(a, b)
-
-
-def test_a_large_mu_keeps_clients_at_the_anchor():
-    world = image_world(local_epochs=10)
-    start = world.new_model()
-    far = squared_distance(FedAvg().round(State(model=start), world).model, start)
-    near = squared_distance(FedProx(mu=10.0).round(State(model=start), world).model, start)  # lr * mu = 1
-    assert near < far / 5
+    assert same(a, b)
 
 
 def test_frozen_parts_have_no_penalty():
@@ -195,7 +167,7 @@ def test_frozen_parts_have_no_penalty():
 
 def test_legacy_scale_shrinks_mu():
     world = image_world()
-    assert equal(run(FedProx(mu=1.0, legacy_scale=0.01), world).model, run(FedProx(mu=0.01), world).model)
+    assert same(run(FedProx(mu=1.0, legacy_scale=0.01), world).model, run(FedProx(mu=0.01), world).model)
 
 
 # -- names and hyper-parameters ------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from federation import close
 from torch import nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, ResNet
@@ -13,26 +14,13 @@ from torchvision.models.resnet import BasicBlock, ResNet
 from pipeline.engine.handle import Handle
 from pipeline.errors import ParamError
 from pipeline.models import NAMES, Dropout, build, layers, set_generator
-from pipeline.models.layers import Network, Normalise, Recomputed, conv_bn, pooled
-from pipeline.models.mobile import Shuffle, SqueezeExcitation, Unused
+from pipeline.models.layers import Network, Recomputed, conv_bn, pooled
+from pipeline.models.mobile import Shuffle, SqueezeExcitation
 from pipeline.models.resnet import BLOCKS
 from pipeline.models.small import STACKS
 from pipeline.schema import Model
 
 DEEP = [name for name in NAMES if name not in STACKS]
-NEVER_NEGATIVE = [
-    "cnn2",
-    "fedavg_cnn",
-    "cnn4",
-    "cnn5",
-    "lenet",
-    "vit_head",
-    *BLOCKS,
-    "mobilenetv2",
-    "googlenet",
-    "shufflenet",
-    "cnn3_bn",
-]
 
 
 def count(tensors):
@@ -146,20 +134,6 @@ def test_counts_of_small_networks(name, channels, size, classes, expected):
     assert count(network.buffers()) == 0
 
 
-@pytest.mark.parametrize(
-    "channels, size, classes, phi, pi, theta",
-    [
-        (3, 32, 10, 258_624, 1_290, 259_914),  # CIFAR-10
-        (3, 32, 100, 258_624, 12_900, 271_524),  # CIFAR-100
-        (1, 28, 47, 183_296, 6_063, 189_359),  # EMNIST
-    ],
-)
-def test_counts_of_the_parts_of_cnn2(channels, size, classes, phi, pi, theta):
-    network = outline("cnn2", channels, size, classes)
-    parts = [count(part.parameters()) for part in (network.features, network.head, network)]
-    assert parts == [phi, pi, theta]
-
-
 # -- shapes ------------------------------------------------------------------------------------------------
 
 
@@ -259,11 +233,6 @@ def test_grey_and_other_sizes(name, channels, size):
     assert network.head(features[:, : network.width]).shape == (2, 7)
 
 
-def test_stages_of_resnet34():
-    sides = [shape for shape in shapes(outline("resnet34"), nn.Conv2d, (1, 3, 32, 32)) if shape[0] == 256]
-    assert set(sides) == {(256, 8, 8)} and len(sides) == 2 * 6 + 1
-
-
 # -- the split ---------------------------------------------------------------------------------------------
 
 
@@ -280,41 +249,12 @@ def test_network_is_head_of_features(name):
     assert {key.split(".")[0] for key in network.state_dict()} == {"features", "head"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_samples_do_not_depend_on_their_batch_in_eval_mode(name):
-    network, x = trained(name), images(name)
-    with torch.no_grad():
-        alone = torch.cat([network(x[i : i + 1]) for i in range(len(x))])
-        torch.testing.assert_close(network(x), alone, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "vit_head"])
 def test_channels_last_changes_nothing(name):
     network, x = trained(name), images(name)
     other = copy.deepcopy(network).to(memory_format=torch.channels_last)
     with torch.no_grad():
-        torch.testing.assert_close(
-            network(x), other(x.contiguous(memory_format=torch.channels_last)), rtol=1e-4, atol=1e-5
-        )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_dict_round_trip(name):
-    network, x = trained(name), images(name)
-    torch.manual_seed(8)
-    other = build(Model(name), 3, 16, 5).eval()
-    with torch.no_grad():
-        assert not torch.equal(other(x), network(x))
-        other.load_state_dict(network.state_dict(), strict=True)
-        assert torch.equal(other(x), network(x))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_sign_of_features(name):
-    with torch.no_grad():
-        features = trained(name).features(images(name))
-    assert bool((features < 0).any()) == (name not in NEVER_NEGATIVE)
-    assert features.std() > 0
+        close(network(x), other(x.contiguous(memory_format=torch.channels_last)), 1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -325,12 +265,6 @@ def test_every_parameter_in_use_gets_a_gradient(name):
     assert not any(p.requires_grad for p in idle)
     # the first block's expansion, which the code never calls
     assert count(idle) == (1088 if name == "efficientnet" else 0)
-
-
-@pytest.mark.parametrize("name", list(STACKS))
-def test_small_networks_train_on_one_sample(name):
-    network = build(Model(name), 3, 16, 5).train()
-    assert network(images(name, batch=1)).shape == (1, 5)
 
 
 @pytest.mark.parametrize(
@@ -351,15 +285,6 @@ def test_a_gaussian_network_doubles_the_representation_layer():
         plain, gaussian = (build(Model(name), 3, 32, 10) for name in ("lenet", "lenet_gaussian"))
     assert count(gaussian.parameters()) - count(plain.parameters()) == 84 * 120 + 84
     assert gaussian.head.weight.shape == plain.head.weight.shape
-
-
-def test_initialisation_follows_the_global_seed():
-    def weights(seed):
-        torch.manual_seed(seed)
-        return nn.utils.parameters_to_vector(build(Model("cnn4"), 1, 16, 3).parameters())
-
-    assert torch.equal(weights(3), weights(3))
-    assert not torch.equal(weights(3), weights(4))
 
 
 # -- options and errors ------------------------------------------------------------------------------------
@@ -429,31 +354,10 @@ def test_dropout_mask_depends_on_its_generator_alone():
     assert not torch.equal(layer(x), outputs[2]), "a generator goes on, it does not repeat one mask"
 
 
-def test_dropout_keeps_the_mean():
-    layer = Dropout(0.3)
-    layer.generator = generator(0)
-    out = layer(torch.ones(500, 200))
-    assert out.unique().tolist() == pytest.approx([0, 1 / 0.7])
-    assert out.mean().item() == pytest.approx(1.0, abs=0.01)  # standard error 0.002
-
-
-def test_dropout_without_generator_follows_the_global_seed():
-    layer, x = Dropout(0.5), torch.ones(100)
-    torch.manual_seed(3)
-    first = layer(x)
-    torch.manual_seed(3)
-    assert torch.equal(layer(x), first)
-    assert not torch.equal(layer(x), first)
-
-
 def test_dropout_is_the_identity_in_eval_mode_and_at_rate_zero():
     x = torch.randn(4, 5)
     assert Dropout(0.9).eval()(x) is x
     assert Dropout(0.0).train()(x) is x
-
-
-def test_dropout_keeps_the_number_format():
-    assert Dropout(0.5)(torch.ones(8, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("model", [Model("cnn2", dropout=0.3), Model("efficientnet")])
@@ -469,7 +373,7 @@ def test_dropout_acts_between_features_and_head(model):
         set_generator(network, generator(1))
         assert torch.equal(network(x), logits)
         network.dropout.generator = generator(1)
-        torch.testing.assert_close(logits, network.head(network.dropout(features)))
+        close(logits, network.head(network.dropout(features)), 1e-5)
     set_generator(network, None)
     assert network.dropout.generator is None
 
@@ -484,8 +388,8 @@ def test_cnn2_by_hand():
     out = F.max_pool2d(F.conv2d(x, w1, b1).relu(), 2)
     out = F.max_pool2d(F.conv2d(out, w2, b2).relu(), 2)
     out = F.linear(out.flatten(1), w3, b3).relu()
-    torch.testing.assert_close(network.features(x), out)
-    torch.testing.assert_close(network(x), F.linear(out, w4, b4))
+    close(network.features(x), out, 1e-5)
+    close(network(x), F.linear(out, w4, b4), 1e-5)
 
 
 def test_fedlsa_classifies_the_normalised_projection():
@@ -496,14 +400,8 @@ def test_fedlsa_classifies_the_normalised_projection():
     assert z.shape == (3, 120) and h.shape == (3, 84)
     assert (z >= 0).all() and (h < 0).any()
     projected = network.features.projector[0](z)
-    torch.testing.assert_close(h, projected / projected.pow(2).sum(1, keepdim=True).sqrt())
-    torch.testing.assert_close(h.norm(dim=1), torch.ones(3))
-
-
-def test_normalise_leaves_a_zero_row():
-    assert torch.equal(
-        Normalise()(torch.tensor([[0.0, 0.0], [3.0, 4.0]])), torch.tensor([[0.0, 0.0], [0.6, 0.8]])
-    )
+    close(h, projected / projected.pow(2).sum(1, keepdim=True).sqrt(), 1e-5)
+    close(h.norm(dim=1), torch.ones(3), 1e-5)
 
 
 @pytest.mark.parametrize("name", list(BLOCKS))
@@ -514,12 +412,12 @@ def test_resnets_agree_with_torchvision(name):
     other.conv1, other.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
     other.load_state_dict(dict(zip(other.state_dict(), network.state_dict().values(), strict=True)))
     with torch.no_grad():
-        torch.testing.assert_close(network(x), other.eval()(x), rtol=1e-4, atol=1e-5)
+        close(network(x), other.eval()(x), 1e-5)
 
 
 def test_pooling_is_the_papers_pool_at_32():
     maps = torch.randn(2, 6, 4, 4)
-    torch.testing.assert_close(pooled([])(maps), F.avg_pool2d(maps, 4).flatten(1))
+    close(pooled([])(maps), F.avg_pool2d(maps, 4).flatten(1), 1e-5)
 
 
 def test_shuffle_deals_channels_out():
@@ -536,7 +434,7 @@ def test_squeeze_excitation_by_hand():
     x = torch.tensor([[1.0, 3.0], [-2.0, 4.0]]).view(1, 2, 1, 2)
     gate = torch.sigmoid(3 * torch.sigmoid(torch.tensor(3.0)))
     expected = torch.stack([x[0, 0] * gate, x[0, 1] * 0.5]).unsqueeze(0)
-    torch.testing.assert_close(layer(x), expected)
+    close(layer(x), expected, 1e-5)
 
 
 def test_mobilenet_shortcuts_at_every_stride_one_block():
@@ -552,13 +450,3 @@ def test_mobilenet_shortcuts_at_every_stride_one_block():
         (96, 64),
         (320, 160),
     ]
-
-
-def test_efficientnet_skips_the_first_expansion():
-    unused = [layer for layer in outline("efficientnet").modules() if isinstance(layer, Unused)]
-    assert [count(layer.parameters()) for layer in unused] == [1088]
-
-
-def test_conv_bn_keeps_the_side():
-    for kernel in (1, 3, 5):
-        assert conv_bn(2, 4, kernel)(torch.randn(2, 2, 7, 7)).shape == (2, 4, 7, 7)

@@ -11,23 +11,20 @@ from federation import (
     B2,
     MLP,
     TINY,
-    equal,
-    image_clients,
+    close,
     image_world,
     mlp,
     one_round,
     params,
     run,
+    same,
     tiny_world,
-    training,
     watched,
 )
-from test_executors import world as executor_world
 
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client
-from pipeline.engine.state import Clients, Params, State, mix, pack, unpack, weighted_mean
+from pipeline.engine.state import Clients, Params, State, mix, weighted_mean
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy, squared_distance
@@ -55,16 +52,6 @@ def joined(*batches):
     return sum((b[0] for b in batches), []), sum((b[1] for b in batches), [])
 
 
-def close(tensor, values, atol=1e-6):
-    torch.testing.assert_close(tensor.double(), torch.tensor(values, dtype=DOUBLE), atol=atol, rtol=0)
-
-
-def near(a: Params, b: Params, atol=1e-6):
-    assert a.keys() == b.keys()
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], atol=atol, rtol=1e-5)
-
-
 def head(model, weight, bias):
     close(model["head.weight"], weight)
     close(model["head.bias"], bias)
@@ -81,10 +68,6 @@ def tiny(monkeypatch, *clients, dtype=DOUBLE, **changes):
 
 def start(network=TINY, dtype=DOUBLE) -> Params:
     return params(network, dtype)
-
-
-def all_equal(a: Clients, b: Clients) -> bool:
-    return all(equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 # -- FedPer --------------------------------------------------------------------------------------------------
@@ -112,15 +95,9 @@ def test_fedper_averages_features_by_samples_and_keeps_heads(monkeypatch):
     state, trained = one_round(
         FedPer(), State(features=model.features, heads=world.everyone(model.head)), world
     )
-    near(state.features, weighted_mean(trained.models.features, [2, 6]))
-    assert all_equal(state.heads, trained.models.heads) and not equal(*state.heads)
-    assert all_equal(FedPer().deployed(state, world), world.everyone(state.features).joined(state.heads))
-
-
-def test_fedper_with_everything_personal_is_local(monkeypatch):
-    """The tiny network has nothing below its head."""
-    a = run(FedPer(), tiny_world(monkeypatch, B1, B2))
-    assert all_equal(a.heads, run(Local(), tiny_world(monkeypatch, B1, B2)).models) and a.features == {}
+    close(state.features, weighted_mean(trained.models.features, [2, 6]))
+    assert same(state.heads, trained.models.heads) and not same(*state.heads)
+    assert same(FedPer().deployed(state, world), world.everyone(state.features).joined(state.heads))
 
 
 def fixed_head() -> Network:
@@ -132,18 +109,10 @@ def fixed_head() -> Network:
 def test_fedper_with_nothing_personal_is_fedavg(monkeypatch):
     """A head that nobody moves is as good as none."""
     a = run(FedPer(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head))
-    assert equal(
+    assert same(
         a.features,
         run(FedAvg(), tiny_world(monkeypatch, B1, joined(B2, B1), network=fixed_head)).model.features,
     )
-
-
-def test_fedper_never_averages_heads():
-    """Heads permuted between clients after training change nothing in this round's features."""
-    world = image_world()
-    models = world.local_epochs(world.new_models(), Local().loss).models
-    swapped = models.joined(Clients([models[k].head for k in (2, 0, 1)]))
-    assert equal(world.average(models.features), world.average(swapped.features))
 
 
 def test_fedper_and_fedrep_send_features_and_lgfedavg_the_head():
@@ -154,31 +123,13 @@ def test_fedper_and_fedrep_send_features_and_lgfedavg_the_head():
         assert method.traffic(world) == (world.scalars(), world.scalars())
 
 
-@pytest.mark.parametrize(
-    "method, wanted",
-    [
-        (FedPer(), "pre"),
-        (FedRep(), "pre"),
-        (LGFedAvg(), "pre"),
-        (FedALA(), "pre"),
-        (Moon(), "pre"),
-        (PerFedAvg(), "pre"),
-        (PFedMe(), "post"),
-        (Ditto(), "post"),
-        (FedAMP(), "post"),
-    ],
-)
-def test_headline_hooks(method, wanted):
-    assert method.headline == wanted
-
-
 @pytest.mark.parametrize("method", [FedPer(), LGFedAvg(), FedALA()], ids=lambda m: type(m).__name__)
 def test_one_client_alone_is_local(method):
     """Also FedALA: the global model equals the client's, so that there is nothing to learn. (FedRep: trained
     in turns.)"""
     world = image_world((20,))
     state = run(method, world)
-    assert equal(method.deployed(state, world)[0], run(Local(), image_world((20,))).models[0])
+    assert same(method.deployed(state, world)[0], run(Local(), image_world((20,))).models[0])
 
 
 # -- LG-FedAvg -----------------------------------------------------------------------------------------------
@@ -211,17 +162,17 @@ def test_lgfedavg_trains_jointly_and_leaves_features_at_home(monkeypatch):
         body(state.features[k], *ends[0])
         head(trained.models[k], *ends[1])
     deployed = method.deployed(state, world)
-    assert equal(deployed[0].head, deployed[1].head) and all_equal(deployed.features, trained.models.features)
+    assert same(deployed[0].head, deployed[1].head) and same(deployed.features, trained.models.features)
 
 
 def test_lgfedavg_sharing_all_is_fedavg_and_sharing_nothing_is_local(monkeypatch):
     clients = B1, joined(B2, B1)
-    assert equal(
+    assert same(
         run(LGFedAvg(), tiny_world(monkeypatch, *clients)).head,
         run(FedAvg(), tiny_world(monkeypatch, *clients)).model,
     )
     alone = run(Local(), tiny_world(monkeypatch, *clients, network=fixed_head)).models
-    assert all_equal(
+    assert same(
         run(LGFedAvg(), tiny_world(monkeypatch, *clients, network=fixed_head)).features, alone.features
     )
 
@@ -268,58 +219,10 @@ def test_fedrep_phases_of_the_mlp(monkeypatch, tau_h, tau_b, below, above):
 
 def test_fedrep_takes_the_scenarios_epochs_for_the_features():
     world = image_world(local_epochs=2)
-    assert equal(
+    assert same(
         run(FedRep(head_epochs=1), world, 1).features,
         run(FedRep(head_epochs=1, feature_epochs=2), world, 1).features,
     )
-
-
-def test_fedrep_without_head_epochs_keeps_the_first_head_and_is_not_fedper():
-    state, world = run(FedRep(head_epochs=0), image_world()), image_world()
-    assert all_equal(state.heads, world.new_models().heads)
-    assert not equal(state.features, run(FedPer(), image_world()).features)
-
-
-def test_fedrep_without_feature_epochs_keeps_the_first_features():
-    assert equal(
-        run(FedRep(head_epochs=1, feature_epochs=0), image_world()).features,
-        image_world().new_model().features,
-    )
-
-
-def test_fedrep_heads_depend_on_own_data_alone(monkeypatch):
-    state = run(FedRep(head_epochs=2), tiny_world(monkeypatch, B1, B2, B1, network=mlp))
-    assert equal(state.heads[0], state.heads[2]) and not equal(state.heads[0], state.heads[1])
-
-
-def test_fedrep_one_client_descends_its_loss(monkeypatch):
-    """Block-coordinate descent with small full-batch steps."""
-    world, seen = tiny(monkeypatch, network=mlp, batch_size=4, optimiser=Optimiser(lr=0.05)), []
-    state, method = FedRep(head_epochs=2).init(world), FedRep(head_epochs=2)
-    for number in range(1, 9):
-        world = world.at(number)
-        seen.append(
-            float(
-                world.each(method.deployed(state, world), lambda m, x, y, _: cross_entropy(m(x), y).detach())[
-                    0
-                ]
-            )
-        )
-        state = method.round(state, world)
-    assert all(after < before for before, after in zip(seen, seen[1:]))
-
-
-@pytest.mark.parametrize(
-    "method, parts, mean",
-    [
-        (FedRep(head_epochs=1, uniform=True), "features", "features"),
-        (LGFedAvg(uniform=True), "heads", "head"),
-    ],
-    ids=["FedRep", "LGFedAvg"],
-)
-def test_uniform_mean_is_over_the_clients_with_data(method, parts, mean):
-    state, trained = watched(method, image_world((4, 16, 0)), 1)
-    assert equal(state[mean], weighted_mean(getattr(trained.models, parts), [1, 1, 0]))
 
 
 @pytest.mark.parametrize(
@@ -329,9 +232,9 @@ def test_uniform_mean_is_over_the_clients_with_data(method, parts, mean):
 )
 def test_uniform_mean_matters_for_unequal_sizes_only(method):
     uniform = dataclasses.replace(method, uniform=True)
-    for sizes, same in (((6, 6), True), ((4, 16), False)):
+    for sizes, alike in (((6, 6), True), ((4, 16), False)):
         deployed = [m.deployed(run(m, image_world(sizes), 1), image_world(sizes)) for m in (method, uniform)]
-        assert all_equal(*deployed) is same
+        assert same(*deployed) is alike
 
 
 # -- pFedMe --------------------------------------------------------------------------------------------------
@@ -386,32 +289,17 @@ def test_pfedme_server_of_the_worked_example(monkeypatch, options, sizes, wanted
 def test_pfedme_lambda_zero_never_moves_w_and_theta_is_sgd(monkeypatch):
     world = tiny(monkeypatch)
     state = PFedMe(lam=0.0, inner_steps=1, inner_lr=0.1).round(begun(start()), world)
-    assert equal(state.model, start())
-    near(state.personal[0], Local().round(State(models=Clients([start()])), world).models[0], 1e-12)
+    assert same(state.model, start())
+    close(state.personal[0], Local().round(State(models=Clients([start()])), world).models[0], 1e-12)
     state = PFedMe(lam=0.0, inner_steps=3, inner_lr=0.1).round(begun(start()), world)
     thrice = tiny(monkeypatch, joined(B1, B1, B1, B2, B2, B2))
-    near(state.personal[0], Local().round(State(models=Clients([start()])), thrice).models[0], 1e-12)
+    close(state.personal[0], Local().round(State(models=Clients([start()])), thrice).models[0], 1e-12)
 
 
 def test_pfedme_one_inner_step_is_a_scaled_sgd_step(monkeypatch):
     w = PFedMe(**{**SMALL, "inner_steps": 1}).round(begun(start()), tiny(monkeypatch, B1)).model
     sgd = tiny(monkeypatch, B1, optimiser=Optimiser(lr=0.05 * 5 * 0.1))
-    near(w, FedAvg().round(State(model=start()), sgd).model, 1e-12)
-
-
-def test_pfedme_full_outer_step_ends_at_theta(monkeypatch):
-    world = tiny(monkeypatch)
-    state = PFedMe(**{**SMALL, "lr": 0.2}).round(begun(start()), world)
-    near(state.model, state.personal[0], 1e-12)
-
-
-def test_pfedme_beta_zero_keeps_the_global_model_and_one_client_replaces_it(monkeypatch):
-    assert equal(PFedMe(**SMALL, beta=0.0).round(begun(start()), tiny(monkeypatch)).model, start())
-    world = tiny(monkeypatch)
-    models = world.local_steps(
-        Clients([start()]), PFedMe(**SMALL).step, client_state=Clients([start()])
-    ).models
-    assert equal(PFedMe(**SMALL).round(begun(start()), world).model, models[0])
+    close(w, FedAvg().round(State(model=start()), sgd).model, 1e-12)
 
 
 def test_pfedme_inner_steps_converge_on_a_quadratic(monkeypatch):
@@ -419,7 +307,7 @@ def test_pfedme_inner_steps_converge_on_a_quadratic(monkeypatch):
     method = PFedMe(lam=lam, inner_steps=200, inner_lr=0.1, lr=0.05)
     monkeypatch.setattr(PFedMe, "loss", lambda self, model, *_: squared_distance(model.params, target) / 2)
     state = method.round(begun(start()), world)
-    near(
+    close(
         state.personal[0],
         Params({name: (target[name] + lam * start()[name]) / (1 + lam) for name in target}),
         1e-12,
@@ -432,7 +320,7 @@ def test_pfedme_scores_theta_after_training_and_w_before():
     state, trained = watched(PFedMe(), world, 1)
     assert all(model is state.model for model in PFedMe().deployed(state, world))
     assert PFedMe().after_training(state, trained.models) is state.personal and all(
-        not equal(theta, state.model) for theta in state.personal
+        not same(theta, state.model) for theta in state.personal
     )
 
 
@@ -493,39 +381,22 @@ def test_perfedavg_hessian_free_is_exact_on_a_quadratic(monkeypatch):
     monkeypatch.setattr(PerFedAvg, "loss", lambda self, model, *_: squared_distance(model.params, target) / 2)
     for delta in (0.001, 10.0):
         ends = meta(monkeypatch, PerFedAvg(**META, variant="hf", delta=delta), B1, B2, B3)
-        near(ends, Params({n: w - 0.1 * 0.5 * 0.5 * (w - target[n]) for n, w in start().items()}), 1e-10)
-
-
-def test_perfedavg_variants_coincide_where_the_hessian_vanishes(monkeypatch):
-    monkeypatch.setattr(
-        PerFedAvg, "loss", lambda self, model, *_: sum(value.sum() for value in model.params.values())
-    )
-    near(
-        meta(monkeypatch, PerFedAvg(**META, variant="hf"), B1, B2, B3),
-        meta(monkeypatch, PerFedAvg(**META), B1, B2),
-        1e-12,
-    )
+        close(ends, Params({n: w - 0.1 * 0.5 * 0.5 * (w - target[n]) for n, w in start().items()}), 1e-10)
 
 
 @pytest.mark.parametrize("variant, batches", [("fo", (B1, B2)), ("hf", (B1, B2, B3))])
 def test_perfedavg_alpha_zero_is_sgd_on_the_second_batch(monkeypatch, variant, batches):
     ends = meta(monkeypatch, PerFedAvg(alpha=0.0, beta=0.1, variant=variant), *batches)
-    near(ends, FedAvg().round(State(model=start()), tiny(monkeypatch, B2)).model, 1e-12)
-
-
-def test_perfedavg_one_client_replaces_the_global_model(monkeypatch):
-    world = tiny(monkeypatch, joined(B1, B2))
-    state, trained = one_round(PerFedAvg(**META), State(model=start()), world)
-    assert equal(state.model, trained.models[0])
+    close(ends, FedAvg().round(State(model=start()), tiny(monkeypatch, B2)).model, 1e-12)
 
 
 def test_perfedavg_trailing_chunk_is_cut_evenly_or_left_out(monkeypatch):
     method, one = PerFedAvg(**META), ([[9.0, 9.0]], [1])
     two_left = meta(monkeypatch, method, B1, B2, B3)  # B1 and B2, then one sample of B3 each
     full = meta(monkeypatch, method, B1, B2)
-    near(two_left, method.round(State(model=full), tiny(monkeypatch, B3, batch_size=1)).model, 1e-12)
-    assert equal(meta(monkeypatch, method, B1, B2, B3, one), two_left)  # of three left the last is not used
-    assert equal(meta(monkeypatch, method, B1, B2, one), full)  # one left: no step
+    close(two_left, method.round(State(model=full), tiny(monkeypatch, B3, batch_size=1)).model, 1e-12)
+    assert same(meta(monkeypatch, method, B1, B2, B3, one), two_left)  # of three left the last is not used
+    assert same(meta(monkeypatch, method, B1, B2, one), full)  # one left: no step
 
 
 def test_perfedavg_scores_a_copy_after_one_step_on_one_batch(monkeypatch):
@@ -533,8 +404,10 @@ def test_perfedavg_scores_a_copy_after_one_step_on_one_batch(monkeypatch):
     state = State(model=start())
     adapted = method.deployed(state, world)
     for k, batch in enumerate((B1, B2)):
-        near(adapted[k], FedAvg().round(state, tiny(monkeypatch, batch)).model, 1e-12)  # lr 0.1: one SGD step
-    assert equal(state.model, start()) and not any(v.requires_grad for v in adapted[0].values())
+        close(
+            adapted[k], FedAvg().round(state, tiny(monkeypatch, batch)).model, 1e-12
+        )  # lr 0.1: one SGD step
+    assert same(state.model, start()) and not any(v.requires_grad for v in adapted[0].values())
 
 
 def test_perfedavg_adaptation_batch_comes_from_a_key():
@@ -542,14 +415,14 @@ def test_perfedavg_adaptation_batch_comes_from_a_key():
     state = method.init(world)
     a, b = method.deployed(state, world), method.deployed(state, world)
     world = world.at(1)
-    assert equal(a[0], b[0]) and not equal(a[0], method.deployed(state, world)[0])
+    assert same(a[0], b[0]) and not same(a[0], method.deployed(state, world)[0])
 
 
 def test_perfedavg_adam_takes_the_meta_gradient(monkeypatch):
     """With alpha 0 it is Adam on the second batches."""
     ends = meta(monkeypatch, PerFedAvg(alpha=0.0, meta="adam", adam_lr=0.01), B1, B2, B2, B3)
     wanted = tiny(monkeypatch, joined(B2, B3), optimiser=Optimiser("adam", 0.01))
-    near(ends, FedAvg().round(State(model=start()), wanted).model, 1e-9)
+    close(ends, FedAvg().round(State(model=start()), wanted).model, 1e-9)
 
 
 def test_perfedavg_differences_share_their_dropout_mask():
@@ -603,17 +476,6 @@ def test_fedamp_overshoot_and_its_guard():
     close(kept[0], [0, 0.367879 / 1.146680, 0.778801 / 1.146680])
 
 
-def test_fedamp_weights_are_symmetric_with_rows_of_one():
-    models = Clients(
-        params({"head.w": row}, DOUBLE)
-        for row in torch.randn(5, 7, generator=torch.Generator().manual_seed(1)).tolist()
-    )
-    xi = attention(0.3, 2.0, models)
-    assert torch.equal(xi, xi.T)
-    close(xi.sum(1), [1] * 5, 1e-12)
-    close(messages(xi, models).sum(0), sum(m["head.w"] for m in models).tolist(), 1e-12)
-
-
 def test_fedamp_limits():
     same = Clients([THREE[1]] * 3)
     for alpha in (0.1, 1000.0):
@@ -648,20 +510,7 @@ def test_fedamp_pull_has_the_paper_weight(monkeypatch):
 
 
 def test_fedamp_lambda_zero_is_local_bit_for_bit():
-    assert all_equal(run(FedAMP(lam=0.0), image_world()).models, run(Local(), image_world()).models)
-
-
-def test_fedamp_first_round_is_anchored_at_the_first_model():
-    world = image_world().at(1)
-    first = world.new_model()
-
-    def pulled(model, batch, shared, own):
-        return cross_entropy(model(batch.images), batch.labels) + 1 / (2 * 0.5) * squared_distance(
-            model.params, first
-        )
-
-    wanted = world.local_epochs(world.everyone(first), pulled).models
-    assert all_equal(run(FedAMP(alpha=0.5), image_world(), 1).models, wanted)
+    assert same(run(FedAMP(lam=0.0), image_world()).models, run(Local(), image_world()).models)
 
 
 def test_fedamp_counts_what_the_guard_met():
@@ -672,14 +521,6 @@ def test_fedamp_counts_what_the_guard_met():
     assert raw.self_weight == raw.weights.diagonal().min() < 0
     calm = run(FedAMP(alpha=0.1, sigma=1.0), world, 2)
     assert calm.rescaled == 0 and 0 < calm.self_weight < 1
-
-
-def test_fedamp_client_without_data_changes_nothing():
-    clients = image_clients((20, 0, 7))
-    with_empty = run(FedAMP(), World.create(clients, training(), 10, 0), 2)
-    without = run(FedAMP(), World.create([clients[0], clients[2]], training(), 10, 0), 2)
-    near(with_empty.models[0], without.models[0])
-    assert equal(with_empty.models[1], image_world().new_model())
 
 
 # -- FedALA --------------------------------------------------------------------------------------------------
@@ -757,8 +598,8 @@ def test_fedala_features_once_is_the_same_as_the_whole_network(monkeypatch):
     )
     short, _ = FedALA(share=1.0)._learn(world, 1, local, received, ones.head, False)
     long, _ = FedALA(share=1.0, tensors=3)._learn(world, 1, local, received, ones, False)
-    near(short, long.head, 1e-12)
-    assert not equal(short, ones.head)
+    close(short, long.head, 1e-12)
+    assert not same(short, ones.head)
 
 
 def test_fedala_rounds(monkeypatch):
@@ -766,7 +607,7 @@ def test_fedala_rounds(monkeypatch):
     stay in [0, 1]."""
     method, world = FedALA(eta=20.0), image_world((20, 33, 7), optimiser=Optimiser("adam", 0.003))
     state = method.init(world)
-    assert all_equal(method.deployed(state, world), world.new_models()) and state.starting.tolist() == [
+    assert same(method.deployed(state, world), world.new_models()) and state.starting.tolist() == [
         1,
         1,
         1,
@@ -775,20 +616,20 @@ def test_fedala_rounds(monkeypatch):
     assert min(state.epochs) >= 11 and state.starting.tolist() == [0, 0, 0]
     local, received, before = trained.models, world.average(trained.models), state
     for mine, w, a in zip(state.models, local, state.weights, strict=True):
-        assert equal(mine.features, received.features)
+        assert same(mine.features, received.features)
         for name, value in mine.head.items():
             low, high = torch.minimum(w[name], received[name]), torch.maximum(w[name], received[name])
             assert (value >= low - 1e-7).all() and (value <= high + 1e-7).all()
             assert (a[name] >= 0).all() and (a[name] <= 1).all() and (a[name] < 1).any()
     state = method.round(state, world.at(2))
-    assert state.epochs.tolist() == [1, 1, 1] and not equal(state.weights[0], before.weights[0])
+    assert state.epochs.tolist() == [1, 1, 1] and not same(state.weights[0], before.weights[0])
 
 
 def test_fedala_eta_zero_is_fedavg():
     world = image_world()
     state = run(FedALA(eta=0.0), world)
     average = run(FedAvg(), image_world()).model
-    assert all(equal(model, average) for model in state.models)
+    assert all(same(model, average) for model in state.models)
 
 
 @pytest.mark.parametrize("tensors, other", [(0, Local()), (2, FedPer())])
@@ -802,24 +643,7 @@ def test_fedala_with_weights_zero(tensors, other):
     for number in range(1, 4):
         state = method.round(state, world.at(number))
     wanted = image_world()
-    assert all_equal(state.models, other.deployed(run(other, wanted), wanted))
-
-
-def test_fedala_nothing_to_learn_where_the_models_are_equal(monkeypatch):
-    ones = Params((name, torch.ones_like(value)) for name, value in start().items())
-    weights, epochs = FedALA()._learn(tiny(monkeypatch), 0, start(), start(), ones, True)
-    assert weights is ones and epochs == 0
-
-
-def test_fedala_one_clients_start_phase_is_still_to_come():
-    assert run(FedALA(), image_world((20,)), 2).starting.tolist() == [1]
-
-
-def test_fedala_client_without_data_keeps_its_weights():
-    world = image_world((20, 0, 7))
-    state, trained = watched(FedALA(), world, 2)
-    assert all((a == 1).all() for a in state.weights[1].values()) and state.starting.tolist() == [0, 1, 0]
-    near(state.models[1], world.average(trained.models))
+    assert same(state.models, other.deployed(run(other, wanted), wanted))
 
 
 def test_fedala_slices_and_draws():
@@ -846,8 +670,8 @@ def test_fedala_dropout_is_off_while_weights_are_learnt_unless_asked_for():
             received = Params((n, v + 0.1) for n, v in local.items())
             ones = Params((n, torch.ones_like(v)) for n, v in local.head.items())
             ends[dropout, name] = FedALA(dropout=dropout)._learn(world, 0, local, received, ones, False)[0]
-    assert equal(ends[False, "without"], ends[False, "with"])
-    assert equal(ends[True, "without"], ends[False, "without"]) and not equal(
+    assert same(ends[False, "without"], ends[False, "with"])
+    assert same(ends[True, "without"], ends[False, "without"]) and not same(
         ends[True, "with"], ends[False, "with"]
     )
 
@@ -870,12 +694,12 @@ def test_ditto_two_batches_of_the_tiny_head(monkeypatch, lam, v):
 
 def test_ditto_lambda_zero_is_local_and_its_global_model_is_fedavg_bit_for_bit():
     setting = dict(model=Model("cnn4", dropout=0.3), optimiser=Optimiser("adam", 0.003))
-    assert all_equal(
+    assert same(
         run(Ditto(lam=0.0), image_world(**setting)).personal, run(Local(), image_world(**setting)).models
     )
     average = run(FedAvg(), image_world(**setting)).model
     for lam in (0.0, 1.0, 10.0):
-        assert equal(run(Ditto(lam=lam), image_world(**setting)).model, average)
+        assert same(run(Ditto(lam=lam), image_world(**setting)).model, average)
 
 
 def test_ditto_lambda_one_over_the_rate_forgets_in_one_step(monkeypatch):
@@ -883,16 +707,7 @@ def test_ditto_lambda_one_over_the_rate_forgets_in_one_step(monkeypatch):
     world = tiny(monkeypatch, B1)
     v = Ditto(lam=10.0).round(State(model=start(ANCHOR), personal=Clients([start()])), world).personal[0]
     step = Local().round(State(models=Clients([start()])), world).models[0]
-    near(v, Params({n: start(ANCHOR)[n] + step[n] - start()[n] for n in v}), 1e-12)
-
-
-def test_ditto_large_lambda_pins_to_the_received_model():
-    world = image_world(optimiser=Optimiser(lr=1e-4))
-    state, trained = watched(Ditto(lam=1e4), world, 1)
-    anchor = Ditto(lam=1e4).init(world).model
-    for v in state.personal:
-        near(v, anchor, 1e-3)
-    assert all_equal(Ditto().deployed(state, world), trained.models)
+    close(v, Params({n: start(ANCHOR)[n] + step[n] - start()[n] for n in v}), 1e-12)
 
 
 # -- MOON ----------------------------------------------------------------------------------------------------
@@ -914,45 +729,36 @@ Z, GLOBAL, LAST = (
 def test_moon_contrast(tau, wanted, gradient):
     z = Z.clone().requires_grad_()
     value = model_contrast(z, GLOBAL, [LAST], tau)
-    assert value.item() == pytest.approx(wanted, abs=1e-6)
+    close(value, wanted)
     close(torch.autograd.grad(value, z)[0], gradient, 2e-6)
 
 
 def test_moon_contrast_with_two_last_models():
-    assert model_contrast(Z, GLOBAL, [LAST, -GLOBAL], 0.5).item() == pytest.approx(0.493172, abs=1e-6)
-
-
-@pytest.mark.parametrize("tau, wanted", [(0.5, 0.924729), (1.0, 0.754387)])
-def test_moon_contrast_of_a_second_example(tau, wanted):
-    near_, far = torch.tensor([[1.0, 1], [1, -1]]), LAST
-    value = model_contrast(Z, near_, [far], tau).item()
-    assert value == pytest.approx(wanted, abs=1e-6)
-    gap = (torch.cosine_similarity(Z, near_) - torch.cosine_similarity(Z, far)).mean().item()
-    assert model_contrast(Z, far, [near_], tau).item() == pytest.approx(value + gap / tau, abs=1e-6)
+    close(model_contrast(Z, GLOBAL, [LAST, -GLOBAL], 0.5), 0.493172)
 
 
 @pytest.mark.parametrize("tau", [0.01, 0.5, 1.0])
 def test_moon_contrast_of_equal_models_is_log_two_without_gradient(tau):
     z = Z.clone().requires_grad_()
     value = model_contrast(z, GLOBAL, [GLOBAL], tau)
-    assert value.item() == pytest.approx(0.693147, abs=1e-6)
+    close(value, 0.693147)
     close(torch.autograd.grad(value, z)[0], [[0, 0], [0, 0]])
 
 
 def test_moon_contrast_ignores_lengths_and_grows_with_the_last_models_cosine():
     value = model_contrast(Z, GLOBAL, [LAST], 0.5)
-    torch.testing.assert_close(model_contrast(3 * Z, 0.1 * GLOBAL, [7 * LAST], 0.5), value)
+    close(model_contrast(3 * Z, 0.1 * GLOBAL, [7 * LAST], 0.5), value, 1e-5)
     assert model_contrast(Z, GLOBAL, [LAST + Z], 0.5) > value
     assert model_contrast(Z, GLOBAL, [], 0.5).item() == 0
 
 
 def test_moon_mu_zero_is_fedavg_and_so_is_the_first_round():
     setting = dict(model=Model("cnn4", dropout=0.3))
-    assert equal(run(Moon(mu=0.0), image_world(**setting)).model, run(FedAvg(), image_world(**setting)).model)
-    assert equal(
+    assert same(run(Moon(mu=0.0), image_world(**setting)).model, run(FedAvg(), image_world(**setting)).model)
+    assert same(
         run(Moon(mu=5.0), image_world(**setting), 1).model, run(FedAvg(), image_world(**setting), 1).model
     )
-    assert not equal(
+    assert not same(
         run(Moon(mu=5.0), image_world(**setting), 2).model, run(FedAvg(), image_world(**setting), 2).model
     )
 
@@ -985,101 +791,6 @@ def test_moon_loss_takes_every_buffered_model(monkeypatch):
 
 
 # -- all of them ---------------------------------------------------------------------------------------------
-
-METHODS = [
-    FedPer(),
-    LGFedAvg(),
-    FedRep(head_epochs=1),
-    PFedMe(inner_steps=2),
-    PerFedAvg(beta=0.05),
-    PerFedAvg(beta=0.05, variant="hf"),
-    PerFedAvg(meta="adam"),
-    FedAMP(alpha=1.0, sigma=1.0),
-    FedAMP(alpha=1.0, sigma=1.0, penalty="norm"),
-    FedALA(),
-    Ditto(),
-    Moon(buffer=2),
-]
-NAMES = [
-    "FedPer",
-    "LGFedAvg",
-    "FedRep",
-    "PFedMe",
-    "PerFedAvg-fo",
-    "PerFedAvg-hf",
-    "PerFedAvg-adam",
-    "FedAMP",
-    "FedAMP-norm",
-    "FedALA",
-    "Ditto",
-    "Moon",
-]
-
-
-def leaves(value) -> list:
-    """Every tensor and number of a state, in order."""
-    if isinstance(value, dict):
-        return [leaf for name in sorted(value) for leaf in leaves(value[name])]
-    return (
-        [leaf for item in value for leaf in leaves(item)] if isinstance(value, (list, Clients)) else [value]
-    )
-
-
-@pytest.mark.parametrize("method", METHODS, ids=NAMES)
-def test_both_executors_agree(method, monkeypatch):
-    ends = []
-    for executor in ("sequential", "stacked"):
-        world = executor_world(
-            executor, monkeypatch, sizes=(5, 18, 0, 1), batch_size=4, model=Model("cnn4", dropout=0.3)
-        )
-        state, trained = watched(method, world)
-        ends.append(leaves(State(state=state, trained=trained.models)))
-    for a, b in zip(*ends, strict=True):
-        torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), atol=1e-9, rtol=0)
-
-
-def image_client(k, labels, rng):
-    return Client(
-        f"c{k}",
-        "only",
-        Model("cnn4"),
-        torch.randn(len(labels), 1, 16, 16, generator=rng),
-        torch.tensor(labels, dtype=torch.int64),
-    )
-
-
-@pytest.mark.parametrize("method", METHODS, ids=NAMES)
-def test_small_and_one_sided_clients(method):
-    """No sample, one, one class, fewer than a batch: all numbers stay finite and every deployed model is
-    whole."""
-    rng = torch.Generator().manual_seed(0)
-    clients = [
-        image_client(k, labels, rng)
-        for k, labels in enumerate(([], [3], [7] * 6, [0, 1, 2], list(range(10)) * 2))
-    ]
-    world = World.create(clients, training(batch_size=8, optimiser=Optimiser(lr=0.01)), 10, 0)
-    state, trained = watched(method, world, 2)
-    for models in (method.deployed(state, world), method.after_training(state, trained.models)):
-        assert all(
-            model.keys() == world.new_model().keys() and all(v.isfinite().all() for v in model.values())
-            for model in models
-        )
-
-
-@pytest.mark.parametrize("method", METHODS, ids=NAMES)
-def test_a_run_goes_on_from_a_checkpoint(method, tmp_path):
-    def go(state, world, first, last):
-        for number in range(first, last + 1):
-            world = world.at(number)
-            state = method.round(state, world)
-        return method.deployed(state, world)
-
-    world = image_world((5, 18))
-    whole = go(method.init(world), world, 1, 3)
-    again = image_world((5, 18))
-    torch.save(pack(method.round(method.init(again), again.at(1))), tmp_path / "state.pt")
-    state = unpack(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert all_equal(go(state, image_world((5, 18)), 2, 3), whole)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,13 @@
 FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+, also with one network for all."""
 
 import dataclasses
-import io
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import equal, image_world, one_round, run, training, watched
-from test_executors import largest_difference
+from federation import close, one_round, run, same, training
 from torch import nn
 
 from pipeline import keys, methods
@@ -19,7 +17,7 @@ from pipeline.engine import federation as engine
 from pipeline.engine import public as public_phase
 from pipeline.engine.phase import Client, LocalOptions
 from pipeline.engine.public import PublicBatch
-from pipeline.engine.state import Clients, Params, pack, unpack
+from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
 from pipeline.errors import ParamError
 from pipeline.methods.aughfl import AugHFL
@@ -90,14 +88,6 @@ def alike(monkeypatch, name="bn", sizes=(12, 7, 9), **changes) -> World:
     return federation(monkeypatch, sizes, [name] * len(sizes), **changes)
 
 
-def near(a, b, within=1e-9):
-    assert largest_difference(a, b) < within
-
-
-def all_equal(a: Clients, b: Clients) -> bool:
-    return all(equal(x, y) for x, y in zip(a, b, strict=True))
-
-
 def parameters(models: Clients) -> list[dict]:
     """Without the statistics of BatchNorm."""
     return [
@@ -145,74 +135,6 @@ def name(method) -> str:
 # -- what every method keeps to ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", EVERY, ids=name)
-def test_both_executors_agree(method, monkeypatch):
-    """Different networks, one client without data, one with a single image; two local epochs. Public steps by
-    SGD where the correlation leaves some parameters (the head's bias) without gradient: a new Adam makes a
-    step of mere rounding."""
-    method = dataclasses.replace(method, public_optimiser="sgd") if isinstance(method, FCCL) else method
-    near(
-        *[
-            run(method, federation(monkeypatch, executor=executor, local_epochs=2)).models
-            for executor in ("sequential", "stacked")
-        ]
-    )
-
-
-@pytest.mark.parametrize("method", EVERY, ids=name)
-def test_a_run_that_was_killed_goes_on_bit_for_bit(method, monkeypatch):
-    straight = run(method, federation(monkeypatch, local_epochs=2))
-    halfway, file = run(method, federation(monkeypatch, local_epochs=2), 2), io.BytesIO()
-    torch.save(pack(halfway), file)
-    file.seek(0)
-    world = federation(monkeypatch, local_epochs=2).at(3)
-    resumed = method.round(unpack(torch.load(file, weights_only=True)), world)
-    assert all_equal(resumed.models, straight.models)
-
-
-@pytest.mark.parametrize("method", EVERY, ids=name)
-def test_a_client_without_data_agrees_and_keeps_its_model_at_home(method, monkeypatch):
-    world = federation(monkeypatch)
-    state = method.init(world)
-    before = state.models[3]
-    after = method.round(state, world).models[3]
-    if getattr(method, "form", "") == "original":
-        assert equal(after, method.round(state, world).models[0])  # the student of its architecture
-        return
-    agreed = method.collaborate(method.before_round(state, world), world)[3]
-    assert equal(after, agreed) and not equal(after, before)
-
-
-@pytest.mark.parametrize("method", [m for m in EVERY if getattr(m, "form", "clients") == "clients"], ids=name)
-def test_own_models_after_local_training_are_scored(method, monkeypatch):
-    world = three(monkeypatch)
-    state, trained = watched(method, world, 2)
-    assert method.headline == "post" and all_equal(method.deployed(state, world), trained.models)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [FedMD(), FedDF(), RHFL(), FCCL(pretraining=1, public_optimiser="sgd"), FCCLPlus(public_optimiser="sgd")],
-    ids=name,
-)
-def test_the_order_of_clients_does_not_matter(method, monkeypatch):
-    forward = three(monkeypatch)
-    backward = World.create(
-        forward.clients[::-1],
-        forward.training,
-        CLASSES,
-        0,
-        public=(forward.public_images, forward.public_data.settings),
-    ).at(1)
-    near(Clients(list(run(method, backward, 2).models)[::-1]), run(method, forward, 2).models, 1e-8)
-
-
-@pytest.mark.parametrize("method", [FedMD(), RHFL(), FCCLPlus()], ids=name)
-def test_one_sample_per_client_and_missing_classes(method, monkeypatch):
-    state = run(method, federation(monkeypatch, (1, 2, 1), ["plain", "bn", "dropout"], batch=1))
-    assert all(value.isfinite().all() for model in state.models for value in model.values())
-
-
 @pytest.mark.parametrize("method", EVERY[:3] + EVERY[4:], ids=name)
 def test_public_batches_reach_every_client_once_a_pass(method, monkeypatch):
     """BatchNorm's counter: forwards in train mode, of a client that learns nothing at home."""
@@ -235,7 +157,7 @@ def test_looking_twice_gives_the_same_bits(method, monkeypatch):
         type(method), "client_output", lambda *given: graphs.append(torch.is_grad_enabled()) or whole(*given)
     )
     twice = run(method, federation(monkeypatch, local_epochs=2), 2)
-    assert all_equal(twice.models, kept.models)
+    assert same(twice.models, kept.models)
     if getattr(method, "form", "clients") == "clients":
         assert graphs == ([False] * 5 + [True] * 5) * (2 * 3)  # two rounds of three public batches
 
@@ -358,7 +280,7 @@ def test_collaborative_phase_as_written_out(method, loss, optimiser, forwards, m
     without."""
     world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"], passes=2)
     state = method.before_round(method.init(world), world)
-    near(method.collaborate(state, world), by_hand(world, state.models, loss, optimiser, forwards), 1e-8)
+    close(method.collaborate(state, world), by_hand(world, state.models, loss, optimiser, forwards), 1e-8)
 
 
 def test_rhfl_second_round_as_written_out(monkeypatch):
@@ -380,12 +302,12 @@ def test_rhfl_second_round_as_written_out(monkeypatch):
         ).item()
 
     now = torch.tensor([sl(0), sl(1)], dtype=DOUBLE)  # equal batches of 4, no dropout: the mean over all
-    torch.testing.assert_close(state.losses[:2], now)
+    close(state.losses[:2], now, 1e-5)
     gain = torch.cat([(before[:2] - now) / now, torch.zeros(1, dtype=DOUBLE)])
     wanted = F.softmax(0.5 + 0.5 * gain / gain.sum(), 0)
-    torch.testing.assert_close(state.weights, wanted)
+    close(state.weights, wanted, 1e-5)
     received = method.aggregate([torch.zeros(1, CLASSES, dtype=DOUBLE)] * 3, state, world)
-    torch.testing.assert_close(received[1]["weights"], wanted * torch.tensor([1.0, 0.0, 1.0], dtype=DOUBLE))
+    close(received[1]["weights"], wanted * torch.tensor([1.0, 0.0, 1.0], dtype=DOUBLE), 1e-5)
 
 
 def test_the_conference_consensus_has_the_own_share_from_last_rounds_model(monkeypatch):
@@ -406,7 +328,7 @@ def test_the_conference_consensus_has_the_own_share_from_last_rounds_model(monke
     nets = [net.eval() for net in modules(world, state.models)]
     for k, received in enumerate(method.aggregate(seen, state, world)):
         others = sum(seen[j]["sent"] for j in range(3) if j != k)
-        torch.testing.assert_close(received, (others + nets[k](batch.images)) / 3)
+        close(received, (others + nets[k](batch.images)) / 3, 1e-5)
 
 
 # -- identities of the collaborative phase -------------------------------------------------------------------
@@ -439,8 +361,8 @@ def test_a_client_alone_and_equal_clients_have_nothing_to_agree_on(method, clien
 def test_hfl_is_the_first_round_of_rhfl(monkeypatch):
     worlds = [federation(monkeypatch, (12, 7, 9), ["plain", "dropout", "plain"]) for _ in range(2)]
     a, b = (run(method, world, 1).models for method, world in zip((RHFL(), RHFL(reweighted=False)), worlds))
-    assert all_equal(a, b)
-    assert not all_equal(
+    assert same(a, b)
+    assert not same(
         *(run(method, world, 3).models for method, world in zip((RHFL(), RHFL(reweighted=False)), worlds))
     )
 
@@ -449,21 +371,7 @@ def test_hfl_is_the_first_round_of_rhfl(monkeypatch):
 def test_fcclplus_without_fisl_and_fntd_is_fccl(options, monkeypatch):
     plus = FCCLPlus(omega=0.0, local="fccl", pretraining=2, **options)
     fccl = FCCL(pretraining=2, **options)
-    assert all_equal(run(plus, three(monkeypatch)).models, run(fccl, three(monkeypatch)).models)
-
-
-def test_fccm_alone_with_cross_entropy_at_home(monkeypatch):
-    method, world = FCCLPlus(omega=0.0, local="ce"), three(monkeypatch)
-    state = method.init(world)
-    agreed = FCCL().collaborate(state, world)
-    assert all_equal(method.round(state, world).models, world.local_epochs(agreed, Local().loss).models)
-
-
-def test_widths_need_not_agree(monkeypatch):
-    world = three(monkeypatch)
-    assert sorted({m["head.weight"].shape[1] for m in world.new_models()}) == [5, 6, 8]
-    state = FCCLPlus(fccm=False).init(world)
-    assert not same_parameters(FCCLPlus(fccm=False).collaborate(state, world), state.models)
+    assert same(run(plus, three(monkeypatch)).models, run(fccl, three(monkeypatch)).models)
 
 
 # -- teachers and what is remembered at home -----------------------------------------------------------------
@@ -487,15 +395,10 @@ def home(method, monkeypatch, rounds=1, world=None, **changes):
 def test_the_teacher_is_the_model_of_the_last_rounds_end(monkeypatch):
     for rounds in (1, 3):  # in the first round the client's first model
         state, _, calls, _ = home(FCCLPlus(), monkeypatch, rounds)
-        assert all_equal(calls[-1][2]["client_state"]["previous"], state.models) and not all_equal(
+        assert same(calls[-1][2]["client_state"]["previous"], state.models) and not same(
             calls[-1][0], state.models
         )
-    assert all_equal(home(FCCLPlus(), monkeypatch)[0].models, three(monkeypatch).new_models())
-
-
-def test_the_teacher_after_the_collaborative_phase(monkeypatch):
-    _, _, calls, _ = home(FCCLPlus(teacher="collaborated"), monkeypatch, 2)
-    assert all_equal(calls[-1][2]["client_state"]["previous"], calls[-1][0])
+    assert same(home(FCCLPlus(), monkeypatch)[0].models, three(monkeypatch).new_models())
 
 
 def test_fccl_starts_from_theta_star_and_keeps_it(monkeypatch):
@@ -503,16 +406,10 @@ def test_fccl_starts_from_theta_star_and_keeps_it(monkeypatch):
     alone = world.local_epochs(
         world.new_models(), Local().loss, options=LocalOptions(epochs=3, stream="pretraining")
     ).models
-    assert all_equal(FCCL(pretraining=3).init(world).models, alone)
+    assert same(FCCL(pretraining=3).init(world).models, alone)
     state = run(FCCL(pretraining=3), world, 3)
-    assert all_equal(state.pretrained, alone)
-    assert not all_equal(state.models, alone)
-
-
-def test_the_scenarios_pretraining_is_theta_star(monkeypatch):
-    """Its own 50 epochs come on top of nothing."""
-    world = three(monkeypatch, pretraining=2)
-    assert all_equal(FCCL(pretraining=50).init(world).pretrained, world.new_models())
+    assert same(state.pretrained, alone)
+    assert not same(state.models, alone)
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
@@ -533,7 +430,7 @@ def test_local_phase_of_fccl_as_written_out(mode, monkeypatch):
         taught = before(x), alone(x)
     (F.cross_entropy(z, y) + kl(taught[0], z) + kl(taught[1], z)).backward()
     adam(student.parameters()).step()
-    near(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
+    close(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -551,7 +448,7 @@ def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monk
     kept = terms if local == "kd" else terms * (1 - F.one_hot(y, CLASSES))
     (F.cross_entropy(z, y) + scale * kept.sum(1).mean()).backward()
     adam(student.parameters()).step()
-    near(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
+    close(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
 
 
 @pytest.mark.parametrize("share, wanted", [(0.3, [6, 14]), (0.1, [2, 18]), (0.0, [0, 20]), (1.0, [20, 0])])
@@ -565,15 +462,6 @@ def test_kd_takes_the_first_part_of_the_local_epochs(share, wanted, monkeypatch)
     assert all(map(math.isfinite, trained.losses))  # also where one part has no epoch
 
 
-def test_kd_alone_is_a_share_of_one(monkeypatch):
-    """But for the order of batches, which are all of a client's images here."""
-    ends = [
-        run(FCCLPlus(**options), three(monkeypatch, batch_size=12), 1).models
-        for options in ({"local": "kd"}, {"kd_share": 1.0})
-    ]
-    assert same_parameters(*[Clients([end[1]]) for end in ends], within=1e-9)
-
-
 @pytest.mark.parametrize("names", [["bn", "plain", "dropout"]])
 def test_fisher_information_sample_by_sample(names, monkeypatch):
     world = federation(monkeypatch, (11, 3, 0), names)
@@ -585,7 +473,7 @@ def test_fisher_information_sample_by_sample(names, monkeypatch):
             net.zero_grad()
             F.log_softmax(net(x[None]), 1)[0, y].backward()
             total = {n: total.get(n, 0) + p.grad.pow(2) / world.sizes[k] for n, p in net.named_parameters()}
-        near(found[k], Params(total), 1e-12)
+        close(found[k], Params(total), 1e-12)
     assert found[2].keys() == {n for n, _ in modules(world, models)[2].named_parameters()}
     assert all(value.abs().max() == 0 for value in found[2].values())
 
@@ -601,9 +489,7 @@ def test_fisher_information_of_the_papers_networks():
         models = world.new_models()
         head = fisher(models, world)[0]["head.bias"]
         p = F.softmax(world.network(0, models[0])(client.images), 1).detach()
-        torch.testing.assert_close(
-            head, (p - F.one_hot(client.labels, 2)).pow(2).mean(0), rtol=1e-3, atol=1e-7
-        )
+        close(head, (p - F.one_hot(client.labels, 2)).pow(2).mean(0), 1e-7)
 
 
 def test_ewc_anchors_the_last_rounds_model(monkeypatch):
@@ -613,7 +499,7 @@ def test_ewc_anchors_the_last_rounds_model(monkeypatch):
         run(FCCLPlus(**o), three(monkeypatch, optimiser=Optimiser("sgd", 0.05), local_epochs=5), 1).models
         for o in ({"local": "ce"}, {"local": "ewc", "ewc": 0.0}, {"local": "ewc", "ewc": 10.0})
     )
-    near(plain, none, 1e-12)
+    close(plain, none, 1e-12)
     method, world = FCCLPlus(local="ewc"), start
     state = method.init(world)
     information = fisher(state.models, world)
@@ -639,26 +525,10 @@ def test_models_are_averaged_between_the_phases(method, monkeypatch):
     world = alike(monkeypatch, averaging="uniform")
     state, after, calls, _ = home(method, monkeypatch, 2, world)
     starts = calls[-1][0]
-    assert equal(starts[0], starts[1]) and equal(starts[1], starts[2])
-    assert not equal(after.models[0], after.models[1])  # each scores its own model
+    assert same(starts[0], starts[1]) and same(starts[1], starts[2])
+    assert not same(after.models[0], after.models[1])  # each scores its own model
     if "client_state" in calls[-1][2] and calls[-1][2]["client_state"] is not None:
-        assert all_equal(calls[-1][2]["client_state"]["previous"], state.models)  # teachers stay per client
-
-
-def test_models_are_left_apart_where_the_scenario_does_not_average(monkeypatch):
-    _, _, calls, _ = home(FedMD(), monkeypatch, 2, alike(monkeypatch))
-    assert not equal(calls[-1][0][0], calls[-1][0][1])
-
-
-@pytest.mark.parametrize(
-    "method", [FedMD(), FedDF(), FedMatch(), RHFL(), FCCL(pretraining=1), FCCLPlus()], ids=name
-)
-def test_one_client_alone_averages_nothing(method, monkeypatch):
-    worlds = [alike(monkeypatch, sizes=(12,), averaging=how) for how in (None, "uniform")]
-    states = [method.init(worlds[1])] * 2
-    for number in (1, 2, 3):
-        states = [method.round(state, world.at(number)) for state, world in zip(states, worlds)]
-    assert all_equal(*(state.models for state in states))
+        assert same(calls[-1][2]["client_state"]["previous"], state.models)  # teachers stay per client
 
 
 STARTS = [
@@ -680,7 +550,7 @@ def test_clients_of_one_network_draw_their_own_where_no_model_is_shared(method, 
     """RAHFL, Figure 4, as its code's init_nets; FCCL+, Table 15, averages and has one start."""
     own, averaged = (method.init(alike(monkeypatch, averaging=how)).models for how in (None, "uniform"))
     assert not any(same_parameters([own[i]], [own[j]]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    assert equal(averaged[0], averaged[1]) and equal(averaged[1], averaged[2])
+    assert same(averaged[0], averaged[1]) and same(averaged[1], averaged[2])
 
 
 @pytest.mark.parametrize("method", [FCCL(pretraining=1), FCCLPlus(local="fccl", pretraining=1)], ids=name)
@@ -696,7 +566,7 @@ def test_each_pretrains_a_network_of_its_own(method, monkeypatch):
         return seen[0].models
 
     own, shared = begun(None), begun("uniform")
-    assert not same_parameters([own[0]], [own[1]]) and all_equal(shared, Clients([shared[0]] * 3))
+    assert not same_parameters([own[0]], [own[1]]) and same(shared, Clients([shared[0]] * 3))
 
 
 SHARED = [FedPer(), LGFedAvg(), Ditto(), FedAvg(), FedDF(form="original")]
@@ -706,17 +576,7 @@ SHARED = [FedPer(), LGFedAvg(), Ditto(), FedAvg(), FedDF(form="original")]
 def test_methods_with_a_model_at_the_server_start_from_one(method, monkeypatch):
     world = alike(monkeypatch, "plain")
     models = method.deployed(method.init(world), world)
-    assert all_equal(models, Clients([models[0]] * 3)) and equal(models[0], world.new_model())
-
-
-def test_all_start_alike_without_public_data():
-    start = Local().init(image_world()).models
-    assert equal(start[0], start[1]) and equal(start[1], start[2])
-
-
-def test_all_start_alike_and_so_do_their_teachers(monkeypatch):
-    state = FCCLPlus().init(alike(monkeypatch, averaging="uniform"))
-    assert equal(state.models[0], state.models[1]) and equal(state.models[1], state.models[2])
+    assert same(models, Clients([models[0]] * 3)) and same(models[0], world.new_model())
 
 
 # -- learning rates ------------------------------------------------------------------------------------------
@@ -751,16 +611,6 @@ def test_public_steps_have_no_decay_and_private_ones_the_scenarios():
     assert FedDF(public_optimiser="adam").batch_optimiser(world) == Optimiser("adam", 1e-3)
 
 
-def test_the_schedule_reaches_both_phases(monkeypatch):
-    world, rates = three(monkeypatch, rounds=40), []
-    real = World.collaborate
-    monkeypatch.setattr(
-        World, "collaborate", lambda *a, **k: rates.append(k["optimiser"].lr) or real(*a, **k)
-    )
-    _, _, calls, _ = home(FedMD(schedule="release"), monkeypatch, 3, world)
-    assert rates[-1] == calls[-1][2]["options"].optimiser.lr == pytest.approx(1e-2 * 0.9775)
-
-
 # -- communication -------------------------------------------------------------------------------------------
 
 
@@ -792,14 +642,6 @@ def test_worked_costs():
     assert costs(FedMatch(), B512, clients=2) == (50_000, 50_000)
 
 
-def test_averaged_models_are_counted():
-    theta = 4_977_226
-    assert costs(FedMD(), B512, averaging="uniform") == (50_000 + theta,) * 2
-    assert costs(RHFL(), RA, averaging="uniform") == (48_641 + theta, 145_920 + theta)
-    assert costs(FedMatch(), B512, averaging="uniform") == (50_000 + 2 * theta, 100_000 + 2 * theta)
-    assert costs(FedDF(form="original"), B512) == (theta, theta)
-
-
 def test_every_pass_over_the_public_data_counts(monkeypatch):
     assert FedMD().traffic(three(monkeypatch, passes=2)) == (2 * 20 * CLASSES,) * 2
     assert FCCLPlus().traffic(three(monkeypatch)) == (20 * CLASSES + 2 * 8 * 7 + 4 * 3,) * 2
@@ -825,23 +667,13 @@ def parts(state) -> tuple[list[dict], list[dict]]:
     ]
 
 
-def test_psi_begins_at_a_fifth_of_sigma(monkeypatch):
-    world = three(monkeypatch)
-    state = FedMatch().init(world)
-    for k, model in enumerate(world.new_models()):
-        for n, p in state.psi[k].items():
-            torch.testing.assert_close(p, 0.2 * model[n])
-            torch.testing.assert_close(state.models[k][n], 1.2 * model[n])
-    assert not any("running" in n for part in state.psi for n in part)
-
-
 def test_public_batches_move_psi_and_private_ones_sigma(monkeypatch):
     state, after, calls, _ = home(FedMatch(kappa=0.0), monkeypatch, 2)
     agreed = calls[-1][0]  # theta between the phases
     (sigma0, psi0), (sigma1, psi1) = parts(state), parts(after)
     for k in range(3):
         for n in psi0[k]:
-            torch.testing.assert_close(agreed[k][n], sigma0[k][n] + psi1[k][n])  # sigma stood still so far
+            close(agreed[k][n], sigma0[k][n] + psi1[k][n], 1e-5)  # sigma stood still so far
             assert (psi1[k][n] - psi0[k][n]).abs().max() > 1e-4
         assert max(float((sigma1[k][n] - sigma0[k][n]).abs().max()) for n in psi0[k]) > 1e-4
 
@@ -856,22 +688,13 @@ def test_the_penalties_act_on_every_batch_confident_or_not(monkeypatch):
     for k in range(3):
         for n, s in sigma[k].items():
             far = s.abs() > 0.1  # farther than the steps reach
-            torch.testing.assert_close(
-                (agreed[k][n] - s - psi[k][n])[far], 0.03 * s.sign()[far], rtol=1e-4, atol=0
-            )
-
-
-def test_without_confidence_or_weight_nothing_moves(monkeypatch):
-    for options in ({"kappa": 1.0}, {"kappa": 0.0, "lam_i": 0.0, "lam_a": 0.0}):
-        world, method = three(monkeypatch), FedMatch(decomposed=False, **options)
-        state = method.before_round(method.init(world), world)
-        assert same_parameters(method.collaborate(state, world), state.models)
+            close((agreed[k][n] - s - psi[k][n])[far], 0.03 * s.sign()[far], 1e-4)
 
 
 def test_one_part_without_public_terms_is_supervised_training(monkeypatch):
     method = FedMatch(decomposed=False, kappa=1.0)
     worlds = [federation(monkeypatch, (12, 7), ["plain", "dropout"]) for _ in range(2)]
-    assert all_equal(run(method, worlds[0]).models, run(Local(), worlds[1]).models)
+    assert same(run(method, worlds[0]).models, run(Local(), worlds[1]).models)
 
 
 def test_the_strong_view_is_of_the_public_image_and_not_of_its_crop(monkeypatch):
@@ -901,18 +724,6 @@ def test_the_strong_view_is_of_the_public_image_and_not_of_its_crop(monkeypatch)
             assert not torch.equal(second, of_crop)
 
 
-def test_without_an_augmentation_the_strong_view_is_what_it_was(monkeypatch):
-    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"]).at(1)
-
-    def strong(pixels, numbers):
-        return (augmentations.strong(pixels, numbers),)
-
-    for (seen, _), (before, _) in zip(
-        FedMatch().public_batches(None, world), world.public_batches(views=strong)
-    ):
-        assert all(torch.equal(a, b) for one, other in zip(seen, before) for a, b in zip(one, other))
-
-
 def test_fedmatch_collaborates_as_written_out(monkeypatch):
     """One part; consistency with the helpers and the cross-entropy of the strong view with the vote."""
     world, method = (
@@ -939,17 +750,10 @@ def test_fedmatch_collaborates_as_written_out(monkeypatch):
             step.step()
     assert 0 < sum(seen) < 3 * 20  # the gate parts the samples
     wanted = Clients(Params((n, v.detach()) for n, v in net.state_dict().items()) for net in nets)
-    near(method.collaborate(state, world), wanted, 1e-8)
+    close(method.collaborate(state, world), wanted, 1e-8)
 
 
 # -- FedDF at the server -------------------------------------------------------------------------------------
-
-
-def test_original_feddf_of_one_client_is_a_fixed_point(monkeypatch):
-    """Its student begins as its teacher. (After more steps Adam has made something of rounding.)"""
-    world = alike(monkeypatch, "plain", sizes=(12,))
-    state, trained = watched(FedDF(form="original", server_steps=2), world, 1)
-    near(state.models, trained.models, 1e-7)
 
 
 def test_original_feddf_gives_one_model_per_architecture(monkeypatch):
@@ -957,11 +761,11 @@ def test_original_feddf_gives_one_model_per_architecture(monkeypatch):
     method = FedDF(form="original", server_steps=5)
     state = run(method, world, 1)
     assert (
-        equal(state.models[0], state.models[2])
-        and equal(state.models[1], state.models[3])
+        same(state.models[0], state.models[2])
+        and same(state.models[1], state.models[3])
         and method.headline == "pre"
     )
-    assert all_equal(method.deployed(state, world), state.models)
+    assert same(method.deployed(state, world), state.models)
 
 
 @pytest.mark.parametrize("weighted, weights", [(True, (12, 4)), (False, (1, 1))])
@@ -987,6 +791,6 @@ def test_original_feddf_begins_with_the_average_and_comes_nearer_to_the_ensemble
 
 def test_gradients_are_cut_to_length_five():
     long, short = (torch.tensor([30.0, 40.0]), None), (torch.tensor([0.3, 0.4]), None)
-    torch.testing.assert_close(clipped(long)[0], torch.tensor([3.0, 4.0]))
-    torch.testing.assert_close(clipped(short)[0], short[0])
+    close(clipped(long)[0], torch.tensor([3.0, 4.0]), 1e-5)
+    close(clipped(short)[0], short[0], 1e-5)
     assert clipped(long)[1] is None

@@ -6,14 +6,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import equal, image_clients, image_world, run, training, watched
-from test_prototype_methods import close, leaves, rows, same
+from federation import close, image_clients, image_world, rows, run, same, training, watched
 
-from pipeline import keys, methods
+from pipeline import keys
 from pipeline.engine import federation as engine
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Params, State, pack, unpack
-from pipeline.engine.world import ClassMeans, World
+from pipeline.engine.state import Params
+from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods._server_network import class_vectors, descend, new_network
@@ -42,7 +41,6 @@ METHODS = {
     "soft": FedRS(mode="soft", bias=True),
 }
 NETWORKS = {"fedlsa": SPHERE, "distance": SPHERE, "fedsr": GAUSSIAN, "shared": GAUSSIAN}
-each_method = pytest.mark.parametrize("name", METHODS)
 
 
 def small_world(name, sizes=(20, 33, 0, 1, 24), dtype=torch.float32, one_class=False, **changes) -> World:
@@ -69,80 +67,7 @@ def margin_contrast(points, labels, vectors, margin):
     return cross_entropy(-distances - margin * F.one_hot(labels, len(vectors)), labels)
 
 
-def finite(state) -> bool:
-    return all(leaf.isfinite().all() for leaf in leaves(state) if leaf.is_floating_point())
-
-
 # -- all of them: executors, small clients, checkpoints ------------------------------------------------------
-
-
-@each_method
-@pytest.mark.parametrize(
-    "optimiser", [Optimiser("sgd", 0.05, 0.9, 1e-3), Optimiser("adam", 0.003)], ids=["momentum", "adam"]
-)
-def test_executors_agree_in_float64(name, optimiser, monkeypatch):
-    states = []
-    for executor in ("sequential", "stacked"):
-        monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-        states.append(
-            run(METHODS[name], small_world(name, dtype=torch.float64, optimiser=optimiser, local_epochs=2))
-        )
-    assert same(*states, within=1e-9)
-
-
-@each_method
-def test_clients_with_one_class_stay_finite_and_predict(name):
-    method, world = METHODS[name], small_world(name, (20, 33, 7, 1), one_class=True)
-    state = run(method, world)
-    assert finite(state)
-    models = method.deployed(state, world)
-    with torch.inference_mode():
-        scores = method.scores(Handle(world.network(0, models[0]), client=0), world.clients[0].images, state)
-    assert scores.shape == (20, 10) and not scores.isnan().any()
-
-
-@each_method
-def test_clients_with_no_data_or_less_than_a_batch_stay_finite(name):
-    assert finite(run(METHODS[name], small_world(name, (5, 20, 0), drop_last=True)))
-
-
-@each_method
-def test_a_checkpoint_goes_on_as_if_nothing_had_happened(name):
-    method, world = METHODS[name], small_world(name, (20, 0, 7))
-    state = run(method, world, 2)
-    again = unpack(pack(state))
-    assert same(state, again)
-    assert same(method.round(state, world.at(3)), method.round(again, world.at(3)))
-
-
-@pytest.mark.parametrize(
-    "algorithm, hyper, kind",
-    [
-        ("fedtgp", {"averaging": True, "server_epochs": 500}, FedTGP),
-        ("fedga", {}, FedGA),
-        ("fedsr", {}, FedSR),
-        ("fedrs", {"alpha": 0.5}, FedRS),
-        (
-            "fedlsa",
-            {
-                "server_epochs": 500,
-                "alpha": 0.4,
-                "lam": 0.7,
-                "tau": 0.2,
-                "separation": False,
-                "compactness": "distance",
-            },
-            FedLSA,
-        ),
-    ],
-)
-def test_rows_of_the_papers_load(algorithm, hyper, kind):
-    assert methods.load(algorithm, hyper, "paper.yaml") == kind(**hyper)
-
-
-def test_headlines():
-    """A global model is scored before local training, models of the clients' own after it."""
-    assert [METHODS[name].headline for name in METHODS] == ["post"] * 2 + ["pre"] * 9
 
 
 def test_traffic():
@@ -231,18 +156,6 @@ def test_steps_on_written_gradients_are_those_of_autograd():
             assert same(found, by_autograd(a_network(), loss, range(30), 0.1), within=1e-11)
 
 
-def test_a_point_on_its_vector_and_an_anchor_of_zeros_give_no_nan():
-    vectors = rows([1, 2], [0, 0])
-    assert margin_gradient(vectors[:1], torch.tensor([0]), vectors, 1.0).isfinite().all()
-    assert anchor_gradient(vectors, torch.ones(2, 2), torch.zeros(2), 0.5, 0.1, unit=True).isfinite().all()
-    points = vectors[:1].clone().requires_grad_()
-    assert (
-        torch.autograd.grad(margin_contrast(points, torch.tensor([0]), vectors, 1.0), points)[0]
-        .isfinite()
-        .all()
-    )
-
-
 # -- FedTGP --------------------------------------------------------------------------------------------------
 
 CENTRES = aggregate_means(
@@ -255,15 +168,8 @@ P, PC = rows([0, 0], [3, 4], [0, 2]), torch.tensor([0, 1, 0])
 def test_fedtgp_worked_numbers():
     close(CENTRES.vectors[:2], [[0, 1], [3, 4]])
     close(class_gaps(**CENTRES), [4.242641] * 3)
-    assert margin_contrast(P, PC, G, 0.0).item() == pytest.approx(0.209192, abs=1e-6)
-    assert margin_contrast(P, PC, G, 4.242641).item() == pytest.approx(2.592509, abs=1e-6)
-
-
-def test_fedtgp_loss_without_margin_is_a_distance_softmax_and_grows_with_the_margin():
-    plain = F.cross_entropy(-torch.cdist(P, G), PC)
-    torch.testing.assert_close(margin_contrast(P, PC, G, 0.0), plain)
-    values = [margin_contrast(P, PC, G, m).item() for m in (0, 0.5, 1, 3, 10, 100)]
-    assert values == sorted(values) and len(set(values)) == len(values)
+    close(margin_contrast(P, PC, G, 0.0), 0.209192)
+    close(margin_contrast(P, PC, G, 4.242641), 2.592509)
 
 
 @pytest.mark.parametrize("to", ["nearest", "farthest"])
@@ -271,13 +177,13 @@ def test_fedtgp_gaps_ignore_a_shift_and_scale_with_the_prototypes(to):
     vectors = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     known = torch.tensor([1, 1, 0, 1, 1, 1]) > 0
     gaps = class_gaps(vectors, known, to)
-    torch.testing.assert_close(class_gaps(vectors + 7, known, to), gaps)
-    torch.testing.assert_close(class_gaps(3 * vectors, known, to), 3 * gaps)
+    close(class_gaps(vectors + 7, known, to), gaps, 1e-5)
+    close(class_gaps(3 * vectors, known, to), 3 * gaps, 1e-5)
     among = torch.cdist(vectors[known], vectors[known])
     if to == "nearest":
-        torch.testing.assert_close(gaps.max(), among.fill_diagonal_(torch.inf).amin(1).max())
+        close(gaps.max(), among.fill_diagonal_(torch.inf).amin(1).max(), 1e-5)
     else:
-        torch.testing.assert_close(gaps.max(), among.max())
+        close(gaps.max(), among.max(), 1e-5)
     assert gaps[2] == gaps[known].min()
 
 
@@ -300,19 +206,11 @@ def test_fedtgp_margin_is_the_cap_with_fewer_than_two_classes(monkeypatch):
 def test_fedtgp_without_lambda_is_fedavg_and_so_is_its_first_round():
     fedavg = run(FedAvg(), image_world())
     for epochs in (0, 7):
-        assert equal(
+        assert same(
             run(FedTGP(averaging=True, lam=0, server_epochs=epochs), image_world()).model, fedavg.model
         )
-    assert equal(run(METHODS["averaged"], image_world(), 1).model, run(FedAvg(), image_world(), 1).model)
-    assert not equal(run(METHODS["averaged"], image_world()).model, fedavg.model)
-
-
-def test_fedtgp_without_server_epochs_keeps_the_first_prototypes():
-    world = image_world()
-    method = FedTGP(server_epochs=0)
-    first = class_vectors(method.init(world).generator)
-    state = run(method, world)
-    assert torch.equal(state.prototypes.vectors, first) and state.prototypes.known.all()
+    assert same(run(METHODS["averaged"], image_world(), 1).model, run(FedAvg(), image_world(), 1).model)
+    assert not same(run(METHODS["averaged"], image_world()).model, fedavg.model)
 
 
 def test_fedtgp_local_term_is_fedprotos_with_the_generators_vectors():
@@ -329,7 +227,7 @@ def test_fedtgp_local_term_is_fedprotos_with_the_generators_vectors():
         method.loss(handle, batch, state.prototypes, None)
         for method in (METHODS["fedtgp"], FedProto(lam=10.0))
     )
-    torch.testing.assert_close(found, wanted)
+    close(found, wanted, 1e-5)
     assert torch.equal(found, fedproto)
 
 
@@ -345,18 +243,6 @@ def test_fedtgp_predicts_by_the_nearest_prototype_or_the_averaged_classifier():
         assert torch.equal(method.scores(handle, images, state), wanted)
 
 
-def test_fedtgp_ignores_the_order_of_clients_with_full_batches():
-    method, world = (
-        FedTGP(server_epochs=40, full_batch=True),
-        small_world("fedtgp", (20, 33, 7), torch.float64),
-    )
-    seen = world.class_means(world.new_models())
-    turned = ClassMeans(seen.means[[2, 0, 1]], seen.counts[[2, 0, 1]])
-    generator = method.init(world).generator
-    one, other = (method.train(generator, means, world) for means in (seen, turned))
-    assert same(one, other, within=1e-12) and not same(one, generator, within=1e-6)
-
-
 def test_fedtgp_server_goes_over_every_class_mean_once_per_epoch():
     world = image_world(batch_size=4).at(1)
     for changes, size in (({}, 4), ({"server_batch": 5}, 5), ({"full_batch": True}, 11)):
@@ -364,25 +250,6 @@ def test_fedtgp_server_goes_over_every_class_mean_once_per_epoch():
         assert max(map(len, batches)) == size and len(batches) == 3 * math.ceil(11 / size)
         assert torch.cat(batches).bincount().tolist() == [3] * 11
     assert list(FedTGP().batches(0, world)) == []
-
-
-def test_fedtgp_server_brings_its_loss_down():
-    world = image_world()
-    seen = world.class_means(world.new_models())
-    points, labels = seen.means[seen.present], seen.present.nonzero()[:, 1]
-    generator = FedTGP().init(world).generator
-    trained = FedTGP(server_epochs=200, cap=0.1).train(generator, seen, world)
-    before, after = (
-        margin_contrast(points, labels, class_vectors(g), 0.1).item() for g in (generator, trained)
-    )
-    assert after < before - 0.1
-
-
-def test_fedtgp_serves_different_networks_with_one_width():
-    world = image_world((20, 33), model=[Model("cnn4"), Model("cnn2")])
-    state = run(METHODS["fedtgp"], world)
-    assert finite(state) and state.prototypes.vectors.shape == (10, 128)
-    assert len({model["features.encoder.0.weight"].shape for model in state.models}) == 2
 
 
 def test_fedtgp_lambda_follows_the_averaging():
@@ -407,21 +274,21 @@ def simplex(classes: int) -> torch.Tensor:
 
 def test_fedlsa_worked_numbers():
     close(A, [[1, 0], [0.707107, 0.707107], [-0.894427, 0.447214]])
-    assert anchor_separation(A, 1.0).item() == pytest.approx(-0.015169, abs=1e-6)
-    assert anchor_separation(A, 0.1).item() == pytest.approx(2.967843, abs=1e-6)
+    close(anchor_separation(A, 1.0), -0.015169)
+    close(anchor_separation(A, 0.1), 2.967843)
     for tau, wanted in ((0.1, 0.500429), (0.5, 0.471673)):
-        assert prototype_contrast(H, HY, A, tau).item() == pytest.approx(wanted, abs=1e-6)
-        assert F.cross_entropy(H @ A.T / tau, HY).item() == pytest.approx(wanted, abs=1e-6)
-    assert cross_entropy(F.linear(A, PHI), torch.arange(3)).item() == pytest.approx(0.409203, abs=1e-6)
-    assert cross_entropy(F.linear(H, PHI), HY).item() == pytest.approx(0.542339, abs=1e-6)
-    assert anchor_separation(simplex(4), 0.5).item() == pytest.approx(-0.666667, abs=1e-6)
+        close(prototype_contrast(H, HY, A, tau), wanted)
+        close(F.cross_entropy(H @ A.T / tau, HY), wanted)
+    close(cross_entropy(F.linear(A, PHI), torch.arange(3)), 0.409203)
+    close(cross_entropy(F.linear(H, PHI), HY), 0.542339)
+    close(anchor_separation(simplex(4), 0.5), -0.666667)
 
 
 def test_fedlsa_separation_is_bounded_and_least_at_the_simplex():
     rng = torch.Generator().manual_seed(0)
     for classes, tau in ((3, 0.2), (10, 0.1), (7, 1.0)):
         least = -1 / ((classes - 1) * tau)
-        assert anchor_separation(simplex(classes), tau).item() == pytest.approx(least)
+        close(anchor_separation(simplex(classes), tau), least)
         assert anchor_separation(F.normalize(torch.ones(classes, 4), dim=1), tau).item() == pytest.approx(
             1 / tau, rel=1e-5
         )
@@ -429,15 +296,7 @@ def test_fedlsa_separation_is_bounded_and_least_at_the_simplex():
             anchors = F.normalize(torch.randn(classes, classes, generator=rng, dtype=torch.float64), dim=1)
             assert least <= anchor_separation(anchors, tau).item() <= 1 / tau
     two = F.normalize(torch.randn(2, 4, generator=rng), dim=1)
-    torch.testing.assert_close(anchor_separation(two, 0.3), two[0] @ two[1] / 0.3)
-
-
-def test_fedlsa_terms_ignore_a_rotation():
-    turn = torch.linalg.qr(torch.randn(2, 2, generator=torch.Generator().manual_seed(1))).Q
-    torch.testing.assert_close(
-        prototype_contrast(H @ turn, HY, A @ turn, 0.1), prototype_contrast(H, HY, A, 0.1)
-    )
-    torch.testing.assert_close(anchor_separation(A @ turn, 0.1), anchor_separation(A, 0.1))
+    close(anchor_separation(two, 0.3), two[0] @ two[1] / 0.3, 1e-5)
 
 
 def test_fedlsa_temperature_outside_has_no_gradient():
@@ -457,12 +316,7 @@ def test_fedlsa_without_lambda_is_fedavg_on_the_same_network(network):
         FedLSA(lam=0, server_epochs=0),
         FedLSA(compactness="none", server_epochs=3),
     ):
-        assert equal(run(method, image_world(model=Model(network))).model, fedavg.model)
-
-
-def test_fedlsa_contrast_is_active_from_the_first_round():
-    world = image_world(model=SPHERE)
-    assert not equal(run(METHODS["fedlsa"], world, 1).model, run(FedAvg(), world, 1).model)
+        assert same(run(method, image_world(model=Model(network))).model, fedavg.model)
 
 
 def test_fedlsa_anchors_without_alpha_depend_on_the_classifier_alone():
@@ -477,34 +331,6 @@ def test_fedlsa_anchors_without_alpha_depend_on_the_classifier_alone():
     assert not same(plain, trained(alpha=0.4), within=1e-5)
     other = state.model.joined(Params({"head.weight": -state.model["head.weight"]}))
     assert not same(plain, FedLSA(alpha=0.0).train(state.network, other, 30), within=1e-5)
-
-
-def test_fedlsa_without_server_epochs_keeps_the_first_anchors():
-    world = image_world(model=SPHERE)
-    method = FedLSA(server_epochs=0)
-    first = F.normalize(class_vectors(method.init(world).network), dim=1)
-    state = run(method, world)
-    assert torch.equal(state.anchors, first)
-    close(state.anchors.norm(dim=1), [1.0] * 10)
-
-
-def test_fedlsa_server_brings_its_loss_down_and_leaves_the_classifier():
-    world = image_world(model=SPHERE)
-    method, losses = FedLSA(alpha=0.4, tau=0.2), []
-    state = method.init(world)
-    kept = {name: value.clone() for name, value in state.model.items()}
-    for steps in (0, 500, 1500):
-        anchors = method.anchors(method.train(state.network, state.model, steps))
-        losses.append(
-            (
-                cross_entropy(
-                    F.linear(anchors, state.model["head.weight"], state.model["head.bias"]), torch.arange(10)
-                )
-                + 0.4 * anchor_separation(anchors, 0.2)
-            ).item()
-        )
-    assert losses == sorted(losses, reverse=True) and losses[1] < losses[0] - 0.1
-    assert equal(state.model, kept) and not any(value.requires_grad for value in state.model.values())
 
 
 def test_fedlsa_anchors_are_trained_before_the_clients_with_the_received_classifier():
@@ -531,17 +357,18 @@ def test_fedlsa_local_objective():
     close(h.norm(dim=1), [1.0] * 20)
     fit = cross_entropy(model.head(h), batch.labels)
     pull = F.cross_entropy(h @ state.anchors.T / 0.2, batch.labels)
-    torch.testing.assert_close(
-        FedLSA(lam=0.7, tau=0.2).loss(model, batch, state.anchors, None), fit + 0.7 * pull
-    )
+    close(FedLSA(lam=0.7, tau=0.2).loss(model, batch, state.anchors, None), fit + 0.7 * pull, 1e-5)
     away = (h - state.anchors[batch.labels]).norm(dim=1).mean()
-    torch.testing.assert_close(
-        FedLSA(lam=0.7, compactness="distance").loss(model, batch, state.anchors, None), fit + 0.7 * away
+    close(
+        FedLSA(lam=0.7, compactness="distance").loss(model, batch, state.anchors, None),
+        fit + 0.7 * away,
+        1e-5,
     )
     long = 3 * state.anchors
-    torch.testing.assert_close(
+    close(
         FedLSA(lam=0.7, tau=0.2, unit=False).loss(model, batch, long, None),
         fit + 0.7 * F.cross_entropy(h @ long.T / 0.2, batch.labels),
+        1e-5,
     )
     zero = state.anchors[batch.labels].clone().requires_grad_()
     assert torch.autograd.grad(anchor_distance(zero, batch.labels, state.anchors), zero)[0].isfinite().all()
@@ -553,11 +380,6 @@ def test_fedlsa_sizes_of_the_anchor_network():
         network = method.init(world).network
         assert network["table"].shape == (10, inputs) and class_vectors(network).shape == (10, 84)
     assert FedLSA().init(image_world(model=Model("cnn4"))).network["table"].shape == (10, 20)
-
-
-def test_fedlsa_anchors_of_any_length_are_an_option():
-    state = run(FedLSA(unit=False, server_epochs=5), image_world(model=SPHERE))
-    assert finite(state) and torch.equal(state.anchors, class_vectors(state.network))
 
 
 # -- FedGA ---------------------------------------------------------------------------------------------------
@@ -593,7 +415,7 @@ def test_fedga_steps():
 
 def test_fedga_without_steps_is_fedavg_with_uniform_weights():
     state = run(FedGA(step=0), image_world((20, 20, 20, 20)))
-    assert equal(state.model, run(FedAvg(), image_world((20, 20, 20, 20))).model)
+    assert same(state.model, run(FedAvg(), image_world((20, 20, 20, 20))).model)
     assert state.weights.tolist() == [0.25] * 4
     uneven = run(FedGA(step=0), image_world()).model
     assert same(uneven, run(FedAvg(), image_world(averaging="uniform")).model, within=1e-7)
@@ -610,10 +432,10 @@ def test_fedga_weights_stay_a_distribution_and_follow_the_clients():
         after = adjusted_weights(before, gaps, 1.0)
         assert float(after.sum()) == pytest.approx(1) and after.min() >= 0
         turn = torch.randperm(6, generator=rng)
-        torch.testing.assert_close(adjusted_weights(before[turn], gaps[turn], 1.0), after[turn])
+        close(adjusted_weights(before[turn], gaps[turn], 1.0), after[turn], 1e-5)
     uniform = weights(1, 1, 1, 1) / 4
     for gap in (0.3, -0.3):
-        torch.testing.assert_close(adjusted_weights(uniform, torch.full_like(uniform, gap), 0.2), uniform)
+        close(adjusted_weights(uniform, torch.full_like(uniform, gap), 0.2), uniform, 1e-5)
     assert torch.equal(adjusted_weights(before, torch.zeros_like(before), 1.0), before)
     assert adjusted_weights(weights(1), weights(-1), 5.0).tolist() == [1.0]  # would be clipped to nothing
 
@@ -662,13 +484,9 @@ def reference(scale=1.0, classes=3, d=2):
 
 
 def test_fedsr_worked_numbers():
-    assert F.softplus(torch.tensor(1.0)).item() == pytest.approx(1.313262, abs=1e-6)
-    assert conditional_information(MU, SIGMA, torch.tensor([0]), reference()).item() == pytest.approx(
-        2.050130, abs=1e-6
-    )
-    assert conditional_information(MU, SIGMA, torch.tensor([0]), reference(2.0)).item() == pytest.approx(
-        6.099702, abs=2e-6
-    )
+    close(F.softplus(torch.tensor(1.0)), 1.313262)
+    close(conditional_information(MU, SIGMA, torch.tensor([0]), reference()), 2.050130)
+    close(conditional_information(MU, SIGMA, torch.tensor([0]), reference(2.0)), 6.099702, 2e-6)
     z = rows([3, 4], [0, 2])
 
     class Fixed:
@@ -693,20 +511,13 @@ def test_fedsr_divergence_is_that_of_torch_and_zero_only_at_the_reference():
     normal = torch.distributions.Normal
     wanted = torch.distributions.kl_divergence(normal(mu, sigma), normal(other, spread)).sum(1)
     found = gaussian_divergence(mu, sigma, other, spread)
-    torch.testing.assert_close(found, wanted)
+    close(found, wanted, 1e-5)
     assert (found > 0).all() and gaussian_divergence(mu, sigma, mu, sigma).abs().max() < 1e-12
     own = Params(
         mean=2 * mu[:3], rho=(2 * sigma[:3]).expm1().log(), scale=torch.tensor(2.0, dtype=torch.float64)
     )
     assert conditional_information(mu[:3], sigma[:3], torch.arange(3), own).abs() < 1e-12
     assert conditional_information(mu[:3], sigma[:3], torch.tensor([0, 2, 1]), own) > 1e-3
-
-
-def test_fedsr_scale_may_cross_zero():
-    negative, positive, zero = (
-        conditional_information(MU, SIGMA, torch.tensor([1]), reference(scale)) for scale in (-2.0, 2.0, 0.0)
-    )
-    assert negative == positive and zero.isfinite()
 
 
 def test_fedsr_without_terms_and_noise_is_fedavg_on_the_same_network(monkeypatch):
@@ -725,29 +536,19 @@ def test_fedsr_references_start_as_released_and_learn_for_the_classes_at_home():
         moved = (state.references[k]["mean"] != 0).any(1)
         assert moved.nonzero().flatten().tolist() == [k] and state.references[k]["scale"] != 1
         assert (state.references[k]["rho"] != 1).any(1).nonzero().flatten().tolist() == [k]
-    assert equal(state.references[2], start[2])
+    assert same(state.references[2], start[2])
 
 
 def test_fedsr_reference_of_a_client_does_not_depend_on_the_others():
     """Where they are local; a round is enough, afterwards the averaged model carries news of the others."""
     two, three = (run(FedSR(), image_world(sizes, model=GAUSSIAN), 1) for sizes in ((20, 33), (20, 33, 40)))
-    assert equal(two.references[0], three.references[0]) and equal(two.references[1], three.references[1])
-    assert not equal(three.references[0], three.references[1])
+    assert same(two.references[0], three.references[0]) and same(two.references[1], three.references[1])
+    assert not same(three.references[0], three.references[1])
     shared = [
         run(METHODS["shared"], image_world(sizes, model=GAUSSIAN), 1).references
         for sizes in ((20, 33), (20, 33, 40))
     ]
-    assert equal(shared[0][0], shared[0][1]) and not equal(shared[0][0], shared[1][0])
-
-
-def test_fedsr_references_live_on():
-    world = image_world(model=GAUSSIAN)
-    state = run(FedSR(), world, 1)
-    world = world.at(2)
-    fresh = State(model=state.model, references=FedSR().init(world).references)
-    assert not same(
-        FedSR().round(state, world).references, FedSR().round(fresh, world).references, within=1e-5
-    )
+    assert same(shared[0][0], shared[0][1]) and not same(shared[0][0], shared[1][0])
 
 
 def test_fedsr_predicts_by_the_mean_softmax_over_draws():
@@ -759,14 +560,14 @@ def test_fedsr_predicts_by_the_mean_softmax_over_draws():
     noise = fixed.normal(mu.expand(20, *mu.shape))
     wanted = torch.stack([model.head(mu + F.softplus(rho) * eps).softmax(1) for eps in noise]).mean(0)
     found = FedSR().scores(model, images, state)
-    torch.testing.assert_close(found.exp(), wanted)
+    close(found.exp(), wanted, 1e-5)
     close(found.exp().sum(1), [1.0] * 20)
     assert torch.equal(found, FedSR().scores(Handle(world.network(0, state.model)), images, state))
     assert float((noise[0] - noise[1]).abs().max()) > 0.5  # every draw its own
     state.model["features.projector.0.bias"][128:] = -1e4  # sigma = 0: as the classifier of the mean
     state.model["features.projector.0.weight"][128:] = 0
     model = Handle(world.network(0, state.model))
-    torch.testing.assert_close(FedSR().scores(model, images, state), model(images).log_softmax(1))
+    close(FedSR().scores(model, images, state), model(images).log_softmax(1), 1e-5)
 
 
 def test_fedsr_refuses_a_network_without_deviations():
@@ -805,9 +606,9 @@ def test_fedrs_worked_numbers(mode, scale, loss, gradient):
     assert found.tolist() == list(scale)
     weight = W.clone().requires_grad_()
     value = restricted_cross_entropy(Z, ZY, weight, found.float())
-    assert value.item() == pytest.approx(loss, abs=1e-6)
+    close(value, loss)
     close(torch.autograd.grad(value, weight)[0], gradient)
-    assert restricted_cross_entropy(Z, ZY, W, torch.ones(4)).item() == pytest.approx(1.291929, abs=1e-6)
+    close(restricted_cross_entropy(Z, ZY, W, torch.ones(4)), 1.291929)
 
 
 def test_fedrs_scale_is_one_with_alpha_one_or_equal_counts_or_every_class():
@@ -838,8 +639,8 @@ def test_fedrs_without_restriction_is_fedavg_with_a_classifier_without_bias(meth
     assert not state["head.bias"].any()
     without_bias(monkeypatch)
     fedavg = run(FedAvg(), image_world(optimiser=optimiser)).model
-    assert equal(Params((name, state[name]) for name in fedavg), fedavg)
-    assert equal(run(method, image_world(optimiser=optimiser)).model, fedavg)
+    assert same(Params((name, state[name]) for name in fedavg), fedavg)
+    assert same(run(method, image_world(optimiser=optimiser)).model, fedavg)
 
 
 @pytest.mark.parametrize("method", [FedRS(alpha=0.2), FedRS(alpha=0.2, mode="soft")], ids=["hard", "soft"])
@@ -855,18 +656,7 @@ def test_fedrs_restricts_nothing_where_every_class_is_held(method, monkeypatch):
     state = run(method, balanced()).model
     without_bias(monkeypatch)
     fedavg = run(FedAvg(), balanced()).model
-    assert equal(Params((name, state[name]) for name in fedavg), fedavg)
-
-
-def test_fedrs_with_alpha_zero_gives_missing_classes_no_gradient():
-    weight = W.clone().requires_grad_()
-    slope = torch.autograd.grad(
-        restricted_cross_entropy(Z, ZY, weight, restricted_scale(COUNTS, 0.0).float()), weight
-    )[0]
-    assert not slope[2:].any() and slope[:2].abs().min() > 0
-    one = restricted_scale(torch.tensor([0, 5, 0, 0]), 0.0).float()
-    value = restricted_cross_entropy(Z[:1], ZY[:1], W, one)
-    assert value.item() == pytest.approx(math.log(1 + 3 * math.exp(-2)))
+    assert same(Params((name, state[name]) for name in fedavg), fedavg)
 
 
 def test_fedrs_rows_of_missing_classes_stay_with_alpha_zero():
@@ -892,35 +682,7 @@ def test_fedrs_bias_is_an_option_and_not_scaled():
     )
     bias = torch.tensor([0.1, -0.2, 0.3, 0.4])
     wanted = F.cross_entropy((Z @ W.T) * torch.tensor([1, 1, 0.5, 0.5]) + bias, ZY)
-    torch.testing.assert_close(
-        restricted_cross_entropy(Z, ZY, W, torch.tensor([1, 1, 0.5, 0.5]), bias), wanted
-    )
-
-
-def test_fedrs_predicts_with_the_plain_logits():
-    world = small_world("fedrs", (20, 33), one_class=True)
-    state = run(FedRS(alpha=0.0), world)
-    model, images = Handle(world.network(0, state.model)), world.clients[0].images
-    torch.testing.assert_close(
-        FedRS().scores(model, images, state), model.features(images) @ state.model["head.weight"].T
-    )
-
-
-def test_fedrs_counts_classes_densely():
-    """A client's missing classes count 0 in their own place (MarsFL's vector leaves them out)."""
-    seen = []
-
-    class Spy(FedRS):
-        def loss(self, model, batch, shared, own):
-            seen.append(own.tolist())
-            return super().loss(model, batch, shared, own)
-
-    clients = [
-        dataclasses.replace(c, labels=torch.tensor([7, 2])[torch.arange(len(c.labels)) % 2])
-        for c in image_clients((4,))
-    ]
-    run(Spy(alpha=0.25), World.create(clients, training(), 10, 0), 1)
-    assert seen[0] == [0.25, 0.25, 1, 0.25, 0.25, 0.25, 0.25, 1, 0.25, 0.25]
+    close(restricted_cross_entropy(Z, ZY, W, torch.tensor([1, 1, 0.5, 0.5]), bias), wanted, 1e-5)
 
 
 def test_fedrs_refuses_dropout():

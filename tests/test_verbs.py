@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import CNN4, image_clients, training
+from federation import CNN4, close, image_clients, training
 
 from pipeline.data.tensors import Pixels
-from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.handle import Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, LocalOptions
 from pipeline.engine.state import Clients, Params
@@ -42,7 +42,7 @@ def both(monkeypatch, act, **setting):
     first, second = (act(world(monkeypatch, executor, **setting)) for executor in ("sequential", "stacked"))
     for a, b in zip(first, second, strict=True):
         for name in a:
-            torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-9)
+            close(a[name], b[name], 1e-9)
     return first
 
 
@@ -95,7 +95,7 @@ def test_input_gradient_is_the_same_everywhere_and_leaves_parameters_alone(monke
     slope = Handle(network).input_gradient(lambda x: cross_entropy(network(x), labels), images)
     leaf = images.clone().requires_grad_()
     cross_entropy(network(leaf), labels).backward()
-    torch.testing.assert_close(slope, leaf.grad)
+    close(slope, leaf.grad, 1e-5)
     assert not slope.requires_grad
 
 
@@ -183,7 +183,7 @@ def test_a_teacher_in_training_mode_uses_batch_statistics_and_keeps_its_own():
     there = handle.other(model, training=True)(images)
     network = w.network(0, model).train()
     with torch.no_grad():
-        torch.testing.assert_close(there, network(images))
+        close(there, network(images), 1e-5)
     assert not torch.allclose(there, handle.other(model)(images))
     assert all(torch.equal(before[name], model[name]) for name in model)
     assert not there.requires_grad
@@ -237,13 +237,6 @@ def test_public_batches_pass_every_image_once_and_differ_by_round(monkeypatch):
     assert len(list(forum(monkeypatch, epochs=2).public_batches())) == 6
 
 
-def test_own_views_differ_by_client(monkeypatch):
-    w = forum(monkeypatch)
-    for batch, _ in w.public_batches(views=flips):
-        assert len(batch) == 3 and all(len(seen) == 3 for seen in batch)
-        assert torch.equal(batch[0][0], batch[1][0]) and not torch.equal(batch[0][1], batch[1][1])
-
-
 def test_no_public_data_is_said(monkeypatch):
     with pytest.raises(TrainingError, match="public"):
         next(world(monkeypatch).public_batches())
@@ -276,18 +269,9 @@ def test_collaborate_is_one_step_of_a_new_optimiser_towards_what_the_server_sent
         gradients = torch.autograd.grad(divergence(network(images), target, None), parameters)
         Steps(optimiser or Optimiser("adam", 0.1), parameters).step(gradients)
         for name, value in network.state_dict().items():
-            torch.testing.assert_close(moved[k][name], value, rtol=0, atol=1e-12)
+            close(moved[k][name], value, 1e-12)
     assert all(torch.equal(moved[2][name], models[2][name]) for name in models[2])
     assert all(not value.requires_grad for model in moved for value in model.values())
-
-
-def test_a_new_adam_moves_by_the_sign(monkeypatch):
-    """A new Adam: after one step from g with lr 1e-3 the change is -lr g / (|g| + 1e-8)."""
-    value = torch.zeros(4, dtype=torch.float64)
-    Steps(Optimiser("adam", 0.001), [value]).step([torch.tensor([0.5, -1e-3, 1e-9, 0], dtype=torch.float64)])
-    torch.testing.assert_close(
-        value, torch.tensor([-0.001, 0.001, -0.000091, 0], dtype=torch.float64), rtol=0, atol=1e-6
-    )
 
 
 def test_collaborate_moves_batchnorm_once(monkeypatch):
@@ -322,9 +306,7 @@ def test_synchronised_averages_one_architecture_only(monkeypatch):
     same = world(monkeypatch, sizes=(20, 5), averaging="uniform")
     models = same.local_epochs(same.new_models(), supervised).models
     first, second = synchronised(models, same)
-    torch.testing.assert_close(
-        first["head.weight"], (models[0]["head.weight"] + models[1]["head.weight"]) / 2
-    )
+    close(first["head.weight"], (models[0]["head.weight"] + models[1]["head.weight"]) / 2, 1e-5)
     assert torch.equal(first["head.weight"], second["head.weight"])
     for other in (world(monkeypatch, sizes=(20, 5)), forum(monkeypatch)):
         kept = other.new_models()
@@ -363,23 +345,3 @@ def test_a_projector_is_trained_with_all_and_with_no_part():
     without = World.create(image_clients((4,)), training(), 10, 0)
     with pytest.raises(TrainingError, match="projector"):
         Handle(without.network(0, without.new_model())).project(torch.zeros(1, 128))
-
-
-def test_a_batch_with_views_is_cut_into_pieces():
-    from pipeline.engine.phase import pieces
-
-    batch = Batch(torch.arange(6.0), torch.arange(6), (torch.arange(6.0) + 10,))
-    first, second = pieces(batch, 2)
-    assert first.views[0].tolist() == [10, 11, 12] and second.images.tolist() == [3, 4, 5]
-
-
-def test_an_attack_leaves_batchnorm_alone():
-    w = World.create(
-        [Client("c", "only", Model("resnet10"), torch.rand(4, 3, 32, 32), torch.arange(4))], training(), 10, 0
-    )
-    network = w.network(0, w.new_model()).train()
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    Handle(network).input_gradient(lambda x: cross_entropy(network(x), torch.arange(4)), w.clients[0].images)
-    assert network.training and all(
-        torch.equal(before[name], value) for name, value in network.state_dict().items()
-    )

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from federation import image_world, miniature_cells, miniature_world, one_round
+from federation import close, image_world, miniature_cells, miniature_world, one_round
 
 from pipeline import methods
 from pipeline.engine.alike import tensors_of
@@ -43,7 +43,7 @@ def test_no_method_changes_the_world(algorithm):
     for a, b in zip(
         tensors_of([once[0], once[1].models]), tensors_of([again[0], again[1].models]), strict=True
     ):
-        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+        close(a, b, 0.0)
 
 
 def test_a_world_is_frozen_and_another_round_is_another_world():

@@ -66,7 +66,7 @@ class {kind}(FedAvg):
 {body}
 '''
 TEST = '''"""{kind}: the identities that its paper promises."""
-from federation import equal, image_world, run
+from federation import image_world, run, same
 
 from pipeline import methods
 from pipeline.methods.fedavg import FedAvg
@@ -75,7 +75,7 @@ from pipeline.methods.fedavg import FedAvg
 def test_as_begun_it_is_fedavg():
     """To be replaced: what the method gives where its own term is switched off."""
     method = methods.load("{name}", {{}}, "test"{paper})
-    assert equal(run(method, image_world()).model, run(FedAvg(), image_world()).model)
+    assert same(run(method, image_world()).model, run(FedAvg(), image_world()).model)
 '''
 
 
