@@ -28,7 +28,10 @@ def copy_of_the_repository(target: Path, *papers: str) -> Path:
     for name in filter(None, tracked):
         folder, _, inside = name.partition("/")
         other = papers and (
-            folder == "papers" and inside.partition("/")[0] not in papers or folder == "reports"
+            folder == "papers"
+            and inside.partition("/")[0] not in papers
+            or folder == "reports"
+            and not inside.startswith("templates/")
         )
         if (ROOT / name).is_file() and folder != "tests" and not other:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
