@@ -61,8 +61,8 @@ def test_the_mean_of_the_worked_example():
     """(5 * 1 + 9 * 3) / 14, whatever the second client holds."""
     world = image_world((5, 3, 9), batch_size=4, drop_last=True)
     models = [params({"head.bias": [value]}) for value in (1.0, 100.0, 3.0)]
-    close(world.average(models)["head.bias"], 32 / 14)
-    close(world.average(models, uniform=True)["head.bias"], 2)
+    close(world.average(models)["head.bias"], [32 / 14])
+    close(world.average(models, uniform=True)["head.bias"], [2])
 
 
 def test_it_is_never_drawn_to_take_part():

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import close, image_clients, image_world, rows, run, same, training, watched
+from federation import CNN4, close, image_clients, image_world, rows, run, same, training, watched
 
 from pipeline import keys
 from pipeline.engine import federation as engine
@@ -44,12 +44,7 @@ NETWORKS = {"fedlsa": SPHERE, "distance": SPHERE, "fedsr": GAUSSIAN, "shared": G
 
 
 def small_world(name, sizes=(20, 33, 0, 1, 24), dtype=torch.float32, one_class=False, **changes) -> World:
-    clients = [
-        dataclasses.replace(
-            c, images=c.images.to(dtype), labels=torch.full_like(c.labels, k % 10) if one_class else c.labels
-        )
-        for k, c in enumerate(image_clients(sizes, NETWORKS.get(name, Model("cnn4"))))
-    ]
+    clients = image_clients(sizes, NETWORKS.get(name, CNN4), dtype=dtype, one_class=one_class)
     return World.create(clients, training(**changes), 10, 0)
 
 
