@@ -17,7 +17,7 @@ from pipeline.methods.centralised import Centralised
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
 from pipeline.report.across import miniatures
-from pipeline.report.page import own_tab
+from pipeline.report.page import scenario_tab
 from pipeline.report.study import studies
 from pipeline.schema import CEILING, Cell, Model, Optimiser, load_paper, papers, planned, printed
 
@@ -123,7 +123,7 @@ def test_it_is_shown_and_neither_marked_nor_ranked(root):
     for method, value in (("fedavg", 60.0), ("ours", 50.0), (CEILING, 90.0)):
         write_run(root, f"mini/{method}", {"average": [value, value + 1]})
     found = studies(collect(root), root)
-    [grid] = own_tab(found["fedcrl"], "mini").grids
-    marks = {line.name: line.numbers[0].mark for line in grid.lines}
+    [panel] = scenario_tab(found["fedcrl"], "mini").panels
+    marks = {row.name: row.values[0].mark for row in panel.rows}
     assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
     assert CEILING not in miniatures(found).labels
