@@ -204,7 +204,7 @@ def test_adding_a_paper(project):
     assert printed[0].partition("To run it:  fedrepro run toy\n")[2] == "?? papers/toy/\n"
     assert printed[1].startswith("papers/toy/dvc.yaml: written\n")
     assert run(project, "python", "-m", "pipeline", "sync", "--check").stdout == ""
-    assert re.search(r"toy, all cells +4 +4 +\. +\. +\. +\.$", printed[-1], re.MULTILINE)
+    assert re.search(r"^toy +4 +4 +\. +\. +\. +\.$", printed[-1], re.MULTILINE)
     for scenario in ("mini", "digits-dir-05"):
         for method, label, published in (("fedavg", "FedAvg", "88"), ("fedprox", "FedProx", "89")):
             result = json.loads((project / f"papers/toy/runs/{scenario}/{method}/result.json").read_text())
