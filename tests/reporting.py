@@ -1,11 +1,9 @@
-"""A small repository of papers for the tests of reports, runs written by hand, and checks of pages."""
+"""A small repository of papers for the tests of reports, and runs written by hand."""
 
 import csv
 import json
 
 import yaml
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from pipeline.schema import Cell, papers
 from pipeline.sealing import seal
@@ -173,14 +171,3 @@ def write_run(root, name, measures, paper="fedcrl"):
     ]
     (folder / "history.csv").write_text("\n".join([header, *lines]) + "\n")
     return folder / "result.json"
-
-
-def write_sheet(root, frost):
-    """A PNG of two by one pixels where the contact sheet belongs."""
-    path = root / "papers/rahfl/figures/corruptions.png"
-    path.parent.mkdir(exist_ok=True)
-    facts = PngInfo()
-    if frost:
-        facts.add_text("Frost", frost)
-    Image.new("RGB", (2, 1)).save(path, pnginfo=facts)
-    return path

@@ -254,7 +254,7 @@ def name_lines(panel: Panel, tables: Tables, ink: Inks) -> None:
     panel.axes.autoscale_view()
     to_pixels = panel.axes.transData
     ends = {name: to_pixels.transform(table[["x", "mean"]].iloc[-1]) for name, table in tables.items()}
-    order, edge = sorted(ends, key=lambda name: ends[name][1]), max(x for x, _ in ends.values())
+    order, edge = sorted(ends, key=lambda name: ends[name][1]), panel.size[0] - panel.margins[1]
     places = spread([ends[name][1] for name in order], 13, 8, panel.size[1] - 24)
     for name, y in zip(order, places, strict=True):
         lead = to_pixels.inverted().transform(np.vstack([ends[name], (edge + 11, y), (edge + 14, y)]))

@@ -86,18 +86,6 @@ def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
     assert across.plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
 
 
-def test_without_a_row_of_its_name_a_planned_one_counts():
-    assert across.plain("moon", load_paper("fcclplus"), ["moon-1"]) == "moon-1"
-
-
-def test_labels_are_the_papers_and_differ():
-    labels = across.miniatures(studies({})).labels
-    assert [*labels] == sorted(across.algorithms(), key=lambda name: labels[name].lower())
-    assert len({*labels.values()}) == len(labels)
-    names = {"fedproto": "FedProto", "fedproto_hetero": "FedProto (hetero)", "local": "Local"}
-    assert names.items() <= labels.items()
-
-
 # -- places, ranks and numbers -------------------------------------------------------------------------------
 
 
@@ -145,21 +133,6 @@ def test_a_cell_has_accuracy_bytes_seconds_and_memory(measured):
     assert {*across.REASONS.values()} & {*reasons} == {
         across.REASONS[need] for need in ("public data", "pixels in [0, 1]", "not listed")
     }
-
-
-@pytest.mark.parametrize(
-    "memory, text",
-    [
-        ({"process_mb": [400, 500], "device_mb": None}, "450"),
-        ({"process_mb": [4000, 5000], "device_mb": [1200, 1300]}, "1250"),
-        (None, ""),
-    ],
-)
-def test_memory_is_the_devices_or_the_processs(measured, memory, text):
-    results = collect(measured)
-    results[Cell("fedcrl", "mini", "fedavg")]["memory"] = memory
-    (group,) = across.groups(across.miniatures(studies(results, measured)))
-    assert group.panel.rows[0].values[3].mean == text
 
 
 def test_a_method_of_another_paper_runs_in_the_miniature(measured):

@@ -58,18 +58,6 @@ def test_every_number_of_a_claim_is_a_measure_of_a_run(key):
     assert without == SIZES.get(key, set())
 
 
-def test_examples_of_the_papers_numbers():
-    printed = Printed(Study("fedcrl", load_paper("fedcrl")))
-    claims = {claim.id: claim for claim in read_claims(printed)}
-    value = {
-        name: claims[name].value(claims[name].tree, printed.numbers.__getitem__)
-        for name in ("R02a", "R03a", "R13i")
-    }
-    assert value == {"R02a": pytest.approx(0.49), "R03a": pytest.approx(2.37 - 0.71), "R13i": 6}
-    # FedPAC has no number at beta 0.01.
-    assert len(claims["R10a"].spots) == 15 + 15
-
-
 # -- the language --
 
 
@@ -133,15 +121,6 @@ def test_expected(text, alone, kind, sign, bound, number, margin):
     assert expected.margin == pytest.approx(margin)
 
 
-@pytest.mark.parametrize("text, fitting, other", [
-    (">0", 0.1, 0.0), (">=0", 0.0, -0.1), ("<0.5", 0.4, 0.5), ("<=0.5", 0.5, 0.6), ("=8.47", 1.0, -1.0),
-    ("~-6", -1.0, 1.0), ("abs<2", -1.9, 2.0), ("rank<=2", 2.0, 3.0), ("=0", 0.4, -0.6),
-])  # fmt: skip
-def test_what_fits(text, fitting, other):
-    expected = parse_expected(text)
-    assert expected.fits(fitting) and not expected.fits(other)
-
-
 @pytest.mark.parametrize("row, message", [
     (("table=9|column=Avg|method=Ours", "", "=1"), r"claims.csv:2: x: unknown table"),
     (("table=1|column=Average|method=Ours", "", "=1"), "column=Average"),
@@ -191,13 +170,3 @@ def test_wrong_columns_ids_given_twice_and_unknown_main_claims_are_named(root, p
     (root / "papers/fedcrl/claims.csv").write_text("id,lhs\n")
     with pytest.raises(ParamError, match="claims.csv:1: the column 'claim'"):
         read_claims(printed)
-
-
-def test_a_claim_has_the_title_of_its_row_and_a_file_needs_none(root, printed):
-    write_claims(root, [(name, "", f"{AVG}|method=Ours", "", "=1") for name in "ab"])
-    assert [claim.title for claim in read_claims(printed)] == ["", ""]
-    path = root / "papers/fedcrl/claims.csv"
-    header, first, second = path.read_text(encoding="utf-8").splitlines()
-    path.write_text(f"{header},title\n{first},better\n{second},\n", encoding="utf-8")
-    assert [claim.title for claim in read_claims(printed)] == ["better", ""]
-    assert [claim.table for claim in read_claims(printed)] == ["table1", "table1"]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from PIL import Image
-from reporting import BALANCED, PAPER, write_run, write_sheet
+from reporting import PAPER, write_run
 
 from pipeline.cells import geometry
 from pipeline.cells.results import collect
@@ -140,20 +140,6 @@ def test_every_line_has_its_name_and_numbers_for_the_pointer(curves):
     assert "Method 17 (mu 0.001)" in words(curves.html)[0]
 
 
-def test_names_at_the_ends_keep_their_distance_and_order():
-    assert figures.spread([50, 51, 52], 10, 0, 100).tolist() == [41, 51, 61]
-    assert figures.spread([1, 50, 99], 10, 8, 90).tolist() == [8, 50, 90]
-    crowded = figures.spread([95, 96, 97, 98], 13, 8, 90)
-    assert np.diff(crowded).min() >= 13 and crowded[-1] == 90
-
-
-def test_methods_have_one_colour_each_and_then_dashes():
-    ink = figures.inks(["FedProx", "Ours", *"abcdef"], "Ours")
-    assert ink["Ours"] == figures.Ink("accent", bold=True) and ink["FedAvg"].colour == "ink"
-    assert (ink["FedProx"].colour, ink["FedProx"].dash) == ("line-1", 0)
-    assert (ink["f"].colour, ink["f"].dash) == ("line-1", 1)
-
-
 def test_a_trailing_mean_counts_the_rounds_there_are():
     values = pd.Series([0.0, 2.0, 4.0, 9.0], index=[0, 1, 2, 4])
     assert extras.trailing_mean(values, 2).to_dict() == {1: 2.0, 2: 3.0, 4: 9.0}
@@ -167,21 +153,6 @@ def test_a_curve_begins_where_it_enters_the_range_of_the_later_rounds():
     assert curve.iloc[[0, -1]].values.tolist() == [[2, 60, 50, 70], [10, 80, 70, 90]]
     constant = rounds.assign(mean=5.0, low=5.0, high=5.0)
     assert extras.entering({"A": constant})["A"]["x"].tolist() == [*range(11)]
-
-
-def test_a_row_without_a_number_has_a_dash_and_no_mark():
-    table = pd.DataFrame({"rounds": [4.0, np.nan, 12.0]}, ["FedAvg", "Local", "Ours"])
-    drawn = figures.rows("Rounds", "rounds", table, {"rounds": figures.Ink("ink")}, "Ours").html
-    assert marks(drawn, "rounds") == 2 and {"4", "—", "12"} <= set(words(drawn)[0])
-    assert drawn.count("var(--accent)") >= 3  # its name, number and mark
-
-
-@pytest.mark.parametrize(
-    "numbers, expected",
-    [((3, 4), "3"), ((1.5, 2), "1.5"), ((0.02104, 5), "0.0210"), ((1240.6, 0.5), "1,241")],
-)
-def test_numbers_have_as_many_digits_as_they_need(numbers, expected):
-    assert figures._digits(numbers[0], np.array(numbers, float)) == expected
 
 
 def test_a_square_is_the_fuller_the_larger_its_number():
@@ -258,16 +229,6 @@ def test_a_figure_needs_what_its_kind_draws(paper, figure, message):
         paper(figure)()
 
 
-def test_two_measures_of_every_method_share_a_row(root, paper):
-    view = paper({"kind": "pairs", "measures": ["clean.AVG", "corrupted.AVG"]})
-    assert not view().svg
-    both = {"clean.AVG": [60.0, 62.0], "corrupted.AVG": [50.0, 51.0]}
-    write_run(root, "balanced/fedavg", {"average": [5.0, 5.0]} | both)
-    write_run(root, "balanced/ours", {"average": [5.0, 5.0]})  # has neither
-    assert keys(view().svg) == [{"clean test, average", "corrupted test, average"}]
-    assert "FedAvg" in words(view().svg)[0] and "Ours" not in words(view().svg)[0]
-
-
 def test_curves_need_their_column(root, paper):
     view = paper({"kind": "curves", "measures": ["weighted", "loss"]})
     write_run(root, "balanced/fedavg", {"average": [5.0, 5.0], "weighted": [6.0, 6.0]})
@@ -312,18 +273,6 @@ def test_examples_of_every_domain_are_stored_where_the_data_are(root, paper):
     written[0].write_text("no picture")
     with pytest.raises(FedReproError, match="figure4-mini.png: not a picture"):
         view()
-
-
-def test_the_contact_sheet_names_its_frost(root):
-    def sheet():
-        views = drawings.figures(Study.of("rahfl", collect(root), root))
-        return next((view for view in views if view.key == "sheet"), None)
-
-    write_run(root, "balanced/fedavg", BALANCED["fedavg"], "rahfl")
-    assert sheet() is None
-    write_sheet(root, "photographs of ours")
-    assert 'src="../papers/rahfl/figures/corruptions.png"' in sheet().svg
-    assert "photographs of ours" in sheet().caption and sheet().heading == drawings.OURS
 
 
 # -- stored tables -------------------------------------------------------------------------------------------
@@ -448,22 +397,6 @@ def test_means_over_clients_can_lie_closer_than_those_of_any_client():
     assert sent[:2].tolist() == [1.0, pytest.approx(18**0.5)] and np.isnan(sent[2])
 
 
-def test_margins_of_what_the_server_sends_are_stored_and_drawn_where_there_are_some(root, drawn):
-    view, vectors = drawn("margins"), np.eye(8)[:3].astype(np.float16)  # sqrt 2 from each other
-    vectors[2] = np.nan
-    represent(root, OURS, **PROTOTYPES, vectors=vectors), represent(root, FEDAVG, **PROTOTYPES)
-    path = geometry.update("fedcrl", root=root)[1]
-    assert [line.rpartition(",")[2] for line in path.read_text().splitlines()] == [
-        "vectors",
-        "1.4142",
-        "1.4142",
-        "",
-    ]
-    first, second = keys(view().svg)
-    assert second - first == {"sent by the server"} and "nan" not in view().svg.lower()
-    assert "1.414" in view().svg
-
-
 def test_cross_correlation_is_the_one_of_the_loss():
     torch = pytest.importorskip("torch")
     from pipeline.methods.fccl import cross_correlation
@@ -569,21 +502,6 @@ def test_uniformity_is_that_of_the_representations_in_all_dimensions(root, drawn
 
 
 # -- pictures of ours, and whole papers ----------------------------------------------------------------------
-
-
-def test_a_figure_of_a_supplement_is_the_papers_own_and_a_lettered_one_is_ours():
-    views = drawings.figures(Study.of("rahfl", {}))
-    headings = {view.number: (view.heading, view.title) for view in views}
-    assert [headings[number][0] for number in ("2", "R1", "R2")] == ["Figure 2", "Figure R1", "Figure R2"]
-    assert headings["T"][0] == drawings.OURS and "not in the paper" not in headings["T"][1]
-
-
-def test_an_ablation_is_named_by_what_it_has(paper, root):
-    labels = {"fedavg": "A[hfl=1,aug=0]", "ours": "A[hfl=0,aug=0]", "fedprox": "A[hfl=0.5,aug=1]"}
-    methods = {key: PAPER["methods"][key] | {"label": label} for key, label in labels.items()}
-    paper(methods=methods)
-    study = Study.of("fedcrl", {}, root)
-    assert [extras.label(study, key) for key in labels] == ["A (HFL)", "A (none)", "A (HFL = 0.5, Aug = 1)"]
 
 
 def test_what_a_method_has_spent_when_every_seed_reaches_the_target(measured):

@@ -146,14 +146,6 @@ def test_type_is_never_smaller_than_seven_points(pages):
     assert not re.search(r"\\(resizebox|scalebox|fontsize|tiny)", text)
 
 
-def test_the_first_line_names_the_packages(tab):
-    marked = replace(tab, panels=[replace(panel(), rows=[Row("", ["✓"], [NUMBER_OF_A_RUN] * 4)])])
-    for wanted, packages in ((tab, "booktabs"), (marked, "booktabs,amssymb")):
-        first, *rest = latex.table(wanted, "X").splitlines()
-        assert first.startswith("%") and rf"\usepackage{{{packages}}}" in first
-        assert [line for line in rest if "documentclass" in line and rf"\usepackage{{{packages}}}" in line]
-
-
 def test_a_table_has_the_measured_numbers_with_their_marks_alone(tab):
     text = latex.table(tab, "X")
     marked = [value for panel in tab.panels for row in panel.rows for value in row.values if value.mark]

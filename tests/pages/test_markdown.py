@@ -4,13 +4,11 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from reporting import BALANCED, write_run
 from repository import edit
 
 from pipeline.cells.results import Summary, collect
 from pipeline.report import latex, markdown
 from pipeline.report.comparison import overview
-from pipeline.report.latex import caption
 from pipeline.report.page import page
 from pipeline.report.published import Value
 from pipeline.report.study import Study
@@ -131,14 +129,3 @@ def test_a_number_with_its_print():
     assert markdown.number(value) == rf"**[71.23]({file})** ±0.41 (2\|θ\|)"
     assert markdown.number(value, leads=False) == r"**71.23** ±0.41 (2\|θ\|)"
     assert markdown.number(Value("missing", published="2")) == ""
-
-
-def test_what_is_too_long_is_left_to_files(measured, monkeypatch):
-    write_run(measured, "skewed/ours", BALANCED["ours"])
-    one = page(Study.of("fedcrl", collect(measured), measured))
-    assert [tab.key for tab in one.tabs] == ["table1", "table2"]
-    monkeypatch.setattr(markdown, "NUMBERS", 6)
-    text = markdown.paper(one)
-    [first, second] = [caption(tab)[0].rstrip(".") for tab in one.tabs]
-    assert f"### {markdown.escape(first)}\n" in text and f"- {markdown.escape(second)}: [LaTeX](" in text
-    assert "80.50" in text and "55.50" not in text

@@ -123,13 +123,6 @@ def test_two_of_the_nine(rows, one, other, d, ends):
     assert estimate.d == pytest.approx(d, abs=0.006) and estimate.interval() == pytest.approx(ends, abs=0.006)
 
 
-def test_where_a_result_from_one_run_would_fall():
-    one = pair(design(OFFICE), "fedlsa", "fedavg")
-    assert one.p() == pytest.approx(0.0016, rel=0.03)
-    assert one.interval(2 * ALPHA) == pytest.approx((2.24, 5.78), abs=0.005)
-    assert one.interval(runs=1) == pytest.approx((-0.31, 8.33), abs=0.005)
-
-
 def test_what_more_blocks_would_give():
     one = pair(design(OFFICE), "fedproto", "fedavg")
     assert (one.grown(14).interval()[1] < 0, one.grown(13).interval()[1] < 0) == (True, False)
@@ -185,12 +178,6 @@ def test_missing_cells_are_adjusted_and_complete_methods_keep_their_difference()
     assert (made.df, whole.d, whole.n) == (9, pytest.approx(y[0].mean() - y[1].mean()), 3)
     assert adjusted.d != pytest.approx(y[0].mean() - np.nanmean(y[2])) and adjusted.se > whole.se
     assert adjusted.n == 2
-
-
-def test_rows_without_a_common_block():
-    blocks = {"A": {0: 1.0, 1: 2.0}, "B": {0: 2.0, 1: 4.0}, "C": {2: 1.0, 3: 2.0}, "D": {2: 5.0, 3: 7.5}}
-    made = Design(blocks, "ABCD")
-    assert pair(made, "A", "C") is None and pair(made, "A", "B").route == "pooled"
 
 
 def test_nothing_depends_on_order_or_on_what_a_block_adds():

@@ -14,7 +14,6 @@ from pipeline.report.published import (
     Value,
     columns,
     mark,
-    merge_heads,
     printed_number,
     read_published,
 )
@@ -125,27 +124,12 @@ def test_what_a_run_costs_and_the_printed_formula(measured):
     assert (of["FedAvg"]["Cost, kB"].mean, of["FedAvg"]["Avg"].state) == ("12.00", "outside")
 
 
-def test_lower_is_better_for_the_spread_over_clients(measured):
-    rows = values(measured, "table2")
-    assert [value.mark for value in rows["Ours"][:2]] == ["best", "best"]
-    assert [value.mark for value in rows["FedAvg"][:2]] == ["second", "second"]
-    assert (rows["Ours"][1].mean, rows["FedAvg"][1].mean) == ("4.50", "9.00")
-
-
 def test_averaged_row_waits_for_every_method_and_takes_no_mark(measured):
     assert [value.state for value in values(measured, "table2")["Averaged"]] == ["missing"] * 4
     write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
     averaged = values(measured, "table2")["Averaged"]
     assert [value.mean for value in averaged] == ["65.33", "4.50", "", ""]
     assert {value.mark for value in averaged} == {""}
-
-
-def test_averaged_row_is_over_the_methods_that_the_paper_prints(measured):
-    path = measured / "papers/fedcrl/published/table2.csv"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(one for one in lines if not ("practical" in one and "FedProx" in one)))
-    write_run(measured, "balanced/fedprox", {"weighted": [90.0], "clients_std": [0.0]})
-    assert [value.mean for value in values(measured, "table2")["Averaged"][:2]] == ["53.00", "6.75"]
 
 
 @pytest.mark.parametrize(
@@ -195,15 +179,6 @@ def test_a_table_notes_what_was_computed_otherwise(measured, changed):
 
 
 # -- the paper's layout --------------------------------------------------------------------------------------
-
-
-def test_header_rows_are_merged_by_group():
-    heads = merge_heads([["A", "x", "1"], ["A", "x", "2"], ["A", "y", "1"], ["B", "y", "1"]])
-    assert [[(head.text, head.span) for head in row] for row in heads] == [
-        [("A", 3), ("B", 1)],
-        [("x", 2), ("y", 1), ("y", 1)],
-        [("1", 1), ("2", 1), ("1", 1), ("1", 1)],
-    ]
 
 
 def test_shared_setting_goes_to_the_caption_and_differing_ones_to_the_header(root):
