@@ -55,7 +55,8 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     for name, text in files.items():
         write_text(out / name, text)
     _remove_stale(out / "tables", {out / name for name in files}, list(papers or pages), pages)
-    if (front := root / "README.md").exists() and out == root / "reports":
+    front = root / "README.md"
+    if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
         write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
     if texts := list(dict.fromkeys(problem.text for problem in problems)):
         count = "" if len(texts) == 1 else f"{len(texts)} problems; the first: "
