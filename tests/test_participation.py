@@ -19,6 +19,7 @@ from test_baselines import DOUBLE, UNIFORM, from_zero, quadratic, y, ys
 from test_executors import world
 
 from pipeline import methods
+from pipeline.engine import federation
 from pipeline.engine.alike import tensors_of
 from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, State
@@ -156,7 +157,7 @@ def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
 
 def trio(monkeypatch, **changes) -> World:
     monkeypatch.setattr(Method, "loss", quadratic)
-    monkeypatch.setattr(World, "_drawn", lambda self, wanted: ((0, 2), (1, 2))[self.round - 1])
+    monkeypatch.setattr(federation, "draw", lambda *given: ((0, 2), (1, 2))[given[-1] - 1])
     parts = ([[1.0, 2.0]] * 3, [0] * 3), ([[4.0, -1.0]], [0]), ([[2.0, 1.0]] * 2, [0] * 2)
     return tiny_world(monkeypatch, *parts, dtype=DOUBLE, participation=2, **changes)
 
