@@ -70,6 +70,42 @@ def test_autocontrast_and_equalize_are_pillows(batch):
     assert_pillow(ops.equalize(images), each(pillow, ImageOps.equalize))
 
 
+def test_bits_thresholds_and_greys_are_pillows(batch):
+    images, pillow = batch
+    bits, threshold = (
+        torch.randint(low, high, (N,), generator=draw(low, high)) for low, high in ((1, 9), (0, 257))
+    )
+    assert_pillow(ops.posterize(images, bits), each(pillow, ImageOps.posterize, bits))
+    assert_pillow(ops.solarize(images, threshold), each(pillow, ImageOps.solarize, threshold))
+    assert_pillow(ops.grey(images), each(pillow, lambda image: image.convert("L")))
+    assert_pillow(ops.grayscale(images), each(pillow, lambda image: image.convert("L").convert(image.mode)))
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "color", "sharpness"])
+def test_enhancers_are_pillows(batch, name):
+    images, pillow = batch
+    factor = torch.rand(N, generator=draw(name), dtype=torch.float64) * 2
+    enhancer = getattr(ImageEnhance, name.capitalize())
+    enhanced = each(pillow, lambda image, f: enhancer(image).enhance(f), factor)
+    assert_pillow(getattr(ops, name)(images, factor), enhanced)
+
+
+@pytest.mark.parametrize("column", [1, 3, 2, 5, None])
+def test_rotations_shears_and_translations_are_pillows(batch, column):
+    images, pillow = batch
+    maps = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64).repeat(N, 1)
+    whole = torch.randint(-3, 4, (N,), generator=draw(str(column)))
+    if column is None:
+        maps = ops.rotation(3 * whole, 32, 32)
+        moved = each(pillow, lambda image, degrees: image.rotate(degrees, BILINEAR), 3 * whole)
+    else:
+        maps[:, column] += whole if column in (2, 5) else 0.03 * whole
+        affine = Image.Transform.AFFINE
+        moved = [im.transform((32, 32), affine, row.tolist(), BILINEAR) for im, row in zip(pillow, maps)]
+    # Other than by whole pixels, sums are in another order.
+    assert_pillow(ops.affine(images, maps), moved, levels=1, share=0 if column in (2, 5) else 1e-4)
+
+
 def test_hue_is_torchvisions_on_pillow_images(batch):
     images, pillow = batch
     turn = torch.rand(N, generator=draw("hue"), dtype=torch.float64) - 0.5
