@@ -338,6 +338,15 @@ FCCLPLUS = {
 }
 
 
+def test_fcclplus_networks_are_the_printed_ones():
+    scenarios = load_paper("fcclplus").scenarios
+    networks = printed("fcclplus", "table6")
+    shown = {"MobileNet": "mobilenetv2"}
+    assert {(d, c): scenarios[FCCLPLUS[d]].models[c].name for d, _, c in networks} == {
+        (d, c): shown.get(v, v.lower()) for (d, _, c), v in networks.items()
+    }
+
+
 @pytest.mark.parametrize("scenario", ["office-caltech", "office31"])
 def test_fcclplus_office_sizes_are_48_percent_of_four_fifths(scenario):
     settings = load_paper("fcclplus").scenarios[scenario]
@@ -467,6 +476,47 @@ def test_fedlsas_printed_counts_are_the_partitions():
 
 
 # -- DVC -----------------------------------------------------------------------------------------------------
+
+
+def test_fcclplus_printed_counts_are_the_partitions():
+    """Table 5: every client's images, and their share of its domain's training part, to the digits of the
+    print."""
+    document, differs = load_paper("fcclplus"), {}
+    sizes, shares = (
+        printed("fcclplus", "table5", setting=kind) for kind in ("n_samples", "percent_of_full_train")
+    )
+    for dataset, scenario in FCCLPLUS.items():
+        settings = document.scenarios[scenario]
+        pool = official_pool(settings.data)
+        parts = partition(settings.partition, pool, dataset)
+        for (client, domain), train in zip(parts.clients, parts.train, strict=True):
+            (size,), (share,) = (
+                [value for (d, _, c), value in table.items() if (d, c) == (dataset, client)]
+                for table in (sizes, shares)
+            )
+            whole = int((pool.domains == pool.names.index(domain)).sum()) - len(parts.domain_test[domain])
+            found = round(100 * len(train) / whole, len(share.partition(".")[2]))
+            assert len(train) == int(size)
+            if found != float(share):
+                differs[dataset, client] = found
+                assert FCCLPLUS_DIFFERS[dataset, client][1] in " ".join(document.points(scenario))
+    assert differs == {key: found for key, (found, _) in FCCLPLUS_DIFFERS.items()}
+
+
+def test_fedlsa_test_parts_have_the_sizes_that_the_printed_digits_fit():
+    scenarios = load_paper("fedlsa").scenarios
+    sizes = {
+        name: {
+            domain: len(test)
+            for domain, test in partition(
+                scenarios[name].partition, official_pool(scenarios[name].data), name
+            ).domain_test.items()
+        }
+        for name in ("office-caltech", "pacs", "digits")
+    }
+    assert sizes["office-caltech"] == {"CALTECH": 224, "AMAZON": 190, "WEBCAM": 58, "DSLR": 30}
+    assert sizes["pacs"] == {"PHOTO": 501, "ART": 615, "CARTOON": 704, "SKETCH": 1179}
+    assert sizes["digits"]["USPS"] == 2007
 
 
 @pytest.fixture(scope="module")
