@@ -179,7 +179,7 @@ def world_for(method, sizes=(20, 33, 0, 1, 12), dtype=torch.float32, one_class=F
         return Batch(images, torch.randint(0, 10, (n,), generator=drawn))
 
     public = (batch(24).images, Public("made up", batch_size=16)) if isinstance(method, PUBLIC) else None
-    return World(
+    return World.create(
         clients,
         training(**{"optimiser": optimiser, **changes}),
         10,
