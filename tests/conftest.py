@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items):
     """Tests that share what is made once for a file stay in one process; all others are dealt out singly."""
     for item in items:
         definitions = item._fixtureinfo.name2fixturedefs.values()
-        if any(found[-1].scope == "module" for found in definitions):
+        if any(actual[-1].scope == "module" for actual in definitions):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 

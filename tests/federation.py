@@ -114,12 +114,12 @@ def same(a, b, within: float = 0.0) -> bool:
     return difference(a, b) <= within
 
 
-def close(found, wanted, within: float = 1e-6) -> None:
+def close(actual, wanted, within: float = 1e-6) -> None:
     """Assert that tensors, or states, have values; `wanted` may be a list."""
-    if isinstance(found, Tensor) or isinstance(wanted, Tensor):
-        found, wanted = (torch.as_tensor(value, dtype=torch.float64) for value in (found, wanted))
-    gap = difference(found, wanted)
-    assert gap <= within, f"{found} differs from {wanted} by {gap}"
+    if isinstance(actual, Tensor) or isinstance(wanted, Tensor):
+        actual, wanted = (torch.as_tensor(value, dtype=torch.float64) for value in (actual, wanted))
+    gap = difference(actual, wanted)
+    assert gap <= within, f"{actual} differs from {wanted} by {gap}"
 
 
 def finite(value) -> bool:
@@ -167,14 +167,14 @@ def one_round(method, state: State, world: World) -> tuple[State, Trained | None
 def miniature_cells() -> dict[str, Cell]:
     """algorithm -> a cell of a miniature that runs it: of two papers, the last one's; a paper's own methods
     before the others."""
-    found = {}
+    actual = {}
     for scenario in (ACROSS, MINIATURE):
         for paper in papers():
             asked = load_paper(paper).miniature
             for method in asked.others if scenario == ACROSS else asked.methods:
                 cell = Cell(paper, scenario, method)
-                found[cell.resolve()[1]] = cell
-    return found
+                actual[cell.resolve()[1]] = cell
+    return actual
 
 
 def miniature_world(

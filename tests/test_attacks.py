@@ -69,13 +69,13 @@ def test_attacked_images_stay_in_the_ball_and_in_range_and_hurt(eps, step, steps
         world.clients[0].images,
         world.clients[0].labels,
     )
-    before, kept = cross_entropy(model(images), labels), images.clone()
+    before, saved = cross_entropy(model(images), labels), images.clone()
     attacked = pgd(model, images, labels, eps, step, steps, start)
     assert (
         attacked.min() >= 0 and attacked.max() <= 1 and float((attacked - images).abs().max()) <= eps + 1e-6
     )
     assert cross_entropy(model(attacked), labels) > before
-    assert torch.equal(images, kept) and not attacked.requires_grad and attacked.shape == images.shape
+    assert torch.equal(images, saved) and not attacked.requires_grad and attacked.shape == images.shape
     assert all(p.grad is None for p in model.params.values())
 
 

@@ -226,8 +226,8 @@ def test_scaffolds_control_is_the_mean_of_the_steps_gradients(monkeypatch):
     weight, bias = start.values()
     first = gradient(weight, bias, B1)
     second = gradient(weight - 0.1 * (first[0] + 0.5), bias - 0.1 * (first[1] + 0.5), B2)
-    for found, alone, g, h in zip(state.controls[0].values(), state.controls[1].values(), first, second):
-        close(found, (g + h) / 2, 1e-12)
+    for actual, alone, g, h in zip(state.controls[0].values(), state.controls[1].values(), first, second):
+        close(actual, (g + h) / 2, 1e-12)
         close(alone, g, 1e-12)
 
 

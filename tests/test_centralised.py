@@ -45,10 +45,10 @@ def test_it_is_the_training_of_one_client_with_everyones_images(executor, monkey
     clients = image_clients((0, 20, 33, 7), CNN4)
     images, labels = (torch.cat([getattr(c, part) for c in clients]) for part in ("images", "labels"))
     whole = Client(clients[1].name, "only", CNN4, images, labels)
-    found = run(Centralised(), World.create(clients, training(local_epochs=2), 10, 0))
+    actual = run(Centralised(), World.create(clients, training(local_epochs=2), 10, 0))
     wanted = run(FedAvg(), World.create([whole], training(local_epochs=2), 10, 0))
-    assert len(labels) == 60 and same(found.model, wanted.model)
-    assert not same(found.model, run(FedAvg(), World.create(clients, training(local_epochs=2), 10, 0)).model)
+    assert len(labels) == 60 and same(actual.model, wanted.model)
+    assert not same(actual.model, run(FedAvg(), World.create(clients, training(local_epochs=2), 10, 0)).model)
 
 
 def test_two_steps_by_hand(monkeypatch):
@@ -79,9 +79,9 @@ def test_its_loss_and_its_models_are_those_of_all_clients():
 def test_pretraining_is_of_all_images_too():
     clients = image_clients((20, 33), CNN4)
     one = World.create([merged(tuple(clients))], training(pretraining=2), 10, 0)
-    found = run(Centralised(), World.create(clients, training(pretraining=2), 10, 0))
-    assert same(found.model, run(Local(), one).models[0])
-    assert not same(found.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
+    actual = run(Centralised(), World.create(clients, training(pretraining=2), 10, 0))
+    assert same(actual.model, run(Local(), one).models[0])
+    assert not same(actual.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
 
 
 def test_the_union_is_made_once_and_the_world_stays_as_it_was():
@@ -122,8 +122,8 @@ def test_it_is_shown_and_neither_marked_nor_ranked(root):
     load_paper.cache_clear()
     for method, value in (("fedavg", 60.0), ("ours", 50.0), (CEILING, 90.0)):
         write_run(root, f"mini/{method}", {"average": [value, value + 1]})
-    found = studies(collect(root), root)
-    [panel] = scenario_tab(found["fedcrl"], "mini").panels
+    actual = studies(collect(root), root)
+    [panel] = scenario_tab(actual["fedcrl"], "mini").panels
     marks = {row.name: row.values[0].mark for row in panel.rows}
     assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
-    assert CEILING not in miniatures(found).labels
+    assert CEILING not in miniatures(actual).labels

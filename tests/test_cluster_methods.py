@@ -149,14 +149,14 @@ def info_nce(z, y, vectors, classes, tau, similarity=lambda z, p: cosine_similar
 
 def unit_means(seen, weighted):
     """{class: mean of unit representations} over samples, or over clients' means."""
-    found = {}
+    actual = {}
     for c in range(4):
         mine = [normalize(z, dim=1)[y == c] for z, y in seen if (y == c).any()]
         if mine:
-            found[c] = (
+            actual[c] = (
                 torch.cat(mine).mean(0) if weighted else torch.stack([part.mean(0) for part in mine]).mean(0)
             )
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -246,10 +246,10 @@ def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
         return value
 
     def collect(seen, memory):
-        found = [
+        actual = [
             (z[y == c].mean(0), c, k) for k, (z, y) in enumerate(seen) for c in range(3) if (y == c).any()
         ]
-        return tuple(zip(*found))
+        return tuple(zip(*actual))
 
     method = FedCCL(
         tau=0.2,
@@ -282,10 +282,10 @@ def test_fedprocs_contrast_with_one_class_is_zero_and_otherwise_bounded():
 
 def test_fedprocs_schedule():
     world = image_world(rounds=4)
-    found = []
+    actual = []
     for number in (1, 2, 3, 4):
-        found.append((FedProc().fit(world.at(number)), FedProc(alpha=0.5).fit(world.at(number))))
-    assert found == [(0, 0.5), (0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]
+        actual.append((FedProc().fit(world.at(number)), FedProc(alpha=0.5).fit(world.at(number))))
+    assert actual == [(0, 0.5), (0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]
 
 
 def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():
@@ -456,9 +456,9 @@ def test_fpl_clusters_class_means_of_many_clients():
     """Six clients in two far groups: two prototypes per class, whose mean is unbiased by the groups'
     sizes."""
     right, left = rows([1, 0.05], [1, 0.1], [1, 0.2], [1, 0.13]), rows([-1, 0.3], [-1, 0.35])
-    found = by_class(torch.cat([right, left]), torch.zeros(6, dtype=torch.int64), "finch")
-    close(found.vectors, [[1, 0.12], [-1, 0.325]])
-    close(FPL().message(found, 1).unbiased.vectors, [[0, 0.2225]])
+    actual = by_class(torch.cat([right, left]), torch.zeros(6, dtype=torch.int64), "finch")
+    close(actual.vectors, [[1, 0.12], [-1, 0.325]])
+    close(FPL().message(actual, 1).unbiased.vectors, [[0, 0.2225]])
     order = [4, 0, 3, 5, 1, 2]
     shuffled = by_class(torch.cat([right, left])[order], torch.zeros(6, dtype=torch.int64), "finch")
     close(shuffled.vectors, [[-1, 0.325], [1, 0.12]])  # permuting clients permutes clusters only
@@ -485,10 +485,10 @@ def test_the_numbers_of_signals_can_be_followed():
     # three clients: one cluster per class
     assert FPL().diagnostics(run(FPL(), world, 1)) == {"prototypes": 10}
     state = run(FedCCL(), world, 1)
-    found = FedCCL().diagnostics(state)
+    actual = FedCCL().diagnostics(state)
     assert (
-        found["local_signals"] == len(state.signals.everyone.owners) > 30
-        and 10 < found["global_clusters"] < found["local_signals"]
+        actual["local_signals"] == len(state.signals.everyone.owners) > 30
+        and 10 < actual["global_clusters"] < actual["local_signals"]
     )
 
 
@@ -527,10 +527,10 @@ def balanced(union, count, how="finch"):
 
 @pytest.mark.parametrize("tau, local, whole", [(1, 0.734676, 0.585422), (0.07, 0.390379, 0.040947)])
 def test_fedccls_terms_of_the_worked_example(tau, local, whole):
-    found = balanced(XI, 2)
-    close(found.vectors, [[0.8, 0.466667], [0, 2]])
+    actual = balanced(XI, 2)
+    close(actual.vectors, [[0.8, 0.466667], [0, 2]])
     close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **XI), local)
-    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **found), whole)
+    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **actual), whole)
 
 
 def test_clusters_of_two_and_three_signals_weigh_the_same():
@@ -556,10 +556,15 @@ def test_fedccls_local_signals_are_means_of_clusters_of_raw_representations(monk
         batch_size=8,
     )
     start = Clients([Params({**world.new_model()})] * 3)
-    found = FedCCL().signals(start, None, world)
-    close(found.everyone.vectors, [[5, 0.2], [0.2, 4], [2, 2], [2, 2]])
-    assert found.everyone.classes.tolist() == [0, 0, 1, 1] and found.everyone.owners.tolist() == [0, 0, 0, 2]
-    close(found.balanced.vectors, [[2.6, 2.1], [2, 2]])
+    actual = FedCCL().signals(start, None, world)
+    close(actual.everyone.vectors, [[5, 0.2], [0.2, 4], [2, 2], [2, 2]])
+    assert actual.everyone.classes.tolist() == [0, 0, 1, 1] and actual.everyone.owners.tolist() == [
+        0,
+        0,
+        0,
+        2,
+    ]
+    close(actual.balanced.vectors, [[2.6, 2.1], [2, 2]])
     mean = FedCCL(local_signals="mean").signals(start, None, world)
     close(mean.everyone.vectors, [[2.6, 2.1], [2, 2], [2, 2]])
     assert FedCCL(local_contrast=False, global_contrast=False).signals(start, None, world) is None

@@ -117,14 +117,14 @@ def test_cells_and_papers_are_completed(words, incomplete, expected):
     """As a shell asks for it."""
     from click.shell_completion import ShellComplete
 
-    found = [
+    actual = [
         item.value
         for item in ShellComplete(main, {}, "fedrepro", "_FEDREPRO_COMPLETE").get_completions(
             list(words), incomplete
         )
     ]
-    assert sorted(found) == sorted(papers()) if expected is None else set(expected) <= set(found)
-    assert all(value.startswith(incomplete) for value in found)
+    assert sorted(actual) == sorted(papers()) if expected is None else set(expected) <= set(actual)
+    assert all(value.startswith(incomplete) for value in actual)
 
 
 # -- sync --------------------------------------------------------------------------------------------------
@@ -168,12 +168,12 @@ def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
         return {str(path.relative_to(ROOT)) for path in paths}
 
     train = f"python -m stages.train {paper}/"
-    found = {
+    actual = {
         address: (Cell.parse(command.split()[-1]), outs)
         for address, (command, outs) in stages.items()
         if command.startswith(train)
     }
-    assert found == {cell.stage(load_paper(paper)): (cell, outputs(cell)) for cell in planned(paper)}
+    assert actual == {cell.stage(load_paper(paper)): (cell, outputs(cell)) for cell in planned(paper)}
     cut = {
         command.split("/")[-1]
         for command, _ in stages.values()
@@ -224,12 +224,12 @@ def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
 
 def entries(lines: list[str]) -> dict[str, list[str]]:
     """`state:    measured` -> {"state": ["measured"]}, of the lines above the first section."""
-    found: dict[str, list[str]] = {}
+    actual: dict[str, list[str]] = {}
     for line in itertools.takewhile(str.strip, lines):
         name, colon, text = line[:10].partition(":")
         if colon:
-            found.setdefault(name, []).append(line[10:])
-    return found
+            actual.setdefault(name, []).append(line[10:])
+    return actual
 
 
 def test_a_cell_is_explained_with_its_own_numbers():

@@ -216,7 +216,7 @@ def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, 
     out = corrupt(images, "snow", severity)
     side = int(np.ceil(32 / zoom))
     top = (32 - side) // 2
-    for image, layer, angle, found in zip(images, noise, angles, out, strict=True):
+    for image, layer, angle, actual in zip(images, noise, angles, out, strict=True):
         layer = ndimage.zoom(layer[top : top + side, top : top + side], zoom, order=1)
         layer = layer[(len(layer) - 32) // 2 :][:32, (len(layer) - 32) // 2 :][:, :32]
         layer = (np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255).astype(np.uint8)
@@ -231,7 +231,7 @@ def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, 
         x = mix * x + (1 - mix) * np.maximum(x, grey * 1.5 + 0.5)
         expected = (np.clip(x + layer + np.rot90(layer, 2), 0, 1) * 255).astype(int)
         # sums of cut values may differ
-        assert np.abs(expected - found).max() <= 2 and (expected == found).mean() > 0.99
+        assert np.abs(expected - actual).max() <= 2 and (expected == actual).mean() > 0.99
 
 
 def test_frost_cuts_every_picture_at_every_place():
@@ -244,8 +244,8 @@ def test_frost_cuts_every_picture_at_every_place():
     ice = weather.Ice(tuple(coded(i) for i in range(5)), "coded", {})
     cuts = weather.frost(np.zeros((1200, 32, 32, 3), np.uint8), 5, Draws("frost", range(1200)), ice) / 0.45
     places = np.rint(cuts[:, 0, 0] / (40, 7, 7))
-    found, times = np.unique(places, axis=0, return_counts=True)
-    assert {tuple(place) for place in found} == {
+    actual, times = np.unique(places, axis=0, return_counts=True)
+    assert {tuple(place) for place in actual} == {
         (which, row, column) for which in range(5) for row in range(4) for column in range(3)
     }
     assert times.min() > 5
@@ -441,8 +441,10 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
         for name in ("clean", "corrupted")
     )
     scenario = load_paper("rahfl").scenarios["mini"]
-    found = loading.Federation(tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels))
-    world = loading._world(scenario, found, 0)
+    actual = loading.Federation(
+        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels)
+    )
+    world = loading._world(scenario, actual, 0)
     models = world.new_models()
     printed, _ = measure(models, world, tests, "pooled")
     for column in ("clean", "corrupted"):
@@ -451,7 +453,7 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
         assert [100 * share for share in chosen.tolist()] == [printed[f"{column}.c{k}"] for k in (0, 1)]
     protocol = dataclasses.replace(scenario.evaluation, tests="domains")
     by_domain = dataclasses.replace(scenario, evaluation=protocol)
-    assert not loading._world(by_domain, found, 0).test_sets
+    assert not loading._world(by_domain, actual, 0).test_sets
 
 
 def test_a_client_tests_on_its_images_as_it_has_them(federation):
@@ -506,9 +508,9 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
     monkeypatch.setattr(stage, "ROOT", federation)
     monkeypatch.setattr(stage, "SECONDS", 0.0)
     stage.corrupt("tiny")
-    said = capsys.readouterr()
-    assert corrupted.read(folder).digest == before and before[:12] in said.out
-    assert "data/tiny-corrupted: 120 of 120 images, 0:00 left" in said.err
+    output = capsys.readouterr()
+    assert corrupted.read(folder).digest == before and before[:12] in output.out
+    assert "data/tiny-corrupted: 120 of 120 images, 0:00 left" in output.err
     monkeypatch.setattr(
         corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
     )

@@ -230,9 +230,9 @@ def test_verify_names_the_altered_file_and_both_digests(tmp_path):
         file.seek(-1, os.SEEK_END)
         file.write(b"\xff")
     store.read(tmp_path / "tiny")
-    found = files.sha256(tmp_path / "tiny" / "images.npy")
+    actual = files.sha256(tmp_path / "tiny" / "images.npy")
     with pytest.raises(
-        DataError, match=f"images.npy was altered: SHA-256 {found}, expected {meta['digests']['images.npy']}"
+        DataError, match=f"images.npy was altered: SHA-256 {actual}, expected {meta['digests']['images.npy']}"
     ):
         store.verify(tmp_path / "tiny")
 
@@ -258,11 +258,11 @@ def test_no_parser_sees_an_altered_array(tmp_path, name):
         ({"digest": "a\n\nb"}, r"holds 'a\\n\\nb' as the SHA-256"),
     ],
 )
-def test_a_meta_of_other_types_is_one_line(tmp_path, change, said):
+def test_a_meta_of_other_types_is_one_line(tmp_path, change, output):
     store.write(tmp_path / "tiny", *tiny())
     path = tmp_path / "tiny" / "meta.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(DataError, match=f"meta.json {said}") as refused:
+    with pytest.raises(DataError, match=f"meta.json {output}") as refused:
         store.verify(tmp_path / "tiny")
     assert "\n" not in str(refused.value)
 

@@ -98,12 +98,12 @@ def collections(tree: ast.AST):
 def test_no_python_file_lists_papers_or_methods():
     """Not two papers nor three methods beside each other; a single name may be that of a network or a
     loss."""
-    found, listed, every = [], set(papers()), set(method_names())
+    actual, listed, every = [], set(papers()), set(method_names())
     for path in [*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("stages/*.py")]:
         for texts in collections(ast.parse(path.read_text(encoding="utf-8"))):
             if len(texts & listed) > 1 or len(texts & every) > 2:
-                found.append((path.name, texts))
-    assert len(listed) >= 5 and len(every) >= 37 and not found
+                actual.append((path.name, texts))
+    assert len(listed) >= 5 and len(every) >= 37 and not actual
 
 
 # -- papers ------------------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ class Server:
         return f"http://127.0.0.1:{self.http.server_port}/{name}"
 
     def answer(self, request):
-        name, asked = request.path[1:], request.headers.get("Range")
-        self.asked.append(asked)
+        name, wanted = request.path[1:], request.headers.get("Range")
+        self.asked.append(wanted)
         if name in self.redirect:
             request.send_response(302)
             request.send_header("Location", self.redirect[name])
@@ -73,7 +73,7 @@ class Server:
         if status != 200:
             return request.send_error(status)
         content = self.content[name]
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.ranges else 0
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.ranges else 0
         if start >= len(content) > 0 and start:
             request.send_response(416)
             request.send_header("Content-Range", f"bytes */{len(content)}")

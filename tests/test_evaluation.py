@@ -167,8 +167,8 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
     ]
     tests = tests[:1] if kind == "pooled" else tests
     clean, _ = measure(models, world, tests, kind, scores=scores)
-    found = evaluation.under_attack(models, world, tests, kind, Attack(1e-9, 1e-9, 2), scores)
-    assert found == {name: pytest.approx(clean[evaluation.HEADLINE[kind]]) for name in ("fgsm", "pgd")}
+    actual = evaluation.under_attack(models, world, tests, kind, Attack(1e-9, 1e-9, 2), scores)
+    assert actual == {name: pytest.approx(clean[evaluation.HEADLINE[kind]]) for name in ("fgsm", "pgd")}
     hard = evaluation.under_attack(models, world, tests, kind, Attack(0.5, 0.1, 10), scores)
     assert hard["pgd"] < clean[evaluation.HEADLINE[kind]]
 
@@ -188,9 +188,9 @@ def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_mod
         for name, labels in (("b", [0, 0, 1, 1, 1]), ("unused", [3]), ("a", [0, 2, 2]))
     ]
     models = Clients(Params({"row": row}) for row in (0, 0, 1))
-    found = evaluation.by_class(models, World(), tests)
+    actual = evaluation.by_class(models, World(), tests)
     # class 0: client a is right about its one, b's clients about half of two; class 1: half of three
-    assert found[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(found[3])
+    assert actual[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(actual[3])
     assert evaluation.by_class(models, World(), tests, top=4)[:3] == [100.0, 100.0, 100.0]
     shown = evaluation.by_class(
         models, World(), tests, scores=lambda network, images, client: -network(images)
@@ -248,13 +248,13 @@ def test_local_prototypes_are_class_means_of_the_training_images_of_who_takes_pa
 
     world = image_world(sizes=(20, 33, 7), participation=2).at(1)
     models = world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).square().mean()).models
-    found = evaluation.local_prototypes(models, world)
+    actual = evaluation.local_prototypes(models, world)
     (absent,) = {0, 1, 2} - set(world.participants)
     seen = world.class_means(models)
-    assert found["prototypes"].dtype == np.float32 and not seen.present[absent].any()
-    rows = np.stack([found["prototype_clients"], found["prototype_labels"]], 1)
+    assert actual["prototypes"].dtype == np.float32 and not seen.present[absent].any()
+    rows = np.stack([actual["prototype_clients"], actual["prototype_labels"]], 1)
     assert rows.tolist() == seen.present.nonzero().tolist()
-    np.testing.assert_allclose(found["prototypes"], seen.means[seen.present].numpy(), atol=1e-5)
+    np.testing.assert_allclose(actual["prototypes"], seen.means[seen.present].numpy(), atol=1e-5)
 
 
 def test_representations_of_different_networks_share_no_space():
@@ -320,11 +320,13 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
     monkeypatch.setattr(evaluation, "CROSSED", 6)
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     models = world.new_models()
-    found = evaluation.representations(models, world, tests)
+    actual = evaluation.representations(models, world, tests)
     widths = [network.width for network in (world.network(k, models[k]) for k in range(2))]
-    assert "values" not in found and len(set(widths)) == 2
-    assert found["names"].tolist() == ["one", "two"] and found["domains"].tolist() == ["M", "U"]
-    assert found["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6 and sorted(found["cross_labels"][6:]) == [
+    assert "values" not in actual and len(set(widths)) == 2
+    assert actual["names"].tolist() == ["one", "two"] and actual["domains"].tolist() == ["M", "U"]
+    assert actual["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6 and sorted(
+        actual["cross_labels"][6:]
+    ) == [
         0,
         0,
         1,
@@ -333,7 +335,7 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
         2,
     ]
     for k, name in enumerate(["one", "two"]):
-        features, answers = found[f"features.{name}"], found[f"answers.{name}"]
+        features, answers = actual[f"features.{name}"], actual[f"answers.{name}"]
         assert (
             features.shape == (12, widths[k])
             and features.dtype == "float16"
@@ -345,7 +347,7 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
         expected = network.features(own.images[chosen]).detach()
         torch.testing.assert_close(torch.from_numpy(features[6:]).float(), expected, atol=1e-3, rtol=1e-2)
         assert (answers[6:] == network(own.images[chosen]).argmax(1).numpy()).all()
-        assert (found["cross_labels"][6:] == own.labels[chosen].numpy()).all()
+        assert (actual["cross_labels"][6:] == own.labels[chosen].numpy()).all()
 
 
 def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatch):
@@ -355,17 +357,17 @@ def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatc
 
     world, tests = crossed_world((5, 4, 3), ["M", "M", "U"], ["a", "b", "c"], Model("cnn4"))
     models = world.new_models()
-    found = evaluation.representations(models, world, tests)
+    actual = evaluation.representations(models, world, tests)
     assert (
-        found["logits"].shape == (3, 7, 10)
-        and found["private.M"].shape == (3, 7, 10)
-        and found["private.U"].shape == (3, 3, 10)
+        actual["logits"].shape == (3, 7, 10)
+        and actual["private.M"].shape == (3, 7, 10)
+        and actual["private.U"].shape == (3, 3, 10)
     )
     expected = world.network(2, models[2])(
         torch.cat([world.clients[0].images, world.clients[1].images[:2]])
     ).detach()
     torch.testing.assert_close(
-        torch.from_numpy(found["private.M"][2]).float(), expected, atol=1e-3, rtol=1e-2
+        torch.from_numpy(actual["private.M"][2]).float(), expected, atol=1e-3, rtol=1e-2
     )
 
 
@@ -376,10 +378,10 @@ def test_of_corrupted_images_every_clients_answers_are_kept():
     damage = np.array(["fog", "snow"] * 15), np.arange(30) % 4 + 1
     tests = [test, TestSet("corrupted", test.images + 1, test.labels, damage)]
     models = world.new_models()
-    found = evaluation.representations(models, world, tests)
-    assert found["corruptions"] is damage[0] and found["severities"] is damage[1]
+    actual = evaluation.representations(models, world, tests)
+    assert actual["corruptions"] is damage[0] and actual["severities"] is damage[1]
     with torch.no_grad():
-        for k, right in enumerate(found["right"]):
+        for k, right in enumerate(actual["right"]):
             answers = world.network(k, models[k])(test.images + 1).argmax(1)
             assert right.dtype == bool and right.tolist() == (answers == test.labels).tolist()
     assert "right" not in evaluation.representations(models, world, [test])

@@ -202,16 +202,16 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
     w = world("stacked", monkeypatch)
     w.executor.fixed = True
     run(FedAvg(), w, 1)
-    [kept], real = w.executor.cached, Stack.train
+    [saved], real = w.executor.cached, Stack.train
 
     def short(self):
-        if self is kept:
+        if self is saved:
             raise torch.OutOfMemoryError("made up")
         real(self)
 
     monkeypatch.setattr(Stack, "train", short)
     run(FedAvg(), w, 1)
-    assert w.executor.most is None and w.executor.cached != [kept] and not capsys.readouterr().err
+    assert w.executor.most is None and w.executor.cached != [saved] and not capsys.readouterr().err
 
 
 def test_a_stack_of_one_that_does_not_fit_and_other_errors_end_the_run(monkeypatch):

@@ -156,8 +156,8 @@ def test_results_say_that_features_are_untrained(tmp_path, monkeypatch, folder):
     partition = {"digest": "p", "data": {"deviation": "as mirrored"}, "public": None, "warnings": []}
     monkeypatch.setattr(inputs.partition, "read", lambda _: (None, json.loads(json.dumps(partition))))
     monkeypatch.setattr(Cell, "resolve", lambda self, root: (scenario, "fedavg", {}))
-    found = inputs.inputs(Experiment.of(cell, tmp_path), 0)
+    actual = inputs.inputs(Experiment.of(cell, tmp_path), 0)
     assert (
-        found["data"]["deviation"] == "as mirrored; features of an untrained network"
-        and found["digest"] != "p"
+        actual["data"]["deviation"] == "as mirrored; features of an untrained network"
+        and actual["digest"] != "p"
     )

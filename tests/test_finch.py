@@ -86,32 +86,32 @@ def links_by_hand(towards):
 def finch_by_hand(rows, early_exit):
     """FINCH's steps, on dense matrices."""
     rows = rows.double().numpy()
-    points, found, least = rows, [], None
+    points, actual, least = rows, [], None
     while True:
         towards, distance = neighbours_by_hand(points)
         m = links_by_hand(towards)
         weighted = np.where(m > 0, m * np.where(np.isinf(distance), 0, distance), 0)
         count, merged = connected_components((m > 0) if least is None else (m > 0) & (weighted <= least))
-        labels = merged[found[-1]] if found else merged
-        if found and (count == 1 or count == len(points)):
+        labels = merged[actual[-1]] if actual else merged
+        if actual and (count == 1 or count == len(points)):
             break
-        found.append(labels)
-        if len(found) > 1 and len(points) - count == 1:
+        actual.append(labels)
+        if len(actual) > 1 and len(points) - count == 1:
             break
-        if early_exit and len(found) == 1 and len(rows) > 2:
+        if early_exit and len(actual) == 1 and len(rows) > 2:
             least = weighted.max()
         points = np.stack([rows[labels == c].mean(0) for c in range(count)])
-    return torch.from_numpy(np.stack(found, axis=1))
+    return torch.from_numpy(np.stack(actual, axis=1))
 
 
 # -- worked numbers ------------------------------------------------------------------------------------------
 
 
 def test_twelve_points_in_the_plane():
-    found = finch(TWELVE)
-    assert found.dtype == torch.int64 and counts(found) == [6, 3]
-    assert found[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    assert found[:, 1].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    actual = finch(TWELVE)
+    assert actual.dtype == torch.int64 and counts(actual) == [6, 3]
+    assert actual[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert actual[:, 1].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
     close(representatives(TWELVE, "finch"), torch.tensor([[1, 0.2375], [0.31, 1], [-1, -0.125]]), 1e-5)
     assert len(representatives(TWELVE, "first")) == 6
     close(representatives(TWELVE, "mean"), TWELVE.mean(0, keepdim=True), 1e-5)
@@ -166,11 +166,11 @@ def test_permuting_rows_permutes_labels():
 
 def test_every_level_is_coarser_and_joins_whole_clusters():
     for rows in inputs():
-        found = finch(rows)
-        found_counts = counts(found)
+        actual = finch(rows)
+        found_counts = counts(actual)
         assert all(fine > coarse for fine, coarse in zip(found_counts, found_counts[1:]))
         assert found_counts[0] <= max(1, len(rows) // 2) and (found_counts == [1] or 1 not in found_counts)
-        for fine, coarse in zip(found.T, found.T[1:]):
+        for fine, coarse in zip(actual.T, actual.T[1:]):
             assert len(set(zip(fine.tolist(), coarse.tolist()))) == len(fine.unique())
 
 
@@ -218,9 +218,9 @@ def test_cluster_means_are_summed_in_float64():
 
 def test_by_class_keeps_classes_apart():
     rows, labels = torch.cat([TWELVE, -TWELVE[:1]]), torch.tensor([7] * 12 + [2])
-    found = by_class(rows, labels, "finch")
-    assert found.classes.tolist() == [2, 7, 7, 7]
-    close(found.vectors, torch.tensor([[-1, -0.02], [1, 0.2375], [0.31, 1], [-1, -0.125]]), 1e-5)
+    actual = by_class(rows, labels, "finch")
+    assert actual.classes.tolist() == [2, 7, 7, 7]
+    close(actual.vectors, torch.tensor([[-1, -0.02], [1, 0.2375], [0.31, 1], [-1, -0.125]]), 1e-5)
     none = by_class(rows[:0], labels[:0], "finch")
     assert none.vectors.shape == (0, 2) and none.classes.shape == (0,) and none.classes.dtype == torch.int64
 
@@ -232,15 +232,15 @@ def test_missing_classes_keep_all_their_vectors():
         owners=torch.tensor([4, 5, 6]),
     )
     new = State(vectors=torch.tensor([[9.0, 9]]), classes=torch.tensor([0]), owners=torch.tensor([7]))
-    kept = keep_missing(new, old)
-    assert kept.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
-    assert kept.classes.tolist() == [0, 1, 1] and kept.owners.tolist() == [7, 5, 6]
+    saved = keep_missing(new, old)
+    assert saved.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
+    assert saved.classes.tolist() == [0, 1, 1] and saved.owners.tolist() == [7, 5, 6]
     assert keep_missing(new, None) is new
 
 
 def test_class_averages():
-    found = class_averages(torch.tensor([[1.0, 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
-    assert found.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]] and found.known.tolist() == [
+    actual = class_averages(torch.tensor([[1.0, 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
+    assert actual.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]] and actual.known.tolist() == [
         True,
         False,
         True,

@@ -44,9 +44,9 @@ def follow(page: str, project: Path) -> list[str]:
             edit(project / about["into"], partial(put, about, shortened(yaml.safe_load(content))))
         elif "into" in about:
             path, mark = project / about["into"], about["after"]
-            before, found, after = path.read_text().partition(mark + "\n")
-            assert found, f"{about['into']} has no line that ends with {mark!r}"
-            path.write_text(before + found + content + after)
+            before, actual, after = path.read_text().partition(mark + "\n")
+            assert actual, f"{about['into']} has no line that ends with {mark!r}"
+            path.write_text(before + actual + content + after)
         else:
             assert language == "sh", f"{page}: a block of {language} that nobody follows"
             done = run(
@@ -111,8 +111,8 @@ def project(tmp_path, request) -> Path:
 
 def rows(project: Path, page: str, label: str) -> list[str]:
     """The texts of a page's table rows that begin with a label."""
-    found = re.findall("<tr.*?</tr>", (project / "reports" / page).read_text(), re.DOTALL)
-    texts = [" ".join(re.sub("<[^>]*>", " ", row).split()) for row in found]
+    actual = re.findall("<tr.*?</tr>", (project / "reports" / page).read_text(), re.DOTALL)
+    texts = [" ".join(re.sub("<[^>]*>", " ", row).split()) for row in actual]
     return [text for text in texts if re.match(rf"{re.escape(label)}\b", text)]
 
 

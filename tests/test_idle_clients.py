@@ -111,6 +111,6 @@ def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
             z = model.features(batch.images)
             return model(batch.images).sum() * 0, class_sums(z, batch.labels, 3)
 
-        found = world.local_epochs(start, loss).class_means(world.class_counts)
-        assert found.counts.tolist() == [counts]
-        close(found.means[0, 0], torch.tensor([2.0, 0.0]), 1e-5)
+        actual = world.local_epochs(start, loss).class_means(world.class_counts)
+        assert actual.counts.tolist() == [counts]
+        close(actual.means[0, 0], torch.tensor([2.0, 0.0]), 1e-5)

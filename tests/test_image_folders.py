@@ -92,8 +92,8 @@ def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
     members = {f"{domain}/{label}/0.png": encoded(40) for domain in "xy" for label in "ab"}
     others = {"x/a/notes.eps": b"%!PS", "x/stray.png": encoded(1), "y/b/Thumbs.db": b""}
     images, _ = read(tmp_path, members | others)
-    said = "".join(capsys.readouterr())
-    assert len(images) == 4 and all(name in said for name in others)
+    output = "".join(capsys.readouterr())
+    assert len(images) == 4 and all(name in output for name in others)
 
 
 def test_a_class_without_an_image_is_named(tmp_path):

@@ -72,11 +72,11 @@ def test_a_gradient_gives_its_image_back_and_noise_does_not(victim):
     noise = {
         name: torch.randn(value.shape, generator=keys.torch_generator(name)) for name, value in sent.items()
     }
-    found, again, nothing = (
+    actual, again, nothing = (
         invert_gradients(*victim, what, start, labels, 300, 0.001) for what in (sent, sent, noise)
     )
-    assert torch.equal(found, again)
-    assert all(matched(one, true)[0] > 0.9 for one, true in zip(found, images))
+    assert torch.equal(actual, again)
+    assert all(matched(one, true)[0] > 0.9 for one, true in zip(actual, images))
     assert all(matched(one, true)[0] < 0.3 for one, true in zip(nothing, images))
 
 
@@ -96,8 +96,8 @@ def test_a_representation_that_keeps_everything_gives_its_image_back():
 
     images, start = digits(3, 13, 23), draws(1, 1, SIDE, SIDE)
     for wanted in (images[:1], images.mean(0, keepdim=True)):
-        found = invert_representations(features, features(wanted).mean(0, keepdim=True), start, 300, 0.0)
-        assert ssim(found, wanted).item() > 0.9
+        actual = invert_representations(features, features(wanted).mean(0, keepdim=True), start, 300, 0.0)
+        assert ssim(actual, wanted).item() > 0.9
     first = features(images[:1])[:, :1]
     blind = invert_representations(lambda x: features(x)[:, :1], first, start, 300, 0.001)
     assert ssim(blind, images[:1]).item() < 0.3
@@ -108,8 +108,8 @@ def test_what_the_miniature_s_methods_send_is_attacked(project):
     state."""
     attempts, again = (measure((0,), 1, project, steps=2) for _ in range(2))
     assert [vars(a) | {"shown": 0} for a in attempts] == [vars(a) | {"shown": 0} for a in again]
-    found = {(one.method, one.sent) for one in attempts}
-    assert found == {
+    actual = {(one.method, one.sent) for one in attempts}
+    assert actual == {
         ("fedavg", "gradient"),
         ("fedcrl", "features' gradient"),
         ("fedcrl", "class means"),

@@ -85,10 +85,10 @@ def test_links_to_files_and_folders_are_read(measured):
 
 
 def test_a_pipe_among_kept_seeds_is_set_aside(tmp_path, capsys):
-    kept = SeedFiles(tmp_path / ("0" * 64), 0)
-    kept.folder.mkdir(parents=True)
-    os.mkfifo(kept.finished)
-    assert kept.run() is None and kept.finished.with_name("seed-0.json.damaged").exists()
+    saved = SeedFiles(tmp_path / ("0" * 64), 0)
+    saved.folder.mkdir(parents=True)
+    os.mkfifo(saved.finished)
+    assert saved.run() is None and saved.finished.with_name("seed-0.json.damaged").exists()
     assert "seed-0.json" in capsys.readouterr().err
 
 

@@ -70,7 +70,7 @@ def test_branches_computed_once_more_give_the_same_bits(precision, outside, monk
     its place."""
     torch.manual_seed(3)
     start, other, x = inception(), inception().state_dict(), torch.randn(4, 3, 16, 16)
-    found, again, whole = [], [], layers._recomputed
+    actual, again, whole = [], [], layers._recomputed
     monkeypatch.setattr(layers, "_recomputed", lambda *branch: again.append(1) or whole(*branch))
     for large in (1 << 40, 0):
         monkeypatch.setattr(layers, "LARGE", large)
@@ -81,8 +81,8 @@ def test_branches_computed_once_more_give_the_same_bits(precision, outside, monk
         with torch.autocast("cpu", precision, enabled=precision is not None):
             logits = model(x) + model(x.flip(0))
         gradients = torch.autograd.grad(logits.square().sum(), parameters)
-        found.append([logits, *gradients, *tensors.values()])
-    assert len(again) == 2 * 3 and all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        actual.append([logits, *gradients, *tensors.values()])
+    assert len(again) == 2 * 3 and all(torch.equal(a, b) for a, b in zip(*actual, strict=True))
     assert (
         int(tensors["features.0.1.num_batches_tracked"])
         == int(tensors["features.1.0.1.num_batches_tracked"])

@@ -79,7 +79,7 @@ print(hashlib.sha256(p.numpy().tobytes()).hexdigest())
 
 def test_adam_does_not_take_mkls_root():
     """It rounds otherwise in MKL's portable mode, and on another maker's processor."""
-    said = [
+    output = [
         subprocess.run(
             [sys.executable, "-c", ADAM],
             cwd=ROOT,
@@ -90,7 +90,7 @@ def test_adam_does_not_take_mkls_root():
         ).stdout
         for more in ({}, {"MKL_CBWR": "COMPATIBLE"})
     ]
-    assert said[0] == said[1] and len(said[0]) == 65
+    assert output[0] == output[1] and len(output[0]) == 65
 
 
 def test_a_new_adam_steps_by_sign():

@@ -46,17 +46,17 @@ PARTIAL = {
 def published(paper: str) -> dict[str, list[dict[str, str]]]:
     """Rows of every table of a paper by the table's key."""
     folder = ROOT / "papers" / paper / "published"
-    found = {}
+    actual = {}
     for key, table in load_paper(paper).tables.items():
         with (folder / table.published).open(encoding="utf-8", newline="") as file:
-            found[key] = list(csv.DictReader(file))
-    return found
+            actual[key] = list(csv.DictReader(file))
+    return actual
 
 
 def rows(paper: str):
     """(table key, table, row) of every published number."""
     tables = load_paper(paper).tables
-    return [(key, tables[key], row) for key, found in published(paper).items() for row in found]
+    return [(key, tables[key], row) for key, actual in published(paper).items() for row in actual]
 
 
 def cells(paper: str) -> set[tuple[str, str]]:
@@ -193,10 +193,10 @@ def test_every_published_file_is_a_table(paper):
     files = {path.name for path in folder.glob("*.csv")} - {"missing.csv"}
     assert files == {table.published for table in load_paper(paper).tables.values()}
     assert (ROOT / "papers" / paper / "claims.csv").exists()
-    for key, found in published(paper).items():
-        assert found, key
-        assert {row["paper"] for row in found} == {paper}
-        at = [(row["setting"], row["dataset"], row["column"], row["method"]) for row in found]
+    for key, actual in published(paper).items():
+        assert actual, key
+        assert {row["paper"] for row in actual} == {paper}
+        at = [(row["setting"], row["dataset"], row["column"], row["method"]) for row in actual]
         assert len(at) == len(set(at)), key
 
 
@@ -271,13 +271,13 @@ DELTAS = {
 
 def blocks_of(paper):
     """(table, setting, dataset) -> method -> column -> printed number, of the tables with measured blocks."""
-    found = defaultdict(lambda: defaultdict(dict))
+    actual = defaultdict(lambda: defaultdict(dict))
     for _, table, row in rows(paper):
         block = table.block(row["setting"], row["dataset"], row["method"])
         measure = block and table.measure(block, row["column"])
         if block and (row["column"] == DELTA or measure and measure not in COSTS):
-            found[row["table"], row["setting"], row["dataset"]][row["method"]][row["column"]] = number(row)
-    return found
+            actual[row["table"], row["setting"], row["dataset"]][row["method"]][row["column"]] = number(row)
+    return actual
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -310,8 +310,8 @@ def test_printed_deltas_are_differences_to_the_baseline(paper):
         assert without == [tables[table].baseline or without[0]], (table, dataset)
         for method, columns in block.items():
             value, base = (
-                next(iter(v for c, v in found.items() if c in ("Avg", "AVG")), next(iter(found.values())))
-                for found in (columns, block[without[0]])
+                next(iter(v for c, v in actual.items() if c in ("Avg", "AVG")), next(iter(actual.values())))
+                for actual in (columns, block[without[0]])
             )
             if DELTA in columns and abs(value - base - columns[DELTA]) > 0.0111:
                 wrong.add((table, dataset, method))
@@ -462,17 +462,17 @@ def test_fedlsas_printed_counts_are_the_partitions():
         pool = official_pool(settings.data)
         parts = partition(settings.partition, pool, dataset)
         assert len(parts.train) == 10 and set(parts.domain_test) == set(pool.names)
-        found = {
+        actual = {
             "Instances": len(pool.labels),
             "Domains": len(parts.domain_test),
             "Classes": pool.classes,
             "Feature Dimensions[2]": 3,
             **dict.fromkeys(("Feature Dimensions[0]", "Feature Dimensions[1]"), settings.data.size),
         }[column]
-        if found != int(value):
-            differs[dataset, column] = found
+        if actual != int(value):
+            differs[dataset, column] = actual
             assert FEDLSA_DIFFERS[dataset, column][1] in " ".join(document.points(keys[dataset]))
-    assert differs == {key: found for key, (found, _) in FEDLSA_DIFFERS.items()}
+    assert differs == {key: actual for key, (actual, _) in FEDLSA_DIFFERS.items()}
 
 
 # -- DVC -----------------------------------------------------------------------------------------------------
@@ -495,12 +495,12 @@ def test_fcclplus_printed_counts_are_the_partitions():
                 for table in (sizes, shares)
             )
             whole = int((pool.domains == pool.names.index(domain)).sum()) - len(parts.domain_test[domain])
-            found = round(100 * len(train) / whole, len(share.partition(".")[2]))
+            actual = round(100 * len(train) / whole, len(share.partition(".")[2]))
             assert len(train) == int(size)
-            if found != float(share):
-                differs[dataset, client] = found
+            if actual != float(share):
+                differs[dataset, client] = actual
                 assert FCCLPLUS_DIFFERS[dataset, client][1] in " ".join(document.points(scenario))
-    assert differs == {key: found for key, (found, _) in FCCLPLUS_DIFFERS.items()}
+    assert differs == {key: actual for key, (actual, _) in FCCLPLUS_DIFFERS.items()}
 
 
 def test_fedlsa_test_parts_have_the_sizes_that_the_printed_digits_fit():

@@ -52,8 +52,8 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
     assert history["unseen.weighted"][last].notna().all() and history["unseen.weighted"][~last].isna().all()
     assert result["measures"]["unseen.weighted"] == history["unseen.weighted"][last].tolist()
     assert "participants" not in result["measures"]
-    found, problems = survey(partial)
-    assert CELL in found and not [problem for problem in problems if problem.cell == CELL]
+    actual, problems = survey(partial)
+    assert CELL in actual and not [problem for problem in problems if problem.cell == CELL]
     features = loading.load_world(Experiment.of(CELL, partial), 0)[0].scalars("features")
     assert result["traffic"]["up"] == result["traffic"]["down"] == features  # of one that takes part
 
@@ -62,10 +62,10 @@ def test_the_two_executors_agree(partial):
     """Two seeds in one stack, each with its own participants: the losses of each alone, to rounding."""
     alone = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
     stage(partial, "train", str(CELL), FEDREPRO_EXECUTOR="stacked")
-    found = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
-    assert found["loss"].to_numpy() == pytest.approx(alone["loss"].to_numpy(), rel=1e-2, nan_ok=True)
+    actual = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
+    assert actual["loss"].to_numpy() == pytest.approx(alone["loss"].to_numpy(), rel=1e-2, nan_ok=True)
     for name in ("weighted", "unseen.weighted"):
-        assert (abs(found[name] - alone[name]).dropna() < 1).all() and found[name].notna().any()
+        assert (abs(actual[name] - alone[name]).dropna() < 1).all() and actual[name].notna().any()
 
 
 def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch):
@@ -74,11 +74,11 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
     ends, real, load = [], seeds._newcomers, loading.load
 
     def poisoned(*arguments):
-        found = load(*arguments)
-        return found._replace(
+        actual = load(*arguments)
+        return actual._replace(
             clients=tuple(
                 dataclasses.replace(client, images=-client.images) if k in late else client
-                for k, client in enumerate(found.clients)
+                for k, client in enumerate(actual.clients)
             )
         )
 
@@ -101,9 +101,9 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
 
 def test_who_is_unseen(partial):
     """A draw of the seed's, the same for every method; or the named ones."""
-    found = loading.load(Experiment.of(CELL, partial), 0)
-    names = [client.name for client in found.clients]
-    draws = [loading._unseen(CELL, changed(partial).scenario, seed, found) for seed in range(4)]
+    actual = loading.load(Experiment.of(CELL, partial), 0)
+    names = [client.name for client in actual.clients]
+    draws = [loading._unseen(CELL, changed(partial).scenario, seed, actual) for seed in range(4)]
     assert len(set(draws)) > 1 and all(len(late) == 2 for late in draws)
 
     def left(unseen):
@@ -132,8 +132,8 @@ def test_who_is_unseen(partial):
 )
 def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, changes, demand, key):
     monkeypatch.setitem(load_paper("fedcrl", partial).scenarios, "mini", changed(partial, **changes).scenario)
-    said = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
-    with pytest.raises(ParamError, match=re.escape(f"{said}`training.{key}`")):
+    output = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
+    with pytest.raises(ParamError, match=re.escape(f"{output}`training.{key}`")):
         runnable(Experiment.of(Cell("fedcrl", "mini", method), partial))
 
 
@@ -150,7 +150,7 @@ def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, change
         ({"unseen": 1, "tests": "pooled"}, "here: 'training.unseen' needs every client's test part"),
     ],
 )
-def test_bad_values_are_named(changes, said):
+def test_bad_values_are_named(changes, output):
     document = {
         "data": {"set": "digits"},
         "partition": {"kind": "dirichlet", "clients": 10, "beta": 0.1},
@@ -158,7 +158,7 @@ def test_bad_values_are_named(changes, said):
         "evaluation": {"tests": changes.pop("tests", "clients"), "last": 1},
         "training": {"rounds": 2, "batch_size": 8, **changes},
     }
-    with pytest.raises(ParamError, match=said):
+    with pytest.raises(ParamError, match=output):
         check(Scenario, document, "here")
 
 

@@ -69,8 +69,8 @@ def named(method) -> str:
 
 def of_clients(state: State) -> dict[str, Clients]:
     """What a state holds for every client, as its own; of MOON's models the last ones."""
-    found = {name: value for name, value in state.items() if isinstance(value, Clients)}
-    return found | ({"previous": state.previous["0"]} if "previous" in state else {})
+    actual = {name: value for name, value in state.items() if isinstance(value, Clients)}
+    return actual | ({"previous": state.previous["0"]} if "previous" in state else {})
 
 
 # -- who takes part ------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_the_absent_keep_what_is_their_own(method):
     after, _ = one_round(method, state, w.at(2))
     before, now = of_clients(state), of_clients(after)
     for name in before:
-        kept = [same(old, new) for old, new in zip(before[name], now[name], strict=True)]
-        assert kept == [k not in w.at(2).participants for k in range(5)], name
+        saved = [same(old, new) for old, new in zip(before[name], now[name], strict=True)]
+        assert saved == [k not in w.at(2).participants for k in range(5)], name
     missing = set(range(5)) - {*w.at(1).participants, *w.at(2).participants}
     others = [
         dataclasses.replace(client, images=client.images * 100) if k in missing else client

@@ -470,10 +470,10 @@ def test_fedamp_overshoot_and_its_guard():
     xi = attention(1.0, 1.0)
     close(xi.diagonal()[[0, 2]], [-0.146680, -0.065306])
     close(messages(xi), [[0.367879, 0.389400], [0.345616, 0.143252], [0.286505, -0.032653]])
-    kept = without_overshoot(xi)
-    close(kept.sum(1), [1, 1, 1])
-    assert (kept >= 0).all() and torch.equal(kept[1], xi[1])
-    close(kept[0], [0, 0.367879 / 1.146680, 0.778801 / 1.146680])
+    saved = without_overshoot(xi)
+    close(saved.sum(1), [1, 1, 1])
+    assert (saved >= 0).all() and torch.equal(saved[1], xi[1])
+    close(saved[0], [0, 0.367879 / 1.146680, 0.778801 / 1.146680])
 
 
 def test_fedamp_limits():
@@ -556,8 +556,8 @@ def mixing(monkeypatch, method, starting=True, **changes):
 )
 def test_fedala_one_epoch(monkeypatch, eta, weights, ends, loss):
     method = FedALA(eta=eta, share=1.0)
-    found, epochs, _, mixed = mixing(monkeypatch, method, starting=False)
-    head(found, *weights)
+    actual, epochs, _, mixed = mixing(monkeypatch, method, starting=False)
+    head(actual, *weights)
     head(mixed, *ends)
     assert epochs == 1
     assert mixing(monkeypatch, dataclasses.replace(method, losses=1, threshold=100.0))[2][0] == pytest.approx(
@@ -782,10 +782,10 @@ def test_moon_loss_takes_every_buffered_model(monkeypatch):
     )
     others = [Params((n, v * scale + 0.1) for n, v in start(MLP).items()) for scale in (0.5, -0.5, 2.0)]
     method = Moon(mu=2.0)
-    found = method.loss(handle, batch, others[0], {"0": others[1], "1": others[2]}).item()
+    actual = method.loss(handle, batch, others[0], {"0": others[1], "1": others[2]}).item()
     near_, *far = (handle.other(model).features(batch.images) for model in others)
     fit = cross_entropy(handle(batch.images), batch.labels)
-    assert found == pytest.approx(
+    assert actual == pytest.approx(
         (fit + 2 * model_contrast(handle.features(batch.images), near_, far, 0.5)).item()
     )
 

@@ -207,9 +207,9 @@ def test_stacked_seeds_keep_to_their_own_draws(project, reference):
     """Two seeds in one stack, each on its own images: the losses of each trained alone, to rounding."""
     forget(project)
     stage(project, "train", CELL, FEDREPRO_EXECUTOR="stacked")
-    found, alone = (pd.read_csv(io.StringIO(text)) for text in (outputs(project)[1], reference[1]))
-    assert found["loss"].to_numpy() == pytest.approx(alone["loss"].to_numpy(), rel=1e-2, nan_ok=True)
-    assert (abs(found["weighted"] - alone["weighted"]) < 1).all()
+    actual, alone = (pd.read_csv(io.StringIO(text)) for text in (outputs(project)[1], reference[1]))
+    assert actual["loss"].to_numpy() == pytest.approx(alone["loss"].to_numpy(), rel=1e-2, nan_ok=True)
+    assert (abs(actual["weighted"] - alone["weighted"]) < 1).all()
     by_seed = [alone[alone["seed"] == seed]["loss"].to_numpy()[1:] for seed in (0, 1)]
     assert (abs(by_seed[0] / by_seed[1] - 1) > 2e-2).any()
     stage(project, "train", CELL)
@@ -399,12 +399,12 @@ def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
     params.write_text(original)
     shutil.rmtree(project / ".cells")
     shutil.rmtree(cell.folder(project))  # as DVC does before the stage
-    said = stage(project, "train", CELL).stderr
+    output = stage(project, "train", CELL).stderr
     assert outputs(project) == reference
-    assert "seed 0 is in git and stays as it is" in said and "seed 1 is" not in said
+    assert "seed 0 is in git and stays as it is" in output and "seed 1 is" not in output
     shutil.rmtree(project / ".cells")
     # A tuning compares with the same cell under another name, with seeds 0 to 4 on the draw of seed 0.
-    said = stage(project, "tune", CELL, "published").stderr
+    output = stage(project, "tune", CELL, "published").stderr
     for place in (project / ".git", *project.glob("papers/fedcrl/*/mini-published")):
         shutil.rmtree(place)
-    assert "seed 0 is in git and stays as it is" in said and "seed 1 is" not in said
+    assert "seed 0 is in git and stays as it is" in output and "seed 1 is" not in output

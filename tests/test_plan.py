@@ -124,26 +124,26 @@ def finish(root, method, average):
 
 
 def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):
-    found = plan.outlay(["fedcrl"], claimed)
-    assert [need.claim for need in found.needs] == [
+    actual = plan.outlay(["fedcrl"], claimed)
+    assert [need.claim for need in actual.needs] == [
         "FEDCRL waits: Ours is above FedProx",
         "FEDCRL best: Ours is best",
     ]
-    assert {need.runs for need in found.needs} == {frozenset({(FEDPROX, 0), (FEDPROX, 1)})}
-    assert hours_of(found.needs[0].runs, found.prices) == pytest.approx(2.0)
-    assert not found.without
+    assert {need.runs for need in actual.needs} == {frozenset({(FEDPROX, 0), (FEDPROX, 1)})}
+    assert hours_of(actual.needs[0].runs, actual.prices) == pytest.approx(2.0)
+    assert not actual.without
 
 
 @pytest.mark.parametrize("ours, offered", [([62.0, 61.5], True), ([60.4, 60.6], False)])
 def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(claimed, ours, offered):
     finish(claimed, "ours", ours)
-    found = plan.outlay(["fedcrl"], claimed)
-    mine = [need for need in found.needs if "settled" in need.claim]
-    assert bool(mine) == offered and bool(found.without) != offered
+    actual = plan.outlay(["fedcrl"], claimed)
+    mine = [need for need in actual.needs if "settled" in need.claim]
+    assert bool(mine) == offered and bool(actual.without) != offered
     for need in mine:
         cells, seeds = ({run[at] for run in need.runs} for at in (0, 1))
         assert {cell.method for cell in cells} == {"fedavg", "ours"} and min(seeds) == 2 and need.value == 0.5
-        text = "\n".join(plan.lines(found, plan.chosen(found, 1000.0), 1000.0, root=claimed))
+        text = "\n".join(plan.lines(actual, plan.chosen(actual, 1000.0), 1000.0, root=claimed))
         wanted = list(range(max(seeds) + 1))
         assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}" in text
         change(claimed, "scenarios", "balanced", seeds=wanted)  # finished ones still count
@@ -178,10 +178,10 @@ def test_what_is_printed(claimed, capsys):
 def test_many_processes_do_not_make_a_seed_shorter():
     long, short = (Cell("fedlsa", "office-caltech", name) for name in ("fedavg", "fedprox"))
     prices = {long: Price(0, 3.0), short: Price(0, 2.0)}
-    found = plan.Outlay(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
-    bundles = plan.chosen(found, 2.0, 4)
+    actual = plan.Outlay(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
+    bundles = plan.chosen(actual, 2.0, 4)
     assert names(bundles) == [["quick"]]
-    assert "1 other claim would take more hours." in plan.lines(found, bundles, 2.0, 4)
+    assert "1 other claim would take more hours." in plan.lines(actual, bundles, 2.0, 4)
 
 
 def test_numbers_of_figures_come_with_the_stages_that_compute_them():

@@ -197,27 +197,27 @@ def test_a_dead_representation_has_cosine_zero():
 
 def test_aggregates_of_the_worked_examples():
     """Plain means of {0: (1,3)} and {0: (3,1), 1: (2,2)}; FedCRL Eq. 6; FedProc's sample-weighted means."""
-    found = aggregate_means(
+    actual = aggregate_means(
         torch.tensor([[[1.0, 3], [0, 0]], [[3, 1], [2, 2]]]), torch.tensor([[1, 0], [1, 1]])
     )
-    close(found.vectors, [[2, 2], [2, 2]])
-    found = aggregate_means(
+    close(actual.vectors, [[2, 2], [2, 2]])
+    actual = aggregate_means(
         torch.tensor([[[1.0, 0], [0, 2], [0, 0]], [[0, 0], [1, 1], [0, 0]]]),
         torch.tensor([[4, 1, 0], [0, 3, 0]]),
     )
-    close(found.vectors, [[1, 0], [0.75, 1.25], [0, 0]])
-    assert found.known.tolist() == [True, True, False]
-    found = aggregate_means(
+    close(actual.vectors, [[1, 0], [0.75, 1.25], [0, 0]])
+    assert actual.known.tolist() == [True, True, False]
+    actual = aggregate_means(
         torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
     )
-    close(found.vectors, [[0.75, 0.25], [0, 1]])
+    close(actual.vectors, [[0.75, 0.25], [0, 1]])
 
 
 def test_an_unowned_class_keeps_what_was_known():
     before = State(vectors=rows([1, 1], [2, 2], [0, 0]), known=known(1, 1, 0))
-    found = aggregate_means(torch.tensor([[[5.0, 5], [0, 0], [0, 0]]]), torch.tensor([[3, 0, 0]]), before)
-    close(found.vectors, [[5, 5], [2, 2], [0, 0]])
-    assert found.known.tolist() == [True, True, False]
+    actual = aggregate_means(torch.tensor([[[5.0, 5], [0, 0], [0, 0]]]), torch.tensor([[3, 0, 0]]), before)
+    close(actual.vectors, [[5, 5], [2, 2], [0, 0]])
+    assert actual.known.tolist() == [True, True, False]
 
 
 def test_vectors_are_counted_by_the_classes_held():
@@ -226,10 +226,10 @@ def test_vectors_are_counted_by_the_classes_held():
 
 
 def test_interpolation_of_the_worked_example():
-    found = interpolate(
+    actual = interpolate(
         Clients([params({"features.w": [1, 2]})]), params({"features.w": [0, 4]}), torch.tensor([0.25])
     )
-    close(found[0]["features.w"], [0.25, 3.5])
+    close(actual[0]["features.w"], [0.25, 3.5])
 
 
 # -- FedProto ------------------------------------------------------------------------------------------------
@@ -384,8 +384,8 @@ WEIGHTS = [[0.304981, 0.379428, 0.315591], [0.105263, 0.894737, 0], [0.097710, 0
 
 
 def statistics():
-    found = [label_statistics(torch.tensor(x), torch.tensor(y), 2) for x, y in PAC]
-    return torch.stack([h for h, _ in found]), torch.stack([v for _, v in found])
+    actual = [label_statistics(torch.tensor(x), torch.tensor(y), 2) for x, y in PAC]
+    return torch.stack([h for h, _ in actual]), torch.stack([v for _, v in actual])
 
 
 def program(h, spread, i):
@@ -623,8 +623,8 @@ def test_fedcrl_epoch_of_the_worked_example(
     ],
 )
 def test_share_of_the_own_features(contrast, share):
-    found = FedCRL().share(None, torch.tensor([contrast], dtype=torch.float64), GLOBAL, GLOBAL, None)
-    close(found, [share])
+    actual = FedCRL().share(None, torch.tensor([contrast], dtype=torch.float64), GLOBAL, GLOBAL, None)
+    close(actual, [share])
 
 
 def test_gamma_and_alpha_zero_are_local_bit_for_bit():
@@ -740,9 +740,9 @@ def test_the_last_epochs_means_are_those_that_its_steps_saw(executor, monkeypatc
     first, second = two.class_means(two.new_models()).means, two.class_means(one).means
     for means, wanted in (("last_epoch", second), ("running", (first + second) / 2)):
         trained = two.local_epochs(two.new_models(), FedProto(means=means).loss)
-        found = trained.class_means(two.class_counts)
-        close(found.means, wanted, 1e-5)
-        assert torch.equal(found.counts, two.class_means(one).counts)
+        actual = trained.class_means(two.class_counts)
+        close(actual.means, wanted, 1e-5)
+        assert torch.equal(actual.counts, two.class_means(one).counts)
         assert math.isfinite(trained.mean_loss(two.sizes))
 
 

@@ -253,7 +253,7 @@ print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()])
 
 
 def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
-    def said(name: str) -> list[str]:
+    def output(name: str) -> list[str]:
         clean = {
             key: value
             for key, value in os.environ.items()
@@ -270,9 +270,9 @@ def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
             ).stdout
         )
 
-    assert said("")[0] == ""
+    assert output("")[0] == ""
     if "avx2" in provenance._processor():
-        assert said("portable") == ["portable", "AVX2"]
+        assert output("portable") == ["portable", "AVX2"]
         assert (
             json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())["versions"][
                 "arithmetic"

@@ -150,14 +150,14 @@ def test_public_batches_reach_every_client_once_a_pass(method, monkeypatch):
 def test_looking_twice_gives_the_same_bits(method, monkeypatch):
     """With BatchNorm, with dropout, with neither: a graph made when its client steps, or kept since all
     looked."""
-    kept = run(method, federation(monkeypatch, local_epochs=2), 2)
+    saved = run(method, federation(monkeypatch, local_epochs=2), 2)
     graphs, whole = [], type(method).client_output
     monkeypatch.setattr(public_phase, "LARGE", 0)
     monkeypatch.setattr(
         type(method), "client_output", lambda *given: graphs.append(torch.is_grad_enabled()) or whole(*given)
     )
     twice = run(method, federation(monkeypatch, local_epochs=2), 2)
-    assert same(twice.models, kept.models)
+    assert same(twice.models, saved.models)
     if getattr(method, "form", "clients") == "clients":
         assert graphs == ([False] * 5 + [True] * 5) * (2 * 3)  # two rounds of three public batches
 
@@ -445,8 +445,8 @@ def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monk
     z = student(x)
     s, t = F.log_softmax(z / tau, 1), F.log_softmax(teacher(x).detach() / tau, 1)
     terms = t.exp() * (t - s)
-    kept = terms if local == "kd" else terms * (1 - F.one_hot(y, CLASSES))
-    (F.cross_entropy(z, y) + scale * kept.sum(1).mean()).backward()
+    saved = terms if local == "kd" else terms * (1 - F.one_hot(y, CLASSES))
+    (F.cross_entropy(z, y) + scale * saved.sum(1).mean()).backward()
     adam(student.parameters()).step()
     close(after.models[0], Params((n, v.detach()) for n, v in student.state_dict().items()), 1e-8)
 
@@ -466,16 +466,16 @@ def test_kd_takes_the_first_part_of_the_local_epochs(share, wanted, monkeypatch)
 def test_fisher_information_sample_by_sample(names, monkeypatch):
     world = federation(monkeypatch, (11, 3, 0), names)
     models = world.new_models()
-    found = fisher(models, world)
+    actual = fisher(models, world)
     for k in range(2):
         net, total = modules(world, models)[k].eval(), {}
         for x, y in zip(world.clients[k].images, world.clients[k].labels):
             net.zero_grad()
             F.log_softmax(net(x[None]), 1)[0, y].backward()
             total = {n: total.get(n, 0) + p.grad.pow(2) / world.sizes[k] for n, p in net.named_parameters()}
-        close(found[k], Params(total), 1e-12)
-    assert found[2].keys() == {n for n, _ in modules(world, models)[2].named_parameters()}
-    assert all(value.abs().max() == 0 for value in found[2].values())
+        close(actual[k], Params(total), 1e-12)
+    assert actual[2].keys() == {n for n, _ in modules(world, models)[2].named_parameters()}
+    assert all(value.abs().max() == 0 for value in actual[2].values())
 
 
 def test_fisher_information_of_the_papers_networks():

@@ -34,7 +34,7 @@ def kind_of(algorithm):
     classes = [
         value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Method)
     ]
-    return next(found for found in classes if found.__module__ == module.__name__)
+    return next(actual for actual in classes if actual.__module__ == module.__name__)
 
 
 def choices(hint) -> set[str]:
@@ -43,10 +43,10 @@ def choices(hint) -> set[str]:
         return {"True", "False"}
     if typing.get_origin(hint) is typing.Literal:
         return set(map(str, typing.get_args(hint)))
-    found = (
+    actual = (
         set().union(*map(choices, typing.get_args(hint))) if type(None) in typing.get_args(hint) else set()
     )
-    return found | {"None"} if found else set()
+    return actual | {"None"} if actual else set()
 
 
 # -- what stands in the files --------------------------------------------------------------------------------
@@ -67,9 +67,9 @@ def test_a_class_is_described_as_it_is(algorithm):
 def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
     """A choice has a reading with what each of its values runs, unless the paper itself varies it; a number
     says where it is from."""
-    found, hints = described(algorithm), typing.get_type_hints(kind_of(algorithm), include_extras=True)
-    readings, numbers_, varied = (_of(found.lineage, part) for part in ("readings", "values", "varied"))
-    for name in found.options:
+    actual, hints = described(algorithm), typing.get_type_hints(kind_of(algorithm), include_extras=True)
+    readings, numbers_, varied = (_of(actual.lineage, part) for part in ("readings", "values", "varied"))
+    for name in actual.options:
         if name in varied:
             assert name not in readings, name
         elif wanted := choices(hints[name]):
@@ -80,19 +80,19 @@ def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
 
 def test_readings_are_about_what_there_is():
     classes = {
-        name: found
+        name: actual
         for algorithm in methods.names()
-        for found in [described(algorithm)]
-        for name in found.lineage
+        for actual in [described(algorithm)]
+        for name in actual.lineage
     }
     assert sections().keys() <= classes.keys()
     options = {
         name: set().union(
             *(
-                found.options
+                actual.options
                 for algorithm in methods.names()
-                for found in [described(algorithm)]
-                if name in found.lineage
+                for actual in [described(algorithm)]
+                if name in actual.lineage
             )
         )
         for name in classes
@@ -270,15 +270,15 @@ def test_a_text_takes_measured_numbers_of_its_own_and_of_other_scenarios():
         other: {"seeds": [1], "measures": {"average": [50.0]}},
     }
     text = "{fedavg average}, {fedavg post.average}, {cifar10-dir-01 fedavg average}, {fedcrl average}"
-    said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
-    assert said == "70.5, 60.0, 50.0, not yet measured"
+    output = filled(text, "notes.mini", "fedcrl", results.get, "mini")
+    assert output == "70.5, 60.0, 50.0, not yet measured"
     # a difference is over the seeds that both have: 71 - 50, not 70.5 - 50
     text = (
         "{fedavg average - fedavg post.average}, {fedavg average - cifar10-dir-01 fedavg average}, "
         "{fedavg average - fedcrl average}, {cifar10-dir-01 fedavg average - fedavg average}"
     )
-    said = filled(text, "notes.mini", "fedcrl", results.get, "mini")
-    assert said == "10.5, 21.0, not yet measured, −21.0"
+    output = filled(text, "notes.mini", "fedcrl", results.get, "mini")
+    assert output == "10.5, 21.0, not yet measured, −21.0"
     for wrong, name in (
         ("{fedavg avg}", "measure 'avg'"),
         ("{fedavgg average}", "method 'fedavgg'"),
@@ -306,6 +306,6 @@ def test_every_value_that_ran_has_a_line_and_a_source():
     """Defaults too: FedProto's lambda, which paper.yaml does not write for every data set."""
     lines = values(Study.of("fedccl", {}))
     assert all(line.source for line in lines)
-    found = {(line.rows, line.name): line.value for line in lines}
-    assert found["FedProto", "lam"] and found["", "training.rounds"]
+    actual = {(line.rows, line.name): line.value for line in lines}
+    assert actual["FedProto", "lam"] and actual["", "training.rounds"]
     assert value_words({"a": True, "b": [1, None]}) == "a true, b 1, None"

@@ -43,9 +43,9 @@ def move(root: Path, method: str, points: float, **versions: str) -> None:
 
 
 def test_the_same_bits(committed, here):
-    found = compare(committed, here)
-    assert len(found) == 17 and {one.agreement for one in found} == {SAME}
-    lines = summary(found, committed, here)
+    actual = compare(committed, here)
+    assert len(actual) == 17 and {one.agreement for one in actual} == {SAME}
+    lines = summary(actual, committed, here)
     assert "as that of the committed numbers" in lines[0] and lines[1].endswith(
         "all 17 cells of the miniatures have the same bits as in git"
     )
@@ -76,8 +76,8 @@ def test_another_processor_is_normal(committed, here):
 
 def test_pages_with_both_numbers(committed, here):
     move(here, "fedprox", 1.0)
-    found = compare(committed, here)
-    write(found, summary(found, committed, here), here)
+    actual = compare(committed, here)
+    write(actual, summary(actual, committed, here), here)
     rows = list(csv.DictReader((here / "reports/reproduction.csv").open()))
     assert len(rows) == 17 and {row["agreement"] for row in rows} >= {SAME}
     row = next(row for row in rows if row["cell"] == "fedcrl/mini/fedprox")
@@ -158,7 +158,7 @@ def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys
     monkeypatch.setattr(reproduce, "ROOT", tmp_path_factory.mktemp("root"))
     monkeypatch.setattr(reproduce, "prepare", lambda root, again: here)
     monkeypatch.setattr(
-        reproduce, "write", lambda found, *rest: calls.append({one.cell.paper for one in found})
+        reproduce, "write", lambda actual, *rest: calls.append({one.cell.paper for one in actual})
     )
     monkeypatch.setattr(reproduce.subprocess, "run", _recording(calls, subprocess.run))
     assert reproduce.reproduce(["rahfl"]) == 0
@@ -196,9 +196,9 @@ def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
     commit_all(here)
     move(here, "fedprox", 5.0)  # trained in place, not committed
     with reproduce.committed(here, ["fedcrl"]) as before:
-        found = {one.cell.method: one for one in compare(before, here)}
-    assert len(found) == 17 and found["fedprox"].difference == pytest.approx(5.0)
-    assert found["fedavg"].agreement == SAME
+        actual = {one.cell.method: one for one in compare(before, here)}
+    assert len(actual) == 17 and actual["fedprox"].difference == pytest.approx(5.0)
+    assert actual["fedavg"].agreement == SAME
 
 
 def test_a_paper_whose_miniature_git_does_not_have_is_compared_with_nothing(here):

@@ -71,8 +71,8 @@ HISTORIES = [
 
 def problem_of(root) -> str:
     """What is said of the one file that cannot be used."""
-    found, problems = results.survey(root)
-    assert [problem.cell for problem in problems] == [Cell("fedcrl", "balanced", "ours")] and len(found) == 3
+    actual, problems = results.survey(root)
+    assert [problem.cell for problem in problems] == [Cell("fedcrl", "balanced", "ours")] and len(actual) == 3
     return problems[0].text
 
 
@@ -120,21 +120,21 @@ def test_a_file_that_cannot_be_used_is_named_and_the_rest_is_rendered(measured, 
 
 
 def test_metrics_of_a_paper_are_the_headline_numbers_of_its_cells(measured):
-    found = results.collect(measured)
-    numbers = json.loads(results.metrics("fedcrl", found, measured))
+    actual = results.collect(measured)
+    numbers = json.loads(results.metrics("fedcrl", actual, measured))
     assert numbers["balanced"]["ours"]["accuracy"] == 66.5
     assert {(s, m) for s, methods in numbers.items() for m in methods} == {
-        (cell.scenario, cell.method) for cell in found if cell.paper == "fedcrl"
+        (cell.scenario, cell.method) for cell in actual if cell.paper == "fedcrl"
     }
-    assert json.loads(results.metrics("fedlsa", found, measured)) == {}
+    assert json.loads(results.metrics("fedlsa", actual, measured)) == {}
 
 
 def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):
     runs = measured / "papers/fedcrl/runs"
     shutil.copytree(runs / "balanced/ours", runs / "balanced/fedporx")
     shutil.copytree(runs / "balanced/ours", runs / "balancd/ours")
-    found, problems = results.survey(measured)
-    assert len(found) == 4 and [problem.cell for problem in problems] == [
+    actual, problems = results.survey(measured)
+    assert len(actual) == 4 and [problem.cell for problem in problems] == [
         Cell("fedcrl", "balancd", "ours"),
         Cell("fedcrl", "balanced", "fedporx"),
     ]

@@ -266,8 +266,8 @@ def test_seeds_one_after_the_other_have_processes_of_their_own(tmp_path, monkeyp
         Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
         for seed in range(2)
     ]
-    found = {run["seed"]: run["process"] for run in workers.train_seeds(jobs, print)}
-    assert sorted(found) == [0, 1] and len({os.getpid(), *found.values()}) == 3
+    actual = {run["seed"]: run["process"] for run in workers.train_seeds(jobs, print)}
+    assert sorted(actual) == [0, 1] and len({os.getpid(), *actual.values()}) == 3
     (alone,) = workers.train_seeds(jobs[:1], print)
     assert alone["process"] == os.getpid()
 
@@ -300,6 +300,6 @@ def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, m
     shutil.rmtree(project / ".cells" / "beginnings", ignore_errors=True)
     monkeypatch.delenv("FEDREPRO_FORCE")
     trained(cells[first], f"first-{method}-{first}", project, monkeypatch)
-    found, phases = trained(cells[second], f"second-{method}-{first}", project, monkeypatch)
+    actual, phases = trained(cells[second], f"second-{method}-{first}", project, monkeypatch)
     assert min(number for _, number in phases) == begins
-    assert [found[name] for name in SAME] == [alone[name] for name in SAME]
+    assert [actual[name] for name in SAME] == [alone[name] for name in SAME]

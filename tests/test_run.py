@@ -515,8 +515,8 @@ def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
 def test_every_stage_leaves_its_former_outputs_until_it_replaces_them(path):
     for name, stage in yaml.safe_load((ROOT / path).read_text())["stages"].items():
         outs = stage.get("do", stage).get("outs", [])
-        kept = [isinstance(out, dict) and all(one.get("persist") for one in out.values()) for out in outs]
-        assert all(kept) or (path, name) == ("dvc.yaml", "report")  # whose tables may become fewer
+        saved = [isinstance(out, dict) and all(one.get("persist") for one in out.values()) for out in outs]
+        assert all(saved) or (path, name) == ("dvc.yaml", "report")  # whose tables may become fewer
 
 
 # -- beside other processes ----------------------------------------------------------------------------------
@@ -620,14 +620,14 @@ def living(folder: Path) -> list[str]:
     """Command lines of the processes at work in the folder."""
     import psutil
 
-    found = []
+    actual = []
     for process in psutil.process_iter():
         try:
             if Path(process.cwd()) == folder and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
+                actual.append(" ".join(process.cmdline()))
         except psutil.Error:
             continue
-    return found
+    return actual
 
 
 def test_a_zombie_is_not_alive():

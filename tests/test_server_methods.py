@@ -121,13 +121,13 @@ def test_steps_on_written_gradients_are_those_of_autograd():
         torch.randint(0, 5, (12,), generator=rng),
     )
     batches = [torch.randperm(12, generator=rng)[:n] for n in (12, 5, 1, 12)]
-    found = descend(
+    actual = descend(
         a_network(), lambda v, chosen: margin_gradient(points[chosen], labels[chosen], v, 1.5), batches, 0.3
     )
     wanted = by_autograd(
         a_network(), lambda v, chosen: margin_contrast(points[chosen], labels[chosen], v, 1.5), batches, 0.3
     )
-    assert same(found, wanted, within=1e-12) and not same(found, a_network(), within=1e-3)
+    assert same(actual, wanted, within=1e-12) and not same(actual, a_network(), within=1e-3)
 
     weight, bias = (
         torch.randn(5, 4, generator=rng, dtype=torch.float64),
@@ -142,13 +142,13 @@ def test_steps_on_written_gradients_are_those_of_autograd():
                     F.linear(anchors, weight, bias), torch.arange(5)
                 ) + alpha * anchor_separation(anchors, 0.2)
 
-            found = descend(
+            actual = descend(
                 a_network(),
                 lambda v, _, unit=unit, alpha=alpha: anchor_gradient(v, weight, bias, alpha, 0.2, unit),
                 range(30),
                 0.1,
             )
-            assert same(found, by_autograd(a_network(), loss, range(30), 0.1), within=1e-11)
+            assert same(actual, by_autograd(a_network(), loss, range(30), 0.1), within=1e-11)
 
 
 # -- FedTGP --------------------------------------------------------------------------------------------------
@@ -218,12 +218,12 @@ def test_fedtgp_local_term_is_fedprotos_with_the_generators_vectors():
     wanted = cross_entropy(handle.head(z), batch.labels) + 10 * F.mse_loss(
         z, state.prototypes.vectors[batch.labels]
     )
-    found, fedproto = (
+    actual, fedproto = (
         method.loss(handle, batch, state.prototypes, None)
         for method in (METHODS["fedtgp"], FedProto(lam=10.0))
     )
-    close(found, wanted, 1e-5)
-    assert torch.equal(found, fedproto)
+    close(actual, wanted, 1e-5)
+    assert torch.equal(actual, fedproto)
 
 
 def test_fedtgp_predicts_by_the_nearest_prototype_or_the_averaged_classifier():
@@ -439,8 +439,8 @@ def test_fedga_measures_models_on_their_clients_training_data():
     world = image_world((20, 0, 7))
     models = world.local_epochs(world.new_models(), FedAvg().loss).models
     for metric in ("loss", "accuracy"):
-        found = FedGA(metric=metric).measure(models, world)
-        assert found[1].isnan()
+        actual = FedGA(metric=metric).measure(models, world)
+        assert actual[1].isnan()
         for k in (0, 2):
             logits = world.network(k, models[k])(world.clients[k].images).detach().double()
             labels = world.clients[k].labels
@@ -449,7 +449,7 @@ def test_fedga_measures_models_on_their_clients_training_data():
                 if metric == "loss"
                 else 1 - (logits.argmax(1) == labels).double().mean()
             )
-            assert float(found[k]) == pytest.approx(float(wanted))
+            assert float(actual[k]) == pytest.approx(float(wanted))
 
 
 def test_fedga_gives_the_client_that_loses_most_by_averaging_more_weight():
@@ -505,9 +505,9 @@ def test_fedsr_divergence_is_that_of_torch_and_zero_only_at_the_reference():
     sigma, spread = torch.rand(2, 9, 4, generator=rng, dtype=torch.float64) + 0.1
     normal = torch.distributions.Normal
     wanted = torch.distributions.kl_divergence(normal(mu, sigma), normal(other, spread)).sum(1)
-    found = gaussian_divergence(mu, sigma, other, spread)
-    close(found, wanted, 1e-5)
-    assert (found > 0).all() and gaussian_divergence(mu, sigma, mu, sigma).abs().max() < 1e-12
+    actual = gaussian_divergence(mu, sigma, other, spread)
+    close(actual, wanted, 1e-5)
+    assert (actual > 0).all() and gaussian_divergence(mu, sigma, mu, sigma).abs().max() < 1e-12
     own = Params(
         mean=2 * mu[:3], rho=(2 * sigma[:3]).expm1().log(), scale=torch.tensor(2.0, dtype=torch.float64)
     )
@@ -554,10 +554,10 @@ def test_fedsr_predicts_by_the_mean_softmax_over_draws():
     fixed = Handle(world.network(0, state.model))
     noise = fixed.normal(mu.expand(20, *mu.shape))
     wanted = torch.stack([model.head(mu + F.softplus(rho) * eps).softmax(1) for eps in noise]).mean(0)
-    found = FedSR().scores(model, images, state)
-    close(found.exp(), wanted, 1e-5)
-    close(found.exp().sum(1), [1.0] * 20)
-    assert torch.equal(found, FedSR().scores(Handle(world.network(0, state.model)), images, state))
+    actual = FedSR().scores(model, images, state)
+    close(actual.exp(), wanted, 1e-5)
+    close(actual.exp().sum(1), [1.0] * 20)
+    assert torch.equal(actual, FedSR().scores(Handle(world.network(0, state.model)), images, state))
     assert float((noise[0] - noise[1]).abs().max()) > 0.5  # every draw its own
     state.model["features.projector.0.bias"][128:] = -1e4  # sigma = 0: as the classifier of the mean
     state.model["features.projector.0.weight"][128:] = 0
@@ -597,10 +597,10 @@ COUNTS = torch.tensor([4, 1, 0, 0])
     ],
 )
 def test_fedrs_worked_numbers(mode, scale, loss, gradient):
-    found = restricted_scale(COUNTS, 0.5, mode)
-    assert found.tolist() == list(scale)
+    actual = restricted_scale(COUNTS, 0.5, mode)
+    assert actual.tolist() == list(scale)
     weight = W.clone().requires_grad_()
-    value = restricted_cross_entropy(Z, ZY, weight, found.float())
+    value = restricted_cross_entropy(Z, ZY, weight, actual.float())
     close(value, loss)
     close(torch.autograd.grad(value, weight)[0], gradient)
     close(restricted_cross_entropy(Z, ZY, W, torch.ones(4)), 1.291929)

@@ -74,11 +74,11 @@ def world(
 def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
     monkeypatch.setattr(stack, "BUCKETS", 2)
     w = world(monkeypatch=monkeypatch, **setting)
-    found = run(method, w)
+    actual = run(method, w)
     plain = run(method, world("sequential", monkeypatch, **setting))
     for name in plain:
         if isinstance(plain[name], (Params, Clients)):
-            assert difference(found[name], plain[name]) < (1e-7 if "model" in setting else 1e-9)
+            assert difference(actual[name], plain[name]) < (1e-7 if "model" in setting else 1e-9)
     steps = [step for stack in w.executor.cached for step in stack.steps.values()]
     idle = [turn for stack in w.executor.cached for turn in stack.turns if turn.active < len(turn.rows)]
     # one for each round at least: kept from round to round
@@ -124,11 +124,11 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
     monkeypatch.setattr(torch.cuda, "graph", Refused)
     w = world(monkeypatch=monkeypatch, fixed=True)
     w.executor.records = True
-    found = run(FedAvg(), w)
+    actual = run(FedAvg(), w)
     assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
     assert streams == ["before"]  # whatever the recording left
     assert devices == [w.device]  # which need not be the current one
-    assert difference(found.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
+    assert difference(actual.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
 
 
 def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
@@ -224,10 +224,10 @@ def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypa
         "run_all",
         lambda self, phases, clients: widths.append(len(phases)) or real(self, phases, clients),
     )
-    for found, plain in zip(side_by_side(method, worlds, (2, 3, 1)), alone, strict=True):
+    for actual, plain in zip(side_by_side(method, worlds, (2, 3, 1)), alone, strict=True):
         for name in plain:
             if isinstance(plain[name], (Params, Clients)):
-                assert difference(found[name], plain[name]) < 1e-7
+                assert difference(actual[name], plain[name]) < 1e-7
     phases_a_round = len(widths) // 3
     assert widths == [3] * phases_a_round + [2] * phases_a_round + [1] * phases_a_round
 
@@ -360,14 +360,14 @@ def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatc
     assert len(values) > 3 * len(w.new_model()) - 3 and all(value[0].is_contiguous() for value in values)
 
 
-@pytest.mark.parametrize(("method", "asked"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
-def test_of_what_is_shared_a_loss_gets_what_it_asks_for(method, asked, monkeypatch):
+@pytest.mark.parametrize(("method", "wanted"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
+def test_of_what_is_shared_a_loss_gets_what_it_asks_for(method, wanted, monkeypatch):
     names, real = set(), stacked_values.Lazily.__getitem__
     monkeypatch.setattr(
         stacked_values.Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name)
     )
     run(method, world(monkeypatch=monkeypatch), 1)
-    assert names == asked
+    assert names == wanted
 
 
 def test_a_methods_own_steps_on_batchnorm_are_sent_to_the_other_executor(monkeypatch):

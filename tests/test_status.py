@@ -138,8 +138,8 @@ def forget(root: Path) -> None:
 
 def states(root: Path) -> dict[Cell, str]:
     results = status.read_results(root)
-    found = status.overview("fedcrl", results, hours.rates_of(results, root), root)
-    return {cell: one.state for cell, one in found.cells.items()}
+    actual = status.overview("fedcrl", results, hours.rates_of(results, root), root)
+    return {cell: one.state for cell, one in actual.cells.items()}
 
 
 def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
@@ -152,17 +152,17 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
 
-    def found() -> status.Overview:
+    def actual() -> status.Overview:
         results = status.read_results(root)
         return status.overview("fedcrl", results, hours.rates_of(results, root), root)
 
     def shown() -> dict[str, str]:
-        return {str(cell): one.state for cell, one in found().tunings["tuning of mini"].items()}
+        return {str(cell): one.state for cell, one in actual().tunings["tuning of mini"].items()}
 
     finish(root, MINI)
     tuned, published = "fedcrl/mini-tuned/fedavg", "fedcrl/mini-published/fedavg"
     assert shown() == {tuned: "missing", published: "missing"}
-    before = found()
+    before = actual()
     balanced = before.tunings["tuning of balanced"]
     assert [str(cell) for cell in balanced] == ["fedcrl/balanced-tuned/fedprox", "fedcrl/balanced/fedprox"]
     assert set(balanced) & set(before.cells) == {PROX}  # of table II
@@ -193,9 +193,9 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
         del content["partitions"]
         write_json(path, seal(content))
     assert shown() == {tuned: "done", published: "done"}
-    assert "  fedrepro tune fedcrl" in status.lines({"fedcrl": found()}, [], tables=True)
-    assert status._stages({"fedcrl": found()}, "tuning of mini") == []
-    assert status._stages({"fedcrl": found()}, "tuning of balanced") == [
+    assert "  fedrepro tune fedcrl" in status.lines({"fedcrl": actual()}, [], tables=True)
+    assert status._stages({"fedcrl": actual()}, "tuning of mini") == []
+    assert status._stages({"fedcrl": actual()}, "tuning of balanced") == [
         "papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox",
         "papers/fedcrl/dvc.yaml:main@balanced-fedprox",
     ]
@@ -275,8 +275,8 @@ def test_failed_is_the_mark_of_today_or_the_log_of_the_last_run(root):
         "Running stage 'papers/fedcrl/dvc.yaml:mini@fedavg':\n> python\nerror: no such partition\nERROR: "
         "failed to reproduce 'papers/fedcrl/dvc.yaml:mini@fedavg': failed to run: x\n",
     )
-    found = status.overview("fedcrl", {}, [], root).cells
-    assert {cell: one.error for cell, one in found.items() if one.state == "failed"} == {
+    actual = status.overview("fedcrl", {}, [], root).cells
+    assert {cell: one.error for cell, one in actual.items() if one.state == "failed"} == {
         AVG: "seed 0: loss is nan",
         MINI: "no such partition",
     }
@@ -318,9 +318,9 @@ def test_a_method_of_another_paper_has_its_own_table_and_the_miniatures_partitio
     cell = Cell("fedcrl", "across", "fedprox")
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
     assert hours.images_of(cell, cell.resolve(root)[0], root) == hours.Images({"0": 700}, 1)
-    found = status.overview("fedcrl", {}, [], root)
-    assert found.tables["across papers"] == [cell] and found.tables["miniature"] == [MINI]
-    assert found.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
+    actual = status.overview("fedcrl", {}, [], root)
+    assert actual.tables["across papers"] == [cell] and actual.tables["miniature"] == [MINI]
+    assert actual.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
     finish(root, cell)
     assert states(root)[cell] == "done"
 
@@ -436,8 +436,8 @@ def test_training_images_of_a_partition_that_was_never_made(root, partition, ima
     }
     write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
     forget(root)
-    found = hours.images_of(AVG, AVG.resolve(root)[0], root)
-    assert sum(found.train.values()) == pytest.approx(images)
+    actual = hours.images_of(AVG, AVG.resolve(root)[0], root)
+    assert sum(actual.train.values()) == pytest.approx(images)
 
 
 def test_what_is_printed(root, capsys):

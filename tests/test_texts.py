@@ -35,15 +35,17 @@ def measured(cell: Cell) -> dict | None:
 
 def texts(paper: Paper) -> dict[str, str]:
     """key of paper.yaml -> text, of all that is prose on the pages."""
-    found = {"idea": paper.idea, "headline": paper.headline}
-    found |= {f"why[{i}]": text for i, text in enumerate(paper.why)}
-    found |= {f"titles.{scenario}": text for scenario, text in paper.titles.items()}
-    found |= {f"notes.{name}[{i}]": text for name in paper.notes for i, text in enumerate(paper.points(name))}
+    actual = {"idea": paper.idea, "headline": paper.headline}
+    actual |= {f"why[{i}]": text for i, text in enumerate(paper.why)}
+    actual |= {f"titles.{scenario}": text for scenario, text in paper.titles.items()}
+    actual |= {
+        f"notes.{name}[{i}]": text for name in paper.notes for i, text in enumerate(paper.points(name))
+    }
     for i, one in enumerate(paper.readings):
-        found |= {f"readings[{i}].{part}": getattr(one, part) for part in ("paper", "run", "why")}
+        actual |= {f"readings[{i}].{part}": getattr(one, part) for part in ("paper", "run", "why")}
     for key, table in paper.tables.items():
-        found |= {f"tables.{key}.title": table.title, f"tables.{key}.note": table.note}
-    return found | {f"figures.{key}.title": figure.title for key, figure in paper.figures.items()}
+        actual |= {f"tables.{key}.title": table.title, f"tables.{key}.note": table.note}
+    return actual | {f"figures.{key}.title": figure.title for key, figure in paper.figures.items()}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -64,8 +66,8 @@ def test_texts_are_short_and_have_no_typed_measured_number(paper):
         ("Dir(0.05) or Dir(5.0)", 0), ("Sec. 4.1 and Eq. 2", 0), ("seeds 5 to 11", 0),
     ],
 )  # fmt: skip
-def test_what_looks_like_a_measured_number(text, found):
-    assert len(MEASURED.findall(text)) == found
+def test_what_looks_like_a_measured_number(text, actual):
+    assert len(MEASURED.findall(text)) == actual
 
 
 @pytest.mark.parametrize("paper", PAPERS)

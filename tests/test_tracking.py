@@ -183,8 +183,8 @@ def test_a_server_that_is_down_costs_one_warning(root, live, no_server, capsys):
     for number in (1, 2, 3):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
     follower.finish({})
-    said = capsys.readouterr().err
-    assert said.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in said
+    output = capsys.readouterr().err
+    assert output.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in output
 
 
 def test_import_on_a_server_that_is_down_is_no_failure(no_server, capsys):
@@ -234,8 +234,8 @@ def test_killed_while_the_database_is_made_and_imported_twice_at_once(fresh):
         assert not (fresh / "mlflow.db").exists()
     assert (fresh / "mlflow.db.new").exists()
     both = [python(IMPORT, fresh) for _ in range(2)]
-    said = [process.communicate(timeout=600) for process in both]
-    assert sorted(out for out, _ in said) == ["(0, 2)\n", "(2, 0)\n"], said
+    output = [process.communicate(timeout=600) for process in both]
+    assert sorted(out for out, _ in output) == ["(0, 2)\n", "(2, 0)\n"], output
     assert sorted(run.info.run_name for run in runs_of(fresh)) == ["mini/fedavg/seed 0", "mini/fedavg/seed 1"]
 
 
@@ -253,10 +253,10 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
     broken = path.read_bytes()
     (fresh / "mlflow.db-journal").write_bytes(b"")
     assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
-    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
-    assert len(said) == 1 and "mlflow.db cannot be used" in said[0] and "set aside as" in said[0]
+    output = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(output) == 1 and "mlflow.db cannot be used" in output[0] and "set aside as" in output[0]
     (aside,) = fresh.glob("mlflow.db.unusable-??????????????*[0-9]")
-    assert aside.read_bytes() == broken and aside.name in said[0]
+    assert aside.read_bytes() == broken and aside.name in output[0]
     assert tracking.import_results(fresh) == (0, 2)
 
 

@@ -26,10 +26,10 @@ LEGACY = {"traffic": {"up": 1000, "down": 2000, "bytes": 12000}, "seeds": [0, 1]
 
 def test_a_result_has_the_mean_and_every_seeds():
     """Three partitions, on which a client holds 4, 5.4 and 5 classes of 128 numbers."""
-    found = seeds.traffic([(512.0, 1280.0), (691.2, 1280.0), (640.0, 1280.0)])
-    assert found["traffic"] == {"up": pytest.approx(614.4), "down": 1280.0, "bytes": 7578}
-    assert found["traffic_of_seeds"]["bytes"] == [7168, 7885, 7680]
-    up, both = (results.traffic(found, name) for name in ("up", "bytes"))
+    actual = seeds.traffic([(512.0, 1280.0), (691.2, 1280.0), (640.0, 1280.0)])
+    assert actual["traffic"] == {"up": pytest.approx(614.4), "down": 1280.0, "bytes": 7578}
+    assert actual["traffic_of_seeds"]["bytes"] == [7168, 7885, 7680]
+    up, both = (results.traffic(actual, name) for name in ("up", "bytes"))
     assert (up.mean, up.seeds, both.seeds) == (pytest.approx(614.4), 3, 3)
     assert up.std == pytest.approx((((512 - 614.4) ** 2 + 76.8**2 + 25.6**2) / 2) ** 0.5)
 
@@ -109,7 +109,7 @@ def models_of(phase) -> list[tuple[str, tuple]]:
         if isinstance(value, Params):
             return [path] if size(value) > full / 2 else []
         return (
-            [found for key, part in value.items() for found in inside(part, (*path, key))]
+            [actual for key, part in value.items() for actual in inside(part, (*path, key))]
             if isinstance(value, dict)
             else []
         )

@@ -39,11 +39,11 @@ CONTENT = {
 @pytest.fixture
 def mended(project):
     """The project, with its data and partition as before after the test."""
-    kept = {name: project / name for name in ("data/digits", PARTS)}
-    for name, folder in kept.items():
+    saved = {name: project / name for name in ("data/digits", PARTS)}
+    for name, folder in saved.items():
         shutil.copytree(folder, project / "kept" / name)
     yield project
-    for name, folder in kept.items():
+    for name, folder in saved.items():
         shutil.rmtree(folder)
         shutil.copytree(project / "kept" / name, folder)
     shutil.rmtree(project / "kept")
@@ -239,9 +239,9 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
 
 def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
     """600 bytes changed, cut or inserted somewhere: set aside with one line, or the content is the same."""
-    kept, draw = SeedFiles(tmp_path, 0), random.Random(1)
-    kept.save(CONTENT)
-    good, aside = kept.checkpoint.read_bytes(), 0
+    saved, draw = SeedFiles(tmp_path, 0), random.Random(1)
+    saved.save(CONTENT)
+    good, aside = saved.checkpoint.read_bytes(), 0
     for number in range(150):
         bad = bytearray(good)
         place = draw.randrange(len(bad))
@@ -251,23 +251,23 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
             del bad[place:]
         else:
             bad[place:place] = b"\0"
-        kept.checkpoint.write_bytes(bad)
-        found = kept.resume(CPU)
-        assert found is None or fingerprint(found) == fingerprint(CONTENT)
-        aside += found is None
+        saved.checkpoint.write_bytes(bad)
+        actual = saved.resume(CPU)
+        assert actual is None or fingerprint(actual) == fingerprint(CONTENT)
+        aside += actual is None
     assert aside > 100 and capfd.readouterr().err.count("renamed to seed-0.pt.damaged") == aside
 
 
 def test_a_foreign_checkpoint_is_set_aside(tmp_path, project, reference, capfd):
     """Another seed's, another cell's, or one of an earlier version: the seed is trained from the
     beginning."""
-    kept = SeedFiles(tmp_path / "cell", 0)
+    saved = SeedFiles(tmp_path / "cell", 0)
     SeedFiles(tmp_path / "other", 0).save(CONTENT)
     SeedFiles(tmp_path / "cell", 1).save(CONTENT)
     torch.save(CONTENT, tmp_path / "old.pt")
     for foreign in (tmp_path / "other/seed-0.pt", tmp_path / "cell/seed-1.pt", tmp_path / "old.pt"):
-        shutil.copy(foreign, kept.checkpoint)
-        assert kept.resume(CPU) is None and not kept.checkpoint.exists()
+        shutil.copy(foreign, saved.checkpoint)
+        assert saved.resume(CPU) is None and not saved.checkpoint.exists()
     assert capfd.readouterr().err.count(".damaged") == 3
     job = Job(Experiment.of(Cell.parse(CELL), project), 0, "foreign")
     job.folder.mkdir(parents=True)

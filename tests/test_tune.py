@@ -51,8 +51,8 @@ def test_points_are_spread_evenly_and_an_axis_more_moves_none():
 
 @pytest.mark.parametrize("paper", papers())
 def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_multiples(paper):
-    asked = load_paper(paper).tuning
-    for cell in (Cell(paper, scenario, method) for scenario in asked for method in asked[scenario].methods):
+    wanted = load_paper(paper).tuning
+    for cell in (Cell(paper, scenario, method) for scenario in wanted for method in wanted[scenario].methods):
         (name, (axis, unit)), *_ = space(cell).items()
         assert axis.ends == [0.1, 10]
         assert name == RATE or cell.method in ("fednova", "perfedavg", "pfedme", "scaffold")
@@ -102,15 +102,15 @@ def test_what_one_client_validates_on_no_client_trains_on():
     parts = Parts(clients, train, [np.arange(100, 104)] * 4, tests, heldout=np.arange(58, 70))
     forbidden = validation.tested([parts])
     assert forbidden.tolist() == [*range(50, 60), *range(100, 104)]
-    found = validation.split(parts, forbidden, np.random.default_rng(0))
-    own, trained = (np.unique(np.concatenate(part)) for part in (found.own_test, found.train))
+    actual = validation.split(parts, forbidden, np.random.default_rng(0))
+    own, trained = (np.unique(np.concatenate(part)) for part in (actual.own_test, actual.train))
     assert not np.isin(trained, own).any()
-    assert not np.isin(forbidden, [*own, *trained, *found.heldout]).any()
-    for before, now, mine in zip(train, found.train, found.own_test):
+    assert not np.isin(forbidden, [*own, *trained, *actual.heldout]).any()
+    for before, now, mine in zip(train, actual.train, actual.own_test):
         assert np.array_equal(np.union1d(now, mine), np.setdiff1d(before, forbidden))
-    assert [len(part) for part in found.own_test][2:] == [0, 0]  # floor(0.25 * 3)
-    assert 10 <= len(found.own_test[0]) <= 17  # a quarter, and of the other's quarter what it has
-    assert found.domain_test["x"].tolist() == own.tolist() and not len(found.domain_test["y"])
+    assert [len(part) for part in actual.own_test][2:] == [0, 0]  # floor(0.25 * 3)
+    assert 10 <= len(actual.own_test[0]) <= 17  # a quarter, and of the other's quarter what it has
+    assert actual.domain_test["x"].tolist() == own.tolist() and not len(actual.domain_test["y"])
 
 
 @pytest.fixture(scope="module")
@@ -153,18 +153,18 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short, monkeypatch):
     assert len(forbidden) > len(np.concatenate(draws[0].own_test))  # each draw tests on others
     assert not (trial / "seed-1").exists()  # the tuning trains with seed 0 alone
 
-    paper, asked = load_paper("fedcrl", short), choices.tuning_of(CELL, short)
-    both = dataclasses.replace(paper, tuning={"mini": dataclasses.replace(asked, seeds=[0, 1])})
+    paper, wanted = load_paper("fedcrl", short), choices.tuning_of(CELL, short)
+    both = dataclasses.replace(paper, tuning={"mini": dataclasses.replace(wanted, seeds=[0, 1])})
     monkeypatch.setattr(split_stage, "ROOT", short)
     monkeypatch.setattr(split_stage, "load_paper", lambda name: both)
     before = (trial / "indices.npz").read_bytes()
     split_stage.split("fedcrl/mini")
     assert (trial / "indices.npz").read_bytes() == before
     for draw in (0, 1):
-        found = partition.verify(partition.folder_of_draw(trial, draw))[0]
-        used = [*found.train, *found.own_test, *found.domain_test.values(), found.heldout]
+        actual = partition.verify(partition.folder_of_draw(trial, draw))[0]
+        used = [*actual.train, *actual.own_test, *actual.domain_test.values(), actual.heldout]
         assert not np.isin(np.concatenate(used), forbidden).any()
-        assert all(len(now) < len(before) for now, before in zip(found.train, draws[draw].train))
+        assert all(len(now) < len(before) for now, before in zip(actual.train, draws[draw].train))
 
 
 def test_clients_with_too_few_images_cannot_be_tuned(short, monkeypatch):
@@ -176,9 +176,9 @@ def test_clients_with_too_few_images_cannot_be_tuned(short, monkeypatch):
 
 
 def test_a_choice_among_other_configurations_is_made_again(short, tuned, monkeypatch):
-    asked = choices.tuning_of(CELL, short)
+    wanted = choices.tuning_of(CELL, short)
     for change in ({"configurations": 3}, {"seeds": [0, 1]}):
-        other = dataclasses.replace(asked, **change)
+        other = dataclasses.replace(wanted, **change)
         monkeypatch.setattr(choices, "tuning_of", lambda cell, root, other=other: other)
         with pytest.raises(FedReproError, match="fedprox.json: chosen among 2 configurations with seeds"):
             choices.tuned(CELL, short)
@@ -202,7 +202,7 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
     used = partition.read(folder.with_name("mini-trial"))[0]
     original = store.verify
 
-    def found(at: np.ndarray) -> tuple:
+    def actual(at: np.ndarray) -> tuple:
         """Of the tuning, where the images of these indices are noise under wrong labels."""
 
         def poisoned(*arguments):
@@ -221,9 +221,9 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
         rows = [json.loads(path.read_text())["rows"] for path in files]
         return document["chosen"], [one["accuracy"] for one in document["configurations"]], rows
 
-    clean = found(np.empty(0, np.int64))
-    assert found(validation.tested(draws)) == clean
-    assert found(used.own_test[0]) != clean  # a client's validation images do count
+    clean = actual(np.empty(0, np.int64))
+    assert actual(validation.tested(draws)) == clean
+    assert actual(used.own_test[0]) != clean  # a client's validation images do count
 
 
 # -- what becomes of it ------------------------------------------------------------------------------------
@@ -337,8 +337,8 @@ def test_more_seeds_of_a_scenario_try_no_configuration_again(paper, name, at):
     written = read_yaml(ROOT / "papers" / paper / "paper.yaml")
     for key in at.split("."):
         written = written[key]
-    found = {key for key in read if key.startswith(at)}
-    assert found == {f"{at}.{key}" for key in written.keys() - {"seeds"}}
+    actual = {key for key in read if key.startswith(at)}
+    assert actual == {f"{at}.{key}" for key in written.keys() - {"seeds"}}
     assert f"tuning.{name}.seeds" in read
 
 
@@ -356,9 +356,9 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
         one for one in stages("fedcrl", "mini") if one.endswith("@fedprox")
     ]
     # without seeds of its own a tuning is compared with the scenario's cells
-    found = targets("fedlsa/office-caltech")
-    assert found[:17] == stages("fedlsa", "office-caltech")[:17] and len(found) == 34
-    assert found[17] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg"
+    actual = targets("fedlsa/office-caltech")
+    assert actual[:17] == stages("fedlsa", "office-caltech")[:17] and len(actual) == 34
+    assert actual[17] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg"
     assert targets("fedlsa/office-caltech/fedsr") == [
         "papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@fedsr",
         "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr",

@@ -309,8 +309,8 @@ def test_synchronised_averages_one_architecture_only(monkeypatch):
     close(first["head.weight"], (models[0]["head.weight"] + models[1]["head.weight"]) / 2, 1e-5)
     assert torch.equal(first["head.weight"], second["head.weight"])
     for other in (world(monkeypatch, sizes=(20, 5)), forum(monkeypatch)):
-        kept = other.new_models()
-        assert synchronised(kept, other) is kept
+        saved = other.new_models()
+        assert synchronised(saved, other) is saved
 
 
 # -- projectors ----------------------------------------------------------------------------------------------

@@ -118,8 +118,8 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
 def test_a_change_of_numbers_is_named_and_nothing_is_stamped(trained, planted, file, old, new, where):
     planted(file, old, new)
     assert state(trained) == "stale"
-    said = verify(trained, CELL, expect=1)
-    line = next(line for line in said.splitlines() if "DIFFERENT" in line)
+    output = verify(trained, CELL, expect=1)
+    line = next(line for line in output.splitlines() if "DIFFERENT" in line)
     assert CELL in line and f"{where}:" in line
     assert not (trained / "papers/fedcrl/verified.yaml").exists()
 
@@ -167,9 +167,9 @@ MACHINE = {"processor": "A", "torch": "2", "numpy": "2"}
 def walk(made_on: dict, **row: float) -> Walk:
     result = {"seeds": [0], "versions": made_on, "rounds": 9, "seconds": [1.0]}
     rows = {number: {"seed": 0, "round": number, **row} for number in range(10)}
-    found = Walk(Cell.parse(CELL), result, "made", "code", Path(), 0, rows, "history")
-    found.take({"machine": MACHINE})
-    return found
+    actual = Walk(Cell.parse(CELL), result, "made", "code", Path(), 0, rows, "history")
+    actual.take({"machine": MACHINE})
+    return actual
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_which_machines_must_agree_bit_for_bit(made_on, exact):
 
 
 def test_two_processors_with_portable_arithmetic_must_agree():
-    found = walk(MACHINE | {"processor": "B", "arithmetic": "portable"})
-    found.take({"machine": MACHINE | {"arithmetic": "portable"}})
-    assert found.exact
+    actual = walk(MACHINE | {"processor": "B", "arithmetic": "portable"})
+    actual.take({"machine": MACHINE | {"arithmetic": "portable"}})
+    assert actual.exact
 
 
 @pytest.mark.parametrize(
@@ -196,23 +196,25 @@ def test_two_processors_with_portable_arithmetic_must_agree():
 )
 def test_on_one_processor_every_value_counts(row, name):
     recorded = {"loss": 1.0, "average": 50.0, "state": "a" * 16}
-    found = walk(MACHINE, **recorded)
-    found.take({"round": 1, **recorded, "a new metric": 3.0})
-    assert found.walked == 1
+    actual = walk(MACHINE, **recorded)
+    actual.take({"round": 1, **recorded, "a new metric": 3.0})
+    assert actual.walked == 1
     with pytest.raises(Differs, match=f"round 2: {name} is"):
-        found.take({"round": 2, **recorded, **row})
+        actual.take({"round": 2, **recorded, **row})
     with pytest.raises(Differs, match=f"{name} is None"):
-        found.take({"round": 3, **{key: value for key, value in recorded.items() if key != name}, name: None})
+        actual.take(
+            {"round": 3, **{key: value for key, value in recorded.items() if key != name}, name: None}
+        )
 
 
 def test_on_another_processor_a_difference_may_grow_but_not_begin_large():
-    found = walk(MACHINE | {"processor": "B"}, loss=1.0, average=50.0, state="a" * 16)
+    actual = walk(MACHINE | {"processor": "B"}, loss=1.0, average=50.0, state="a" * 16)
     for number, loss in enumerate((1.0001, 1.0015, 1.02, 1.049), 1):
-        found.take({"round": number, "loss": loss, "average": 52.0, "state": "b" * 16})
+        actual.take({"round": number, "loss": loss, "average": 52.0, "state": "b" * 16})
     with pytest.raises(Differs, match="loss"):
-        found.take({"round": 5, "loss": 1.051, "average": 50.0})
+        actual.take({"round": 5, "loss": 1.051, "average": 50.0})
     with pytest.raises(Differs, match="average"):
-        found.take({"round": 5, "loss": 1.0, "average": 66.0})
+        actual.take({"round": 5, "loss": 1.0, "average": 66.0})
     with pytest.raises(Differs, match="loss"):
         walk(MACHINE | {"processor": "B"}, loss=1.0).take({"round": 1, "loss": 1.003})
 

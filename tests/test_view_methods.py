@@ -66,9 +66,9 @@ def test_jensen_shannon_and_its_gradients():
     close(jensen_shannon(Z1, Z2, Z3), 0.111246)
     close(jensen_shannon(Z1, Z1, Z2), 0.068140)
     views = [z.clone().requires_grad_() for z in Z]
-    found = torch.autograd.grad(jensen_shannon(*views), views)
+    actual = torch.autograd.grad(jensen_shannon(*views), views)
     close(
-        torch.stack([g[0] for g in found]),
+        torch.stack([g[0] for g in actual]),
         [[0.004859, -0.003008, -0.001850], [-0.021843, 0.017547, 0.004296], [0.005365, -0.003310, -0.002055]],
     )
 
@@ -111,9 +111,9 @@ def test_distillation_between_views():
 
 def test_only_the_soft_target_is_a_constant():
     views = [z.clone().requires_grad_() for z in (X, WEAK, STRONG)]
-    found = torch.autograd.grad(view_distillation(*views, 0.2), views)
+    actual = torch.autograd.grad(view_distillation(*views, 0.2), views)
     close(
-        torch.stack([g[0] for g in found]),
+        torch.stack([g[0] for g in actual]),
         [[-0.194224, -0.594009], [-0.733462, -0.288729], [-0.445821, 1.598143]],
     )
 
@@ -231,12 +231,12 @@ def test_a_client_without_accuracy_neither_learns_nor_teaches():
 def test_the_gradient_is_that_of_the_averaged_target():
     z = Z1.clone().requires_grad_()
     received = RAHFL(asymmetric=False).aggregate(list(Z), None, None)
-    (found,) = torch.autograd.grad(RAHFL().distillation_loss(z, received[0], None), z)
-    close(found[0], [0.025600, -0.015032, -0.010568])
+    (actual,) = torch.autograd.grad(RAHFL().distillation_loss(z, received[0], None), z)
+    close(actual[0], [0.025600, -0.015032, -0.010568])
     target = F.softmax(Z[1:], dim=2).mean(0)
-    close(found, (F.softmax(Z1, dim=1) - target) / 4, 1e-12)
+    close(actual, (F.softmax(Z1, dim=1) - target) / 4, 1e-12)
     (towards,) = torch.autograd.grad(F.kl_div(F.log_softmax(z, dim=1), target, reduction="batchmean"), z)
-    close(found, towards, 1e-12)
+    close(actual, towards, 1e-12)
 
 
 # -- AugHFL --------------------------------------------------------------------------------------------------
@@ -319,13 +319,13 @@ def test_the_written_gradient_is_that_of_the_objective():
 
 
 def test_coefficients_of_the_released_code():
-    found = released_coefficients(UNIFORM, P, 0.7)
+    actual = released_coefficients(UNIFORM, P, 0.7)
     close(
-        found,
+        actual,
         [[0.355698, 0.307856, 0.336446], [0.327751, 0.356835, 0.315414], [0.329370, 0.248771, 0.421859]],
     )
-    close(found.sum(1), [1, 1, 1], 1e-12)
-    assert (found > 0).all()
+    close(actual.sum(1), [1, 1, 1], 1e-12)
+    assert (actual > 0).all()
 
 
 def test_rows_without_a_positive_entry_become_uniform():
@@ -377,17 +377,19 @@ def test_prototypes_of_two_clients(monkeypatch):
     close(seen.means[1], [[0.75, 1.25], [0, 0], [1, 1]])
     assert seen.counts.tolist() == [[2, 2, 0], [2, 0, 2]]
     for means in ("eval", "running", "last_epoch"):
-        found = run_one(FedProtoHetero(space="features", means=means), world).prototypes
-        close(found.vectors, [[1.375, 0.875], [0.5, 1.5], [1, 1]])
-    close([prototype_distance(numbers(x), torch.tensor(y), **found) for x, y in (A, B)], [0.570312, 0.539062])
+        actual = run_one(FedProtoHetero(space="features", means=means), world).prototypes
+        close(actual.vectors, [[1.375, 0.875], [0.5, 1.5], [1, 1]])
+    close(
+        [prototype_distance(numbers(x), torch.tensor(y), **actual) for x, y in (A, B)], [0.570312, 0.539062]
+    )
 
 
 def test_without_its_term_fedproto_is_local():
     w = small_world(projector=8)
     ours, alone = (run(method, w).models for method in (FedProtoHetero(lam=0.0), Local()))
     for mine, theirs in zip(ours, alone, strict=True):
-        kept = [name for name in mine if not name.startswith("projector.")]
-        assert same(Params((n, mine[n]) for n in kept), Params((n, theirs[n]) for n in kept))
+        saved = [name for name in mine if not name.startswith("projector.")]
+        assert same(Params((n, mine[n]) for n in saved), Params((n, theirs[n]) for n in saved))
     drawn = run(FedProtoHetero(), w).models
     assert difference(ours[0], drawn[0]) > 1e-4
     # CE only
@@ -397,24 +399,24 @@ def test_without_its_term_fedproto_is_local():
 def test_running_means_are_of_the_embeddings_before_each_step():
     # one batch, one step
     w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)
-    found, start = (
+    actual, start = (
         run(FedProtoHetero(), w, 1).prototypes,
         w.network(0, w.new_models(individual=True)[0]).train(),
     )
     with torch.no_grad():
         h = start.projector(start.features(w.clients[0].images))
     for c in w.clients[0].labels.unique():
-        close(found.vectors[c], h[w.clients[0].labels == c].mean(0), 1e-9)
-    assert found.known.sum() == len(w.clients[0].labels.unique())
+        close(actual.vectors[c], h[w.clients[0].labels == c].mean(0), 1e-9)
+    assert actual.known.sum() == len(w.clients[0].labels.unique())
     later = run(FedProtoHetero(means="eval"), w, 1).prototypes
-    assert difference(found.vectors, later.vectors) > 1e-2
+    assert difference(actual.vectors, later.vectors) > 1e-2
 
 
 def test_weighted_prototypes_count_samples(monkeypatch):
     world = vectors_world(monkeypatch, ([[1, 0], [3, 0], [2, 3]], [0, 0, 1]), ([[8, 3], [0, 1]], [0, 1]))
     for means in ("eval", "running"):
-        found = run_one(FedProtoHetero(space="features", weighted=True, means=means), world).prototypes
-        close(found.vectors, [[4, 1], [1, 2], [0, 0]])
+        actual = run_one(FedProtoHetero(space="features", weighted=True, means=means), world).prototypes
+        close(actual.vectors, [[4, 1], [1, 2], [0, 0]])
 
 
 def test_fedproto_predicts_by_the_classifier_or_by_prototypes(monkeypatch):
@@ -509,8 +511,8 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
         vars(w)["heldout"] = Batch(w.heldout.images, w.network(1, start[1])(w.heldout.images).argmax(1))
     state = run(RAHFL(), w, 1)
     assert state.accuracies["heldout"][1] == 1 and state.matrix.tolist() == [[0, 1], [0, 0]]
-    found = RAHFL().diagnostics(state)
-    assert (found["learns.0.1"], found["learns.1.0"], "learns.0.0" in found) == (1.0, 0.0, False)
+    actual = RAHFL().diagnostics(state)
+    assert (actual["learns.0.1"], actual["learns.1.0"], "learns.0.0" in actual) == (1.0, 0.0, False)
     assert same(state.models[1], start[1]) and difference(state.models[0], start[0]) > 1e-4
 
 

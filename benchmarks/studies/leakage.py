@@ -89,16 +89,16 @@ def _sent(
             yield from _gradients(partial(known, "gradient"), world, before.model, "", size, steps)
         return
     if method == "fedccl":
-        found = after.signals.everyone
+        actual = after.signals.everyone
         for k in everyone:
-            own = found.owners == k
+            own = actual.owners == k
             yield from _representations(
                 partial(known, "cluster means"),
                 world,
                 k,
                 trained[k],
-                found.vectors[own],
-                found.classes[own],
+                actual.vectors[own],
+                actual.classes[own],
                 steps,
             )
         return
@@ -129,7 +129,7 @@ def _gradients(
     true, labels = (torch.stack(parts) for parts in zip(*drawn))
     gradients = vmap(grad(loss), (None, 0, 0))(dict(model), true, labels)
     sent = {name: value for name, value in gradients.items() if name.startswith(part)}
-    told = infer_label(sent["head.weight"])[:, None] if size == 1 and not part else labels
+    message = infer_label(sent["head.weight"])[:, None] if size == 1 and not part else labels
     others = [[_others(world, k, int(label)) for label in row] for k, row in enumerate(labels)]
     means = torch.stack([torch.stack([images.mean(0) for images in row]) for row in others])
     noise = torch.rand((*labels.shape, 1, SCAN, SCAN), generator=_key(world, "start", size)) - 0.5
@@ -139,7 +139,7 @@ def _gradients(
         model,
         sent,
         start,
-        told,
+        message,
         steps,
         TV,
     )
@@ -147,8 +147,8 @@ def _gradients(
         random = torch.stack(
             [images[_draw(world, len(images), k, size, i)] for i, images in enumerate(others[k])]
         )
-        found = _enlarged(scans[k], true)
-        score, of = matched(found, true[k])
+        actual = _enlarged(scans[k], true)
+        score, of = matched(actual, true[k])
         yield known(
             world.seed,
             world.round,
@@ -158,7 +158,7 @@ def _gradients(
             score,
             matched(random, true[k])[0],
             matched(means[k], true[k])[0],
-            (true[k][of[0], 0], found[0, 0], means[k, of[0], 0]),
+            (true[k][of[0], 0], actual[0, 0], means[k, of[0], 0]),
         )
 
 
@@ -182,11 +182,11 @@ def _representations(
         steps,
         TV,
     )
-    for found, mean, (i, images) in zip(_enlarged(scans, means), means, others.items()):
+    for actual, mean, (i, images) in zip(_enlarged(scans, means), means, others.items()):
         own = _pixels(world, client.images[client.labels == classes[i]])
-        shown = torch.stack([found, images[_draw(world, len(images), k, int(classes[i]), i)], mean])
+        shown = torch.stack([actual, images[_draw(world, len(images), k, int(classes[i]), i)], mean])
         each, to_mean = ssim(shown, own), ssim(shown, own.mean(0, keepdim=True))
-        pictures = own[each[0].argmax(), 0], found[0], mean[0]
+        pictures = own[each[0].argmax(), 0], actual[0], mean[0]
         for target, row in (("nearest", each.amax(1)), ("class mean", to_mean[:, 0])):
             yield known(world.seed, world.round, client.name, len(own), target, *row.tolist(), pictures)
 

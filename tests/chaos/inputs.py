@@ -42,12 +42,12 @@ FILES = [
 
 def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
     """(changes, what was wrong with the first that was)."""
-    found = [path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
+    actual = [path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
     whole = _in_a_child(folder)
     if not isinstance(whole, dict):
         return 0, f"without any change: {whole}"
     for number in range(1, CHANGES + 1):
-        path = draw.choice(found)
+        path = draw.choice(actual)
         content = path.read_bytes()
         changed = _changed(path, content, draw)
         path.unlink()  # a file from DVC's cache may be linked
@@ -65,8 +65,8 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
             else ", ".join(name for name in whole if answer.get(name) not in (whole[name], None))
         )
         if wrong:
-            kept = folder.parent / f"changed-{number}-{path.name}"
-            kept.write_bytes(changed)
+            saved = folder.parent / f"changed-{number}-{path.name}"
+            saved.write_bytes(changed)
             return number, f"{path.relative_to(folder)} changed: {wrong} ({len(changed)} bytes)"
     return CHANGES, ""
 
@@ -139,11 +139,11 @@ def _data(folder: Path) -> list[bytes]:
 
 
 def _kept(folder: Path) -> list | None:
-    found = [
+    actual = [
         SeedFiles(path.parent, int(path.stem.removeprefix("seed-"))).run()
         for path in sorted(folder.glob(".cells/*/seed-*.json"))
     ]
-    return None if None in found or not found else found
+    return None if None in actual or not actual else actual
 
 
 def _pages(folder: Path) -> str:

@@ -132,7 +132,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
     begin = draw.randrange(len(content))
     end = min(len(content), begin + draw.choice([1, 1, 2, 8, 64, 4096]))
     piece = content[begin:end]
-    found = [
+    actual = [
         content[:begin],
         content[:begin] + bytes([content[begin] ^ 1 << draw.randrange(8)]) + content[begin + 1 :],
         content[:begin] + content[end:],
@@ -145,7 +145,7 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
         b"\xef\xbb\xbf" + content,
         b"",
     ]
-    return draw.choice(found)
+    return draw.choice(actual)
 
 
 def altered_yaml(content: bytes, draw: random.Random) -> bytes:

@@ -100,26 +100,26 @@ def finish(folder: Path) -> None:
 
 def outcome(folder: Path) -> dict[str, str]:
     """name -> digest of everything that a run leaves and that may not depend on what happened on the way."""
-    found = {}
+    actual = {}
     for path in sorted(
         [*folder.glob("papers/tiny/**/*"), *folder.glob("reports/**/*"), *folder.glob("data/**/*")]
     ):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not name.startswith(("reports/templates", "reports/runs")):
-            found[name] = _digest(path)
-    found["runs"] = json.dumps(tracked(folder))
-    found["untracked"] = _git(folder, "status", "--porcelain", "--untracked-files=all")
-    return found
+            actual[name] = _digest(path)
+    actual["runs"] = json.dumps(tracked(folder))
+    actual["untracked"] = _git(folder, "status", "--porcelain", "--untracked-files=all")
+    return actual
 
 
 def compare(folder: Path, expected: dict[str, str]) -> str:
     """Finish what was begun; what then is not as expected, or ""."""
     try:
         finish(folder)
-        found = outcome(folder)
+        actual = outcome(folder)
     except (RuntimeError, subprocess.TimeoutExpired, OSError, ValueError) as error:
         return f"afterwards: {error}"
-    names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    names = sorted(name for name in expected.keys() | actual.keys() if expected.get(name) != actual.get(name))
     return f"different: {', '.join(names)}" if names else ""
 
 

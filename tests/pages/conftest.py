@@ -10,5 +10,5 @@ from pipeline.report.study import studies
 @pytest.fixture(scope="session")
 def pages():
     """{paper: its page}."""
-    found, problems = survey()
-    return {name: page(study) for name, study in studies(found, problems=problems).items()}
+    actual, problems = survey()
+    return {name: page(study) for name, study in studies(actual, problems=problems).items()}

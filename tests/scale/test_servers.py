@@ -145,10 +145,10 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
                 list(BALANCED.values())[0],
                 paper=["fedcrl", "fedlsa", "rahfl", "fedccl"][number // 2],
             )
-        told = surroundings(
+        message = surroundings(
             MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT), FEDREPRO_TRACKING=""
         )
-        writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(root)], env=told) for root in roots]
+        writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(root)], env=message) for root in roots]
         assert [writer.wait(200) for writer in writers] == [0] * WRITERS
         count = (
             "import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
@@ -156,13 +156,13 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
         )
         done = subprocess.run(
             [sys.executable, "-c", count, *map(str, roots)],
-            env=told,
+            env=message,
             capture_output=True,
             text=True,
             check=True,
         )
         assert done.stdout == f"{[(0, 2)] * WRITERS}\n"  # the seeds of each are there, whole
-        done = subprocess.run([sys.executable, "-c", FILES], env=told, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", FILES], env=message, capture_output=True, text=True)
         assert done.stdout == "history.csv result.json\n" * 2 * WRITERS, done.stderr
     finally:
         end(server.pid)
