@@ -248,7 +248,7 @@ def test_no_parser_sees_an_altered_array(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, output",
     [
         ({"classes": 3}, "has no valid 'classes'"),
         ({"domains": [["a"]]}, "has no valid 'domains'"),

@@ -138,7 +138,7 @@ def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, change
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "output"),
     [
         ({"participation": 0}, "here.training.participation: must be at least 1, not 0"),
         ({"participation": 1.2}, "here.training.participation: must be at most 1, not 1.2"),

@@ -56,7 +56,7 @@ def test_texts_are_short_and_have_no_typed_measured_number(paper):
 
 
 @pytest.mark.parametrize(
-    "text, found",
+    "text, actual",
     [
         ("FedLSA reaches 53.4 on average", 1), ("from 44.2 to 50.1", 2), ("2.5 points more", 1),
         ("0.4 points", 1), ("4 points below", 1), ("a share of 0.5 %", 1), ("it has 20.18", 1),
