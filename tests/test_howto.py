@@ -147,6 +147,7 @@ def test_adding_a_data_set(project):
     assert "papers/fedlsa/runs/shapes/fedavg/result.json" in page and result["digest"][:8] in page
 
 
+@pytest.mark.parametrize("project", ["fedlsa"], indirect=True)
 def test_a_data_set_without_its_file_says_what_to_do(project):
     """The archive not fetched: the page's manual step is what the error says."""
     (entry,) = [step for step in steps("adding-a-data-set.md") if "file" in step[1]]

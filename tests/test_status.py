@@ -295,7 +295,9 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
         root / "papers/fedcrl/paper.yaml",
         yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": DIGITS | COMMON | changed}}),
     )
-    write_json(root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True})
+    write_json(
+        root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True, "images": 1, "width": 1}
+    )
     forget(root)
     joined = hashlib.sha256(b"pf").hexdigest()
     assert inputs(Experiment.of(AVG, root), 0)["digest"] == joined

@@ -67,7 +67,8 @@ def test_the_trainer_sees_the_last_models_and_the_last_losses():
     start = world.new_models()
     assert watch.trained is None
     trained = world.local_epochs(start, fit)
-    assert watch.trained is trained and trained.mean_loss([1, 0, 0]) == trained.losses[0]
+    assert watch.trained.models is trained.models and watch.trained.losses == trained.losses
+    assert trained.mean_loss([1, 0, 0]) == trained.losses[0]
     stepped = world.local_steps(trained.models, lambda model, batches, shared, own: (model.params, own))
     assert all(map(math.isnan, stepped.losses)) and math.isnan(stepped.mean_loss(world.sizes))
     assert watch.trained.models is stepped.models and watch.trained.losses == trained.losses
