@@ -194,7 +194,8 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     kinds: dict[tuple[str, str, str, str], dict[int, Score]] = {}
     for (number, *kind), rows in table.groupby(["round", "method", "sent", "size", "target"]):
         above = int((rows["ssim"] > rows[["random", "mean"]].max(axis=1)).sum())
-        kinds.setdefault(tuple(kind), {})[number] = Score(*rows[[*SCORES]].mean(), above, len(rows))
+        ssim, random, mean = rows[[*SCORES]].mean()
+        kinds.setdefault(tuple(kind), {})[number] = Score(ssim, random, mean, above, len(rows))
     rounds, rows = table["round"].unique().tolist(), []
     order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))
     for method, sent, images, target in order:
