@@ -22,33 +22,35 @@ CASES = (
 )
 
 
-def measure(clients: int, samples: int) -> None:
-    """One case in a process of its own, so that its peak memory is its own."""
+def federation(clients: int, size: int, side: int, model, training, device):
+    """A world of clients with `size` made-up RGB images each."""
     import torch
 
     from pipeline.engine.phase import Client
     from pipeline.engine.world import World
+
+    rng = torch.Generator().manual_seed(0)
+
+    def client(k: int) -> Client:
+        images = torch.randn(size, 3, side, side, generator=rng)
+        labels = torch.randint(0, 10, (size,), generator=rng)
+        images = images.contiguous(memory_format=torch.channels_last)
+        return Client(str(k), "made up", model, images.to(device), labels.to(device))
+
+    return World.create([client(k) for k in range(clients)], training, 10, 0, device)
+
+
+def measure(clients: int, samples: int) -> None:
+    """One case in a process of its own, so that its peak memory is its own."""
+    import torch
+
     from pipeline.methods.fedavg import FedAvg
     from pipeline.schema import Model, Optimiser, Training
 
     torch.set_num_threads(1)
     device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
-    size = samples // clients
-    rng = torch.Generator().manual_seed(0)
-
-    def client(k: int) -> Client:
-        images = torch.randn(size, 3, 32, 32, generator=rng).contiguous(memory_format=torch.channels_last)
-        return Client(
-            str(k),
-            "made up",
-            Model("cnn2", dropout=0.3),
-            images.to(device),
-            torch.randint(0, 10, (size,), generator=rng).to(device),
-        )
-
-    world = World.create(
-        [client(k) for k in range(clients)], Training(9, 16, 1, Optimiser("adam", 0.003)), 10, 0, device
-    )
+    training = Training(9, 16, 1, Optimiser("adam", 0.003))
+    world = federation(clients, samples // clients, 32, Model("cnn2", dropout=0.3), training, device)
     method = FedAvg()
     state = method.init(world)
     seconds = []

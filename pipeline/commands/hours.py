@@ -140,7 +140,7 @@ def work(experiment: Experiment) -> Work | None:
     scenario, training = experiment.scenario, experiment.scenario.training
     scored, images = scenario.evaluation, images_of(experiment.cell, scenario, experiment.root)
     try:
-        forward = [_operations(model, scenario.data) for model in scenario.networks]
+        forward = [operations(model, scenario.data) for model in scenario.networks]
     except KeyError:
         return None
     if images is None:
@@ -164,7 +164,7 @@ def work(experiment: Experiment) -> Work | None:
     return Work(whole, training.batch_size * epoch / sum(images.train.values()))
 
 
-def _operations(model: Model, data: Data) -> float:
+def operations(model: Model, data: Data) -> float:
     """Of one image; between the sizes of the table by the pixels from the nearest."""
     table = _table()
     sizes = table.get((model.name, data.channels)) or table[model.name, 3]
