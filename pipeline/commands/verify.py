@@ -223,22 +223,22 @@ def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root:
     walks, lacking = _walks(asked, root)
     for line in lacking:
         print(f"  not walked {line}", file=sys.stderr, flush=True)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     papers = set()
     for walk, outcome in _outcomes(walks, seconds, jobs):
         if not outcome and walk.walked:
             stamps.write({walk.cell: walk.stamp()}, root)
             papers.add(walk.cell.paper)
         print(f"  {_kind(walk, outcome):<10} {walk.cell}: {outcome or walk.words(seconds)}", flush=True)
-        found[_kind(walk, outcome)] += 1
+        counts[_kind(walk, outcome)] += 1
     for paper in sorted(papers):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
-    same, different = found["same"], found["DIFFERENT"]
+    same, different = counts["same"], counts["DIFFERENT"]
     print(
-        f"{same} the same, {different} different, {found['no round'] + len(lacking)} not compared, in "
+        f"{same} the same, {different} different, {counts['no round'] + len(lacking)} not compared, in "
         f"{clock(time.monotonic() - begun)}"
     )
-    return 1 if different or found["no round"] or lacking and asked else 0
+    return 1 if different or counts["no round"] or lacking and asked else 0
 
 
 def _kind(walk: Walk, outcome: str) -> str:
