@@ -9,6 +9,7 @@ NOT_INSTALLED = (
     "the package {!r} is not installed in this Python, {}: `make install` once, then "
     "`source .venv/bin/activate`"
 )
+NO_MEMORY = "not enough memory; smaller batches or networks, or FEDREPRO_WORKERS=1, need less"
 MOST = 24  # names that a message lists
 NO_REPOSITORY = (
     "this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
@@ -59,13 +60,23 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {str(name)!r:.80} ({hint})"
 
 
+def short_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, as Python, NumPy or torch tell it."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text
+
+
 def guarded(call: Callable[[], object]) -> None:
     """Call it. A FedReproError becomes one line on stderr and exit code 2; an OSError (no space, no
-    permission) likewise."""
+    permission) and a lack of memory likewise."""
     try:
         call()
     except FedReproError as error:
         sys.exit(_fail(f"error: {error}"))
+    except (MemoryError, RuntimeError) as error:
+        if not short_of_memory(error):
+            raise
+        sys.exit(_fail(f"error: {NO_MEMORY}"))
     except OSError as error:
         sys.exit(_fail(f"error: {error.filename or 'file system'}: {error.strerror or error}"))
     except KeyboardInterrupt:

@@ -112,6 +112,7 @@ def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
         ("was altered", meta | {"data": meta["data"] | {"digest": "0" * 64}}),
         ("other data than", meta | {"data": meta["data"] | {"source": "canonical"}}),
         ("other data than", meta | {"data": meta["data"] | {"deviation": ""}}),
+        ("other data than", meta | {"data": {"digest": meta["data"]["digest"]}}),
         ("client 0 is of the domain 'x'", meta | {"clients": [["0", "x"], *meta["clients"][1:]]}),
         ("not a", meta | {"data": None, "clients": None}),
         ("not a complete partition", [meta]),
@@ -158,6 +159,18 @@ def test_an_altered_description_of_a_set_is_refused(mended, key, value):
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     with pytest.raises(DataError, match="data/digits/meta.json"):
         verify(Experiment.of(Cell.parse(CELL), mended))
+
+
+def test_a_class_more_is_refused_without_a_seal_too(mended):
+    """Sets that were written before descriptions had seals are still read."""
+    path = mended / "data/digits/meta.json"
+    meta = {key: value for key, value in json.loads(path.read_text()).items() if key != "self"}
+    path.write_text(json.dumps(meta))
+    verify(Experiment.of(Cell.parse(CELL), mended))
+    for classes in (meta["classes"] + ["ten"], meta["classes"][:-1], []):
+        path.write_text(json.dumps(meta | {"classes": classes}))
+        with pytest.raises(DataError, match="data/digits/meta.json|data/digits/labels.npy"):
+            verify(Experiment.of(Cell.parse(CELL), mended))
 
 
 def test_data_altered_while_a_seed_trains_reach_no_later_seed(mended, monkeypatch):
@@ -273,6 +286,21 @@ def test_a_foreign_checkpoint_is_set_aside(tmp_path, project, reference, capfd):
     job.folder.mkdir(parents=True)
     shutil.copy(tmp_path / "old.pt", job.files.checkpoint)
     assert train_seed(job)["rows"][-1]["round"] == 4
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_too_little_memory_is_one_line(project, workers):
+    """In the process of a seed and in that of the cell."""
+    code = """import resource, sys, torch
+from pipeline.errors import guarded
+from pipeline.cells import seeds, training
+from pipeline.schema import Cell
+seeds.load_world = lambda *_: torch.empty(10**15)
+guarded(lambda: training.train_cell(Cell.parse(sys.argv[1])))"""
+    done = run(
+        project, sys.executable, "-c", code, CELL, expect=2, FEDREPRO_FORCE="1", FEDREPRO_WORKERS=workers
+    )
+    assert "not enough memory" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_full_disk_keeps_the_older_checkpoint(tmp_path, monkeypatch):

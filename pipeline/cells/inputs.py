@@ -75,9 +75,9 @@ def load(experiment: Experiment, place: Path) -> Inputs:
     return Inputs(parts, stored, public, vectors, damage)
 
 
-def _listed(stored: Stored, noted: dict, place: str) -> Stored:
+def _listed(stored: Stored, noted: dict | None, place: str) -> Stored:
     """The set itself, where it is what the partition notes: digest, source and deviation."""
-    if any(stored.meta.get(key) != value for key, value in noted.items()):
+    if noted != {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}:
         raise ParamError(
             f"{place}: made from other data than data/{stored.meta['set']} now holds; run its partition "
             "stage again"

@@ -16,7 +16,7 @@ import torch
 from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.environment import default_device, executor_module, executor_name
-from pipeline.errors import FedReproError, WorkerError
+from pipeline.errors import NO_MEMORY, FedReproError, WorkerError, short_of_memory
 
 
 def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
@@ -91,6 +91,10 @@ def _worker(job: Job, sender) -> None:
         sender.send(("done", train_seed(job, tell)))
     except FedReproError as error:
         sender.send(("error", error))
+    except (MemoryError, RuntimeError) as error:
+        if not short_of_memory(error):
+            raise
+        sender.send(("error", WorkerError(f"{job.experiment.cell}, seed {job.seed}: {NO_MEMORY}")))
 
 
 def _receive(receiver, process, job: Job) -> tuple:

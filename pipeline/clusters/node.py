@@ -23,7 +23,7 @@ from pathlib import Path
 
 SECONDS = 0.5  # between two looks at what the worker has saved
 # What a worker may bring: a cell's folder, named by its digest, and files that `_stamps` sends.
-FOLDER, FILE = r"\w{1,64}", r"(seed-\d{1,9}\.(json|npz|pt)|error\.json)"
+FOLDER, FILE = r"\w{1,64}", r"(seed-\d{1,10}\.(json|npz|pt)|error\.json)"
 
 
 class Keeper:

@@ -125,7 +125,7 @@ def verify(folder: Path) -> Stored:
     """As `read`, with every array in memory and checked: what is returned are the bytes that were hashed.
 
     Raises DataError naming a file that is not what `write` wrote. The meta.json of a set that was written
-    before these had a seal is checked as far as its digests go.
+    before these had a seal is checked as far as its digests and the number of its classes go.
     """
     folder = Path(folder)
     meta = _meta(folder, folder)
@@ -135,6 +135,8 @@ def verify(folder: Path) -> Stored:
         raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {actual}")
     stored = _stored(meta, [array(folder, name, meta["digests"][name]) for name in _names(meta)])
     _check(stored, folder)
+    if "self" not in meta and len(meta["classes"]) != (count := stored.labels.max(initial=-1) + 1):
+        raise _broken(folder, META, f"names {len(meta['classes'])} classes, and the labels are of {count}")
     return stored
 
 

@@ -56,11 +56,12 @@ FileName = Annotated[
         "letters, digits, ., - and _, a letter or digit first, at most 100",
     ),
 ]
-Count = Annotated[int, Range(low=1)]
-Whole = Annotated[int, Range(low=0)]
+Count = Annotated[int, Range(low=1, high=10**8)]
+Whole = Annotated[int, Range(low=0, high=10**9)]
 Finite = Annotated[float, Range()]
-Positive = Annotated[float, Range(above=0)]
-NonNegative = Annotated[float, Range(low=0)]
+# Networks compute in single precision, which ends at 3.4e38.
+Positive = Annotated[float, Range(above=0, high=1e30)]
+NonNegative = Annotated[float, Range(low=0, high=1e30)]
 Share = Annotated[float, Range(low=0, high=1)]
 Fraction = Annotated[float, Range(above=0, high=1)]
 

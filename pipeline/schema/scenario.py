@@ -11,6 +11,7 @@ from pipeline.schema.partitions import Partition, Subset
 # More would not fit into any memory, or never end.
 Side = Annotated[int, Range(low=1, high=1024)]
 Width = Annotated[int, Range(low=1, high=65_536)]
+Rounds = Annotated[int, Range(low=1, high=1_000_000)]
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Training:
-    rounds: Count
+    rounds: Rounds
     batch_size: Count
     local_epochs: Count = 1
     optimiser: Optimiser = field(default_factory=Optimiser)
