@@ -161,6 +161,18 @@ def test_the_only_seed_of_a_cell_still_counts_where_more_are_wanted(claimed):
     assert plan.outlay(["fedcrl"], claimed).prices[cell].have == 1
 
 
+def test_claims_whose_data_must_be_downloaded_wait_for_a_network(claimed, capsys):
+    change(claimed, "scenarios", "balanced", data={"set": "digit5", "features": "vit_tiny"})
+    here = plan.outlay(["fedcrl"], claimed)
+    missing = {"mnist", "usps", "svhn", "synth_digits (by hand)", "mnistm", "pretrained ViT-Ti/16 weights"}
+    assert not here.needs and set(here.waiting) == missing
+    (claimed / "data/usps").mkdir(parents=True)
+    anywhere = plan.outlay(["fedcrl"], claimed, network=True)
+    assert anywhere.needs and anywhere.fetched[FEDPROX] == missing - {"usps"}
+    assert plan.plan(1000.0, ["fedcrl"], root=claimed, network=True) == 0
+    assert "To be downloaded: mnist, mnistm," in capsys.readouterr().out
+
+
 def test_what_is_printed(claimed, capsys):
     assert plan.plan(5.0, ["fedcrl"], 2, claimed) == 0
     text = capsys.readouterr().out

@@ -249,14 +249,15 @@ def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
 @click.option(
     "--jobs", "-j", metavar="N", type=click.IntRange(min=1), help="Processes, each with HOURS (default: 1)."
 )
-def plan(hours: float, papers: tuple[str, ...], jobs: int | None) -> int:
+@click.option("--with-network", is_flag=True, help="Also plan claims whose data must be downloaded.")
+def plan(hours: float, papers: tuple[str, ...], jobs: int | None, with_network: bool) -> int:
     """Find the cells that settle the most claims in HOURS.
 
     They are written to a file for `fedrepro run`.
     """
     from pipeline.commands import plan as command
 
-    return command.plan(hours, papers, jobs)
+    return command.plan(hours, papers, jobs, network=with_network)
 
 
 @main.command(

@@ -17,7 +17,7 @@ from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
-from pipeline.commands import status
+from pipeline.commands import downloads, status
 from pipeline.commands.hours import rates_of
 from pipeline.report.claims import Claim, Printed, read_claims
 from pipeline.report.study import studies
@@ -28,6 +28,7 @@ from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 EVEN = 0.5  # chance that the seeds that would decide a claim do, if difference and spread stay
 WIDTH = 110  # columns at most
 FILE = ".cells/plan.txt"  # the cells of the last plan, a line each
+DOWNLOAD = "their data are not here, see `--with-network`"
 Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
 
@@ -78,6 +79,9 @@ class Outlay:
     needs: list[Need] = field(default_factory=list)
     prices: dict[Cell, Price] = field(default_factory=dict)
     without: Counter[str] = field(default_factory=Counter)
+    fetched: dict[Cell, set[str]] = field(default_factory=dict)  # the downloads that a cell waits for
+    network: bool = False  # whether claims that wait for a download are planned too
+    waiting: Counter[str] = field(default_factory=Counter)  # claims left out for want of a download
 
 
 # -- which runs to buy ---------------------------------------------------------------------------------------
@@ -157,9 +161,9 @@ def _name(runs: frozenset[Run]) -> str:
 # -- what claims need ----------------------------------------------------------------------------------------
 
 
-def outlay(wanted: Sequence[str] = (), root: Path = ROOT) -> Outlay:
-    """Of the papers named, or of all."""
-    total = Outlay()
+def outlay(wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False) -> Outlay:
+    """Of the papers named, or of all. network: also claims whose cells wait for a download."""
+    total = Outlay(network=network)
     results, problems = survey(root)
     raw = status.read_results(root)
     rates = rates_of(raw, root)
@@ -180,16 +184,20 @@ def _add(
     for cell in seeds:
         state = cells.get(cell)
         if state is None or not state.stage:
-            why = "need cells that no grid of paper.yaml holds"
+            why = "no grid of paper.yaml holds their cells"
         elif (price := _price(cell, state, evidence, root)) is None:
-            why = "need cells whose length is not known"
+            why = "how long their cells take is not known"
         else:
             total.prices[cell] = price
+            total.fetched[cell] = downloads.wanted(Experiment.of(cell, root).scenario, root)
+    if not why and not total.network and (names := set().union(*(total.fetched[cell] for cell in seeds))):
+        total.waiting.update(names)
+        why = DOWNLOAD
     if not why and seeds:
         stages = dict.fromkeys(_figure(*source) for source in _sources(verdict.claim, evidence))
         need = Need.of(_words(verdict.claim, evidence), seeds, total.prices, value, filter(None, stages))
         total.needs += [need] if need.runs else []
-        why = "" if need.runs else "have the seeds that would do, but not in common"
+        why = "" if need.runs else "their cells have seeds enough, but not in common"
     if why:
         total.without[why] += 1
 
@@ -205,13 +213,13 @@ def _wanted(
             for cell in sources
             if cell not in cells or cells[cell].state != status.DONE
         }
-        return seeds, 1.0, "" if seeds else "wait for figures or for further seeds of cells that have run"
+        return seeds, 1.0, "" if seeds else "figures, or further seeds of cells that have run, are missing"
     if verdict.chip == Chip.UNDECIDED:
         if verdict.needed:
             return dict.fromkeys(evidence.compared(verdict.claim.spots), verdict.needed), EVEN, ""
-        return {}, 0.0, f"are undecided, and up to {MOST} seeds would hardly decide them"
+        return {}, 0.0, f"undecided; up to {MOST} seeds would hardly decide them"
     if verdict.chip in (Chip.ONE_FOR, Chip.ONE_AGAINST):
-        return {}, 0.0, "have a verdict from one seed, or from seeds that do not differ"
+        return {}, 0.0, "judged by one seed, or by seeds that do not differ"
     return {}, 0.0, ""
 
 
@@ -250,12 +258,18 @@ def _words(claim: Claim, evidence: Evidence) -> str:
 # -- what is printed -----------------------------------------------------------------------------------------
 
 
-def plan(budget: float, wanted: Sequence[str] = (), jobs: int | None = None, root: Path = ROOT) -> int:
+def plan(
+    budget: float,
+    wanted: Sequence[str] = (),
+    jobs: int | None = None,
+    root: Path = ROOT,
+    network: bool = False,
+) -> int:
     """Print the plan and write its cells to `FILE`; returns the exit code. budget: hours, of `jobs` processes
-    each."""
+    each. network: as of `outlay`."""
     for name in wanted:
         load_paper(name, root)  # reports a wrong name before anything is read
-    total = outlay(wanted, root)
+    total = outlay(wanted, root, network)
     bundles = chosen(total, budget, jobs)
     print("\n".join(lines(total, bundles, budget, jobs, root)))
     if bundles:
@@ -282,9 +296,13 @@ def lines(
     text += ["", f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(
         bundles and rest
     )
+    cells = (cell for bundle in bundles for cell in bundle.cells)
+    names = sorted(set().union(*(total.fetched.get(cell, ()) for cell in cells)))
+    text += ["", *_wrapped(f"To be downloaded: {', '.join(names)}.")] * bool(names)
     for why, count in total.without.items():
-        text += _wrapped(f"Left out: {counted(count, 'claim')} that {why}.")
-    return text
+        text += _wrapped(f"Left out, {counted(count, 'claim')}: {why}.")
+    missing = ", ".join(f"{name} for {count}" for name, count in total.waiting.most_common())
+    return text + _wrapped(f"To be downloaded: {missing}.") * bool(missing)
 
 
 def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:

@@ -57,7 +57,7 @@ def _from(name: str, entry: DataSet, out_folder: Path, scratch: Path, source: st
         return bundled.make(name)
     if entry.parts:
         return from_parts(name, entry, out_folder)
-    if source == "mirror" or (source == "auto" and _mirror_has(entry)):
+    if source == "mirror" or (source == "auto" and mirror_has(entry)):
         return from_mirror(name, entry)
     return from_canonical(name, entry, out_folder, scratch)
 
@@ -96,7 +96,7 @@ def _mirror_folder() -> Path | None:
     return folder
 
 
-def _mirror_has(entry: DataSet) -> bool:
+def mirror_has(entry: DataSet) -> bool:
     folder = _mirror_folder()
     return bool(folder and entry.mirror and (folder / entry.mirror.file).exists())
 
