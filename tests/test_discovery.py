@@ -2,18 +2,23 @@
 folder."""
 
 import ast
+import math
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from federation import image_world
 
 from pipeline import methods
-from pipeline.cells import provenance
+from pipeline.cells import metrics, provenance
+from pipeline.cells.checks import check_names
+from pipeline.cells.evaluation import TestSet, measure
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
 from pipeline.commands import explain
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, TrainingError
+from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import ROOT, Cell, load_paper, load_params, method_names, papers
 
 OURS = '''"""Ours: FedAvg with a number of its own."""
@@ -171,23 +176,24 @@ def test_another_paper_cannot_use_it(root):
     assert "ours" not in method_names(root=root) and "ours" in method_names("alpha", root)
 
 
-def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
-    def digests() -> dict[Cell, str]:
-        forget()
-        cells = [
-            Cell(paper, "mini", method)
-            for paper in papers(root)
-            for method in load_paper(paper, root).miniature.methods
-        ]
-        return {cell: provenance.digest_of(Experiment.of(cell, root)) for cell in cells}
+def digests(root) -> dict[Cell, str]:
+    forget()
+    cells = [
+        Cell(paper, "mini", method)
+        for paper in papers(root)
+        for method in load_paper(paper, root).miniature.methods
+    ]
+    return {cell: provenance.digest_of(Experiment.of(cell, root)) for cell in cells}
 
-    before, path = digests(), root / "papers/alpha/methods/ours.py"
+
+def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
+    before, path = digests(root), root / "papers/alpha/methods/ours.py"
     path.write_text(OURS.replace("as fedavg", "").replace("FedAvg with", "FedAvg, with"))
-    assert digests() == before  # another docstring
+    assert digests(root) == before  # another docstring
     path.write_text(
         OURS.replace("super().round(state, world)", "super().round(super().round(state, world), world)")
     )
-    assert {cell for cell, digest in digests().items() if digest != before[cell]} == {
+    assert {cell for cell, digest in digests(root).items() if digest != before[cell]} == {
         Cell("alpha", "mini", "ours")
     }
 
@@ -213,3 +219,61 @@ def test_a_file_without_a_method_is_one_line(root, text):
         with pytest.raises(ParamError) as error:
             look()
         assert "papers/alpha/methods/ours.py: no class of pipeline.methods.base.Method" in one_line(error)
+
+
+# -- a paper's own metrics ---------------------------------------------------------------------------------
+
+WORST = """def worst_client(clients):
+    return min(client.accuracy for client in clients)
+
+
+def large(clients):
+    return {}
+"""
+
+
+def naming(*metrics):
+    def change(paper):
+        paper["miniature"]["scenario"]["evaluation"]["metrics"] = list(metrics)
+
+    return change
+
+
+def test_a_metric_concerns_the_cells_that_name_it(root):
+    before, file = digests(root), root / "papers/alpha/metrics.py"
+    file.write_text(WORST.format(100))
+    assert digests(root) == before
+    change(root, "alpha", naming("worst_client"))
+    named = digests(root)
+    assert {cell.paper for cell in named if named[cell] != before[cell]} == {"alpha"}
+    file.write_text(WORST.format(-1))
+    assert digests(root) == named  # another metric of the file
+    file.write_text(WORST.replace("min", "max").format(100))
+    assert {cell.paper for cell, digest in digests(root).items() if digest != named[cell]} == {"alpha"}
+    change(root, "alpha", naming("wurst_client"))
+    with pytest.raises(ParamError) as error:
+        check_names("alpha", root)
+    assert "alpha/paper.yaml: miniature.scenario.evaluation.metrics: unknown metric" in one_line(error)
+
+
+def test_a_metric_gets_the_scores_of_every_client_with_test_images(root):
+    (root / "papers/alpha/metrics.py").write_text(WORST.format(101))
+    world = image_world((20, 33, 7))
+    model = FedAvg().init(world).model
+    tests = [TestSet(one.name, one.images, one.labels) for one in world.clients[:2]]
+    tests.append(TestSet("c2", world.clients[2].images[:0], world.clients[2].labels[:0]))
+    arguments = world.everyone(model), world, tests
+    accuracies = [a for a in measure(*arguments, "clients")[1] if not math.isnan(a)]
+
+    def scores(network, images, client):
+        return network(images)
+
+    def measured(*names) -> dict[str, float]:
+        change(root, "alpha", naming(*names))
+        return metrics.measured(Experiment.of(Cell("alpha", "mini", "ours"), root), *arguments, scores)
+
+    assert measured() == {}
+    assert measured("worst_client") == {"metric.worst_client": pytest.approx(min(accuracies))}
+    assert len(accuracies) == 2 and min(accuracies) < max(accuracies)
+    with pytest.raises(TrainingError, match="alpha/metrics.py: large: 101 is not a percentage"):
+        measured("large")

@@ -22,6 +22,7 @@ from pipeline.schema import (
     folders,
     load_paper,
     method_names,
+    metric_names,
     network_names,
     planned,
 )
@@ -66,6 +67,8 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
         for part in ("data", "public"):
             if named := getattr(scenario, part):
                 yield f"{at}.{part}.set", "data set", named.set, sets(root)
+        for metric in scenario.evaluation.metrics or ():
+            yield f"{at}.evaluation.metrics", "metric", metric, metric_names(key, root)
         domains = sets(root)[scenario.data.set].domains
         printed = scenario.data.domains or dict(zip(domains, domains))
         yield from ((f"{at}.data.domains", "domain", domain, domains) for domain in printed.values())
@@ -129,6 +132,7 @@ def runnable(experiment: Experiment) -> Any:
     """The method of a cell. ParamError for one without a file, for its hyper-parameters, and for a scenario
     that lacks what it needs or asks for what it cannot."""
     from pipeline import methods, models  # a second, for torch
+    from pipeline.cells import metrics
 
     cell, scenario, algorithm = experiment.cell, experiment.scenario, experiment.algorithm
     where = experiment.where
@@ -150,6 +154,7 @@ def runnable(experiment: Experiment) -> Any:
                 f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
                 f"{unknown('model', network.name, known)}"
             )
+    metrics.load(experiment)
     return method
 
 

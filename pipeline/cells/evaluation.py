@@ -99,7 +99,7 @@ def by_class(
     """
     right = torch.zeros(world.classes, dtype=torch.float64)
     total = torch.zeros(world.classes, dtype=torch.float64)
-    used = _own_tests(world, tests)
+    used = own_tests(world, tests)
     for j in sorted(set(used)):
         mates, labels = [k for k, at in enumerate(used) if at == j], tests[j].labels.cpu()
         known: dict[int, Tensor] = {}  # the hits of a model that several clients share
@@ -112,7 +112,7 @@ def by_class(
     return (100 * right / total).tolist()  # 0 / 0 is NaN
 
 
-def _own_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
+def own_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
     """Which test set is each client's: its own, that of its domain, or the first."""
     names = [test.name for test in tests]
     return [
@@ -313,7 +313,7 @@ def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) ->
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
     sampled = set(_balanced(labels, limit).tolist())
     arrays: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
-    used = _own_tests(world, tests)
+    used = own_tests(world, tests)
     for k, j in enumerate(used):
         mates = [i for i, other in enumerate(used) if other == j]
         mine = [

@@ -136,7 +136,9 @@ def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     names. FedReproError for code that cannot be followed."""
     algorithm, root = experiment.algorithm, experiment.root
     method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
-    entries = (*TRAINING, f"pipeline.engine.{executor}", method)
+    metrics = experiment.scenario.evaluation.metrics or ()
+    measured = (f"papers.{experiment.cell.paper}.metrics:{name}" for name in metrics)
+    entries = (*TRAINING, f"pipeline.engine.{executor}", method, *measured)
     return scenario_digest(entries, experiment.scenario, experiment.hyper, AROUND, root)
 
 
@@ -377,32 +379,33 @@ def _processor() -> str:
     )
 
 
-def git_state(root: Path = ROOT) -> dict:
-    """Commit of the work tree and whether code or parameters differ from it; empty outside a repository."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
+def git_state(root: Path, paper: str) -> dict:
+    """Commit of the work tree and whether code or parameters differ from it, as `paper_commit` and
+    `paper_dirty` also of a paper's folder that is a repository of its own; empty outside a repository."""
+    folder, of_paper = f"papers/{paper}", ("paper.yaml", "*.py", "methods/*.py")
+    code = "pipeline", "stages", "params.yaml", *(f":(glob)papers/*/{name}" for name in of_paper)
     try:
-        return {
-            "commit": git("rev-parse", "HEAD"),
-            "dirty": bool(
-                git(
-                    "status",
-                    "--porcelain",
-                    "--",
-                    "pipeline",
-                    "stages",
-                    "params.yaml",
-                    "papers/*/paper.yaml",
-                    "papers/*/methods/*",
-                )
-            ),
-        }
+        if _git(root / folder, "rev-parse", "--show-prefix"):
+            return _state(root, *code)
+        own = _state(root / folder, *(f":(glob){name}" for name in of_paper))
+        outer = _state(root, *code, f":(exclude){folder}")
+        return outer | {f"paper_{key}": value for key, value in own.items()}
     except (OSError, subprocess.CalledProcessError):
         return {}
+
+
+def _state(folder: Path, *paths: str) -> dict:
+    """Commit of a repository, empty before the first, and whether any of the paths differs from it."""
+    lines = _git(folder, "status", "--porcelain=v2", "--branch", "--", *paths).splitlines()
+    commit = next(line for line in lines if line.startswith("# branch.oid ")).split()[-1]
+    changed = any(not line.startswith("#") for line in lines)
+    return {"commit": "" if commit == "(initial)" else commit, "dirty": changed}
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def _defaults(kinds: Iterable[type]) -> dict[str, str]:

@@ -125,8 +125,10 @@ def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list
 
 
 def lower_is_better(measure: str) -> bool:
-    """Whether a small value of `measure` is a good one: spread over clients, loss and what a run costs."""
-    return measure.rpartition(".")[2] in LOWER_IS_BETTER
+    """Whether a small value of `measure` is a good one: spread over clients, loss, what a run costs, and a
+    paper's metric whose name ends with `_error` or `_gap`."""
+    group, _, name = measure.rpartition(".")
+    return name in LOWER_IS_BETTER or group.endswith("metric") and name.endswith(("_error", "_gap"))
 
 
 # -- reading -----------------------------------------------------------------------------------------------
@@ -178,7 +180,8 @@ def _check_values(document: dict) -> None:
         if lost := [name for name in inside if name not in value]:
             raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
     if document["git"]:
-        check(str, document["git"]["commit"], "git.commit")
+        for key in {"commit", "paper_commit"} & document["git"].keys():
+            check(str, document["git"][key], f"git.{key}")
     seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise FedReproError(f"seeds: must be different whole numbers, found {seeds!s:.80}")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from pipeline import methods
-from pipeline.cells import evaluation, provenance
+from pipeline.cells import evaluation, metrics, provenance
 from pipeline.cells.cache import Pretraining, first_rounds
 from pipeline.cells.checkpoint import FORCE, SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
@@ -147,8 +147,9 @@ class _Training:
         self.rows.append(row | {STATE: _digest(self.state)})
 
     def _row(self) -> dict:
-        scenario = self.job.experiment.scenario
-        row, self.clients = _row(self.world, self.method, self.state, self.tests, scenario, self.trained)
+        row, self.clients = _row(
+            self.job.experiment, self.world, self.method, self.state, self.tests, self.trained
+        )
         return row
 
     def save(self) -> None:
@@ -227,13 +228,14 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
 
 
 def _row(
-    world: World, method, state, tests, scenario: Scenario, trained: Trained | None
+    experiment: Experiment, world: World, method, state, tests, trained: Trained | None
 ) -> tuple[dict, list[float | None]]:
     """A line of history.csv, and every client's accuracy under the headline hook.
 
     The headline hook carries plain names, the other one a prefix. Where each model must face large
     common test sets, the other hook is measured only in the rounds that are reported.
     """
+    scenario = experiment.scenario
     row = {
         "round": world.round,
         "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
@@ -253,13 +255,11 @@ def _row(
         models = _models(hook, method, state, world, trained)
         if models is None:
             continue  # nothing was trained yet: before the first round
-        measures, accuracies = evaluation.measure(
-            models, world, tests, protocol.tests, protocol.top, _scores(method, state)
-        )
+        scores = _scores(method, state)
+        measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top, scores)
+        measures |= metrics.measured(experiment, models, world, tests, scores)
         if headline and protocol.attack and left < protocol.last:
-            measures |= evaluation.under_attack(
-                models, world, tests, protocol.tests, protocol.attack, _scores(method, state)
-            )
+            measures |= evaluation.under_attack(models, world, tests, protocol.tests, protocol.attack, scores)
         row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
         clients = [_rounded(a) for a in accuracies] if headline else clients
     return row, clients
@@ -335,7 +335,7 @@ def summarise(
         "last": scenario.evaluation.last,
         "headline": evaluation.HEADLINE[scenario.evaluation.tests],
         "digest": digest,
-        "git": provenance.git_state(root),
+        "git": provenance.git_state(root, cell.paper),
         **_numbers(runs, scenario.evaluation.last),
         **_data(metas, several=scenario.draws > 1),
         **_machines(runs),

@@ -162,7 +162,7 @@ def _extra(scenario: Scenario) -> list[str]:
 
 def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     at, mini = f"papers/{key}", paper.miniature
-    parts = [f"{at}/{part}" for part in ("methods", "models.py", "partitions.py")]
+    parts = [f"{at}/{part}" for part in ("methods", "models.py", "partitions.py", "metrics.py")]
     code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
     code += [part for part in parts if (root / part).exists()]
     stages = {"sources": _stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}

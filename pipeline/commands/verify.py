@@ -187,7 +187,7 @@ class Walk:
 
     def stamp(self) -> dict:
         """The entry of verified.yaml."""
-        git = provenance.git_state(self.root)
+        git = provenance.git_state(self.root, self.cell.paper)
         return {
             "result": self.result["self"],
             "made": self.made,

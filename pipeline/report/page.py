@@ -137,10 +137,13 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
         return None
     every = dict.fromkeys(name for run in runs.values() for name in run["measures"])
     names = [n for n in ordered(every) if is_percent(n) and not n.startswith(("pre.", "post.", "method."))]
+    metrics = [name for name in names if name.startswith("metric.")]
+    names = [name for name in names if name not in metrics]
     if any("." in name for name in names):
         names = [name for name in names if "." in name]
     if not scenario.endswith(SHORT):
         names = [name for name in names if sums_up(name) or lower_is_better(name)]
+    names += metrics
     rows = []
     for cell, run in runs.items():
         label, measures = study.label(cell.method), run["measures"]

@@ -58,6 +58,7 @@ GROUPS = {
     "clean": "clean test",
     "corrupted": "corrupted test",
     "unseen": "unseen clients",
+    "metric": "",
     "pre": "before local training",
     "post": "after local training",
     "other": "of the models on the other side of local training",

@@ -30,10 +30,12 @@ from pipeline.schema.checker import (
 from pipeline.schema.discovery import (
     CEILING,
     SPACES,
+    functions,
     load_module,
     method_file,
     method_module,
     method_names,
+    metric_names,
     network_names,
 )
 from pipeline.schema.documents import ROOT, read_yaml, shorten, visible

@@ -1,7 +1,8 @@
 """Find the code that a paper.yaml names: in the library or in the paper's folder.
 
-A method is a file of pipeline/methods or of papers/<paper>/methods. Networks are the functions of
-papers/<paper>/models.py, partitions the classes of partitions.py, data sets the values of data.py.
+A method is a file of pipeline/methods or of papers/<paper>/methods. In papers/<paper>/,
+functions of models.py are networks, of metrics.py metrics and of figures.py figures; classes of partitions.py
+are kinds of partition, values of data.py data sets.
 """
 
 import ast
@@ -72,16 +73,26 @@ def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]
 
 
 def network_names(paper: str, root: Path = ROOT) -> frozenset[str]:
-    """The networks of papers/<paper>/models.py: its public functions, listed without importing torch."""
-    file = root / "papers" / paper / "models.py"
+    """The networks of papers/<paper>/models.py: its public functions."""
+    return functions(paper, "models", root)
+
+
+def metric_names(paper: str, root: Path = ROOT) -> frozenset[str]:
+    """The metrics of papers/<paper>/metrics.py: its public functions."""
+    return functions(paper, "metrics", root)
+
+
+def functions(paper: str, module: str, root: Path = ROOT) -> frozenset[str]:
+    """Public functions of papers/<paper>/<module>.py, listed without importing it or torch."""
+    file = root / "papers" / paper / f"{module}.py"
     if not file.is_file():
         return frozenset()
     try:
         tree = ast.parse(file.read_bytes(), str(file))
     except (SyntaxError, ValueError) as error:
         raise ParamError(f"{shorten(file)}: {error}") from None
-    functions = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-    return frozenset(name for name in functions if not name.startswith("_"))
+    names = (node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    return frozenset(name for name in names if not name.startswith("_"))
 
 
 def load_module(name: str, file: Path) -> ModuleType:

@@ -60,11 +60,11 @@ class Table:
 
     def measure(self, block: Block, column: str) -> str | None:
         """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What
-        a run costs (`run.`) has no prefix; that of another model of the clients (`pre.AVG`) comes before the
-        block's: `pre.inter.AVG`."""
+        a run costs (`run.`) and a paper's metric (`metric.`) have no prefix; that of another model of the
+        clients (`pre.AVG`) comes before the block's: `pre.inter.AVG`."""
         filled = column != DELTA and (not block.only or column in block.only)
         name = {**self.also, **self.columns}.get(column, column) if filled else None
-        if name is None or name.startswith("run."):
+        if name is None or name.startswith(("run.", "metric.")):
             return name
         hook, dot, rest = name.partition(".") if name.startswith(("pre.", "post.")) else ("", "", name)
         return f"{hook}{dot}{block.measure}{rest}"

@@ -142,6 +142,7 @@ class Evaluation:
     # Which model the table scores; None: the method's choice.
     hook: Literal["pre", "post"] | None = None
     attack: Attack | None = None  # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
+    metrics: list[Name] | None = None  # functions of the paper's metrics.py; adds `metric.<name>` of each
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""Measures of papers/<paper>/metrics.py, from every client's scores on its test images."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pipeline.cells.evaluation import BATCH, Scores, TestSet, own_tests
+from pipeline.cells.experiment import Experiment
+from pipeline.engine.state import Clients
+from pipeline.engine.world import World
+from pipeline.errors import ParamError, TrainingError, unknown
+from pipeline.schema import load_module, metric_names, shorten
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A client's model on the client's test images, else on those of its domain, else on the common ones.
+
+    scores: (n, classes), larger is likelier; labels: (n,); both on the CPU, n > 0.
+    """
+
+    client: str
+    domain: str
+    scores: Tensor
+    labels: Tensor
+
+    @cached_property
+    def right(self) -> Tensor:
+        """(n,) bool: the images with their label scored highest."""
+        return self.scores.argmax(1) == self.labels
+
+    @cached_property
+    def accuracy(self) -> float:
+        """Percent of the images."""
+        return 100 * self.right.double().mean().item()
+
+
+Metric = Callable[[list[Predictions]], float]
+
+
+def load(experiment: Experiment) -> dict[str, Metric]:
+    """The metrics that a cell's scenario names; ParamError for an unknown one."""
+    names, paper = experiment.scenario.evaluation.metrics or [], experiment.cell.paper
+    known = metric_names(paper, experiment.root)
+    for name in names:
+        if name not in known:
+            where = f"papers/{paper}/paper.yaml: scenario {experiment.cell.scenario!r}: evaluation.metrics"
+            raise ParamError(f"{where}: {unknown('metric', name, known)}")
+    if not names:
+        return {}
+    file = experiment.root / "papers" / paper / "metrics.py"
+    module = load_module(f"papers.{paper}.metrics", file)
+    return {name: getattr(module, name) for name in names}
+
+
+def measured(
+    experiment: Experiment, models: Clients, world: World, tests: Sequence[TestSet], scores: Scores
+) -> dict[str, float]:
+    """{`metric.<name>`: percent} of the scenario's metrics. TrainingError for one that fails, or whose value
+    is neither a number from 0 to 100 nor NaN."""
+    metrics = load(experiment)
+    clients = list(_predictions(models, world, tests, scores)) if metrics else []
+    values = {}
+    for name, metric in metrics.items():
+        where = f"{shorten(experiment.root / 'papers' / experiment.cell.paper / 'metrics.py')}: {name}"
+        try:
+            value = float(metric(clients)) if clients else math.nan
+        except Exception as error:
+            raise TrainingError(f"{where}: {type(error).__name__}: {error}") from error
+        if value < 0 or value > 100:
+            raise TrainingError(f"{where}: {value:g} is not a percentage")
+        values[f"metric.{name}"] = value
+    return values
+
+
+@torch.inference_mode()
+def _predictions(
+    models: Clients, world: World, tests: Sequence[TestSet], scores: Scores
+) -> Iterator[Predictions]:
+    """Of the clients that have test images, in their order."""
+    for k, at in enumerate(own_tests(world, tests)):
+        test, network = tests[at], world.network(k, models[k])
+        if len(test.labels):
+            parts = [scores(network, images, k) for images in test.images.split(BATCH)]
+            client = world.clients[k]
+            yield Predictions(client.name, client.domain, torch.cat(parts).cpu(), test.labels.cpu())
