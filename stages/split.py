@@ -38,7 +38,7 @@ def split(scenario: str) -> None:
             _write(
                 partition.folder_of_draw(new, draw), divided, {key: meta[key] for key in ("data", "public")}
             )
-            train, held_out = (sum(map(len, part)) for part in (divided.train, divided.own_test))
+            train, held_out = (sum(map(len, part)) for part in (divided.train, divided.client_test))
             if not held_out:
                 raise ParamError(f"{scenario}: no client has four training images, one to validate on")
             if draw == 0:

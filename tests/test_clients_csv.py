@@ -15,7 +15,7 @@ def counted(classes):
     parts = Parts(
         clients=[("0", "m"), ("1", "m")],
         train=[np.arange(3), np.arange(3, 8)],
-        own_test=[np.arange(0), np.arange(0)],
+        client_test=[np.arange(0), np.arange(0)],
         domain_test={},
         warnings=[],
     )

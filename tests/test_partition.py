@@ -39,7 +39,7 @@ def pool(per_class=60, classes=10, domains=("only",), test_share=0.2, seed=0):
 
 
 def everything(parts):
-    return np.concatenate([*parts.train, *parts.own_test])
+    return np.concatenate([*parts.train, *parts.client_test])
 
 
 def test_cap_of_the_worked_example():
@@ -70,7 +70,7 @@ def test_acceptance_at_the_papers_hardest_setting():
 def test_dirichlet_uses_every_image_once_and_splits_three_to_one(clients, beta):
     parts = partition(Dirichlet(clients, beta), pool(600), WHERE)
     assert sorted(everything(parts)) == list(range(6000))
-    for train, test in zip(parts.train, parts.own_test):
+    for train, test in zip(parts.train, parts.client_test):
         m = len(train) + len(test)
         assert m >= minimum_size(6000, Iid(clients)) and len(train) == int(0.75 * m)
 
@@ -167,7 +167,7 @@ def test_a_kind_keeps_what_it_promises(name):
     """Sizes, classes per client and users are those of the definition; another draw is another partition."""
     settings, p = KINDS[name], dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
     parts, again, other = (partition(settings, p, WHERE, draw) for draw in (0, 0, 1))
-    held = [np.concatenate(both) for both in zip(parts.train, parts.own_test, strict=True)]
+    held = [np.concatenate(both) for both in zip(parts.train, parts.client_test, strict=True)]
     sizes, classes = [len(part) for part in held], [len(set(p.labels[part])) for part in held]
     assert len(np.unique(np.concatenate(held))) == sum(sizes) and len(held) == settings.clients
     assert all(np.array_equal(a, b) for a, b in zip(parts.train, again.train, strict=True))
@@ -277,7 +277,7 @@ def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
     for i, domain in enumerate(DOMAINS):
         parts = [*chosen.train[2 * i : 2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
         assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist() and len(parts[2]) > 0
-    assert np.array_equal(chosen.own_test[3], chosen.domain_test["USPS"])
+    assert np.array_equal(chosen.client_test[3], chosen.domain_test["USPS"])
     with pytest.raises(
         ParamError, match="y.partition.validation: the clients of MNIST have all of its training images"
     ):

@@ -103,13 +103,13 @@ def test_what_one_client_validates_on_no_client_trains_on():
     forbidden = validation.tested([parts])
     assert forbidden.tolist() == [*range(50, 60), *range(100, 104)]
     actual = validation.split(parts, forbidden, np.random.default_rng(0))
-    own, trained = (np.unique(np.concatenate(part)) for part in (actual.own_test, actual.train))
+    own, trained = (np.unique(np.concatenate(part)) for part in (actual.client_test, actual.train))
     assert not np.isin(trained, own).any()
     assert not np.isin(forbidden, [*own, *trained, *actual.heldout]).any()
-    for before, now, mine in zip(train, actual.train, actual.own_test):
+    for before, now, mine in zip(train, actual.train, actual.client_test):
         assert np.array_equal(np.union1d(now, mine), np.setdiff1d(before, forbidden))
-    assert [len(part) for part in actual.own_test][2:] == [0, 0]  # floor(0.25 * 3)
-    assert 10 <= len(actual.own_test[0]) <= 17  # a quarter, and of the other's quarter what it has
+    assert [len(part) for part in actual.client_test][2:] == [0, 0]  # floor(0.25 * 3)
+    assert 10 <= len(actual.client_test[0]) <= 17  # a quarter, and of the other's quarter what it has
     assert actual.domain_test["x"].tolist() == own.tolist() and not len(actual.domain_test["y"])
 
 
@@ -150,7 +150,7 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short, monkeypatch):
     trial = folder.with_name("mini-trial")
     draws = [partition.read(partition.folder_of_draw(folder, draw))[0] for draw in (0, 1)]
     forbidden = validation.tested(draws)
-    assert len(forbidden) > len(np.concatenate(draws[0].own_test))  # each draw tests on others
+    assert len(forbidden) > len(np.concatenate(draws[0].client_test))  # each draw tests on others
     assert not (trial / "seed-1").exists()  # the tuning trains with seed 0 alone
 
     paper, wanted = load_paper("fedcrl", short), choices.tuning_of(CELL, short)
@@ -162,7 +162,7 @@ def test_the_trial_partition_has_no_test_image_of_any_draw(short, monkeypatch):
     assert (trial / "indices.npz").read_bytes() == before
     for draw in (0, 1):
         actual = partition.verify(partition.folder_of_draw(trial, draw))[0]
-        used = [*actual.train, *actual.own_test, *actual.domain_test.values(), actual.heldout]
+        used = [*actual.train, *actual.client_test, *actual.domain_test.values(), actual.heldout]
         assert not np.isin(np.concatenate(used), forbidden).any()
         assert all(len(now) < len(before) for now, before in zip(actual.train, draws[draw].train))
 
@@ -223,7 +223,7 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
 
     clean = actual(np.empty(0, np.int64))
     assert actual(validation.tested(draws)) == clean
-    assert actual(used.own_test[0]) != clean  # a client's validation images do count
+    assert actual(used.client_test[0]) != clean  # a client's validation images do count
 
 
 # -- what becomes of it ------------------------------------------------------------------------------------

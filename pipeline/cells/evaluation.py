@@ -99,7 +99,7 @@ def by_class(
     """
     right = torch.zeros(world.classes, dtype=torch.float64)
     total = torch.zeros(world.classes, dtype=torch.float64)
-    used = own_tests(world, tests)
+    used = client_tests(world, tests)
     for j in sorted(set(used)):
         mates, labels = [k for k, at in enumerate(used) if at == j], tests[j].labels.cpu()
         known: dict[int, Tensor] = {}  # the hits of a model that several clients share
@@ -112,7 +112,7 @@ def by_class(
     return (100 * right / total).tolist()  # 0 / 0 is NaN
 
 
-def own_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
+def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
     """Which test set is each client's: its own, that of its domain, or the first."""
     names = [test.name for test in tests]
     return [
@@ -275,7 +275,7 @@ def representations(
     same public images, the first PUBLIC of them; and where every client's domain has a test set, what
     `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
-    arrays = _own(models, world, tests, limit) | _corrupted(models, world, tests)
+    arrays = _sampled(models, world, tests, limit) | _corrupted(models, world, tests)
     if world.has_public_data:
         arrays["logits"] = _logits(models, world, world.public_images[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
@@ -307,13 +307,13 @@ def local_prototypes(models: Clients, world: World) -> dict[str, np.ndarray]:
     return {name: np.concatenate(parts) for name, parts in arrays.items()}
 
 
-def _own(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
+def _sampled(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
     """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
     sampled = set(_balanced(labels, limit).tolist())
     arrays: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
-    used = own_tests(world, tests)
+    used = client_tests(world, tests)
     for k, j in enumerate(used):
         mates = [i for i, other in enumerate(used) if other == j]
         mine = [

@@ -197,14 +197,14 @@ def margin_table(
     """
     names, places = np.unique(labels, return_inverse=True)
     who, owners = np.unique(clients, return_inverse=True)
-    own = np.full((len(who), len(names), prototypes.shape[1]), np.nan)
-    own[owners, places] = prototypes
-    per_client = np.stack([margins(client) for client in own])
+    every = np.full((len(who), len(names), prototypes.shape[1]), np.nan)
+    every[owners, places] = prototypes
+    per_client = np.stack([margins(client) for client in every])
     best = np.where(np.isnan(per_client), -np.inf, per_client).max(0)
     sent = np.full(len(names), np.nan) if vectors is None else margins(vectors)[names]
     best = np.where(np.isfinite(best), best, np.nan)
     return pd.DataFrame(
-        {"label": names, "clients": best, "mean": margins(np.nanmean(own, 0)), "vectors": sent}
+        {"label": names, "clients": best, "mean": margins(np.nanmean(every, 0)), "vectors": sent}
     )
 
 
@@ -265,13 +265,13 @@ def _matrices(arrays: Arrays) -> pd.DataFrame:
     such, on the test images of the client's own domain (`private`)."""
     logits = _logits(arrays, "logits")
     names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(logits))]
-    shown = [("public", k, logits) for k in range(len(names))]
+    drawn = [("public", k, logits) for k in range(len(names))]
     if "names" in arrays:
         owners = zip(names, arrays["domains"].tolist(), strict=True)
         private = {name: _logits(arrays, f"private.{domain}") for name, domain in owners}
-        shown += [("private", names.index(name), part) for name, part in private.items()]
+        drawn += [("private", names.index(name), part) for name, part in private.items()]
     parts = []
-    for images, k, every in shown:
+    for images, k, every in drawn:
         matrix = cross_correlation(every[k], every.mean(0))
         row, column = np.indices(matrix.shape).reshape(2, -1)
         parts.append(
@@ -293,7 +293,7 @@ def _logits(arrays: Arrays, name: str) -> np.ndarray:
 def _transfer(arrays: Arrays) -> pd.DataFrame:
     """t-SNE of the first client's features of its own domain's images, and another one of the next domain's
     (the paper's M and U); `right` is 1 where the model's answer is the label."""
-    client, own = str(arrays["names"][0]), str(arrays["domains"][0])
+    client, home = str(arrays["names"][0]), str(arrays["domains"][0])
     features, answers = arrays[f"features.{client}"].astype(np.float32), arrays[f"answers.{client}"]
     labels, domains = arrays["cross_labels"], arrays["cross_domains"]
     fits = features.ndim == 2 and len(features) == len(answers) == len(labels) == len(domains)
@@ -301,11 +301,11 @@ def _transfer(arrays: Arrays) -> pd.DataFrame:
         raise ValueError(
             f"features.{client} {features.shape}, expected ({len(labels)}, d), all of them finite"
         )
-    if len(set(domains)) < 2 or own not in domains:
+    if len(set(domains)) < 2 or home not in domains:
         names = ", ".join(sorted(set(domains)))
-        raise ValueError(f"cross_domains holds {names}, expected {own} and another domain")
+        raise ValueError(f"cross_domains holds {names}, expected {home} and another domain")
     parts = []
-    for domain in (own, next(name for name in domains if name != own)):
+    for domain in (home, next(name for name in domains if name != home)):
         here = domains == domain
         x, y = plane(features[here]).T
         part = {"client": client, "domain": domain, "x": x, "y": y, "label": labels[here]}

@@ -95,7 +95,7 @@ def verify(experiment: Experiment) -> None:
 def _check_tests(parts: partition.Parts, scenario: Scenario, where: str) -> None:
     """ParamError where a partition has no test image for what the scenario measures."""
     kind = scenario.evaluation.tests
-    if not any(map(len, parts.own_test if kind == "clients" else parts.domain_test.values())):
+    if not any(map(len, parts.client_test if kind == "clients" else parts.domain_test.values())):
         raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")
     missing = {domain for _, domain in parts.clients} - set(parts.domain_test)
     if kind in ("domains", "cross") and missing:

@@ -148,7 +148,7 @@ def _tests(
     if scenario.evaluation.tests == "clients":  # as each client has them, corrupted or not
         return tuple(
             TestSet(name, *pictures.private(indices))
-            for (name, _), indices in zip(parts.clients, parts.own_test, strict=True)
+            for (name, _), indices in zip(parts.clients, parts.client_test, strict=True)
         )
     if scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
         return (

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pipeline.cells.evaluation import BATCH, Scores, TestSet, own_tests
+from pipeline.cells.evaluation import BATCH, Scores, TestSet, client_tests
 from pipeline.cells.experiment import Experiment
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
@@ -82,7 +82,7 @@ def _predictions(
     models: Clients, world: World, tests: Sequence[TestSet], scores: Scores
 ) -> Iterator[Predictions]:
     """Of the clients that have test images, in their order."""
-    for k, at in enumerate(own_tests(world, tests)):
+    for k, at in enumerate(client_tests(world, tests)):
         test, network = tests[at], world.network(k, models[k])
         if len(test.labels):
             parts = [scores(network, images, k) for images in test.images.split(BATCH)]

@@ -67,7 +67,7 @@ class Corrupted:
             raise DataError(
                 f"data/{self.meta['set']}: made from other images than data/{stored.meta['set']} now holds "
                 "(digest "
-                f"{of['clean'][:12]}, found {stored.meta['digest'][:12]}); {_again(of['of'])}"
+                f"{of['clean'][:12]}, not {stored.meta['digest'][:12]}); {_again(of['of'])}"
             )
         images, chosen = rgb(stored.images), self.chosen(xi)
         images[chosen] = self.images[chosen]
@@ -139,12 +139,12 @@ def read(folder: Path) -> Corrupted:
 
 def verify(folder: Path) -> Corrupted:
     """As `read`, with every array in memory and checked, see `store.verify`."""
-    found = _opened(Path(folder), store.verify)
-    if found.digest != _over(found.meta["digests"]):
+    stored = _opened(Path(folder), store.verify)
+    if stored.digest != _over(stored.meta["digests"]):
         raise DataError(
-            f"{shorten(Path(folder) / store.META)} was altered; {_again(found.meta['corruption']['of'])}"
+            f"{shorten(Path(folder) / store.META)} was altered; {_again(stored.meta['corruption']['of'])}"
         )
-    return found
+    return stored
 
 
 def _opened(folder: Path, open_set: Callable[[Path], Stored]) -> Corrupted:

@@ -114,7 +114,7 @@ def subset(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
     heldout = generator(settings, HELDOUT, draw).permutation(tests[first][0])[: settings.heldout or 0]
     tests = {name: (inside[~np.isin(inside, heldout)], test) for name, (inside, test) in tests.items()}
     left = {name: rng.permutation(inside) for name, (inside, _) in tests.items()}
-    clients, train, own_test = [], [], []
+    clients, train, client_test = [], [], []
     for name, size in settings.sizes.items():
         domain = name if by_domain else pool.names[0]
         if settings.overlap:
@@ -128,9 +128,13 @@ def subset(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
         left[domain] = left[domain][~np.isin(left[domain], part)]
         clients.append((name, domain))
         train.append(np.sort(part))
-        own_test.append(tests[domain][1])
+        client_test.append(tests[domain][1])
     return Parts(
-        clients, train, own_test, {name: test for name, (_, test) in tests.items()}, heldout=np.sort(heldout)
+        clients,
+        train,
+        client_test,
+        {name: test for name, (_, test) in tests.items()},
+        heldout=np.sort(heldout),
     )
 
 

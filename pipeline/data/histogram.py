@@ -36,7 +36,7 @@ def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.Dat
     """One row per client: name, domain, training and own test images, then the training images of every
     class (`class_columns`)."""
     rows, columns = [], class_columns(classes)
-    for (name, domain), train, test in zip(parts.clients, parts.train, parts.own_test, strict=True):
+    for (name, domain), train, test in zip(parts.clients, parts.train, parts.client_test, strict=True):
         counts = np.bincount(labels[train], minlength=len(classes))
         rows.append(
             {

@@ -64,7 +64,7 @@ def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     """The arrays of indices.npz."""
     return {
         **{f"train.{k}": a for k, a in enumerate(parts.train)},
-        **{f"own_test.{k}": a for k, a in enumerate(parts.own_test)},
+        **{f"own_test.{k}": a for k, a in enumerate(parts.client_test)},
         **{f"domain_test.{name}": a for name, a in parts.domain_test.items()},
         "public": parts.public,
         "heldout": parts.heldout,

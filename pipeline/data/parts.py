@@ -63,7 +63,7 @@ class Parts:
 
     clients: list[tuple[str, str]]  # (printed name, printed domain)
     train: list[np.ndarray]
-    own_test: list[np.ndarray]
+    client_test: list[np.ndarray]
     domain_test: dict[str, np.ndarray]
     warnings: list[str] = field(default_factory=list)
     public: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))

@@ -21,7 +21,7 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     }
     tests = {
         f"the test images of client {name}": part
-        for (name, _), part in zip(parts.clients, parts.own_test, strict=True)
+        for (name, _), part in zip(parts.clients, parts.client_test, strict=True)
     }
     tests |= {f"the test images of {name}": part for name, part in parts.domain_test.items()}
     heldout = {"the held-out images": parts.heldout}

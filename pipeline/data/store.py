@@ -145,18 +145,18 @@ def array(folder: Path, name: str, digest: str) -> np.ndarray:
     only then are they parsed."""
     with _readable(folder, name):
         content = (folder / name).read_bytes()
-        if (found := hashlib.sha256(content).hexdigest()) != digest:
-            raise _broken(folder, name, f"was altered: SHA-256 {found}, expected {digest}")
+        if (actual := hashlib.sha256(content).hexdigest()) != digest:
+            raise _broken(folder, name, f"was altered: SHA-256 {actual}, expected {digest}")
         file = io.BytesIO(content)
         np.lib.format.read_magic(file)
         shape, _, kind = np.lib.format.read_array_header_1_0(file)
         return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 
-def _meta(folder: Path, shown: Path) -> dict:
-    with _readable(shown, META):
+def _meta(folder: Path, named: Path) -> dict:
+    with _readable(named, META):
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    _check_meta(meta, shown)
+    _check_meta(meta, named)
     return meta
 
 
@@ -222,10 +222,10 @@ def _chain(first: np.ndarray, rest: Iterator[np.ndarray]) -> Iterator[np.ndarray
     yield from rest
 
 
-def _load(folder: Path, shown: Path) -> Stored:
-    meta, arrays = _meta(folder, shown), []
+def _load(folder: Path, named: Path) -> Stored:
+    meta, arrays = _meta(folder, named), []
     for name in _names(meta):
-        with _readable(shown, name):
+        with _readable(named, name):
             mapped = "r" if name == "images.npy" else None
             arrays.append(np.load(folder / name, mmap_mode=mapped, allow_pickle=False))  # type: ignore[arg-type]
     return _stored(meta, arrays)

@@ -11,7 +11,7 @@ SHARE = 0.25  # of a client's training images
 
 def tested(draws: Iterable[Parts]) -> np.ndarray:
     """The images on which any of the draws tests."""
-    parts = [part for draw in draws for part in (*draw.own_test, *draw.domain_test.values())]
+    parts = [part for draw in draws for part in (*draw.client_test, *draw.domain_test.values())]
     return np.unique(np.concatenate([*parts, np.empty(0, np.int64)]))
 
 
