@@ -130,7 +130,7 @@ def test_every_value_of_a_row_has_a_source(paper):
             "f: FedX.readings.x.forms.a: expected str, not True",
         ),
         ({"values": {"x": {"cdoe": "MOON"}}}, "f: FedX.values.x: unknown key 'cdoe' .nearest: 'code'"),
-        ({"values": {"x": {}}}, "f: FedX.values.x: give 'paper', 'code' or 'own'"),
+        ({"values": {"x": {}}}, "f: FedX.values.x: give 'paper', 'code' or 'choice'"),
     ],
 )
 def test_a_wrong_entry_is_named(section, message):
@@ -146,7 +146,7 @@ def test_a_wrong_entry_is_named(section, message):
             "sources.methods: unknown method 'fedavgg' .nearest: 'fedavg'",
         ),
         (
-            {"sources": {"settings": {"training.round": {"own": "x"}}}},
+            {"sources": {"settings": {"training.round": {"choice": "x"}}}},
             "sources.settings.training.round: no scenario has such a value",
         ),
         (
@@ -185,7 +185,7 @@ def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
     assert clipped.run == "every trained parameter is clipped to [0, 1]"  # as a result says itself
     forms = sections()["RAHFL"].readings["acc_source"].forms
     for row, form, source in (
-        ("rahfl", "heldout", "own choice"),
+        ("rahfl", "heldout", "our choice"),
         ("rahfl-test", "test_corrupted", "released code: FangXiuwen/RAHFL, HHF/RAHFL.py"),
         ("rahfl-test-clean", "test_clean", "released code: FangXiuwen/RAHFL, HHF/RAHFL.py"),
     ):
@@ -221,12 +221,12 @@ def test_values_have_their_rows_source_or_their_methods():
     assert values["tau"].source == "released code: QinbinLi/MOON, main.py"
     settings = {one.name: one for one in settings_of(of("fedcrl/cifar10-dir-01/moon"))}
     assert settings["training.rounds"].value == 500 and "partition.classes" not in settings
-    assert settings["training.rounds"].source.startswith("own choice: not stated")
+    assert settings["training.rounds"].source.startswith("our choice: not stated")
     small = {one.name: one.source for one in settings_of(of("fedcrl/digits-partial/fedavg"))}
-    assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "own choice"
+    assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "our choice"
     assert small["training.batch_size"] == "Table I"  # as the paper's own
     assert settings_of(of("fedcrl/mini/moon")) == hyper_parameters(of("fedcrl/mini/local")) == []
-    assert str(Source("a", "b", "c")) == "a; released code: b; own choice: c"
+    assert str(Source("a", "b", "c")) == "a; released code: b; our choice: c"
 
 
 def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):

@@ -244,7 +244,7 @@ def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> li
 def settings_of(experiment: Experiment) -> list[Setting]:
     """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
     throughout. The source is that of the paper's scenarios: where one beside them has another value than all
-    of them, that is our own choice."""
+    of them, that is our choice."""
     cell, scenario = experiment.cell, experiment.scenario
     if cell.scenario in MINIATURES:
         return []
@@ -260,7 +260,7 @@ def settings_of(experiment: Experiment) -> list[Setting]:
         )
 
     return [
-        Setting(name, value, "own choice" if own(name, value) else str(source))
+        Setting(name, value, "our choice" if own(name, value) else str(source))
         for name, source in paper.sources.settings.items()
         if (value := setting(scenario, name)) is not None
     ]

@@ -132,14 +132,14 @@ class Source:
 
     paper: str = ""
     code: str = ""
-    own: str = ""
+    choice: str = ""
 
     def __post_init__(self):
-        if not (self.paper or self.code or self.own):
-            raise ValueError("give 'paper', 'code' or 'own'")
+        if not (self.paper or self.code or self.choice):
+            raise ValueError("give 'paper', 'code' or 'choice'")
 
     def __str__(self) -> str:
-        named = (("", self.paper), ("released code: ", self.code), ("own choice: ", self.own))
+        named = (("", self.paper), ("released code: ", self.code), ("our choice: ", self.choice))
         return "; ".join(name + text for name, text in named if text)
 
 
