@@ -28,6 +28,7 @@ OPTIMISERS = [
     Optimiser("sgd", 0.05),
     Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3),
     Optimiser("adam", 0.003, weight_decay=1e-3),
+    Optimiser("adamw", 0.003, weight_decay=0.1, lr_decay=0.5, clip=0.1),
 ]
 
 
@@ -46,9 +47,33 @@ METHODS = [FedAvg(), FedProx(mu=0.1), Moon(mu=1.0), FedRep(head_epochs=2), Ditto
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("optimiser", OPTIMISERS, ids=["sgd", "momentum", "adam", "adamw"])
 def test_three_rounds_in_float64(method, optimiser, monkeypatch):
     agree(method, monkeypatch, 1e-9, optimiser=optimiser, local_epochs=2)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_clients_that_do_a_part_of_their_epochs(fixed, monkeypatch):
+    """As they would with so many epochs, also in what is logged of the last one."""
+
+    def loss(model, batch, server_state, client_state):
+        value = cross_entropy(model(batch.images), batch.labels)
+        return value, {"last_epoch.size": value * 0 + len(batch.labels), "twice": 2 * value}
+
+    ends = []
+    for executor in ("sequential", "stacked"):
+        w = world(executor, monkeypatch, batch_size=8, local_epochs=4, stragglers=0.5, failing=0.2).at(1)
+        if executor == "stacked":
+            w.executor.fixed = fixed
+        start = w.everyone(w.new_model())
+        trained = w.local_epochs(start, loss)
+        ends.append([trained.models, trained.losses, trained.logged, trained.last])
+        for k in w.participants:
+            options = LocalOptions(epochs=w.epochs_of(k))
+            whole = dataclasses.replace(w, work=None).local_epochs(start, loss, options=options)
+            close(trained.models[k], whole.models[k], 1e-9)
+            close(trained.logged["last_epoch.size"][k], whole.logged["last_epoch.size"][k], 1e-9)
+    assert difference(*ends) < 1e-9 and len({w.epochs_of(k) for k in w.participants}) > 1
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])

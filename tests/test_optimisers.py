@@ -17,12 +17,16 @@ SETTINGS = [
     Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01),
     Optimiser("adam", 0.003),
     Optimiser("adam", 0.003, weight_decay=0.01),
+    Optimiser("adamw", 0.003, weight_decay=0.1),
+    Optimiser("sgd", 0.1, momentum=0.9, clip=0.5),
+    Optimiser("adamw", 0.003, weight_decay=0.1, clip=1e6),
 ]
 
 
 def reference(settings, parameters):
-    if settings.name == "adam":
-        return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
+    if settings.name != "sgd":
+        kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
+        return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     return torch.optim.SGD(
         parameters,
         lr=settings.lr,
@@ -48,6 +52,8 @@ def test_same_as_torch(settings):
         steps.step([p.grad for p in mine])
         for p in mine:
             p.grad = None
+        if settings.clip:
+            torch.nn.utils.clip_grad_norm_(theirs, settings.clip, foreach=False)
         other.step()
         other.zero_grad()
     assert all(torch.equal(a, b) for a, b in zip(mine, theirs))

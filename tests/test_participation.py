@@ -22,7 +22,7 @@ from pipeline import methods
 from pipeline.engine import federation
 from pipeline.engine.alike import tensors_of
 from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import Clients, State
+from pipeline.engine.state import Clients, State, zeros
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
 from pipeline.methods.ditto import Ditto
@@ -41,6 +41,7 @@ from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
 from pipeline.methods.scaffold import Scaffold
+from pipeline.schema import Optimiser
 
 PARTIAL = [
     FedAvg(),
@@ -110,6 +111,37 @@ def test_a_round_shows_absent_clients_without_data_and_the_whole_with_it():
     )
     assert once.whole.clients is w.clients and once.whole.sizes == (9, 9, 9) and once.whole.round == 1
     assert w.whole is w and image_world((9, 9, 9)).at(1).whole.round == 1
+
+
+def test_some_of_those_who_take_part_fail():
+    """A share of them, the same in every round's repetition; at least one sends."""
+    plain, w = (image_world((9,) * 10, participation=6, **more) for more in ({}, {"failing": 0.5}))
+    for number in range(1, 6):
+        sent = w.at(number).participants
+        assert len(sent) == 3 and {*sent} < {*plain.at(number).participants}
+        assert w.at(9).at(number).participants == sent and sum(map(bool, w.at(number).sizes)) == 3
+    assert len(image_world((9, 9), failing=1.0).at(1).participants) == 1
+
+
+def test_stragglers_do_one_to_all_epochs():
+    """Half of the clients in every round, uniformly; the work is drawn from seed, round and client."""
+    w = image_world((9,) * 20, local_epochs=4, stragglers=0.5)
+    done = [[w.at(number).epochs_of(k) for k in range(20)] for number in range(1, 40)]
+    late = [epochs for round in done for epochs in round if epochs < 4]
+    assert {*late} == {1, 2, 3} and all(sum(epochs == 4 for epochs in round) >= 10 for round in done)
+    assert 0.6 < len(late) / (39 * 10) < 0.9  # 3 of 4
+    assert [w.at(7).at(2).epochs_of(k) for k in range(20)] == done[1] != done[2]
+    assert [w.at(0).epochs_of(k) for k in range(20)] == [4] * 20
+    with pytest.raises(ValueError, match="local_epochs"):
+        training(stragglers=0.5)
+
+
+def test_the_rate_decays_from_round_to_round():
+    w = image_world(optimiser=Optimiser(lr=0.4, lr_decay=0.5, clip=2.0))
+    assert [w.at(number).training.optimiser.lr for number in (0, 1, 2, 3)] == [0.4, 0.4, 0.2, 0.1]
+    assert w.at(3).at(2).training.optimiser.lr == 0.2
+    rule = FedNova(lr=0.8).local_rule(w.at(3))
+    assert (rule.lr, rule.clip) == (0.2, 2.0)
 
 
 # -- what a round of some does -------------------------------------------------------------------------------
@@ -199,6 +231,15 @@ def test_scaffolds_control_moves_by_the_samples_of_those_who_take_part(monkeypat
 def test_fednova_weighs_and_scales_by_those_who_take_part(monkeypatch):
     """A takes two steps and C one: tau_eff = 3/5 2 + 2/5 1."""
     close(y(from_zero(FedNova(), trio(monkeypatch), 1).model), 1.6 * (3 / 5 * 0.38 / 2 + 2 / 5 * 0.2))
+
+
+def test_fednova_scales_by_the_steps_that_a_straggler_takes(monkeypatch):
+    """A takes two of its four steps, C both of its two: 0.38 after two of A's, 0.36 after two of C's."""
+    w = dataclasses.replace(trio(monkeypatch, local_epochs=2).at(1), work=(0.0, 1.0, 1.0))
+    start = w.new_model()
+    assert FedNova().lengths(w, start) == [2, 0, 2]
+    state = State(model=zeros(start), change=zeros(start))
+    close(y(FedNova().round(state, w).model), 2 * (3 / 5 * 0.38 / 2 + 2 / 5 * 0.36 / 2))
 
 
 def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):

@@ -11,7 +11,6 @@ from pipeline.errors import ParamError, unknown
 from pipeline.place import check_owner
 from pipeline.schema import (
     COMPUTED,
-    DEMANDS,
     MINIATURES,
     REQUIREMENTS,
     ROOT,
@@ -142,10 +141,10 @@ def runnable(experiment: Experiment) -> Any:
             f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
             f"what would give it: {REQUIREMENTS[lacking[0]]}"
         )
-    if refused := sorted(scenario.demands - method.supports):
+    if refused := sorted(scenario.demands.keys() - method.supports):
         raise ParamError(
             f"{where}: {algorithm} has no rule for {refused[0]}, which the scenario {cell.scenario!r} asks "
-            f"for by `{DEMANDS[refused[0]]}`"
+            f"for by `{scenario.demands[refused[0]]}`"
         )
     for network in scenario.networks:
         known = network_names(network.paper, experiment.root) if network.paper else models.NAMES

@@ -59,7 +59,11 @@ def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[Test
         return None
     federation = _only(federation, late)
     training = dataclasses.replace(
-        training, participation=None, local_epochs=training.adaptation or training.local_epochs
+        training,
+        participation=None,
+        failing=None,
+        stragglers=None,
+        local_epochs=training.adaptation or training.local_epochs,
     )
     world = _world(dataclasses.replace(scenario, training=training), federation, seed)
     return world.at(training.rounds), federation.tests

@@ -240,7 +240,7 @@ def _row(
         "round": world.round,
         "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
     }
-    if scenario.training.participation is not None:
+    if _some_absent(scenario):
         row["participants"] = len(world.participants) if world.round else 0
     row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
     world = world.whole  # absent clients are scored, too
@@ -288,6 +288,10 @@ def _models(hook: str, method, state, world: World, trained: Trained | None) -> 
     if hook == "pre":
         return method.deployed(state, world)
     return method.after_training(state, None if trained is None else trained.models)
+
+
+def _some_absent(scenario: Scenario) -> bool:
+    return scenario.training.participation is not None or scenario.training.failing is not None
 
 
 def headline_hook(scenario: Scenario, method) -> str:
@@ -340,7 +344,7 @@ def summarise(
         **_data(metas, several=scenario.draws > 1),
         **_machines(runs),
     }
-    if scenario.training.participation is not None:
+    if _some_absent(scenario):
         result["participants"] = int(runs[0]["rows"][-1]["participants"])
     return seal(result)
 

@@ -7,11 +7,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.environment import new_executor
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client, batches, draw, merged, only
+from pipeline.engine.phase import Client, batches, draw, merged, only, share_of_epochs
 from pipeline.engine.public import Public
 from pipeline.models import Network, build
 from pipeline.schema import Data, Model, Training
@@ -29,7 +30,7 @@ class Federation:
     has no weight and no class mean. See `phase.batches`.
 
     clients: every client, an absent one without data
-    training: the scenario's settings
+    training: the scenario's settings, with the round's learning rate
     classes: number of classes C
     seed: of the cell
     device: where data and models are
@@ -44,6 +45,8 @@ class Federation:
     public_data: where the scenario has a public set
     augmentation: of private images, where the scenario has one
     full: the round with all clients' data, where some are absent
+    work: share of its epochs that every client does, of which the rest of one counts as one; None: all
+    planned: the scenario's settings; None before `at`
     """
 
     clients: tuple[Client, ...]
@@ -62,6 +65,8 @@ class Federation:
     augmentation: Callable[[Tensor, torch.Generator], Tensor] | None
     round: int = 0
     full: Self | None = None
+    work: tuple[float, ...] | None = None
+    planned: Training | None = None
 
     @classmethod
     def create(
@@ -112,17 +117,46 @@ class Federation:
         round: 1, 2, ...; 0 initialises a method
         executor: a wrapper of the world's; None: as it is
 
-        Where the scenario has `participation`, the clients that take part are drawn from the key (seed,
-        round). The others are clients without data in it: no verb trains, weighs or counts them, and each
-        keeps the values that a verb was given for it.
+        Where the scenario has `participation` or `failing`, the clients that take part are drawn from the key
+        (seed, round), and those of them that do not fail. The others are clients without data in it: no verb
+        trains, weighs or counts them, and each keeps the values that a verb was given for it. `stragglers`
+        are drawn from those who are left.
         """
-        world = replace(self.whole, round=round, executor=executor or self.executor)
-        if not round or self.training.participation is None:
-            return world
-        candidates = [k for k, n in enumerate(world.sizes) if n]
-        share = self.training.participation
-        present = draw(candidates, share, len(self.clients), "participants", self.seed, round)
-        return replace(world, clients=only(world.clients, present), participants=present, full=world)
+        planned = self.planned or self.training
+        training = replace(planned, optimiser=planned.optimiser.in_round(round))
+        world = replace(
+            self.whole,
+            round=round,
+            executor=executor or self.executor,
+            training=training,
+            planned=planned,
+            work=None,
+        )
+        return world._with_those_present() if round else world
+
+    def _with_those_present(self) -> Self:
+        training, key = self.training, (self.seed, self.round)
+        present = tuple(k for k, n in enumerate(self.sizes) if n)
+        if training.participation is not None:
+            present = draw(present, training.participation, len(self.clients), "participants", *key)
+        if training.failing is not None:
+            present = draw(present, 1 - training.failing, len(present), "failing", *key)
+        work = None
+        if training.stragglers is not None:
+            late = draw(present, training.stragglers, len(present), "stragglers", *key)
+            work = tuple(
+                float(torch.rand((), generator=keys.torch_generator("work", *key, client.name)))
+                if k in late
+                else 1.0
+                for k, client in enumerate(self.clients)
+            )
+        if training.participation is None and training.failing is None:
+            return replace(self, work=work)
+        return replace(self, clients=only(self.clients, present), participants=present, full=self, work=work)
+
+    def epochs_of(self, k: int) -> int:
+        """Local epochs of client k in the round."""
+        return share_of_epochs(self.training.local_epochs, self.work, k)
 
     def for_steps(self, batches_per_step: int) -> Self:
         """The round for a rule whose steps take several batches: a client whose images do not make one such

@@ -1,4 +1,4 @@
-"""SGD and Adam on plain tensors.
+"""SGD, Adam and AdamW on plain tensors.
 
 The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of
 CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly
@@ -23,14 +23,14 @@ FUSED = ("cpu", "cuda")  # devices for which torch has the fused form
 
 class Steps:
     """A fresh optimiser over some tensors. SGD with momentum (no damping, no Nesterov) or Adam (betas 0.9,
-    0.999, eps 1e-8); weight decay joins the gradient."""
+    0.999, eps 1e-8); weight decay joins the gradient, except in AdamW. The gradient is clipped first."""
 
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
         self.settings = settings
         self.parameters = list(parameters)
         self.buffers: list[Tensor | None] = [None] * len(self.parameters)  # SGD: momentum
         self.moments: list[tuple[Tensor, Tensor, Tensor]] = []  # Adam: first, second, step count
-        if settings.name == "adam":
+        if settings.name != "sgd":
             self.moments = [
                 (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))
                 for p in self.parameters
@@ -42,7 +42,11 @@ class Steps:
         given = {k: gradient for k, gradient in enumerate(gradients) if gradient is not None}
         used, slopes, parameters = list(given), list(given.values()), [self.parameters[k] for k in given]
         s = self.settings
-        if s.name == "adam":
+        if s.clip is not None and slopes:
+            norms = torch.stack([torch.linalg.vector_norm(slope) for slope in slopes])
+            scale = clipping(torch.linalg.vector_norm(norms), s.clip)
+            slopes = [slope * scale for slope in slopes]
+        if s.name != "sgd":
             fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
             # The fused form walks through memory and ignores strides: a gradient needs the strides of its
@@ -61,9 +65,15 @@ class Steps:
                 fused=fused,
                 lr=s.lr,
                 weight_decay=s.weight_decay,
+                decoupled_weight_decay=s.name == "adamw",
             )
             return
         buffers = [self.buffers[k] for k in used]
         _sgd(parameters, slopes, buffers, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum)
         for k, buffer in zip(used, buffers):
             self.buffers[k] = buffer
+
+
+def clipping(norm: Tensor, most: float) -> Tensor:
+    """What a gradient of this norm is multiplied by, at most 1 (as torch.nn.utils.clip_grad_norm_)."""
+    return (most / (norm + 1e-6)).clamp(max=1.0)

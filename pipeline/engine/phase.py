@@ -71,6 +71,7 @@ class Phase:
     loss, step: one of them
     batches_per_step: mini-batches that one `step` takes
     trainable, epochs, optimiser, trains_state: see `LocalOptions`
+    work: as of `Federation`
     server_state: the same for every client
     client_state: Clients, a tensor (clients, ...), a dict of these, or None
     key: (seed, stream, round)
@@ -90,6 +91,11 @@ class Phase:
     client_state: Any
     key: tuple
     views: Views | None = None
+    work: tuple[float, ...] | None = None
+
+    def epochs_of(self, k: int) -> int:
+        """Passes of client k."""
+        return share_of_epochs(self.epochs, self.work, k)
 
     @property
     def changes_state(self) -> bool:
@@ -127,6 +133,11 @@ def of_client(client_state: Any, k: int) -> Any:
     if isinstance(client_state, dict):
         return type(client_state)((name, of_client(value, k)) for name, value in client_state.items())
     return None if client_state is None else client_state[k]
+
+
+def share_of_epochs(epochs: int, work: Sequence[float] | None, k: int) -> int:
+    """1 to `epochs`, by the share of the work that client k does."""
+    return epochs if work is None else min(epochs, 1 + int(work[k] * epochs))
 
 
 # -- draws ---------------------------------------------------------------------------------------------------

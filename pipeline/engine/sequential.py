@@ -84,7 +84,7 @@ class Sequential:
         optimise = Steps(phase.optimiser, parameters)
         means = _Means()
         fixed = self._fixed_features(phase, client, network)
-        for epoch in range(phase.epochs):
+        for epoch in range(phase.epochs_of(k)):
             means.new_epoch()
             handle = Handle(
                 network,
@@ -112,7 +112,7 @@ class Sequential:
             (name, value.clone() if name in statistics else value) for name, value in phase.models[k].items()
         )
         names, means = set(trainable_names(network, phase.trainable)), _Means()
-        for epoch in range(phase.epochs):
+        for epoch in range(phase.epochs_of(k)):
             means.new_epoch()
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):

@@ -91,7 +91,7 @@ class Stack:
             batches(len(c.labels), executor.training, self.network, self.phase.batches_per_step)
             for c in self.clients
         ]
-        self.turns = list(self._turns())
+        self.turns = list(self._turns(self.cuts))
         self.steps: dict[tuple, Step] = {}
         # (purpose, batch size) -> (step, numbers from that step of the epoch on, (clients, steps, numbers))
         self.ahead: dict[tuple[str, int], tuple[int, Tensor]] = {}
@@ -129,11 +129,13 @@ class Stack:
             for tensor in (*self.sums.values(), *self.last.values()):
                 tensor.zero_()
         self.seen = [0] * len(self.members)
+        self.epochs = [phases[p].epochs_of(k) for p, k in self.members]
 
-    def _turns(self) -> Iterator[Turn]:
+    def _turns(self, cuts: list[list[tuple[int, int]]]) -> Iterator[Turn]:
+        """Of one epoch, in which a client that has done its epochs has no cuts."""
         full = self.executor.training.batch_size * self.phase.batches_per_step
-        for step in range(max(map(len, self.cuts))):
-            for size, rows in _groups(self.cuts, step):
+        for step in range(max(map(len, cuts))):
+            for size, rows in _groups(cuts, step):
                 active = len(rows)
                 if self.executor.fixed and size == full and rows == list(range(active)):
                     rows = list(range(min(len(self.members), -(-active // self.bucket) * self.bucket)))
@@ -143,7 +145,7 @@ class Stack:
         """Run all epochs of the phase; afterwards the network's dropout draws from its generator again."""
         self.network.train()
         try:
-            for epoch in range(self.phase.epochs):
+            for epoch in range(max(self.epochs)):
                 self._epoch(epoch)
         finally:
             for layer in self.dropouts:
@@ -157,14 +159,18 @@ class Stack:
             for purpose in ("dropout", "noise", "views")
         }
         self.ahead.clear()
+        rows = [row for row, epochs in enumerate(self.epochs) if epoch < epochs]
+        turns = self.turns
+        if len(rows) < len(self.members):
+            turns = list(self._turns([cuts if row in rows else [] for row, cuts in enumerate(self.cuts)]))
         index = torch.cat(
-            [self._index(turn, orders) for turn in self.turns] or [torch.zeros(0, dtype=torch.int64)]
+            [self._index(turn, orders) for turn in turns] or [torch.zeros(0, dtype=torch.int64)]
         )
         index = to_device_of(index, self.clients[0].images)  # one copy per epoch
         for name, total in self.sums.items():
             if name.startswith(LAST_EPOCH):
-                total.zero_()
-        for turn, chosen in zip(self.turns, index.split([len(turn.rows) * turn.size for turn in self.turns])):
+                total[rows] = 0
+        for turn, chosen in zip(turns, index.split([len(turn.rows) * turn.size for turn in turns])):
             self._step(turn).take(turn, chosen)
             for row in turn.rows[: turn.active]:
                 self.seen[row] += turn.size
@@ -197,10 +203,9 @@ class Stack:
         """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
         else."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
+        in_last = seen / torch.tensor(self.epochs)
         shaped = {
-            name: (seen / self.phase.epochs if name.startswith(LAST_EPOCH) else seen).view(
-                -1, *[1] * (total.ndim - 1)
-            )
+            name: (in_last if name.startswith(LAST_EPOCH) else seen).view(-1, *[1] * (total.ndim - 1))
             for name, total in self.sums.items()
         }
         return (

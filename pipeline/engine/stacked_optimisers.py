@@ -21,14 +21,16 @@ ALIGNMENT = 16
 class StackedSteps:
     """As `optimisers.Steps`, for tensors with a leading client dimension, of which a step moves some rows.
 
-    settings: rate, momentum, weight decay and kind of the steps.
+    settings: rate, momentum, weight decay, clipping and kind of the steps.
     parameters: name -> (clients, ...), all of one dtype. They are copied; `views` has them as they move.
     clients: the number of rows; steps are counted per client.
     """
 
     def __init__(self, settings: Optimiser, parameters: dict[str, Tensor], clients: int):
         self.settings = settings
-        moments = 2 if settings.name == "adam" else int(settings.momentum > 0)
+        # The weight decay that joins the gradient.
+        self.in_gradient = 0.0 if settings.name == "adamw" else settings.weight_decay
+        moments = int(settings.momentum > 0) if settings.name == "sgd" else 2
         first = next(iter(parameters.values()))
         ends = list(itertools.accumulate(p[0].numel() for p in parameters.values()))
         self.columns = dict(zip(parameters, itertools.pairwise([0, *ends])))
@@ -50,13 +52,15 @@ class StackedSteps:
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], rows: "Rows") -> None:
         """Move the rows. gradients: name -> (rows, ...). Tensors without one, and their moments, stay."""
-        moved = [(self.state, 1), *([(self.count, 0)] if self.settings.name == "adam" else [])]
+        moved = [(self.state, 1), *([] if self.settings.name == "sgd" else [(self.count, 0)])]
         state, *counts = current = [rows.read(tensor, dim) for tensor, dim in moved]
         before = [rows.uncertain(tensor, dim).clone() for tensor, (_, dim) in zip(current, moved)]
         for count in counts:
             count += 1
-        for first, last, slopes in self._runs(gradients):
+        for first, last, slopes in self._clipped(list(self._runs(gradients))):
             value, *moments = state[:, :, first:last]
+            if self.settings.name == "adamw":
+                value.mul_(1 - self.settings.lr * self.settings.weight_decay)
             if not counts:
                 self._sgd(value, slopes, moments)
             elif state.device.type in optimisers.FUSED:
@@ -65,6 +69,14 @@ class StackedSteps:
                 self._adam(value, slopes, moments, counts[0].to(state.dtype)[:, None])
         for (stack, dim), new, old in zip(moved, current, before, strict=True):
             rows.restore(stack, new, old, dim)
+
+    def _clipped(self, runs: list[tuple[int, int, Tensor]]) -> list[tuple[int, int, Tensor]]:
+        if self.settings.clip is not None and runs:
+            norms = torch.stack([torch.linalg.vector_norm(slopes, dim=1) for *_, slopes in runs])
+            scale = optimisers.clipping(torch.linalg.vector_norm(norms, dim=0), self.settings.clip)
+            for *_, slopes in runs:
+                slopes.mul_(scale[:, None])
+        return runs
 
     def _runs(self, gradients: dict[str, Tensor]) -> Iterator[tuple[int, int, Tensor]]:
         """(first column, last column, gradients (rows, columns)) of neighbours that all have gradients."""
@@ -77,16 +89,16 @@ class StackedSteps:
             yield self.columns[run[0]][0], self.columns[run[-1]][1], torch.cat(parts, 1)
 
     def _sgd(self, value: Tensor, slopes: Tensor, moments: list[Tensor]) -> None:
-        if self.settings.weight_decay:
-            slopes.add_(value, alpha=self.settings.weight_decay)
+        if self.in_gradient:
+            slopes.add_(value, alpha=self.in_gradient)
         for moment in moments:
             slopes = moment.mul_(self.settings.momentum).add_(slopes)
         value.add_(slopes, alpha=-self.settings.lr)
 
     def _adam(self, value: Tensor, slopes: Tensor, moments: list[Tensor], count: Tensor) -> None:
         first, second = moments
-        if self.settings.weight_decay:
-            slopes.add_(value, alpha=self.settings.weight_decay)
+        if self.in_gradient:
+            slopes.add_(value, alpha=self.in_gradient)
         first.lerp_(slopes, 1 - BETA1)
         second.mul_(BETA2).addcmul_(slopes, slopes, value=1 - BETA2)
         scale = (1 - BETA1**count) / (1 - BETA2**count).sqrt()
@@ -104,7 +116,7 @@ class StackedSteps:
             lr=self.settings.lr,
             beta1=BETA1,
             beta2=BETA2,
-            weight_decay=self.settings.weight_decay,
+            weight_decay=self.in_gradient,
             eps=EPS,
             amsgrad=False,
             maximize=False,

@@ -158,6 +158,7 @@ class World(Federation):
             epochs=self.training.local_epochs if options.epochs is None else options.epochs,
             optimiser=options.optimiser or self.training.optimiser,
             trains_state=options.trains_state,
+            work=self.work,
             key=(self.seed, options.stream, self.round),
             **rule,
         )

@@ -15,7 +15,7 @@ Decay = Annotated[float, Range(low=0, high=0.9999)]  # what is left of a running
 def steps_taken(world: World, model: Params) -> list[int]:
     """K_k: steps of every client's optimiser in a round; 0 where it has no usable batch."""
     network = world.network(0, model)
-    return [world.training.local_epochs * len(batches(n, world.training, network)) for n in world.sizes]
+    return [world.epochs_of(k) * len(batches(n, world.training, network)) for k, n in enumerate(world.sizes)]
 
 
 def shares(weights: Sequence[float]) -> list[float]:
@@ -36,13 +36,16 @@ def part(model: Params, names: Iterable[str]) -> Params:
 
 
 def plain_sgd(world: World, lr: float | None, why: str, momentum: bool = False) -> Optimiser:
-    """SGD without momentum at rate `lr`; where that is None the scenario's optimiser.
+    """SGD without momentum at rate `lr`, which decays as the scenario's; where that is None the scenario's
+    optimiser.
 
     Raises TrainingError, beginning with `why`, where that is Adam, or has a momentum that is not allowed.
     """
     given = world.training.optimiser
     if lr is not None:
-        return Optimiser("sgd", lr, weight_decay=given.weight_decay if given.name == "sgd" else 0.0)
+        decay = given.weight_decay if given.name == "sgd" else 0.0
+        rule = Optimiser("sgd", lr, weight_decay=decay, lr_decay=given.lr_decay, clip=given.clip)
+        return rule.in_round(world.round)
     if given.name != "sgd" or given.momentum and not momentum:
         rule = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")
         raise TrainingError(

@@ -54,8 +54,11 @@ class Public:
             raise ValueError("with 'drop_last' a 'batch_size' above 'size' leaves no batch")
 
 
-# What a scenario may demand of a method beyond that (methods.base.Method.supports), and the key for it.
-DEMANDS = {"partial participation": "training.participation", "unseen clients": "training.unseen"}
+# What a scenario may demand of a method beyond that (methods.base.Method.supports), and the keys for it.
+DEMANDS = {
+    "partial participation": ("training.participation", "training.failing", "training.stragglers"),
+    "unseen clients": ("training.unseen",),
+}
 
 
 # What a method may need of a scenario (methods.base.Method.requires), and which key gives it.
@@ -85,14 +88,22 @@ class Model:
 
 @dataclass(frozen=True)
 class Optimiser:
-    name: Literal["sgd", "adam"] = "sgd"
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.01
     momentum: Share = 0.0  # SGD only
-    weight_decay: NonNegative = 0.0
+    weight_decay: NonNegative = 0.0  # adamw: decoupled from the gradient (Loshchilov & Hutter 2019)
+    lr_decay: Fraction | None = None  # the rate is multiplied by it after every round
+    clip: Positive | None = None  # largest L2 norm of a step's gradient, over all tensors
 
     def __post_init__(self):
-        if self.name == "adam" and self.momentum:
-            raise ValueError("momentum belongs to sgd, not to adam")
+        if self.name != "sgd" and self.momentum:
+            raise ValueError(f"momentum belongs to sgd, not to {self.name}")
+
+    def in_round(self, number: int) -> "Optimiser":
+        """With the rate of that round, 1, 2, ...; 0 initialises a method."""
+        if self.lr_decay is None or number < 2:
+            return self
+        return dataclasses.replace(self, lr=self.lr * self.lr_decay ** (number - 1))
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,9 @@ class Training:
     pretraining: Count | None = None  # epochs that every client trains alone before round 1 (RAHFL)
     # Clients that take part in a round, drawn in every round: a share of all (0.2) or how many; None: all.
     participation: Fraction | Count | None = None
+    failing: Fraction | None = None  # share of them that fail before they send, drawn in every round
+    # Share of them, drawn in every round, that do 1 to all of their epochs, uniformly (FedProx, Sec. 5.2).
+    stragglers: Fraction | None = None
     # Clients that never train and come after the last round: a share of all, how many, or their names.
     unseen: Fraction | Count | list[str] | None = None
     adaptation: Count | None = None  # local epochs by which these adapt; None: the method's round
@@ -114,6 +128,8 @@ class Training:
     def __post_init__(self):
         if self.adaptation is not None and self.unseen is None:
             raise ValueError("'adaptation' is of clients that come at the end: name them under 'unseen'")
+        if self.stragglers is not None and self.local_epochs == 1:
+            raise ValueError("'stragglers' do a part of their epochs: 'local_epochs' must be above 1")
 
 
 @dataclass(frozen=True)
@@ -226,9 +242,14 @@ class Scenario:
         return {need for need in REQUIREMENTS if has[need]}
 
     @property
-    def demands(self) -> set[str]:
-        """Those of DEMANDS that it makes."""
-        return {demand for demand, key in DEMANDS.items() if setting(self, key) is not None}
+    def demands(self) -> dict[str, str]:
+        """Those of DEMANDS that it makes, each with a key that it has for it."""
+        return {
+            demand: key
+            for demand, keys in DEMANDS.items()
+            for key in reversed(keys)
+            if setting(self, key) is not None
+        }
 
     def with_networks(self, changes: object, where: str) -> "Scenario":
         """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa},
