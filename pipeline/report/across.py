@@ -21,7 +21,7 @@ from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
 from pipeline.report import markdown
 from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, ranked
-from pipeline.report.experiments import leakage, noise, tuning_tabs, tunings
+from pipeline.report.experiments import leakage, noise, processors, tuning_tabs, tunings
 from pipeline.report.published import Panel, Row, Value, mark, merge_heads, result_path
 from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
@@ -377,6 +377,7 @@ def across(studies: dict[str, Study]) -> dict:
         "same": sum(one.same for one in tuned if one.before),
         "leakage": leakage(studies, root),
         "noise": noise(studies, root),
+        "processors": processors(root),
         "about": {study.name: about(study, minis) for study in minis.studies.values()},
         "older": [
             *(str(cells[at]) for at in current if not current[at]),

@@ -2,6 +2,7 @@
 (reports/noise.csv)."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ SCORES = ("ssim", "random", "mean")
 COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCORES]
 TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean image"}
 NOISE = ["cell", "setting", "accuracy"]
+PROCESSORS = ["cell", "first", "second", "numbers", "different"]
 
 
 # -- equal tuning --------------------------------------------------------------------------------------------
@@ -262,6 +264,16 @@ def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
     reach = max(abs(move) for _, _, moves, _ in rows for move in moves) or 1.0
     rows.sort(key=lambda row: -row[3])
     return Noise(settings, Axis.over([-reach, reach]), rows, pooled[0] * math.sqrt(2))
+
+
+def processors(root: Path = ROOT) -> dict | None:
+    """Of reports/processors.csv: cells compared on two processors, and how many of them have the same numbers
+    in every round; None without the file."""
+    path = root / "reports" / "processors.csv"
+    rows = [row for _, row in read_csv(path, PROCESSORS)] if path.exists() else []
+    same = sum(row["different"] == "0" for row in rows)
+    makers = [re.match(r"\w+", row[at])[0] for row in rows[:1] for at in ("first", "second")]
+    return {"cells": len(rows), "same": same, "makers": makers} if rows else None
 
 
 def read_noise(root: Path = ROOT) -> dict[Cell, dict[str, float]]:

@@ -318,8 +318,13 @@ def test_wrong_numbers_of_rounding_are_named(root, text, message):
 def test_a_page_with_one_result(measured):
     attacked(measured, ATTACKS)
     (measured / "reports/noise.csv").write_text(NOISE)
+    row = "fedcrl/mini/{},AMD EPYC,Intel(R) Xeon(R),10,{}\n".format
+    table = "cell,first,second,numbers,different\n" + row("fedavg", 0) + row("ours", 3)
+    (measured / "reports/processors.csv").write_text(table)
     made = across.files(studies(collect(measured), measured), fill, pages={}, cite=citation(ROOT))
     assert [*made] == ["across.html", "across.md"]
+    for page in made.values():
+        assert "1 of 2 miniature cells" in page and "on processors of AMD and Intel" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])
     assert {"ranks", "leakage", "noise", "numbers"} <= {*ids} and len({*ids}) == len(ids)
     assert (
