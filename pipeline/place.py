@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from pipeline.errors import ParamError
+from pipeline.schema import check_files
 
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 
@@ -18,9 +19,11 @@ LOOPBACK = "127.0.0.1,localhost"
 
 
 def begin() -> None:
-    """To be called first: `check_root`, and what other programs and the stages of DVC, which run in the root
-    folder, would trip over."""
+    """To be called first: `check_root`, `check_files`, and what other programs and the stages of DVC, which
+    run in the root folder, would trip over."""
     check_root()
+    sets = [folder for folder in HOME.glob("data/*") if folder.name != "raw"]
+    check_files(HOME / ".cells", HOME / "reports", *sets)
     _name_user()
     if isinstance(sys.stdout, io.TextIOWrapper) and "utf" not in sys.stdout.encoding.lower():
         sys.stdout.reconfigure(errors="replace")  # a terminal without `±` shows `?`

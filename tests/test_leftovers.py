@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from pipeline import place
 from pipeline.cells import choices, results
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.commands import sync as command
@@ -72,6 +73,19 @@ def test_what_is_no_file_is_refused_by_name(measured, name, special):
     load_paper.cache_clear()
     with pytest.raises(ParamError, match=name):
         load_paper("fedcrl", measured)
+
+
+@pytest.mark.parametrize("name", [".cells/jobs/x.json", "data/digits/meta.json", "reports/templates/x.j2"])
+def test_what_is_no_file_is_refused_by_every_command(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(place, "HOME", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / "data/raw").mkdir(parents=True, exist_ok=True)
+    os.mkfifo(tmp_path / "data/raw/pipe")
+    place.begin()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ParamError, match=name):
+        place.begin()
 
 
 def test_links_to_files_and_folders_are_read(measured):

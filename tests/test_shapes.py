@@ -5,10 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from pipeline.cells import choices
+from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.checks import check_names
+from pipeline.cells.progress import event
 from pipeline.clusters.cluster import Mark
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import Cell, Scenario, check, load_paper, read_yaml
@@ -40,6 +43,70 @@ def test_a_mark_of_another_shape_is_none(tmp_path, key, value):
     path = tmp_path / "mark.json"
     path.write_text(json.dumps(MARK | {key: value}))
     assert Mark.read(path) is None or (key, value) == ("digests", {})
+
+
+# -- seeds and events ----------------------------------------------------------------------------------------
+
+SEED = {
+    "seed": 0,
+    "rows": [{"round": 0, "loss": None}, {"round": 1, "loss": 0.5, "average": 50.0, "state": "0" * 16}],
+    "clients": [50.0, None],
+    "holdings": {"images": [5, 6], "classes": [2, 2]},
+    "traffic": [10, 20.5],
+    "hook": "pre",
+    "by_class": [10.0, None],
+    "seconds": 1.5,
+    "device": "cpu",
+    "precision": "fp32",
+    "executor": "sequential",
+    "memory": {"process_mb": 300, "device_mb": None},
+    "versions": {"torch": "2"},
+    "started": "2026-01-01T00:00:00+00:00",
+}
+CHECKPOINT = {"state": {"x": 1}, "rows": SEED["rows"], "own": [None, 12.5], "seconds": 3.0}
+
+
+@pytest.mark.parametrize("key", [*SEED, "pictures", "row"])
+def test_a_sealed_seed_of_another_shape_is_set_aside(tmp_path, key):
+    files = SeedFiles(tmp_path / "cell", 0)
+    document = {name: value for name, value in files.finish(SEED, {}).items() if name != "self"}
+    assert files.run()["rows"] == SEED["rows"]
+    odd = [document | {key: value} for value in ODD if value not in (document.get(key), True)]
+    if key == "row":
+        odd = [document | {"rows": [SEED["rows"][0], value]} for value in (*ODD, {"round": 2})]
+        odd += [document | {"rows": [{"round": 0, name: value}]} for name in "xy" for value in ([], {}, "x")]
+    elif key not in ("holdings", "by_class"):
+        odd.append({name: value for name, value in document.items() if name != key})
+    for changed in odd:
+        files.finished.write_text(json.dumps(seal(changed)))
+        if (run := files.run()) is not None:
+            assert isinstance(run[key], type(document[key])) or key == "seconds", changed
+
+
+@pytest.mark.parametrize("key", CHECKPOINT)
+def test_a_checkpoint_of_another_shape_is_set_aside(tmp_path, key):
+    files = SeedFiles(tmp_path / "cell", 0)
+    files.save(CHECKPOINT)
+    assert files.resume(torch.device("cpu")) == CHECKPOINT
+    for value in (None, "x", [[7]], {"a": []}, -1):
+        files.save(CHECKPOINT | {key: value})
+        assert files.resume(torch.device("cpu")) is None or key == "state"
+    files.save({name: value for name, value in CHECKPOINT.items() if name != key})
+    assert files.resume(torch.device("cpu")) is None
+
+
+EVENT = {"seed": 1, "round": 2, "rounds": 5, "accuracy": 50.0, "left": 1.5}
+
+
+@pytest.mark.parametrize("key", EVENT)
+def test_an_event_of_another_shape_is_none(key):
+    """A worker's machine may send anything."""
+    assert event(json.dumps(EVENT).encode()) == EVENT
+    for value in [one for one in ODD if one is not None and one is not True and type(one) is not int]:
+        if type(value) is not float:
+            assert event(json.dumps(EVENT | {key: value}).encode()) == {}
+    for line in (b"", b"x", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"done": true}', b'{"round": 1}'):
+        assert event(line) == {}
 
 
 # -- tuning --------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ PARTS = "papers/fedcrl/partitions/mini"
 CPU = torch.device("cpu")
 CONTENT = {
     "state": {"weights": torch.arange(6.0).reshape(2, 3), "on": torch.tensor([True, False])},
-    "rows": [{"round": 1, "loss": 0.5}],
+    "rows": [{"round": 0, "loss": 0.5}],
     "own": [None, 12.5],
     "seconds": 3.0,
 }

@@ -13,18 +13,42 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline import files
-from pipeline.errors import FedReproError, TrainingError
-from pipeline.schema import shorten
+from pipeline.cells.choices import Percent
+from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.schema import NonNegative, Whole, check, shorten
 from pipeline.sealing import is_sealed, seal
 
 FORCE = "FEDREPRO_FORCE"  # set: nothing of earlier runs is used
+# What a finished seed holds; `rows` are its lines of history.csv.
+KEYS: dict[str, Any] = {
+    "rows": list[dict[str, Any]],
+    "clients": list[Percent | None],
+    "traffic": list[NonNegative],
+    "hook": Literal["pre", "post"],
+    "seconds": NonNegative,
+    "device": str,
+    "precision": str,
+    "executor": str,
+    "memory": dict[str, Whole | None],
+    "versions": dict[str, str],
+    "started": str,
+    "pictures": str,
+}
+HOLDINGS: dict[str, Any] = {"images": [], "classes": []}
+OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[Whole]], "by_class": list[Percent | None]}
+# What a checkpoint holds: of a seed, or of the training before round 1.
+CHECKPOINTS: tuple[dict[str, Any], ...] = (
+    {"state": Any, "rows": list[dict[str, Any]], "own": list[Percent | None], "seconds": NonNegative},
+    {"models": dict[str, Any], "losses": list[Any], "seconds": NonNegative},
+)
 
 
 @dataclass(frozen=True)
@@ -100,13 +124,23 @@ class SeedFiles:
         self._check_owner(run)
         if not self.representations.exists() or run["pictures"] != files.sha256(self.representations):
             raise ValueError(f"{self.representations.name} is not what was written with it")
+        _check_shape(run, KEYS)
+        inside = (
+            len(run["traffic"]) == 2
+            and run["memory"].keys() == {"process_mb", "device_mb"}
+            and run.get("holdings", HOLDINGS).keys() == HOLDINGS.keys()
+        )
+        if not inside:
+            raise ValueError("traffic, memory or holdings have other values than training writes")
         return run
 
     def _checked(self, marked: dict) -> dict:
         self._check_owner(marked)
         if marked["hash"] != fingerprint(marked["content"]):
             raise ValueError("it is not what training wrote")
-        return marked["content"]
+        content = check(dict[str, Any], marked["content"], "content")
+        _check_shape(content, CHECKPOINTS["models" in content])
+        return content
 
     def _check_owner(self, marked: dict) -> None:
         if (marked["cell"], marked["seed"]) != (self.folder.name, self.seed):
@@ -134,6 +168,23 @@ class SeedFiles:
                 flush=True,
             )
             return None
+
+
+def _check_shape(document: dict, kinds: dict[str, Any]) -> None:
+    """ParamError unless the document has these keys, and its `rows` a line of numbers for every round."""
+    if lost := sorted(kinds.keys() - document.keys()):
+        raise ParamError(f"the key {lost[0]!r} is missing")
+    for key, kind in {**kinds, **OPTIONAL}.items():
+        if key in document:
+            check(kind, document[key], key)
+    if not (rows := document.get("rows", [{"round": 0}])):
+        raise ParamError("rows: holds no round")
+    for number, row in enumerate(rows):
+        if row.get("round") != number:
+            raise ParamError(f"rows[{number}].round: {row.get('round')!r:.80}, expected {number}")
+        for name, value in row.items():
+            if not isinstance(value, str if name == "state" else (int, float, NoneType)):
+                raise ParamError(f"rows[{number}].{name}: {value!r:.80} is not a number")
 
 
 def fingerprint(value: Any) -> str:

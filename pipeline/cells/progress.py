@@ -5,11 +5,22 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
-from pipeline.schema import Cell, Scenario
+from pipeline.errors import ParamError
+from pipeline.schema import Cell, Count, Finite, NonNegative, Scenario, Whole, check
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_EVENTS = 0.5
+EVENT: dict[str, Any] = {
+    "seed": Whole,
+    "round": Whole,
+    "rounds": Count,
+    "accuracy": Finite,
+    "left": NonNegative,
+    "seeds": Count,
+    "done": bool,
+}
 
 
 class Progress:
@@ -73,6 +84,19 @@ class Progress:
             if path:
                 with open(path, "a", encoding="utf-8") as file:
                     file.write(json.dumps({"cell": str(self.cell), **event}) + "\n")
+
+
+def event(line: bytes) -> dict[str, Any]:
+    """What a line of FEDREPRO_EVENTS tells, which another machine may have sent; empty where it is none."""
+    try:
+        document = check(dict[str, Any], json.loads(line), "")
+        values = {
+            key: check(EVENT[key], document[key], key) for key in EVENT if document.get(key) is not None
+        }
+    except (ValueError, RecursionError, ParamError):
+        return {}
+    whole = "accuracy" in values if "done" in values else {"seed", "round", "rounds"} <= values.keys()
+    return values if whole else {}
 
 
 def clock(seconds: float) -> str:

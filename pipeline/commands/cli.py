@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, unknown
+from pipeline.errors import NO_MEMORY, NOT_INSTALLED, FedReproError, ParamError, short_of_memory, unknown
 from pipeline.place import HOME, begin, checkout_of, cores, surroundings
 
 
@@ -69,6 +69,10 @@ class Commands(click.Group):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
             click.echo(f"error: {error.filename or 'file system'}: {error.strerror or error}", err=True)
+        except (MemoryError, RuntimeError) as error:
+            if not short_of_memory(error):
+                raise
+            click.echo(f"error: {NO_MEMORY}", err=True)
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             sys.exit(130)

@@ -1,11 +1,10 @@
 """Progress display of `fedrepro run`: a table at the foot of a terminal, or a line now and then."""
 
-import json
 import time
 from collections import Counter
 from typing import Any, Literal
 
-from pipeline.cells.progress import clock
+from pipeline.cells.progress import clock, event
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -127,11 +126,8 @@ class Plain:
             return state
         for line in lines:
             state["offset"] += len(line) + 1
-            try:
-                event = {key: value for key, value in json.loads(line).items() if value is not None}
-            except (ValueError, AttributeError):
-                continue
-            state |= event | {"at": time.monotonic()}
+            if values := event(line):
+                state |= values | {"at": time.monotonic()}
         return state
 
 

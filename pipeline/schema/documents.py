@@ -1,5 +1,6 @@
 """Read a YAML document that may hold anything, and spell file names in messages."""
 
+import os
 import re
 from pathlib import Path
 
@@ -26,6 +27,23 @@ def visible(root: Path, pattern: str) -> list[Path]:
         for path in root.glob(pattern)
         if not any(part.startswith(".") for part in path.relative_to(root).parts)
     )
+
+
+def check_files(*folders: Path) -> None:
+    """ParamError naming a device, a pipe or a socket below the folders, or a link to one: to read it may
+    never end. What hidden folders hold, such as a repository's files, is left out."""
+    waiting = [folder for folder in folders if folder.is_dir()]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or entry.is_file():
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif not entry.is_dir() and os.path.exists(entry.path):
+                    raise ParamError(
+                        f"{shorten(Path(entry.path))}: a device, a pipe or a socket, not a file: remove it"
+                    )
 
 
 def read_yaml(path: Path) -> dict:

@@ -1,7 +1,6 @@
 """Reading params.yaml and papers/<paper>/paper.yaml, checked."""
 
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Name, Spelling, Whole, check
 from pipeline.schema.discovery import partition_kinds
-from pipeline.schema.documents import ROOT, read_yaml, shorten
+from pipeline.schema.documents import ROOT, check_files, read_yaml, shorten
 from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Choice, Figure, Grid, Paper
 from pipeline.schema.partitions import KINDS
 from pipeline.schema.scenario import check_seeds, setting
@@ -92,8 +91,7 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     path = root / "papers" / name / "paper.yaml"
     if Spelling().problem(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
-    for special in _special(path.parent):
-        raise ParamError(f"{shorten(special)}: a device, a pipe or a socket, not a file: remove it")
+    check_files(path.parent)
     where = f"{shorten(path)}:"
     paper = check(Paper, _document(name, root), where)
     rows = {key: _row(row, f"{where} methods.{key}") for key, row in paper.methods.items()}
@@ -114,18 +112,6 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         if all(setting(scenario, key) is None for scenario in paper.scenarios.values()):
             raise ParamError(f"{where} sources.settings.{key}: no scenario has such a value")
     return paper
-
-
-def _special(folder: Path) -> Iterator[Path]:
-    """Devices, pipes and sockets below a folder, or links to them: to read one may never end. Hidden names
-    are left out, such as a repository's files."""
-    for entry in os.scandir(folder):
-        if entry.name.startswith(".") or entry.is_file():
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _special(Path(entry.path))
-        elif not entry.is_dir() and os.path.exists(entry.path):
-            yield Path(entry.path)
 
 
 def _document(name: str, root: Path) -> dict:
