@@ -1,4 +1,4 @@
-"""FedRepro: five federated-learning papers, from public data to their own tables."""
+"""FedRepro: five federated-learning papers, from public data to their tables."""
 
 from pipeline.source_code import install
 

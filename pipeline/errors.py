@@ -51,7 +51,7 @@ def conflict(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """`unknown method 'fedporx' (nearest: 'fedprox')`: what was not found and what is closest to it."""
+    """`unknown method 'fedporx' (nearest: 'fedprox')`: what is unknown and what is closest to it."""
     known = [str(k) for k in known]
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""

@@ -130,9 +130,9 @@ def read_csv(
 
 @contextlib.contextmanager
 def replace_folder(target: Path) -> Iterator[Path]:
-    """Give an empty folder beside `target`; on success it becomes `target`, on failure it goes away.
+    """Give an empty folder next to `target`; on success it becomes `target`, on failure it goes away.
 
-    An older `target` stays until the new one is complete. What a killed run left beside it is removed first.
+    An older `target` stays until the new one is complete. What a killed run left there is removed first.
     Raises FedReproError when the file system refuses.
     """
     target = Path(target)
@@ -175,7 +175,7 @@ def machine() -> str:
 
 
 def _temporary(target: Path, kind: str = "new") -> Path:
-    """A free name beside `target` that holds this process's number and machine; names of dead processes of
+    """A free name next to `target` that holds this process's number and machine; names of dead processes of
     this machine, and those that are a week old, are cleared."""
     left_over = re.compile(rf"\.{re.escape(target.name)}\.(\d+)-(\w+)\.{kind}")
     for left in target.parent.iterdir():

@@ -31,7 +31,7 @@ def begin() -> None:
         os.environ["FEDREPRO_MIRROR"] = os.path.abspath(os.path.expanduser(mirror))
     if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-        if given != "*" and LOOPBACK not in given:  # a proxy has a loopback of its own
+        if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's
             os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
 
 
@@ -92,7 +92,7 @@ def checkout_of(folder: Path) -> Path | None:
 
 def check_root() -> None:
     """ParamError where the current folder lies in another checkout than this code: it would read and write
-    its own checkout's files instead of those that the user sees."""
+    its checkout's files instead of those that the user sees."""
     with contextlib.suppress(OSError):  # a folder that is no more
         here = checkout_of(Path.cwd())
         if here not in (None, HOME):

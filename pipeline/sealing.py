@@ -1,4 +1,4 @@
-"""Documents that carry their own hash, so that an altered one is noticed. It guards against slips and damage,
+"""Documents with their hash inside, so that an altered one is noticed. It guards against slips and damage,
 not against intent."""
 
 import hashlib

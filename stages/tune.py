@@ -1,5 +1,5 @@
 """Tune one cell: `python -m stages.tune fedcrl/mini/fedprox`; or with a second word, `chosen` or
-`published`, train it with what was chosen or with its row's own values, to compare."""
+`published`, train it with what was chosen or with its row's values, to compare."""
 
 from pipeline.cells import arithmetic, choices
 from pipeline.cells.checks import check_environment

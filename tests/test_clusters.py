@@ -345,12 +345,12 @@ def test_a_folder_that_another_user_made_is_not_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(node.tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"fedrepro-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(PermissionError, match="not this user's own folder"):
+    with pytest.raises(PermissionError, match="not this user's folder"):
         node._place()
     ours = os.getuid()
     monkeypatch.setattr(node.os, "getuid", lambda: ours + 1)
     (tmp_path / f"fedrepro-{ours + 1}").mkdir()
-    with pytest.raises(PermissionError, match="not this user's own folder"):
+    with pytest.raises(PermissionError, match="not this user's folder"):
         node._place()
 
 

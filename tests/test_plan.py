@@ -205,9 +205,9 @@ def test_numbers_of_figures_come_with_the_stages_that_compute_them():
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("nan", "HOURS: expected a number above 0, such as 10, found 'nan'"),
-        ("0", "HOURS: expected a number above 0, such as 10, found '0'"),
-        ("ten", "HOURS: expected a number above 0, such as 10, found 'ten'"),
+        ("nan", "HOURS: expected a number above 0, such as 10, not 'nan'"),
+        ("0", "HOURS: expected a number above 0, such as 10, not '0'"),
+        ("ten", "HOURS: expected a number above 0, such as 10, not 'ten'"),
         ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
         ("", "Missing argument 'HOURS'"),
     ],

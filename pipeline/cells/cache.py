@@ -57,7 +57,7 @@ class Pretraining:
         code = provenance.scenario_digest(entries, scenario, root=self.experiment.root)
         trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
         trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
-        # Of one network, clients begin alike or each on its own, as the method has it.
+        # Of one network, clients begin alike or each with another draw, as the method has it.
         trained_on["alike"] = all(model is phase.models[0] for model in phase.models)
         return _place(self.experiment, self.seed, code, trained_on)
 

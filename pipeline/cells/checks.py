@@ -42,7 +42,7 @@ SECTIONS = frozenset(
     "readings tables values verdicts waiting".split()
 )
 FOLDERS = frozenset(
-    "figures methods own-seeds partitions published representations runs tests tuning".split()
+    "figures methods extra-seeds partitions published representations runs tests tuning".split()
 )
 
 
@@ -170,7 +170,7 @@ def check_environment(here: bool = True) -> None:
                 number = kind(text)
             except ValueError:
                 what = "a whole number" if kind is int else "a number"
-                raise ParamError(f"{name}: expected {what}, found {text!r:.80}") from None
+                raise ParamError(f"{name}: expected {what}, not {text!r:.80}") from None
             check(bounds, number, name)
     tracking = os.environ.get("FEDREPRO_TRACKING") or "on"
     if tracking not in ("on", "off"):

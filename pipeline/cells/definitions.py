@@ -7,7 +7,7 @@ uses; the names and places of modules are left out. So a function may move to an
 a cell does not use may change, without touching that cell's digest.
 
 A strict digest, which cells have, also covers what acts when the modules behind it are imported, every
-package's `__init__.py` included, and which external function a name stands for. It refuses code that cannot
+package's `__init__.py` included, and which external function a name means. It refuses code that cannot
 be followed: star imports, `eval`, and modules that are imported by a computed name.
 """
 
@@ -39,7 +39,7 @@ class Code:
     change no result. registries: dictionaries ("package.module:NAME") of which a user takes single entries;
     only those whose key is named count. schema: modules whose classes hold values that a digest of parameters
     covers; of those only the methods count that reached code calls. dynamic: functions
-    ("package.module:name") that import by name what is an entry of its own. strict: see above; without it,
+    ("package.module:name") that import by name what is another entry. strict: see above; without it,
     as the stages that train nothing have it, `schema` and `dynamic` mean nothing."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Code:
         self._uses: dict[tuple, dict[str, Definition]] = {}
         self._digests: dict[tuple, str] = {}
         self._imported: dict[str, frozenset[str]] = {}
-        self._found_facts: dict[tuple, Facts] = {}
+        self._facts_of: dict[tuple, Facts] = {}
 
     def digest(
         self,
@@ -71,7 +71,7 @@ class Code:
     ) -> str:
         """sha256 over all that the entries ("package.module:name", or "package.module" for all of it) reach.
 
-        named: the keys that count in registries. shallow: entries of which only their own statements count,
+        named: the keys that count in registries. shallow: entries of which only their statements count,
         not what they call. kinds: the schema's classes whose methods count. Raises KeyError for an entry that
         is not there, FedReproError for code that a strict digest refuses.
         """
@@ -168,10 +168,10 @@ class Code:
 
     def _facts(self, one: Definition, named: frozenset[str]) -> Facts:
         at = (one, named if one in self.registries else None)
-        if at not in self._found_facts:
+        if at not in self._facts_of:
             module = self.module(one.module)
-            self._found_facts[at] = facts_of(self._nodes(one, named), module.package if module else "")
-        return self._found_facts[at]
+            self._facts_of[at] = facts_of(self._nodes(one, named), module.package if module else "")
+        return self._facts_of[at]
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -199,10 +199,10 @@ class Code:
         behind it."""
         pruned = named if one in self.registries else None
         if (one, pruned) not in self._uses:
-            self._uses[one, pruned] = dict(self._found(one, named))
+            self._uses[one, pruned] = dict(self._followed(one, named))
         return self._uses[one, pruned]
 
-    def _found(self, one: Definition, named: frozenset[str]):
+    def _followed(self, one: Definition, named: frozenset[str]):
         module = self.module(one.module)
         if self._is_neutral(one) or module is None:
             return

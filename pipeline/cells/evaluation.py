@@ -71,7 +71,7 @@ def measure(
     top: int = 1,
     scores: Scores | None = None,
 ) -> tuple[dict[str, float], list[float]]:
-    """The measures of `schema.Evaluation.tests` and each client's accuracy on its own test set, in percent.
+    """The measures of `schema.Evaluation.tests` and each client's accuracy on its test set, in percent.
 
     A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
     out of every mean.
@@ -93,7 +93,7 @@ def by_class(
     """Accuracy on the test images of each class, in percent, of all clients' test sets together: (classes,),
     NaN for a class without test images.
 
-    Every model is scored on its client's own test set, else on that of its domain, else on the first (the
+    Every model is scored on its client's test set, else on that of its domain, else on the first (the
     clean images, where there are corrupted ones too). An image that several clients' models are scored on
     counts once, with their mean. models, world, tests, top and scores as in `measure`.
     """
@@ -113,7 +113,7 @@ def by_class(
 
 
 def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
-    """Which test set is each client's: its own, that of its domain, or the first."""
+    """Which test set is each client's: the one of its name, that of its domain, or the first."""
     names = [test.name for test in tests]
     return [
         next((names.index(name) for name in (c.name, c.domain) if name in names), 0) for c in world.clients
@@ -183,7 +183,7 @@ def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, 
 
 
 def by_client(table, world, tests):
-    """Each client's model on its own test part: mean, mean weighted by test size, population std over
+    """Each client's model on its test part: mean, mean weighted by test size, population std over
     clients."""
     accuracies = [table.accuracy(k, k) for k in range(len(tests))]
     total = sum(len(test.labels) for test in tests)
@@ -267,7 +267,7 @@ def representations(
     """Features and logits of the models, for figures. Both are float16; features are taken before dropout.
 
     values (n, d), labels (n,), clients (n,) (whose model it was), ids (n,) (position in the concatenated test
-    sets): every client embeds its own test set, or the one of its domain; a domain's images are dealt to its
+    sets): every client embeds its test set, or the one of its domain; a domain's images are dealt to its
     clients in turn. At most `limit` images, balanced over the classes; the choice depends on the test sets
     alone. Left out where networks differ in d, as there is no common space to draw.
 
@@ -285,7 +285,7 @@ def representations(
 
 @torch.inference_mode()
 def local_prototypes(models: Clients, world: World) -> dict[str, np.ndarray]:
-    """The clients' own class means, for figures: the mean representation of a client's training images of a
+    """The clients' class means, for figures: the mean representation of a client's training images of a
     class by its model, in evaluation mode (FedLSA Eq. 1).
 
     prototypes (m, d) float32, prototype_labels (m,), prototype_clients (m,): a row per client and class that

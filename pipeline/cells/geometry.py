@@ -5,7 +5,7 @@ embedding    t-SNE of representations (FedCRL Fig. 4); their silhouette by label
 sphere       their directions and lengths (FedLSA Fig. 2); their uniformity
 margins      between the clients' class means, and what the server sends (FedLSA Fig. 1)
 matrix       cross-correlations of logits (FCCL+ Fig. 8)
-transfer     t-SNE of one client's features of its own and of another domain (FCCL+ Fig. 9)
+transfer     t-SNE of one client's features of its domain and of another (FCCL+ Fig. 9)
 corruptions  accuracy by corruption and severity (not in a paper)
 """
 
@@ -187,7 +187,7 @@ def margins(prototypes: np.ndarray) -> np.ndarray:
 def margin_table(
     prototypes: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
 ) -> pd.DataFrame:
-    """Per label the largest margin that a client's own prototypes have (`clients`), that of the means over
+    """Per label the largest margin that a client's prototypes have (`clients`), that of the means over
     clients (`mean`), and that of what the server sends (`vectors`; NaN where it sends nothing for the class).
 
     prototypes (m, d), labels (m,), clients (m,): a row per client and class that it holds, the mean of its
@@ -262,7 +262,7 @@ def _standard(columns: np.ndarray) -> np.ndarray:
 
 def _matrices(arrays: Arrays) -> pd.DataFrame:
     """Every client's M with the mean logits of all clients on the public images and, where the scenario has
-    such, on the test images of the client's own domain (`private`)."""
+    such, on the test images of the client's domain (`private`)."""
     logits = _logits(arrays, "logits")
     names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(logits))]
     drawn = [("public", k, logits) for k in range(len(names))]
@@ -291,7 +291,7 @@ def _logits(arrays: Arrays, name: str) -> np.ndarray:
 
 
 def _transfer(arrays: Arrays) -> pd.DataFrame:
-    """t-SNE of the first client's features of its own domain's images, and another one of the next domain's
+    """t-SNE of the first client's features of its domain's images, and another one of the next domain's
     (the paper's M and U); `right` is 1 where the model's answer is the label."""
     client, home = str(arrays["names"][0]), str(arrays["domains"][0])
     features, answers = arrays[f"features.{client}"].astype(np.float32), arrays[f"answers.{client}"]

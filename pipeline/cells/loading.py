@@ -51,7 +51,7 @@ def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet,
 
 
 def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]] | None:
-    """The clients that come after the last round, as a federation of their own in that round and
+    """The clients that come after the last round, as another federation in that round and
     whose local epochs are the scenario's `adaptation`; None where there are none."""
     scenario, federation = experiment.scenario, load(experiment, seed)
     training = scenario.training

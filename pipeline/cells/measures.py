@@ -31,7 +31,7 @@ def to_target(result: dict, table: pd.DataFrame, target: float) -> dict[int, dic
 
 def costs(result: dict) -> dict[int, dict]:
     """Seed -> {seconds, seconds_per_round, memory_mb}: wall time of the training, and the largest memory, of
-    the device where it has its own, else of the process (None where it was not recorded)."""
+    the device where it has memory, else of the process (None where it was not recorded)."""
     memory = result.get("memory") or {}
     known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
     most = next((values for values in known if None not in values), [None] * len(result["seeds"]))

@@ -103,7 +103,7 @@ def _fault(path: Path) -> str | None:
 
 
 def _elsewhere(path: Path, root: Path) -> str | None:
-    """That a checkout's own database puts files into the folder of the checkout that it was copied or moved
+    """That a checkout's database puts files into the folder of the checkout that it was copied or moved
     from; None where it does not."""
     if path != root / "mlflow.db":
         return None
@@ -120,7 +120,7 @@ def _parts(path: Path) -> list[Path]:
 
 def checkout(root: Path) -> str:
     """The name of this working copy, drawn once: a shared server has the runs of many, which neither host
-    nor path tells apart."""
+    nor path distinguishes."""
     path = root / ".cells" / "checkout"
     if not path.exists():
         with locked(root, "checkout"):

@@ -84,7 +84,7 @@ REGISTRIES = {
     "pipeline.cells.evaluation:MEASURES",
     "pipeline.data.partition:CUTS",
 }
-# What imports a module by its name, where a cell's method and executor are entries of their own.
+# What imports a module by its name, where a cell's method and executor are separate entries.
 DYNAMIC = {
     "pipeline.engine.environment:executor_module",
     "pipeline.methods:find",
@@ -96,7 +96,7 @@ TRAINING = (
     "pipeline.cells.seeds:train_seed",
     "pipeline.cells.seeds:summarise",
 )
-# What leads there: its own statements count, not the showing and locking that it calls.
+# What leads there: its statements count, not the showing and locking that it calls.
 AROUND = (
     "stages.train:train",
     "pipeline.cells.training:train_cell",
@@ -166,7 +166,7 @@ def scenario_digest(
 
 
 def _of_papers(scenario: Scenario) -> Iterator[str]:
-    """Entries of what papers' own folders define of a scenario: networks and the kind of partition."""
+    """Entries of what papers' folders define of a scenario: networks and the kind of partition."""
     yield from (f"papers.{model.paper}.models:{model.name}" for model in scenario.networks if model.paper)
     kind = type(scenario.partition)
     if not kind.__module__.startswith("pipeline."):
@@ -228,7 +228,7 @@ def code_of(experiment: Experiment, executor: str = "sequential") -> str:
 
 @cache
 def noted(paper: str, root: Path) -> dict:
-    """The cells of the paper's sources.yaml as it stands. While a stage runs, DVC has deleted the result, and
+    """The cells of the paper's sources.yaml as it is. While a stage runs, DVC has deleted the result, and
     this is the digest that it will record."""
     try:
         return read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
@@ -237,7 +237,7 @@ def noted(paper: str, root: Path) -> dict:
 
 
 def made_by(result: dict, experiment: Experiment) -> str | None:
-    """The digest of code by which a result's own digest is that of today's parameters; None where these have
+    """The digest of code by which a result's digest is that of today's parameters; None where these have
     changed, or where the digest is not known any more."""
     cell, root = experiment.cell, experiment.root
     alike = [cell, cell.base] if isinstance(cell, Published) else [cell]  # trained by the same code
@@ -294,7 +294,7 @@ def _stamp(result: dict, cell: Cell, root: Path, code: str) -> dict | None:
 
 
 def redrawn(result: dict, scenario: Scenario) -> bool:
-    """Whether all seeds of a result share one draw of the partition where each is to have its own by now, or
+    """Whether all seeds of a result share one draw of the partition where each should have one by now, or
     the reverse. One seed alone does not show it."""
     return len(result["seeds"]) > 1 and ("partitions" in result) == scenario.partition.fixed
 
@@ -381,15 +381,15 @@ def _processor() -> str:
 
 def git_state(root: Path, paper: str) -> dict:
     """Commit of the work tree and whether code or parameters differ from it, as `paper_commit` and
-    `paper_dirty` also of a paper's folder that is a repository of its own; empty outside a repository."""
+    `paper_dirty` also of a paper's folder that is another repository; empty outside a repository."""
     folder, of_paper = f"papers/{paper}", ("paper.yaml", "*.py", "methods/*.py")
     code = "pipeline", "stages", "params.yaml", *(f":(glob)papers/*/{name}" for name in of_paper)
     try:
         if _git(root / folder, "rev-parse", "--show-prefix"):
             return _state(root, *code)
-        own = _state(root / folder, *(f":(glob){name}" for name in of_paper))
+        inner = _state(root / folder, *(f":(glob){name}" for name in of_paper))
         outer = _state(root, *code, f":(exclude){folder}")
-        return outer | {f"paper_{key}": value for key, value in own.items()}
+        return outer | {f"paper_{key}": value for key, value in inner.items()}
     except (OSError, subprocess.CalledProcessError):
         return {}
 

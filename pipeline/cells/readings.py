@@ -37,7 +37,7 @@ class Reading:
 
     paper: str  # what the paper says, and where
     run: str  # what is run
-    why: str  # released code with repository and file, or a choice of our own
+    why: str  # released code with repository and file, or our choice
     option: str = ""  # which option gives the other form: "clip_params: true"; empty where none does
 
 
@@ -69,7 +69,7 @@ def filled(
     cell has not run.
 
     where: key of the text in paper.yaml. key: of the paper. look: gives a cell's result. scenario: of the
-    text; empty: every number names its own. ParamError for a scenario, method or measure that there is not.
+    text; empty: every number names one. ParamError for a scenario, method or measure that there is not.
     """
     paper = load_paper(key, root)
 
@@ -116,7 +116,7 @@ class Class:
 
 
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
-    """The class of a method, common to all papers or this paper's own; None where there is no such file."""
+    """The class of a method, common to all papers or of this paper; None where there is no such file."""
     if method_module(algorithm, paper, root) is None:
         return None
     from pipeline import methods  # seconds, for torch
@@ -242,8 +242,8 @@ def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> li
 
 
 def settings_of(experiment: Experiment) -> list[Setting]:
-    """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is our own
-    throughout. The source is that of the paper's scenarios: where one beside them has another value than all
+    """The values of a cell's scenario that paper.yaml gives a source; none of the miniature, which is ours
+    throughout. The source is that of the paper's scenarios: where a further one has another value than all
     of them, that is our choice."""
     cell, scenario = experiment.cell, experiment.scenario
     if cell.scenario in MINIATURES:
@@ -253,14 +253,14 @@ def settings_of(experiment: Experiment) -> list[Setting]:
         one for name, one in paper.scenarios.items() if name not in {*paper.extra_scenarios, *MINIATURES}
     ]
 
-    def own(name: str, value: Any) -> bool:
+    def ours(name: str, value: Any) -> bool:
         known = [setting(one, name) for one in theirs]
         return (
             cell.scenario in paper.extra_scenarios and value not in known and known.count(None) < len(known)
         )
 
     return [
-        Setting(name, value, "our choice" if own(name, value) else str(source))
+        Setting(name, value, "our choice" if ours(name, value) else str(source))
         for name, source in paper.sources.settings.items()
         if (value := setting(scenario, name)) is not None
     ]

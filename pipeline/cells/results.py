@@ -1,7 +1,7 @@
 """The measured numbers: reading, checking and flattening what the training stage wrote.
 
 A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured,
-sealed by its own hash) and history.csv (one row per seed and evaluated round).
+sealed by its hash) and history.csv (one row per seed and evaluated round).
 """
 
 import contextlib
@@ -112,7 +112,7 @@ def summarise(values: list[float]) -> Summary:
 
 def traffic(result: dict, name: Literal["up", "down", "bytes"] = "bytes") -> Summary:
     """What a client sends (`up`, scalars) or receives (`down`) in a round, or both in bytes. Of a result that
-    has the first seed's alone, recorded before every seed had its own, this is that one value."""
+    has the first seed's alone, recorded before every seed had one, this is that one value."""
     return summarise(
         traffic_of_seeds(result, name) if "traffic_of_seeds" in result else [result["traffic"][name]]
     )
@@ -184,7 +184,7 @@ def _check_values(document: dict) -> None:
             check(str, document["git"][key], f"git.{key}")
     seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
-        raise FedReproError(f"seeds: must be different whole numbers, found {seeds!s:.80}")
+        raise FedReproError(f"seeds: must be different whole numbers, not {seeds!s:.80}")
     for part in ("measures", *MEANS):
         if document["headline"] not in document[part]:
             raise FedReproError(f"{part}: {unknown('headline', document['headline'], document[part])}")
@@ -236,7 +236,7 @@ def collect(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
-    """The results of a cell's tuning, with the chosen values and with its row's own; only what was trained.
+    """The results of a cell's tuning, with the chosen values and with its row's; only what was trained.
     FedReproError for a tuning that paper.yaml does not ask for."""
     try:
         choices.tuning_of(cell, root)
@@ -363,7 +363,7 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
         text = content.decode()
         table = pd.read_csv(io.StringIO(text), dtype={STATE: str})
         rows = list(csv.reader(io.StringIO(text)))  # a domain's name may hold a comma
-    except (ValueError, OverflowError, csv.Error) as error:  # also pandas' own and UnicodeDecodeError
+    except (ValueError, OverflowError, csv.Error) as error:  # also pandas' errors and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
     for line, row in enumerate(rows, 1):
         if len(row) != len(table.columns):
@@ -420,13 +420,13 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
 def metrics(paper: str, results: dict[Cell, dict], root: Path = ROOT) -> str:
     """reports/metrics/<paper>.json, from which `dvc metrics` reads: {scenario: {method: outputs.metrics}} of
     the paper's cells among `results` and of its tuned cells; one whose file cannot be used is left out."""
-    own = {cell: result for cell, result in results.items() if cell.paper == paper}
+    trained = {cell: result for cell, result in results.items() if cell.paper == paper}
     for path in visible(root, f"papers/{paper}/tuning/*/*/result.json"):
         with contextlib.suppress(FedReproError):
             result = read(path)
-            own[Cell.parse(result["cell"])] = result
+            trained[Cell.parse(result["cell"])] = result
     numbers: dict[str, dict] = {}
-    for cell, result in own.items():
+    for cell, result in trained.items():
         numbers.setdefault(cell.scenario, {})[cell.method] = outputs.metrics(result)
     return json.dumps(numbers, indent=1, sort_keys=True) + "\n"
 

@@ -1,4 +1,4 @@
-"""Configurations that tuning tries: a method's own values, then quasi-random points of its search space."""
+"""Configurations that tuning tries: a method's values, then quasi-random points of its search space."""
 
 import math
 from dataclasses import dataclass
@@ -85,12 +85,12 @@ def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
     if algorithm not in document:
         raise ParamError(f"{SPACES}: {unknown('section', algorithm, document)}; every tuned method needs one")
     section = dict(document[algorithm] or {})
-    own = section.pop(RATE, None)
-    if own is not None and str(own) not in vars(method):
-        raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(own), vars(method))}")
-    rate = getattr(method, own) if own else None
+    field = section.pop(RATE, None)
+    if field is not None and str(field) not in vars(method):
+        raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(field), vars(method))}")
+    rate = getattr(method, field) if field else None
     unit = experiment.scenario.training.optimiser.lr if rate is None else rate
-    axes = {RATE if rate is None else own: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
+    axes = {RATE if rate is None else field: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
     for name, values in section.items():
         axis = check(Axis, values, f"{at}.{name}")
         for end in axis.ends:

@@ -69,12 +69,12 @@ def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
     go."""
     for paper in dict.fromkeys(cell.paper for cell in entries):
         fresh = {str(cell): seal(entry) for cell, entry in entries.items() if cell.paper == paper}
-        kept = {
+        valid = {
             name: entry
             for name, entry in (_listed(paper, root) | fresh).items()
             if (Cell.parse(name).folder(root) / "result.json").exists()
         }
-        lines = [f"{name}: {_one_line(kept[name])}\n" for name in sorted(kept)]
+        lines = [f"{name}: {_one_line(valid[name])}\n" for name in sorted(valid)]
         files.write_text(root / "papers" / paper / FILE, HEADER + "".join(lines))
     read.cache_clear()
 

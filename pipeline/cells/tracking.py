@@ -238,7 +238,7 @@ class Store:
         self.client.set_terminated(run, "FINISHED", ended)
 
     def replay(self, cell: Cell, result: dict, k: int) -> None:
-        """A finished seed as a run with its own times."""
+        """A finished seed as a run with its times."""
         seed, seconds = result["seeds"][k], result["seconds"][k]
         started = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
         history = results.history(cell, self.root)
@@ -250,7 +250,7 @@ class Store:
         self.complete(run, cell, result, k, started + int(1000 * seconds))
 
     def replay_tuning(self, cell: Cell, document: dict) -> None:
-        """A tuning as a run, and each of its configurations as one below it; its own status is last, which
+        """A tuning as a run, and each of its configurations as one below it; its status is last, which
         `finished` looks for."""
         now, tags = int(time.time() * 1000), self._tags(cell) | {"scenario": f"{cell.scenario}-trial"}
         name, configurations = f"{cell.scenario}/{cell.method}", document["configurations"]

@@ -17,7 +17,7 @@ from pipeline.sealing import seal
 def tune(cell: Cell, root: Path = ROOT) -> dict:
     """Try the configurations of the cell's method; writes and returns what `choices.read` reads.
 
-    A configuration is a cell of its own in `.cells/`: what was tried before is not trained again. One whose
+    A configuration is a cell in `.cells/`: what was tried before is not trained again. One whose
     training does not stay finite has no accuracy; TrainingError where that is all of them.
     """
     wanted, names = choices.tuning_of(cell, root), list(space(cell, root))

@@ -1,7 +1,7 @@
 """Train one seed of a cell from round 0 and print what every round gives: `python -m pipeline.cells.walk
 fedcrl/mini/fedprox 0 FOLDER`.
 
-It is the training of the stage, on the cell's own data, in a new FOLDER where earlier runs have kept nothing.
+It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
 once the last round is over.
 """
@@ -31,8 +31,8 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
             (folder / path.name).symlink_to(path)
     one = Seeded(cell.paper, cell.scenario, cell.method, (seed,))
     result = train_cell(one, folder, write=False, watch=_say)
-    (kept,) = folder.glob(f".cells/*/seed-{seed}.json")
-    _say(json.loads(kept.read_text(encoding="utf-8"))["rows"][0])
+    (cached,) = folder.glob(f".cells/*/seed-{seed}.json")
+    _say(json.loads(cached.read_text(encoding="utf-8"))["rows"][0])
     _say({"result": result})
 
 

@@ -20,7 +20,7 @@ from pipeline.errors import NO_MEMORY, FedReproError, WorkerError, short_of_memo
 
 
 def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
-    """Train the jobs, FEDREPRO_WORKERS at once, each in a process of its own, or stacked together in this
+    """Train the jobs, FEDREPRO_WORKERS at once, each in a new process, or stacked together in this
     one; yields them as they finish."""
     name = executor_name(default_device())
     left = [job for job in jobs if not job.files.finished.exists()]
@@ -35,7 +35,7 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
     workers = min(len(jobs), int(os.environ.get("FEDREPRO_WORKERS", os.cpu_count() or 1)))
     # A forked worker has torch imported already; CUDA and macOS need a fresh interpreter.
     forks = sys.platform == "linux" and not torch.cuda.is_available()
-    # Seeds one after the other have processes of their own where that costs nothing: the memory that the
+    # Seeds one after the other have separate processes where that costs nothing: the memory that the
     # first took at most would stay with a common one.
     if len(left) <= 1 or workers <= 1 and not forks:
         yield from (train_seed(job, report) for job in jobs)

@@ -92,7 +92,7 @@ class Cluster(Local):
         raise NotImplementedError
 
     def last_words(self, job: Sent) -> list[str]:
-        """What the cluster itself says of a job that has ended without a word of its own."""
+        """What the cluster reports of a job that ended without output."""
         return []
 
     # -- the interface ---------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Cluster(Local):
 
     @cached_property
     def earlier(self) -> set[tuple[str, str]]:
-        """The jobs that had not ended when this process first asked."""
+        """The jobs that had not ended at this process's first look."""
         return set(self.states())
 
     def environment(self) -> dict[str, str]:

@@ -187,7 +187,7 @@ def _place() -> Path:
     place = Path(tempfile.gettempdir(), f"fedrepro-{os.getuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     if place.is_symlink() or place.stat().st_uid != os.getuid():
-        raise PermissionError(f"{place}: not this user's own folder")
+        raise PermissionError(f"{place}: not this user's folder")
     return place
 
 

@@ -32,7 +32,7 @@ CODE = (
     "papers/*/paper.yaml",
     "papers/*/sources.yaml",
     "papers/*/methods",
-    "papers/*/*.py",  # networks, partitions and data sets of its own
+    "papers/*/*.py",  # a paper's networks, partitions and data sets
 )
 RETRIES = 100  # of a task whose node dies
 
@@ -82,7 +82,7 @@ class Ray(Cluster):
         super().poll()
 
     def states(self) -> dict[tuple[str, str], str]:
-        """Of this process's own tasks: there are no others."""
+        """Of this process's tasks: there are no others."""
         begun = ray.get(self.keeper.begun.remote())
         return {
             (job.id, job.name): _where(begun.get(job.id, []))

@@ -30,7 +30,7 @@ OPTIONS = (
 ).split()
 DAY = 24 * 60  # minutes of a task, where --slurm names no time
 AT_ONCE = 256  # tasks of a submission, where --jobs names no number
-NOTICE = 90  # seconds before the time limit at which a task is told to requeue
+NOTICE = 90  # seconds before the time limit at which a task gets the signal to requeue
 FULL = "MaxSubmitJob"  # of sbatch's reasons: this user's jobs are as many as may be
 TIME_OUTS = 10_000  # how often a task may be requeued for its time limit
 FIELDS = "JobArrayID:|,Name:|,StateCompact:|,NodeList:|,RestartCnt:|,Reason:|"
@@ -77,7 +77,7 @@ class Slurm(Cluster):
         return []
 
     def _submit(self, jobs: list[Sent], at_once: int) -> str:
-        """One array, in a folder of its own: a re-created cluster uses ids again, and submitit would find
+        """One array, in a new folder: a re-created cluster uses ids again, and submitit would find
         other cells' files under them. Why the cluster refuses, else ''."""
         name = f"fedrepro-{secrets.token_hex(4)}"
         folder = self.root / ".cells" / "slurm" / name
@@ -120,7 +120,7 @@ class Slurm(Cluster):
         _ask("scancel", *[number for number, _ in jobs])
 
     def last_words(self, job: Sent) -> list[str]:
-        """The end of the task's own output, as where the node has no Python."""
+        """The end of the task's output, as where the node has no Python."""
         lines = []
         for path in (self.root / ".cells" / "slurm" / job.name).glob(f"{job.id}_*_log.err"):
             lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]

@@ -27,7 +27,7 @@ def train_here(cell: str, root: str, log: str, group: int, environment: dict[str
     """
     os.setpgid(0, group)
     os.chdir(root)
-    sys.path.insert(0, root)  # for the methods of a paper's own folder
+    sys.path.insert(0, root)  # for the methods of a paper's folder
     os.environ.update(environment)
     with open(log, "wb") as file:
         os.dup2(file.fileno(), 1)
@@ -43,7 +43,7 @@ def train_here(cell: str, root: str, log: str, group: int, environment: dict[str
 
 
 def run(order: dict, root: Path, log: Path, events: Path, environment: dict[str, str]) -> int:
-    """Train on a node, in a process of its own; returns its exit code. The signal that announces a time limit
+    """Train on a node, in a new process; returns its exit code. The signal that announces a time limit
     is for the caller, which has the job requeued; this process goes on to the end and is resumed from its
     checkpoint."""
     log.parent.mkdir(parents=True, exist_ok=True)

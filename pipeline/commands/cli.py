@@ -1,4 +1,4 @@
-"""The command `fedrepro`. A command's own module is imported when it is called, so that --help costs no
+"""The command `fedrepro`. A command's module is imported when it is called, so that --help costs no
 time."""
 
 import contextlib
@@ -16,7 +16,7 @@ from pipeline.place import HOME, begin, checkout_of, cores, surroundings
 
 
 class Command(click.Command):
-    """A command whose --help shows some options under headings of their own. `groups`: heading -> names."""
+    """A command whose --help shows some options under headings. `groups`: heading -> names."""
 
     def __init__(self, *args: Any, groups: dict[str, tuple[str, ...]] | None = None, **settings: Any):
         super().__init__(*args, **settings)
@@ -125,7 +125,7 @@ class Hours(click.ParamType):
         except ValueError:
             hours = math.nan
         if not 0 < hours < math.inf:
-            raise ParamError(f"HOURS: expected a number above 0, such as 10, found {value!r:.80}")
+            raise ParamError(f"HOURS: expected a number above 0, such as 10, not {value!r:.80}")
         return hours
 
 
@@ -170,7 +170,7 @@ def main() -> None:
 @click.argument("stages", nargs=-1, type=Cell(), metavar="[WHAT]...")
 @jobs_option("one for each core; SLURM: 256 tasks")
 @FORCE
-@click.option("--seeds", default="", metavar="N,N", help="Train with your own seeds; tables stay unchanged.")
+@click.option("--seeds", default="", metavar="N,N", help="Train with these seeds; tables stay unchanged.")
 @click.option("--on", default="local", metavar="NAME", help="Train cells on slurm or ray.")
 @click.option("--slurm", default="", metavar="OPTIONS", help="For sbatch, such as partition=gpu,gres=gpu:1.")
 @click.option("--address", default="", metavar="HOST:PORT", help="Ray's head node.")
@@ -389,7 +389,7 @@ def import_() -> int:
 
 
 def here() -> None:
-    """The installed command; inside another checkout it runs that checkout's own code."""
+    """The installed command; inside another checkout it runs that checkout's code."""
     with contextlib.suppress(OSError):  # a folder that is no more: `main` says so
         if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
             os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder))

@@ -19,7 +19,7 @@ from pipeline.commands.schedule import (
 
 SECONDS_BETWEEN_LINES = 10.0  # without a terminal
 SECONDS_BETWEEN_TABLES = 0.5
-SHOWN = 8  # stages that run, in a line
+ROWS = 8  # stages that run, in a line
 FEW = 5  # stages in a cluster's queue that are named
 NARROWEST = 20  # columns of a stage's name, in 80 of a terminal
 QUEUED = ("queued", "waits")  # in a cluster's queue, or for room there
@@ -71,7 +71,7 @@ class Plain:
 
     def draw(self, now: float) -> None:
         """One line about what runs."""
-        rows, rest = self.rows(now, SHOWN)
+        rows, rest = self.rows(now, ROWS)
         parts = [
             ", ".join(filter(None, (name, training, accuracy, left and f"{left} left")))
             for name, training, accuracy, _, left in rows
@@ -82,7 +82,7 @@ class Plain:
         """What runs, and in words what is left out.
 
         A row has the stage in `width` columns, seed and round, accuracy, time so far and time left; trainings
-        that have told a round come first. More than a few that wait in a cluster's queue are only counted.
+        that report a round come first. More than a few that wait in a cluster's queue are only counted.
         """
         running = sorted(self.schedule.of(RUNNING), key=lambda task: "round" not in self._state(task))
         queued = [task for task in running if _where(task).startswith(QUEUED)]
@@ -105,8 +105,11 @@ class Plain:
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
         states = {task: self._state(task) for task in self.schedule.of(RUNNING)}
-        told = {task: _left(state, now) for task, state in states.items() if "left" in state}
-        count, left = Counter(task.state for task in self.schedule.tasks), self.schedule.left(self.jobs, told)
+        reported = {task: _left(state, now) for task, state in states.items() if "left" in state}
+        count, left = (
+            Counter(task.state for task in self.schedule.tasks),
+            self.schedule.left(self.jobs, reported),
+        )
         parts = [
             f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
             *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
@@ -194,8 +197,8 @@ def _where(task: Task) -> str:
 
 
 def _fitted(name: str, where: str, width: int) -> str:
-    """`…dir-01-fedprox (on n2)`: the end of the name, which tells cells apart, and where it runs if there is
-    room for both."""
+    """`…dir-01-fedprox (on n2)`: the end of the name, which distinguishes cells, and where it runs if there
+    is room for both."""
     place = f" ({where})" if where and width - len(where) - 3 >= min(len(name), NARROWEST) else ""
     room = width - len(place)
     return (name if len(name) <= room else f"…{name[1 - room :]}") + place

@@ -155,21 +155,21 @@ def _time(seconds: float) -> str:
 
 
 def _tuned(cell: Cell, root: Path) -> Iterator[str]:
-    """What was measured with the values that tuning chose, and these; before it the cell's own values where
-    other seeds than its own have to be compared. Nothing where tuning chose none."""
-    asked = load_paper(cell.paper, root).tuning.get(cell.scenario)
-    if not asked or cell.method not in asked.methods or not choices.path(cell, root).exists():
+    """What was measured with the values that tuning chose, and these; before it the cell's values where
+    other seeds than the cell's have to be compared. Nothing where tuning chose none."""
+    tuning = load_paper(cell.paper, root).tuning.get(cell.scenario)
+    if not tuning or cell.method not in tuning.methods or not choices.path(cell, root).exists():
         return
     choice = choices.read(cell, root)
     best, count = choice["configurations"][choice["chosen"]], len(choice["configurations"])
     published, tuned = choices.published(cell, root), choices.tuned(cell, root)
     if published != cell:
-        yield from _entry("untuned", f"{_headline(published, root)} with its own values")
+        yield from _entry("untuned", f"{_headline(published, root)} with the row's values")
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
     yield from _entry(
         "tuned",
         f"{_headline(tuned, root)} with {values}: "
-        f"{'the best' if best['changes'] else 'its own values, the best'} of {count} "
+        f"{'the best' if best['changes'] else 'the values of the row, the best'} of {count} "
         f"configurations in {shorten(choices.path(cell, root))}",
     )
 
@@ -211,7 +211,7 @@ def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
     yield from ("", "Seeds")
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     yield from _item(
-        "partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws its own"
+        "partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
     )
 
 

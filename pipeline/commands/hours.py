@@ -6,7 +6,7 @@ those of attacks. What a method does besides, such as views of AugMix, shows in 
 
 operations.csv has those of one forward pass of one image by every network, at its default widths with ten
 classes: the multiply-adds, and WRITTEN for every number that a layer puts out, since depthwise convolutions
-and activations wait for memory and not for arithmetic. Counting them anew would cost the import of torch,
+and activations wait for memory and not for arithmetic. Counting them again would cost the import of torch,
 which `fedrepro status` does without.
 """
 
@@ -26,7 +26,7 @@ from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, 
 
 TABLE = Path(__file__).with_name("operations.csv")
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
-# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they are 5 times apart.
+# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they differ 5-fold.
 WRITTEN = 100
 PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
 NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
@@ -107,12 +107,12 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     if ahead is None or not rates:
         return None, False
     same = [rate for rate in rates if (rate.networks, rate.data) == (mine, scenario.data.set)]
-    own = [rate for rate in same if rate.algorithm == algorithm]
-    known = own or same or rates
+    exact = [rate for rate in same if rate.algorithm == algorithm]
+    known = exact or same or rates
     far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
     most = min(far) + NEAR
     seconds = statistics.median(rate.seconds for rate, one in zip(known, far, strict=True) if one <= most)
-    factor = 1.0 if own else _slower(algorithm, rates)
+    factor = 1.0 if exact else _slower(algorithm, rates)
     return factor * seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
 
 
@@ -125,9 +125,9 @@ def _slower(algorithm: str, rates: list[Rate]) -> float:
             rate.algorithm == algorithm
         ].append(rate.seconds)
     factors = [
-        statistics.median(own) / statistics.median(others)
-        for others, own in groups.values()
-        if own and others
+        statistics.median(mine) / statistics.median(others)
+        for others, mine in groups.values()
+        if mine and others
     ]
     return max(min(factors, default=1.0), 1.0)
 
@@ -148,7 +148,7 @@ def work(experiment: Experiment) -> Work | None:
     each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
     every = sum(forward) if scenario.models else mean * scenario.clients  # one image, by every client
     epoch = sum(count * each.get(client, mean) for client, count in images.train.items())
-    # Elsewhere all clients share the model that is scored, or each has test images of its own.
+    # Elsewhere all clients share the model that is scored, or each has other test images.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = images.test * (every if alone else mean)
     reads = method_attributes(experiment)

@@ -1,6 +1,6 @@
 """DVC's lock files: backup, and repair after a kill.
 
-DVC empties dvc.lock before it writes it anew. A kill in between leaves an empty or a cut file
+DVC empties dvc.lock before it writes it again. A kill in between leaves an empty or a cut file
 (docs/decisions/lock-files.md), so a copy of every whole one lies in .cells/locks.
 """
 
@@ -28,7 +28,7 @@ NO_FLOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 def mend_locks(root: Path = ROOT) -> list[str]:
     """Copy every lock file that is whole; replace one that is not by its copy, else by git's, else remove it,
-    so that its stages run again. What was damaged stays beside the copy. Returns a line for each.
+    so that its stages run again. What was damaged stays next to the copy. Returns a line for each.
 
     Nothing happens while a DVC has its lock: it may be writing.
     """

@@ -58,7 +58,7 @@ def _described(name: str) -> tuple[str, str]:
 
 
 def _papers(name: str) -> list[str]:
-    """The papers of which a grid has a row of it; what stands beside their tables does not count."""
+    """The papers of which a grid has a row of it; supplementary grids do not count."""
     return [
         paper.name
         for paper in map(load_paper, papers())

@@ -29,7 +29,7 @@ miniature:
     training: {{rounds: 5, batch_size: 16, optimiser: {{name: adam, lr: 0.003}}}}
     evaluation: {{tests: clients, last: 1}}
 
-# The paper's own scenarios, the rows of its tables, the cells to run, its tables and figures.
+# The paper's scenarios, the rows of its tables, the cells to run, its tables and figures.
 scenarios: {{}}
 
 methods:
@@ -73,7 +73,7 @@ from pipeline.methods.fedavg import FedAvg
 
 
 def test_as_begun_it_is_fedavg():
-    """To be replaced: what the method gives where its own term is switched off."""
+    """To be replaced: what the method gives where its term is switched off."""
     method = methods.load("{name}", {{}}, "test"{paper})
     assert same(run(method, image_world()).model, run(FedAvg(), image_world()).model)
 '''

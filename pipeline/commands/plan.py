@@ -120,8 +120,8 @@ def _greedy(
     while True:
         left, options = [need for need in needs if not need.runs <= have], []
         for runs in (runs for runs in sets if not runs <= have):
-            beside = set().union(*(taken.get(name, ()) for name in {_scenario(run) for run in runs}))
-            cost = hours_of(beside | runs, prices) - hours_of(beside, prices)
+            booked = set().union(*(taken.get(name, ()) for name in {_scenario(run) for run in runs}))
+            cost = hours_of(booked | runs, prices) - hours_of(booked, prices)
             if spent + cost <= budget:
                 options.append((-_value(left, have | runs) / max(cost, 1e-9), cost, runs))
         if not options:
@@ -282,7 +282,7 @@ def plan(
 
 
 def chosen(total: Outlay, budget: float, jobs: int | None = None) -> list[Bundle]:
-    """The bundles within the budget; a seed is trained by one process, which has only its own hours."""
+    """The bundles within the budget; a seed is trained by one process, which has only its hours."""
     whole = [need for need in total.needs if all(total.prices[cell].hours <= budget for cell, _ in need.runs)]
     return choose(whole, total.prices, budget * (jobs or 1))
 

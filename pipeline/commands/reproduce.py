@@ -2,14 +2,14 @@
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
 committed file changes: there every stage runs, or those of the named papers' miniatures, and
-reports/reproduction.html (.md, .csv) has each trained cell's committed number beside this machine's. A call
+reports/reproduction.html (.md, .csv) has each trained cell's committed number and this machine's. A call
 that was interrupted goes on: its stages run again, but seeds that it has trained count; at another commit, or
 with `--force`, all are trained. To train in place and replace the committed numbers, use `dvc repro` or
 `fedrepro run`.
 
 Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
 by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
-(block design), of a cell that spreads more than the others its own, and means of n seeds agree within
+(block design), of a cell that spreads more than the others that cell's, and means of n seeds agree within
 t s sqrt(2 / n).
 """
 
@@ -115,7 +115,7 @@ def reproduced(clone: Path) -> set[str]:
 
 
 def prepare(root: Path, again: bool = False) -> Path:
-    """The clone at the commit of `root`; what was trained in it at this commit is kept, unless `again`."""
+    """The clone at the commit of `root`; what was trained in it at this commit stays, unless `again`."""
     clone = root / FOLDER
     commit = git(root, "rev-parse", "HEAD")
     if changed := git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
@@ -150,10 +150,10 @@ def committed(clone: Path, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _environment(root: Path, clone: Path) -> dict[str, str]:
-    """The clone's code runs, whatever Python would take. Runs are imported into the repository's own MLflow
+    """The clone's code runs, whatever Python would take. Runs are imported into the repository's MLflow
     database, unless the user names another; trained seeds count although every stage runs."""
-    kept = {key: value for key, value in surroundings(clone).items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **kept, "FEDREPRO_FORCE": ""}
+    inherited = {key: value for key, value in surroundings(clone).items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **inherited, "FEDREPRO_FORCE": ""}
 
 
 # -- comparing -----------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def compare(committed: Path, here: Path) -> list[Comparison]:
 
 def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
     """(s, df) of every cell of a scenario: the residual standard deviation of accuracy over methods and
-    seeds, method and seed taken out; of a cell that spreads more than the others, its own. (0, 0) where there
-    are too few."""
+    seeds, method and seed taken out; of a cell that spreads more than the others, that cell's. (0, 0) where
+    there are too few."""
     rows = {
         str(cell): dict(zip(result["seeds"], _accuracies(result), strict=True))
         for cell, result in cells.items()
@@ -200,7 +200,7 @@ def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
 
 
 def tolerance(spread: tuple[float, int], seeds: int, level: float = LEVEL) -> float | None:
-    """How far means over the same number of seeds may lie apart, in points, two-sided; None where no spread
+    """How far means over the same number of seeds may differ, in points, two-sided; None where no spread
     is known."""
     s, df = spread
     return float(stats.t.ppf(1 - level / 2, df)) * s * (2 / seeds) ** 0.5 if df else None

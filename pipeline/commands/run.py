@@ -21,8 +21,8 @@ from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.clusters import executor
-from pipeline.commands import own_seeds
-from pipeline.commands.display import FEW, SECONDS_BETWEEN_TABLES, SHOWN, Plain, display
+from pipeline.commands import extra_seeds
+from pipeline.commands.display import FEW, ROWS, SECONDS_BETWEEN_TABLES, Plain, display
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -54,7 +54,7 @@ def main(
     and `options`: see `pipeline.clusters.executor`."""
     check_environment(here=on == "local")
     if seeds:
-        return _own_seeds(stages, seeds, jobs, on)
+        return _extra_seeds(stages, seeds, jobs, on)
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
@@ -101,16 +101,16 @@ def _scheduled(chosen: list[str], force: bool) -> Schedule:
         raise FedReproError(_in_one_line(error)) from None
 
 
-def _own_seeds(names: Sequence[str], seeds: str, jobs: int | None, on: str) -> int:
-    """Bring the cells' data, then train them with a user's own seeds."""
+def _extra_seeds(names: Sequence[str], seeds: str, jobs: int | None, on: str) -> int:
+    """Bring the cells' data, then train them with a user's seeds."""
     if on != "local":
         raise ParamError("--seeds: trains on this machine only")
-    wanted, chosen = own_seeds.parse(seeds), own_seeds.cells(names)
-    if code := main(list(dict.fromkeys(map(own_seeds.partition_stage, chosen))), jobs):
+    wanted, chosen = extra_seeds.parse(seeds), extra_seeds.cells(names)
+    if code := main(list(dict.fromkeys(map(extra_seeds.partition_stage, chosen))), jobs):
         return code
     if jobs:
         os.environ["FEDREPRO_WORKERS"] = str(jobs)
-    own_seeds.train(chosen, wanted)
+    extra_seeds.train(chosen, wanted)
     return 0
 
 
@@ -218,9 +218,9 @@ def _summary(schedule: Schedule, screen: Plain, stopped: bool) -> int:
         )
     if stopped:
         running = [task.name for task in schedule.of(RUNNING)]
-        names = ", ".join(running[:SHOWN])
-        if len(running) > SHOWN:
-            names += f" and {len(running) - SHOWN} more"
+        names = ", ".join(running[:ROWS])
+        if len(running) > ROWS:
+            names += f" and {len(running) - ROWS} more"
         again = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")  # not so in `make repro`
         way = "begins again, since it has --force" if again else "goes on from here"
         print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)

@@ -36,7 +36,7 @@ DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
 class Task:
     """A stage, what is known of it and what has become of it."""
 
-    stage: Any  # DVC's own
+    stage: Any  # of DVC
     name: str  # as `dvc repro` takes it
     log: Path
     cell: str | None = None  # <paper>/<scenario>/<method> where the stage trains one
@@ -208,21 +208,21 @@ class Schedule:
         """The tasks that wait for another process."""
         return [task for task in self.of(WAITING) if task.blocker]
 
-    def left(self, jobs: int, told: dict[Task, float]) -> float | None:
+    def left(self, jobs: int, reported: dict[Task, float]) -> float | None:
         """Seconds to the end; None before a training tells how fast it goes here.
 
         What a stage is expected to take was measured elsewhere and at another time, so it is multiplied by
         the pace of this run: measured over expected, of the stages that are done and of the trainings
-        that have `told` how many seconds they still need.
+        that have `reported` how many seconds they still need.
         """
         now, running = time.monotonic(), self.of(RUNNING)
         measured = [(task, task.seconds) for task in self.of(DONE)]
-        measured += [(task, now - task.begun + seconds) for task, seconds in told.items()]
+        measured += [(task, now - task.begun + seconds) for task, seconds in reported.items()]
         if not any(task.cell for task, _ in measured):
             return None
         pace = sum(s * task.workers for task, s in measured) / sum(task.work for task, _ in measured)
         rest = {task: pace * task.work / task.workers - (now - task.begun) for task in running}
-        rest |= {task: seconds + pace * ENDING for task, seconds in told.items()}
+        rest |= {task: seconds + pace * ENDING for task, seconds in reported.items()}
         rest = {task: max(seconds, 1.0) for task, seconds in rest.items()}
         waiting = self.of(WAITING, READY)
         work = sum(rest[task] * task.workers for task in running) + pace * sum(task.work for task in waiting)

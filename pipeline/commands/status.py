@@ -46,7 +46,7 @@ from pipeline.sealing import is_sealed
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
 LEFT = (STALE, FAILED, MISSING)
-NAME = 20  # columns of a name; a longer one has a line of its own
+NAME = 20  # columns of a name; a longer one has another line
 WIDTH = 80
 FEW = 5  # failures in the overview of all papers
 
@@ -142,15 +142,15 @@ def overview(
 def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path) -> dict[Cell, Status]:
     """The cells that a tuning compares: of each method with the chosen values and with the row's."""
     paper, compared = load_paper(key, root), {}
-    asked = paper.tuning[scenario]
-    for cell in (Cell(key, scenario, method) for method in asked.methods):
+    tuning = paper.tuning[scenario]
+    for cell in (Cell(key, scenario, method) for method in tuning.methods):
         choosing = 0.0
         try:
             chosen = choices.tuned(cell, root)
         except FedReproError:  # not chosen yet, or to be chosen again
-            chosen = Tuned.of(cell, (), seeds=tuple(asked.test_seeds))
-            trial = Trial.of(cell, (), number=0, seeds=tuple(asked.seeds))
-            choosing = asked.configurations * (estimate(trial, rates, root)[0] or 0)
+            chosen = Tuned.of(cell, (), seeds=tuple(tuning.test_seeds))
+            trial = Trial.of(cell, (), number=0, seeds=tuple(tuning.seeds))
+            choosing = tuning.configurations * (estimate(trial, rates, root)[0] or 0)
         for one in (chosen, choices.published(cell, root)):
             compared[one] = _status(one, one.stage(paper), read_result(one, root), errors, rates, root)
         if choosing:
@@ -214,7 +214,7 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
 def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     """Whether the cell's parameters or the code that it runs differ from those of its result.
 
-    The partition counts as its parameters: its own digest is taken from the result.
+    The partition counts as its parameters: its digest is taken from the result.
     """
     try:
         experiment = Experiment.of(cell, root)
@@ -230,7 +230,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
 
 @dataclass
 class Failures:
-    """Errors of cells whose last training failed: from the mark beside the checkpoints, or from the log of
+    """Errors of cells whose last training failed: from the mark next to the checkpoints, or from the log of
     `pipeline.commands.run`."""
 
     root: Path
@@ -272,7 +272,7 @@ def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
     return provenance.cell_digest(experiment, partition, mark["precision"], mark["executor"])
 
 
-# -- what is shown -------------------------------------------------------------------------------------------
+# -- printed lines -------------------------------------------------------------------------------------------
 
 
 def columns(most: int) -> int:
@@ -285,7 +285,7 @@ def status(
 ) -> int:
     """Print the state of the papers; returns the exit code.
 
-    wanted: papers whose tables are shown; without any, a line for each paper.
+    wanted: papers whose tables are printed; without any, a line for each paper.
     table: print only the names of the stages that this table still needs.
     """
     for name in wanted:

@@ -1,7 +1,7 @@
 """Writes papers/<paper>/dvc.yaml from paper.yaml: a stage per partition, grid and computed figure, and the
 miniature's.
 
-DVC has no way to include a file or to list folders, so the stages are written out, with its own templating,
+DVC has no way to include a file or to list folders, so the stages are written out, with DVC's templating,
 and committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every
 paper's `results` stage writes.
 """
@@ -41,7 +41,7 @@ WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by
 PAPER = f"""{WRITTEN}\
 # `dvc repro papers/{{key}}/dvc.yaml` runs the whole paper, and with `:mini@<method>` at its end one cell.
 #   sources      digests of the code behind every cell
-#   data         the paper's own data sets
+#   data         the paper's data sets
 #   partition*   each scenario's data, cut over its clients
 #   mini         the small protocol that `dvc repro` runs
 #   across       the same with the other papers' methods
@@ -50,13 +50,13 @@ PAPER = f"""{WRITTEN}\
 #   report       the page of the paper, with whatever was run of its grids
 # The others are grids and figures of paper.yaml. `persist`: outputs stay until a stage replaces them.
 """
-GRID = f"{WRITTEN}# A large grid of its own, which `dvc repro papers/{{key}}/dvc.yaml` leaves out.\n"
+GRID = f"{WRITTEN}# A large grid, which `dvc repro papers/{{key}}/dvc.yaml` leaves out.\n"
 TUNING = f"""{WRITTEN}\
 # `fedrepro tune {{key}}` runs it; no stage outside this file needs it.
 #   split-*      validation images, of every client's training images
 #   tune-*       method -> its algorithm, of whose search space the configurations are
 #   tuned-*      with the chosen values, on all training images, scored on test images
-#   published-*  the same with the row's own values
+#   published-*  the same with the row's values
 """
 Stages = dict[str, dict[str, Any]]
 
@@ -234,20 +234,20 @@ def _partition(key: str, scenario: str, name: str, deps: list[str], params: list
 
 def _partitions(key: str, paper: Paper) -> Stages:
     """One stage for the scenarios without public images and one for those with them."""
-    own = {name: scenario for name, scenario in paper.scenarios.items() if name not in MINIATURES}
+    written = {name: scenario for name, scenario in paper.scenarios.items() if name not in MINIATURES}
     stages: Stages = {}
     for stage, parts in (("partition", ["data"]), ("partition-public", ["data", "public"])):
-        some = {name: one for name, one in own.items() if (one.public is not None) == ("public" in parts)}
+        some = {name: one for name, one in written.items() if (one.public is not None) == ("public" in parts)}
         if not some:
             continue
         items: Any = "${scenarios}"
-        if len(some) < len(own):
+        if len(some) < len(written):
             items = {
                 name: {part: {"set": getattr(one, part).set} for part in parts} for name, one in some.items()
             }
         deps = [f"data/${{item.{part}.set}}" for part in parts]
         params = [{f"papers/{key}/paper.yaml": ["scenarios.${key}"]}]
-        name = "partition" if len(some) == len(own) else stage
+        name = "partition" if len(some) == len(written) else stage
         stages[name] = {"foreach": items, "do": _partition(key, "${key}", "${key}", deps, params)}
     return stages
 
@@ -278,7 +278,7 @@ def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, A
     if len(extra) > 1:
         raise ParamError(
             f"papers/{key}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
-            "or frozen features; give each a grid of its own"
+            "or frozen features; give each another grid"
         )
     at, scenario, method = f"papers/{key}", "${item.scenario}", "${item.method}"
     return _stage(
@@ -295,7 +295,7 @@ def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, A
 
 
 def _figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
-    """For every computed figure a stage for the miniature's cells and one for the paper's own; and what the
+    """For every computed figure a stage for the miniature's cells and one for the paper's; and what the
     miniature's write."""
     cells, stages, of_mini = set(planned(key, root)), {}, []
     params = [{"sources.yaml": ["figures"]}]

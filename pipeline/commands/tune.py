@@ -53,7 +53,7 @@ def targets(name: str) -> list[str]:
 
 def _stages(key: str, scenario: str, methods: Sequence[str]) -> list[str]:
     """Those that train what a tuning compares, of these methods or of all: with the chosen values and with
-    the row's, which are the scenario's own cells where the tuning has no seeds of its own."""
+    the row's, which are the scenario's cells where the tuning names no seeds."""
     paper = load_paper(key)
     cells = [Cell(key, scenario, method) for method in methods or paper.tuning[scenario].methods]
     compared = [*(Tuned.of(cell, ()) for cell in cells), *map(choices.published, cells)]

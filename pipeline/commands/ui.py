@@ -1,6 +1,6 @@
 """`fedrepro ui`: MLflow on the runs of this repository, and links to what one wants to see there.
 
-A link names a view that is kept as a tag of the experiment, as MLflow's own button Share does: which runs,
+A link names a view that is a tag of the experiment, as MLflow's button Share does: which runs,
 which columns, how they are grouped and sorted.
 """
 

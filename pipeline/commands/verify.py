@@ -219,8 +219,8 @@ def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root:
     what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
     quickest first. seconds: for each cell, from where its training begins. jobs: how many at once.
     """
-    begun, asked = time.monotonic(), [*what]
-    walks, lacking = _walks(asked, root)
+    begun, wanted = time.monotonic(), [*what]
+    walks, lacking = _walks(wanted, root)
     for line in lacking:
         print(f"  not walked {line}", file=sys.stderr, flush=True)
     counts: Counter[str] = Counter()
@@ -238,7 +238,7 @@ def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root:
         f"{same} the same, {different} different, {counts['no round'] + len(lacking)} not compared, in "
         f"{clock(time.monotonic() - begun)}"
     )
-    return 1 if different or counts["no round"] or lacking and asked else 0
+    return 1 if different or counts["no round"] or lacking and wanted else 0
 
 
 def _kind(walk: Walk, outcome: str) -> str:
@@ -263,23 +263,23 @@ def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Wa
                 walk.stop()
 
 
-def _walks(asked: list[str], root: Path) -> tuple[list[Walk], list[str]]:
+def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
     """What is to be walked, the quickest round first, and a line for each cell that cannot be."""
     cells = {
         Cell(path.parts[-5], *path.parts[-3:-1]): path
         for path in sorted(root.glob("papers/*/runs/*/*/result.json"))
     }
     names = {name for cell in cells for name in (str(cell), f"{cell.paper}/{cell.scenario}", cell.paper)}
-    for name in asked:
+    for name in wanted:
         if name not in names:
             raise FedReproError(unknown("measured cell, scenario or paper", name, names))
     walks, failed = [], []
     for cell, path in cells.items():
-        if asked and not {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper} & set(asked):
+        if wanted and not {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper} & set(wanted):
             continue
         try:
             result = results.read(path)
-            if asked or not provenance.current(result, Experiment.of(cell, root)):
+            if wanted or not provenance.current(result, Experiment.of(cell, root)):
                 walks.append(Walk.of(cell, result, root))
         except FedReproError as error:
             failed.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")

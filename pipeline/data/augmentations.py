@@ -1,4 +1,4 @@
-"""Random views of images, a batch at a time, each image with draws of its own.
+"""Random views of images, a batch at a time, each image with other draws.
 
 Every view is a function `view(images, generator)`: images uint8 (B, C, H, W) on any device, square, C = 1 or
 3, at least 5 pixels wide; generator a CPU generator, from which alone all draws come, always equally many, so
@@ -122,7 +122,7 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
 
 
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
-    """An operation's parameter at a level, 0.1 .. 3: bits kept, degrees, threshold, slope, pixels, or a
+    """An operation's parameter at a level, 0.1 .. 3: remaining bits, degrees, threshold, slope, pixels, or a
     factor; float64, without sign."""
     level = level.double()
     kind = operation.split("_")[0]

@@ -243,7 +243,7 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
             _refuse_escape(archive, member.name, not (member.isfile() or member.isdir()))
             if member.isfile() and wanted(member.name):
                 chosen.append(member)
-        while source.fileobj.read(BLOCK):  # to the very end, where gzip compares its own checksum
+        while source.fileobj.read(BLOCK):  # to the very end, where gzip compares its checksum
             pass
         _refuse_bomb(archive, sum(member.size for member in chosen))
         for member in chosen:

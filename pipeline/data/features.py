@@ -21,8 +21,8 @@ from pipeline.schema import shorten
 from pipeline.sealing import is_sealed, seal
 
 # FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code
-# (exps/federated_main.py). No public source was found that states a digest of its file, so none is compared;
-# the digest of the weights that were loaded stands in meta.json.
+# (exps/federated_main.py). No public source that we know states a digest of its file, so none is compared;
+# the digest of the weights that were loaded is in meta.json.
 VIT_TINY = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WIDTH, SIDE, BATCH = 192, 224, 64
 ARRAY, META = "features.npy", "meta.json"

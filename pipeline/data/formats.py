@@ -97,7 +97,7 @@ def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 
 def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """MATLAB files with X (32, 32, 3, N) and y (N, 1), where 10 stands for the digit 0."""
+    """MATLAB files with X (32, 32, 3, N) and y (N, 1), where 10 is the digit 0."""
     parts = []
     for path in files:
         with reading(path):

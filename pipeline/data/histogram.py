@@ -33,7 +33,7 @@ def class_columns(classes: list[str]) -> list[str]:
 
 
 def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.DataFrame:
-    """One row per client: name, domain, training and own test images, then the training images of every
+    """One row per client: name, domain, training and test images, then the training images of every
     class (`class_columns`)."""
     rows, columns = [], class_columns(classes)
     for (name, domain), train, test in zip(parts.clients, parts.train, parts.client_test, strict=True):

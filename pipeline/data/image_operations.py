@@ -1,4 +1,4 @@
-"""Pillow's operations on a batch of images at once, each image with a strength of its own.
+"""Pillow's operations on a batch of images at once, each image with another strength.
 
 Images are uint8 (B, C, H, W) with C = 1 (grey) or 3 (RGB), on any device; what comes back is new, uint8 and
 of the same shape. Strengths are tensors (B,). Values are Pillow's to the bit, as the tests show, but where
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline.devices import to_device_of
 
-SLACK = 2.0**-32  # Pillow cuts fractions off: 199.99999999999 stands for 200
+SLACK = 2.0**-32  # Pillow cuts fractions off: 199.99999999999 means 200
 
 
 def per_image(values: Tensor, images: Tensor) -> Tensor:
@@ -154,8 +154,8 @@ def rotation(degrees: Tensor, height: int, width: int) -> Tensor:
 
 def affine(images: Tensor, maps: Tensor) -> Tensor:
     """Bilinear; black where the source lies outside. maps (B, 6) rows (a, b, c, d, e, f): the output pixel
-    (x, y) comes from (a x + b y + c, d x + e y + f), positions counted from the upper left corner, a pixel's
-    own at its middle."""
+    (x, y) comes from (a x + b y + c, d x + e y + f), positions counted from the upper left corner, in the
+    middle of a pixel."""
     height, width = images.shape[2:]
     a, b, c, d, e, f = to_device_of(maps.double(), images)[:, :, None, None].unbind(1)
     x = torch.arange(width, device=images.device, dtype=torch.float64) + 0.5
@@ -194,7 +194,7 @@ def resized_crop(
 ) -> Tensor:
     """Cut a box, four tensors (B,) int64, and resize it bilinearly with antialiasing to (B, C, size, size):
     rows first, then columns, each rounded. (Since version 13 Pillow takes columns first where they shrink
-    much more: one grey level apart.)"""
+    much more: one grey level.)"""
     batch, channels, rows, columns = images.shape
     across = to_device_of(_triangles(left, width, columns, size), images)
     down = to_device_of(_triangles(top, height, rows, size), images)

@@ -58,7 +58,7 @@ class Pool:
 
 @dataclass
 class Parts:
-    """Index arrays into the stored set: each client's training and own test images, each domain's test
+    """Index arrays into the stored set: each client's training and test images, each domain's test
     images, and the training images that no client gets; `public` indexes the public set."""
 
     clients: list[tuple[str, str]]  # (printed name, printed domain)

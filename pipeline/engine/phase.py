@@ -175,7 +175,7 @@ def batches(
 ) -> list[tuple[int, int]]:
     """(first, last + 1) of every batch of a client's n images.
 
-    A last incomplete one is kept unless drop_last; one of a single sample is left out where the network has
+    A last incomplete one counts unless drop_last; one of a single sample is left out where the network has
     BatchNorm, which cannot normalise it. With `batches_per_step` > 1 these are the pieces of one step taken
     together; a trailing one with fewer samples than pieces is left out (Per-FedAvg's D and D').
     """

@@ -41,7 +41,7 @@ class FedCRL(Method):
     gamma: NonNegative = 0.8
     # post_eval: one more pass with the trained features
     contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"
-    # At the first mix: global is tau = 0, own is tau = 1.
+    # At the first mix: global is tau = 0, the client's features tau = 1.
     first_tau: Literal["evaluate", "global", "own"] = "evaluate"
     clip_params: bool = False  # Algorithm 1, line 22, to the letter
 

@@ -54,7 +54,7 @@ def fit_head(
 ) -> Params:
     """One pass of plain SGD on the cross-entropy of a linear head over labelled vectors (FedGH, Algorithm 1).
 
-    vectors (P, d), labels (P,); `order` (P,) is their permutation. A last incomplete batch is kept; without
+    vectors (P, d), labels (P,); `order` (P,) is their permutation. A last incomplete batch counts; without
     vectors the head stays as it is.
     """
     weight, bias = head["head.weight"], head["head.bias"]

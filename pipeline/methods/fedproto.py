@@ -47,7 +47,7 @@ class FedProto(Method):
 
     def __post_init__(self):
         if self.averaging and self.candidates == "own":
-            raise ValueError("'candidates: own' needs models of the clients' own, not 'averaging: true'")
+            raise ValueError("'candidates: own' needs a model for each client, not 'averaging: true'")
 
     @property
     def supports(self) -> frozenset[str]:

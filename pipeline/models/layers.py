@@ -111,7 +111,7 @@ class Recomputed(Concat):
     """Concat whose branches are computed once more for their gradient, one at a time, where the input is
     large on a CPU.
 
-    Nothing inside a branch is kept, for the time of one more forward; values, gradients and BatchNorm's
+    Nothing inside a branch is stored, for the time of one more forward; values, gradients and BatchNorm's
     statistics have the same bits (Chen et al. 2016, gradient checkpointing). For branches that draw nothing.
     """
 

@@ -320,7 +320,7 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
 
 
 def _commit(git: dict) -> str:
-    """Of the paper's folder where that is a repository of its own, else of the project."""
+    """Of the paper's folder where that is a repository, else of the project."""
     return git.get("paper_commit") or git.get("commit", "")
 
 

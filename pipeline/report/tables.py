@@ -1,4 +1,4 @@
-"""Tables of a paper in its own layout, with measured and published numbers.
+"""Tables of a paper in its layout, with measured and published numbers.
 
 Measured numbers come from results alone; a published number is only ever the `published` text of a Value.
 """

@@ -4,7 +4,7 @@ from pipeline.schema.cell import (
     RATE,
     Cell,
     Changes,
-    OwnSeeds,
+    ExtraSeeds,
     Published,
     Seeded,
     Trial,

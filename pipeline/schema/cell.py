@@ -105,7 +105,7 @@ class Cell:
         # These hyper-parameters differ in some scenarios.
         values |= values.pop("scenarios", {}).get(self.scenario, {})
         scenario = paper.scenarios[self.scenario]
-        if (network := values.pop("model", None)) is not None:  # the method has a network of its own
+        if (network := values.pop("model", None)) is not None:  # the row names a network
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
         scenario = scenario.with_networks_of(self.paper, network_names(self.paper, root))
         return scenario, paper.algorithm(self.method), values
@@ -123,16 +123,16 @@ class Seeded(Cell):
 
 
 @dataclass(frozen=True)
-class OwnSeeds(Seeded):
+class ExtraSeeds(Seeded):
     """A cell with seeds that a user chooses. Its files lie outside `runs/` and are not in git, so that no
     table shows them; a seed that paper.yaml asks for later is not trained again."""
 
     @property
     def partition(self) -> str:
-        return f".own-seeds/{super().partition}"
+        return f".extra-seeds/{super().partition}"
 
     def folder(self, root: Path = ROOT) -> Path:
-        return root / "papers" / self.paper / "own-seeds" / self.scenario / self.method
+        return root / "papers" / self.paper / "extra-seeds" / self.scenario / self.method
 
     def representations(self, root: Path = ROOT) -> Path:
         return self.folder(root) / "representations.npz"
@@ -202,5 +202,5 @@ class Trial(Tuned):
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         scenario, algorithm, hyper = super().resolve(root)
         evaluation = dataclasses.replace(scenario.evaluation, tests="clients", attack=None)
-        partition = self.base.resolve(root)[0].partition  # each seed on its own draw
+        partition = self.base.resolve(root)[0].partition  # each seed on its draw
         return dataclasses.replace(scenario, evaluation=evaluation, partition=partition), algorithm, hyper

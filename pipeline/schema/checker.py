@@ -47,7 +47,7 @@ class Range:
 @dataclass(frozen=True)
 class Spelling:
     """What names may look like that become parts of paths, of stages and of the commands that a shell runs.
-    A dot is left out because DVC takes the keys of parameters apart at it."""
+    A dot is left out because DVC splits the keys of parameters at it."""
 
     pattern: str = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
     means: str = "letters, digits, - and _, a letter or digit first, at most 100"
@@ -79,7 +79,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     """Turn plain YAML into `kind`, or raise ParamError with `where` (file and key) in front.
 
     `kind` is a dataclass, int, float, bool, str, Literal, Annotated[number, Range], Name, list[...],
-    dict[str, ...], dict[Name, ...], an optional of these, or a union of kinds that YAML tells apart: a share
+    dict[str, ...], dict[Name, ...], an optional of these, or a union of kinds that differ in YAML: a share
     (0.2), a count (4), a list and a mapping. A dataclass with `variants`, a function of the class that gives
     {kind: subclass}, is the one that the key `kind` names.
     """

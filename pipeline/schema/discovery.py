@@ -17,7 +17,7 @@ from pipeline.schema.documents import ROOT, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
 from pipeline.source_code import Loader
 
-CEILING = "centralised"  # no federated method: shown with the others, neither marked nor ranked with them
+CEILING = "centralised"  # no federated method: listed with the others, neither marked nor ranked with them
 SPACES = "pipeline/methods/spaces.yaml"  # where tuning looks, of every method
 
 
@@ -45,8 +45,8 @@ def method_module(name: str, paper: str | None = None, root: Path = ROOT) -> str
     if name == "base" or Spelling().problem(name):
         return None
     folders = _folders(paper, root).items()
-    found = (f"{package}.{name}" for package, folder in folders if (folder / f"{name}.py").is_file())
-    return next(found, None)
+    modules = (f"{package}.{name}" for package, folder in folders if (folder / f"{name}.py").is_file())
+    return next(modules, None)
 
 
 def _folders(paper: str | None, root: Path) -> dict[str, Path]:

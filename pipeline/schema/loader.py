@@ -37,7 +37,7 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class Common:
-    """Values that the miniatures of all papers share unless a paper's miniature has its own; None: the
+    """Values that the miniatures of all papers share unless a paper's miniature says otherwise; None: the
     scenario's default."""
 
     seeds: list[Whole] | None = None

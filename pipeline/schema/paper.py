@@ -78,7 +78,7 @@ class Figure:
     method's: the first of `methods` is the one that the others vary); embedding, t-SNE of
     representations; sphere, their directions and lengths; margins, between the clients' class means and
     what the server sends per class; matrix, cross-correlations of the clients' logits; transfer, t-SNE of
-    the first client's features of its own domain's and the next domain's test images; corruptions,
+    the first client's features of its domain's and the next domain's test images; corruptions,
     accuracy by corruption and by severity; pairs, two measures of every method;
     clients, images per class and client; images, an example of every class and domain.
     """

@@ -18,7 +18,7 @@ def shot_noise(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
 
 
 def impulse_noise(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
-    """A share of the values, every channel on its own, becomes 0 or 255."""
+    """A share of the values, every channel separately, becomes 0 or 255."""
     amount = (0.01, 0.02, 0.03, 0.05, 0.07)[severity - 1]
     hit, white = np.moveaxis(draws.uniform(0, 1, 2, *images.shape[1:]), 1, 0)
     return np.where(hit < amount, np.where(white < 0.5, 255, 0), images).astype(np.uint8)

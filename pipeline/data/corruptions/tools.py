@@ -18,7 +18,7 @@ SLACK = 1e-6
 class Draws:
     """One generator per image, so that an image's draws do not depend on the batch that it comes in.
 
-    Every method returns (N, *shape): row i from image i's own generator, whose key is (seed, part, name,
+    Every method returns (N, *shape): row i from image i's generator, whose key is (seed, part, name,
     index).
     """
 
@@ -82,7 +82,7 @@ def motion_weights(radius: int, sigma: float) -> np.ndarray:
 
 
 def motion(x: np.ndarray, radius: int, sigma: float, degrees: np.ndarray) -> np.ndarray:
-    """Blur every image along its own direction, degrees (N,); pixels beyond the edge are those of the
+    """Blur every image along its direction, degrees (N,); pixels beyond the edge are those of the
     edge."""
     angle, place = np.deg2rad(degrees), np.arange(SIDE)
     out = np.zeros(x.shape)

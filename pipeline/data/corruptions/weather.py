@@ -106,13 +106,13 @@ def frost(images: np.ndarray, severity: int, draws: Draws, ice: Ice | None = Non
 
 @cache
 def find_ice() -> Ice:
-    """The photographs where the package that ships them is installed, else pictures of our own."""
+    """The photographs where the package that ships them is installed, else generated pictures."""
     folder = _photo_folder()
     return photographs(folder) if folder else synthetic_ice()
 
 
 def _photo_folder() -> Path | None:
-    """Found without an import of the package, which would ask for OpenCV and scikit-image."""
+    """Located without an import of the package, which would ask for OpenCV and scikit-image."""
     spec = importlib.util.find_spec(PACKAGE)
     folders = [Path(place) / "frost" for place in (spec and spec.submodule_search_locations) or ()]
     return next((folder for folder in folders if all((folder / name).is_file() for name in PHOTOS)), None)

@@ -6,33 +6,33 @@ import sys
 import pytest
 from repository import CELL, edit, forget, run, stage
 
-from pipeline.commands import own_seeds
+from pipeline.commands import extra_seeds
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, OwnSeeds, load_paper
+from pipeline.schema import Cell, ExtraSeeds, load_paper
 
 
 @pytest.mark.parametrize("text", ["", "7,", "7;8", "-1", "7.5", "7,7", "x", str(2**31)])
 def test_what_is_no_list_of_seeds_is_refused(text):
     with pytest.raises(ParamError, match="--seeds"):
-        own_seeds.parse(text)
+        extra_seeds.parse(text)
 
 
 def test_seeds_are_read():
-    assert own_seeds.parse("7, 8") == (7, 8)
+    assert extra_seeds.parse("7, 8") == (7, 8)
 
 
 def test_a_scenario_stands_for_its_cells_and_a_paper_is_refused():
-    assert Cell("fedlsa", "mini", "fedavg") in own_seeds.cells(["fedlsa/mini"])
-    assert own_seeds.cells([CELL, CELL]) == [Cell.parse(CELL)]
+    assert Cell("fedlsa", "mini", "fedavg") in extra_seeds.cells(["fedlsa/mini"])
+    assert extra_seeds.cells([CELL, CELL]) == [Cell.parse(CELL)]
     for names in ([], ["fedlsa"], ["fedlsa/nowhere"], ["fedlsa/mini/nothing"]):
         with pytest.raises(ParamError):
-            own_seeds.cells(names)
+            extra_seeds.cells(names)
 
 
-def test_own_seeds_are_trained_beside_the_table_and_taken_over_later(project):
-    code = f"from pipeline.commands import own_seeds as o; o.train(o.cells(['{CELL}']), (5,))"
+def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
+    code = f"from pipeline.commands import extra_seeds as o; o.train(o.cells(['{CELL}']), (5,))"
     text = run(project, sys.executable, "-c", code).stdout
-    own = OwnSeeds("fedcrl", "mini", "fedprox", (5,))
+    own = ExtraSeeds("fedcrl", "mini", "fedprox", (5,))
     result = json.loads((own.folder(project) / "result.json").read_text())
     assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text
     trained = list(project.glob(".cells/*/seed-5*"))

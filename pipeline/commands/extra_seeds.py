@@ -1,4 +1,4 @@
-"""`fedrepro run CELL --seeds 7,8`: train with own seeds, without changing committed results or tables."""
+"""`fedrepro run CELL --seeds 7,8`: train with a user's seeds, and leave results and tables as they are."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from pipeline.cells import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.errors import ParamError
-from pipeline.schema import MINIATURES, ROOT, Cell, OwnSeeds, load_paper, planned, shorten
+from pipeline.schema import MINIATURES, ROOT, Cell, ExtraSeeds, load_paper, planned, shorten
 
 
 def parse(text: str) -> tuple[int, ...]:
@@ -50,9 +50,9 @@ def partition_stage(cell: Cell) -> str:
 
 
 def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
-    """Train each cell with these seeds, and print each number beside those in git.
+    """Train each cell with these seeds, and print each number with the committed mean.
 
-    Its files go to papers/<paper>/own-seeds/<scenario>/<method>, which git ignores.
+    Its files go to papers/<paper>/extra-seeds/<scenario>/<method>, which git ignores.
     """
     kinds = {Experiment.of(cell).scenario.arithmetic for cell in chosen}
     if len(kinds) > 1:
@@ -63,20 +63,20 @@ def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:
 
     dealt: set[Path] = set()
     for cell in chosen:
-        own = OwnSeeds(cell.paper, cell.scenario, cell.method, seeds)
-        folder = ROOT / "papers" / own.paper / "partitions" / own.partition
+        extra = ExtraSeeds(cell.paper, cell.scenario, cell.method, seeds)
+        folder = ROOT / "papers" / extra.paper / "partitions" / extra.partition
         if folder not in dealt:
             scenario = load_paper(cell.paper).scenarios[cell.scenario]
             deal(replace(scenario, seeds=list(seeds)), _where(cell), folder, f"{cell.paper}/{cell.scenario}")
             dealt.add(folder)
-        print("\n".join(summary(own, train_cell(own))), flush=True)
+        print("\n".join(summary(extra, train_cell(extra))), flush=True)
     print(
         f"To have them in the tables: add the seeds to `seeds` of {_where(chosen[0])}, then\n"
         f"`fedrepro run {chosen[0]}`; a seed that was trained here is not trained again"
     )
 
 
-def summary(cell: OwnSeeds, result: dict) -> list[str]:
+def summary(cell: ExtraSeeds, result: dict) -> list[str]:
     """The lines for one cell: each seed, their mean, and the mean that git has."""
     headline = result["headline"]
     lines = [f"{cell}, {headline} accuracy"]
