@@ -5,19 +5,18 @@ sealed by its hash) and history.csv (one row per seed and evaluated round).
 """
 
 import contextlib
-import csv
 import io
 import json
 import math
 import re
 import statistics
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_integer_dtype
 
 from pipeline.cells import choices, outputs
 from pipeline.cells.choices import Percent
@@ -83,11 +82,12 @@ OPTIONAL: dict[str, Any] = {
     "by_class": list[list[Percent | None]],
     "traffic_of_seeds": dict[str, list[NonNegative]],
 }
-# of those, what holds a value for each seed under every name
-OF_SEEDS = {"traffic_of_seeds": (SENT := ("up", "down", "bytes")), "holdings": ("images", "classes")}
+SENT, DATA = ("up", "down", "bytes"), ("set", "source", "digest", "deviation")
 INSIDE = {
     "traffic": SENT,
-    "data": (DATA := ("set", "source", "digest", "deviation")),
+    "traffic_of_seeds": SENT,
+    "holdings": ("images", "classes"),
+    "data": DATA,
     "public": DATA,
     "versions": ("torch",),
     "git": ("commit",),
@@ -172,16 +172,17 @@ def parse(content: bytes, path: Path) -> dict:
 
 def _check_values(document: dict) -> None:
     """Types, ranges and sizes of what a result holds; FedReproError says what is wrong with it."""
-    for key, kind in KEYS.items():
+    for key, kind in (KEYS | OPTIONAL).items():
+        if key not in document and key in OPTIONAL:
+            continue
         if key not in document:
             raise FedReproError(f"the key {key!r} is missing")
         value = check(kind, document[key], key)
         inside = INSIDE.get(key, ()) if value or key not in ("public", "git") else ()
         if lost := [name for name in inside if name not in value]:
             raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
-    if document["git"]:
-        for key in {"commit", "paper_commit"} & document["git"].keys():
-            check(str, document["git"][key], f"git.{key}")
+    for key in {"commit", "paper_commit"} & document["git"].keys():
+        check(str, document["git"][key], f"git.{key}")
     seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise FedReproError(f"seeds: must be different whole numbers, not {seeds!s:.80}")
@@ -191,37 +192,21 @@ def _check_values(document: dict) -> None:
         for name, values in document[part].items():
             if is_percent(name):
                 check(list[Percent], values, f"{part}.{name}")
-        _check_length(document[part], seeds)
-    _check_length({key: document[key] for key in ("clients", "seconds")}, seeds)
-    _check_optional(document, seeds)
-    if len(set(map(len, document["clients"]))) > 1:
-        raise FedReproError("clients: not the same number for every seed")
+    for name, each in _of_seeds(document):
+        if len(each) != len(seeds):
+            raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
+    held = document.get("holdings", {}).values()
+    if len({len(clients) for values in (document["clients"], *held) for clients in values}) > 1:
+        raise FedReproError("clients: not the same number for every seed, or in 'holdings'")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
 
 
-def _check_optional(document: dict, seeds: list[int]) -> None:
-    """As `_check_values`, of the keys that a result need not have."""
-    for key in OPTIONAL.keys() & document:
-        check(OPTIONAL[key], document[key], key)
-    if "by_class" in document:
-        _check_length({"by_class": document["by_class"]}, seeds)
-    for key in OF_SEEDS.keys() & document:
-        if lost := [name for name in OF_SEEDS[key] if name not in document[key]]:
-            raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
-        _check_length(document[key], seeds)
-    if any(
-        len(held) != len(clients)
-        for values in document.get("holdings", {}).values()
-        for held, clients in zip(values, document["clients"])
-    ):
-        raise FedReproError("holdings: not a number for every client of 'clients'")
-
-
-def _check_length(values: dict[str, list], seeds: list[int]) -> None:
-    for name, each in values.items():
-        if len(each) != len(seeds):
-            raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
+def _of_seeds(document: dict) -> Iterator[tuple[str, list]]:
+    """(name, values) of what has a value for every seed."""
+    yield from ((key, document[key]) for key in ("clients", "seconds", "by_class") if key in document)
+    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings"):
+        yield from document.get(part, {}).items()
 
 
 def is_percent(measure: str) -> bool:
@@ -306,42 +291,25 @@ def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
 def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
     """FedReproError unless the history, which `file` held, has every round of every seed, and the reported
     numbers are the means over the last rounds."""
-    path = shorten(file)
+    path, again = shorten(file), "the file was cut or altered, run the cell again"
     means = {"measures": result["last"], **MEANS}
     names = dict.fromkeys(name for part in means for name in result[part])
     if lost := [name for name in ("loss", *names) if name not in table]:
-        raise FedReproError(
-            f"{path}: the column {lost[0]!r} is missing; the file was altered, run the cell again"
-        )
-    if others := sorted(set(table["seed"]) - set(result["seeds"])):
-        raise FedReproError(
-            f"{path}: rows of seed {others[0]}, which result.json does not have; the file "
-            "was altered, run the cell again"
-        )
-    values = {name: table[name].to_numpy() for name in names}
-    for at, seed in enumerate(result["seeds"]):
-        here = (table["seed"] == seed).to_numpy()
-        rows = table[here]
-        if rows.empty or rows["round"].max() != result["rounds"]:
-            last = "no row" if rows.empty else f"no round after {rows['round'].max():g}"
-            raise FedReproError(
-                f"{path}: {last} of seed {seed}, although result.json has {result['rounds']} rounds; the "
-                "file was cut"
-            )
-        if rows["round"].tolist() != list(range(result["rounds"] + 1)):
-            raise FedReproError(
-                f"{path}: seed {seed} lacks rounds, or has some twice; the file was altered, run the cell "
-                "again"
-            )
-        columns = {name: column[here & ~np.isnan(column)] for name, column in values.items()}
+        raise FedReproError(f"{path}: the column {lost[0]!r} is missing; {again}")
+    rounds = {int(seed): rows.tolist() for seed, rows in table.groupby("seed")["round"]}
+    if rounds != dict.fromkeys(result["seeds"], list(range(result["rounds"] + 1))):
+        raise FedReproError(f"{path}: not the seeds and rounds that result.json has; {again}")
+    for k, seed in enumerate(result["seeds"]):
+        rows = {name: values.to_numpy() for name, values in table[table["seed"] == seed][[*names]].items()}
+        columns = {name: values[~np.isnan(values)] for name, values in rows.items()}
         for name, measured, last in (
-            (name, each[at], last) for part, last in means.items() for name, each in result[part].items()
+            (name, each[k], last) for part, last in means.items() for name, each in result[part].items()
         ):
             mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
             if not abs(mean - measured) <= ROUNDED:
                 raise FedReproError(
                     f"{path}: the last rounds of seed {seed} give {name} {mean:.4f}, result.json says "
-                    f"{measured}; the file was cut or altered, run the cell again"
+                    f"{measured}; {again}"
                 )
 
 
@@ -360,44 +328,26 @@ def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
 def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     """As `history`, for what `path` held in another commit."""
     try:
-        text = content.decode()
-        table = pd.read_csv(io.StringIO(text), dtype={STATE: str})
-        rows = list(csv.reader(io.StringIO(text)))  # a domain's name may hold a comma
-    except (ValueError, OverflowError, csv.Error) as error:  # also pandas' errors and UnicodeDecodeError
+        table = pd.read_csv(io.BytesIO(content), dtype={STATE: str, "seed": int, "round": int})
+    except (ValueError, OverflowError) as error:  # also pandas' own and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
-    for line, row in enumerate(rows, 1):
-        if len(row) != len(table.columns):
-            raise FedReproError(f"{shorten(path)}:{line}: not as many fields as the header has")
-    for name in ("seed", "round"):
-        if name not in table:
-            raise FedReproError(f"{shorten(path)}: the column {name!r} is missing")
-        if not table.empty and not is_integer_dtype(table[name]):
-            raise FedReproError(f"{shorten(path)}: the column {name!r} must hold whole numbers")
-    states, table = _states(table, path), table.drop(columns=STATE, errors="ignore")
-    for name in table.select_dtypes(exclude="number") if len(table) else ():
-        words = table[name][pd.to_numeric(table[name], errors="coerce").isna() & table[name].notna()]
-        for line, text in words.items():
-            raise FedReproError(f"{shorten(path)}:{line + 2}: {name}: {text!r:.80} is not a number")
+    if lost := [name for name in ("seed", "round") if name not in table]:
+        raise FedReproError(f"{shorten(path)}: the column {lost[0]!r} is missing")
+    numbers = table.drop(columns=STATE, errors="ignore")
+    for name in numbers.select_dtypes(exclude="number") if len(table) else ():
         raise FedReproError(f"{shorten(path)}: {name}: not a column of numbers")
-    percent = [is_percent(str(name)) and name not in ("seed", "round") for name in table]
-    values = table.to_numpy(float)
+    percent = [is_percent(str(name)) and name not in ("seed", "round") for name in numbers]
+    values = numbers.to_numpy(float)
     wrong = np.isinf(values) | np.where(percent, (values < 0) | (values > 100), False)
-    for line, at in np.argwhere(wrong)[:1]:
+    for line, column in np.argwhere(wrong)[:1]:
         raise FedReproError(
-            f"{shorten(path)}:{line + 2}: {table.columns[at]}: {values[line, at]:g} is not "
-            + ("between 0 and 100" if percent[at] else "finite")
+            f"{shorten(path)}:{line + 2}: {numbers.columns[column]}: {values[line, column]:g} is not "
+            + ("between 0 and 100" if percent[column] else "finite")
         )
-    return table if states is None else table.assign(**{STATE: states})
-
-
-def _states(table: pd.DataFrame, path: Path) -> pd.Series | None:
-    """The column STATE, empty in rows from before it was recorded; None where there is none."""
-    if STATE not in table:
-        return None
-    for line, text in table[STATE].dropna().items():
+    for line, text in table[STATE].dropna().items() if STATE in table else ():
         if not re.fullmatch("[0-9a-f]{16}", text):
             raise FedReproError(f"{shorten(path)}:{line + 2}: {STATE}: {text!r:.80} is not 16 hex digits")
-    return table[STATE]
+    return table
 
 
 def ordered(measures) -> list[str]:
