@@ -274,7 +274,6 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
             world,
             tests,
             "clients",
-            1,
             lambda net, x, k, state=state: algorithm.scores(Handle(net, client=k), x, state),
         )
         print(

@@ -46,7 +46,6 @@ def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]
         made,
         tests,
         "clients",
-        1,
         lambda network, images, client: method.scores(Handle(network, client=client), images, state),
     )[1]
     evaluation.representations(models, made, tests)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from pipeline.cells import evaluation
-from pipeline.cells.evaluation import TestSet, correct, last_mean, measure
+from pipeline.cells.evaluation import TestSet, last_mean, measure, right
 from pipeline.engine.state import Clients, Params
 from pipeline.schema import Attack
 
@@ -66,14 +66,13 @@ def own_models(n):
 @pytest.fixture
 def counted(monkeypatch):
     """Tell the fixed network which test set it sees (they differ in size)."""
-    real = evaluation.correct
 
     def patched(world):
-        def inner(network, test, top=1, scores=None):
+        def inner(network, test, *others):
             world.current = len(test.labels)
-            return real(network, test, top, scores)
+            return right(network, test, *others)
 
-        monkeypatch.setattr(evaluation, "correct", inner)
+        monkeypatch.setattr(evaluation, "right", inner)
         return world
 
     return patched
@@ -167,9 +166,9 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
     ]
     tests = tests[:1] if kind == "pooled" else tests
     clean, _ = measure(models, world, tests, kind, scores=scores)
-    actual = evaluation.under_attack(models, world, tests, kind, Attack(1e-9, 1e-9, 2), scores)
+    actual = evaluation.under_attack(models, world, tests, kind, scores, Attack(1e-9, 1e-9, 2))
     assert actual == {name: pytest.approx(clean[evaluation.HEADLINE[kind]]) for name in ("fgsm", "pgd")}
-    hard = evaluation.under_attack(models, world, tests, kind, Attack(0.5, 0.1, 10), scores)
+    hard = evaluation.under_attack(models, world, tests, kind, scores, Attack(0.5, 0.1, 10))
     assert hard["pgd"] < clean[evaluation.HEADLINE[kind]]
 
 
@@ -198,17 +197,21 @@ def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_mod
     assert shown[:2] == [pytest.approx(100 / 3), 50.0]
 
 
+def plain(network, images, client):
+    return images
+
+
 def test_top_k():
     logits = torch.tensor([[3.0, 2, 1], [1, 2, 3], [2, 3, 1]])
     test = TestSet("x", logits, torch.tensor([1, 0, 1]))
-    assert [correct(lambda x: x, test, k) for k in (1, 2, 3)] == [1, 2, 3]
+    assert [int(right(None, test, 0, plain, k).sum()) for k in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_large_sets_are_evaluated_in_batches(monkeypatch):
     monkeypatch.setattr(evaluation, "BATCH", 7)
     labels = torch.arange(100) % 10
     test = TestSet("x", torch.nn.functional.one_hot(labels, 10).float(), labels)
-    assert correct(lambda x: x, test) == 100
+    assert right(None, test, 0, plain).sum() == 100
 
 
 def test_mean_of_the_last_rounds_skips_rounds_without_evaluation():

@@ -6,7 +6,7 @@ Sec. 4.1.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,23 +39,19 @@ class TestSet:
     labels: Tensor
     corruption: tuple[np.ndarray, np.ndarray] | None = None
 
-
-def correct(
-    network: Network, test: TestSet, top: int = 1, scores: Callable[[Network, Tensor], Tensor] | None = None
-) -> int:
-    """How many test images have their label among the `top` largest scores (ties by torch.topk)."""
-    return int(_right(network, test, top, scores).sum())
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(images, labels) of BATCH at once."""
+        if len(self.labels):
+            yield from zip(self.images.split(BATCH), self.labels.split(BATCH))
 
 
 @torch.inference_mode()
-def _right(
-    network: Network, test: TestSet, top: int, scores: Callable[[Network, Tensor], Tensor] | None
-) -> Tensor:
-    """(N,) bool: the test images that `correct` counts."""
+def right(network: Network, test: TestSet, client: int, scores: Scores, top: int = 1) -> Tensor:
+    """(N,) bool: the test images that have their label among the `top` largest scores (ties by
+    torch.topk)."""
     hits = [torch.zeros(0, dtype=torch.bool, device=test.labels.device)]
-    for start in range(0, len(test.labels), BATCH):
-        images, labels = test.images[start : start + BATCH], test.labels[start : start + BATCH]
-        logits = network(images) if scores is None else scores(network, images)
+    for images, labels in test.batches():
+        logits = scores(network, images, client)
         best = (
             logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
         )
@@ -63,13 +59,17 @@ def _right(
     return torch.cat(hits)
 
 
+def _raw(network: Network, images: Tensor, client: int) -> Tensor:
+    return network(images)
+
+
 def measure(
     models: Clients,
     world: World,
     tests: Sequence[TestSet],
     kind: str,
+    scores: Scores = _raw,
     top: int = 1,
-    scores: Scores | None = None,
 ) -> tuple[dict[str, float], list[float]]:
     """The measures of `schema.Evaluation.tests` and each client's accuracy on its test set, in percent.
 
@@ -78,17 +78,13 @@ def measure(
     """
 
     def hits(network: Network, test: TestSet, client: int) -> int:
-        return correct(network, test, top, scores and partial(_by, scores, client))
+        return int(right(network, test, client, scores, top).sum())
 
     return MEASURES[kind](_Table(models, world, tests, hits), world, tests)
 
 
-def _by(scores: Scores, client: int, network: Network, images: Tensor) -> Tensor:
-    return scores(network, images, client)
-
-
 def by_class(
-    models: Clients, world: World, tests: Sequence[TestSet], top: int = 1, scores: Scores | None = None
+    models: Clients, world: World, tests: Sequence[TestSet], scores: Scores = _raw, top: int = 1
 ) -> list[float]:
     """Accuracy on the test images of each class, in percent, of all clients' test sets together: (classes,),
     NaN for a class without test images.
@@ -97,7 +93,7 @@ def by_class(
     clean images, where there are corrupted ones too). An image that several clients' models are scored on
     counts once, with their mean. models, world, tests, top and scores as in `measure`.
     """
-    right = torch.zeros(world.classes, dtype=torch.float64)
+    hits = torch.zeros(world.classes, dtype=torch.float64)
     total = torch.zeros(world.classes, dtype=torch.float64)
     used = client_tests(world, tests)
     for j in sorted(set(used)):
@@ -105,11 +101,11 @@ def by_class(
         known: dict[int, Tensor] = {}  # the hits of a model that several clients share
         for k in mates:
             if id(models[k]) not in known:
-                hit = _right(world.network(k, models[k]), tests[j], top, scores and partial(_by, scores, k))
+                hit = right(world.network(k, models[k]), tests[j], k, scores, top)
                 known[id(models[k])] = torch.bincount(labels[hit.cpu()], minlength=world.classes)
-            right += known[id(models[k])].double() / len(mates)
+            hits += known[id(models[k])].double() / len(mates)
         total += torch.bincount(labels, minlength=world.classes)
-    return (100 * right / total).tolist()  # 0 / 0 is NaN
+    return (100 * hits / total).tolist()  # 0 / 0 is NaN
 
 
 def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
@@ -151,7 +147,7 @@ class _Table:
 
 
 def under_attack(
-    models: Clients, world: World, tests: Sequence[TestSet], kind: str, attack: Attack, scores: Scores
+    models: Clients, world: World, tests: Sequence[TestSet], kind: str, scores: Scores, attack: Attack
 ) -> dict[str, float]:
     """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Each image is attacked
     through the scores that are to classify it (FedCCL Sec. 5.5). Images must be in [0, 1]."""
@@ -173,10 +169,13 @@ def under_attack(
 
 def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, client: int) -> int:
     """How many attacked images have their label scored highest."""
-    hits, handle = 0, Handle(network)
-    for start in range(0, len(test.labels), BATCH):
-        images, labels = test.images[start : start + BATCH], test.labels[start : start + BATCH]
-        moved = rule(handle, images, labels, scores=partial(_by, scores, client, network))
+
+    def of_client(network: Network, images: Tensor) -> Tensor:
+        return scores(network, images, client)
+
+    hits = 0
+    for images, labels in test.batches():
+        moved = rule(Handle(network), images, labels, scores=partial(of_client, network))
         with torch.inference_mode():
             hits += int((scores(network, moved, client).argmax(1) == labels).sum())
     return hits
@@ -342,12 +341,8 @@ def _corrupted(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[
     if not damaged:
         return {}
     ((test, kinds, severities),) = damaged
-    parts = list(zip(test.images.split(BATCH), test.labels.split(BATCH)))
-    right = [
-        torch.cat([network(images).argmax(1) == labels for images, labels in parts]).cpu().numpy()
-        for network in (world.network(k, model) for k, model in enumerate(models))
-    ]
-    return {"corruptions": kinds, "severities": severities, "right": np.stack(right)}
+    answers = [right(world.network(k, model), test, k, _raw).cpu().numpy() for k, model in enumerate(models)]
+    return {"corruptions": kinds, "severities": severities, "right": np.stack(answers)}
 
 
 def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:

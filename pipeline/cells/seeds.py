@@ -146,10 +146,52 @@ class _Training:
             row |= _newcomers(self.job, self.method, self.state)
         self.rows.append(row | {STATE: _digest(self.state)})
 
+    @property
+    def hook(self) -> str:
+        """`pre` or `post`: the scenario's choice where it makes one, else the method's."""
+        return self.job.experiment.scenario.evaluation.hook or self.method.headline
+
+    def _models(self, hook: str) -> Clients | None:
+        """The models that a hook scores; None for `post` before anything was trained."""
+        if hook == "pre":
+            return self.method.deployed(self.state, self.world.whole)
+        return self.method.after_training(self.state, None if self.trained is None else self.trained.models)
+
     def _row(self) -> dict:
-        row, self.clients = _row(
-            self.job.experiment, self.world, self.method, self.state, self.tests, self.trained
-        )
+        """A line of history.csv; `clients` become every client's accuracy under the headline hook.
+
+        The headline hook carries plain names, the other one a prefix. Where each model must face large
+        common test sets, the other hook is measured only in the rounds that are reported.
+        """
+        experiment, world = self.job.experiment, self.world
+        scenario = experiment.scenario
+        loss = None if self.trained is None else _rounded(self.trained.mean_loss(world.sizes))
+        row: dict = {"round": world.round, "loss": loss}
+        if _some_absent(scenario):
+            row["participants"] = len(world.participants) if world.round else 0
+        diagnostics = self.method.diagnostics(self.state)
+        row |= {f"method.{name}": _rounded(value) for name, value in diagnostics.items()}
+        protocol, left = scenario.evaluation, scenario.training.rounds - world.round
+        self.clients = []
+        if left >= protocol.last and world.round % protocol.every:
+            return row
+        # absent clients are scored, too
+        of = world.whole, self.tests, protocol.tests
+        scores = _scores(self.method, self.state)
+        for hook in ("pre", "post"):
+            headline = hook == self.hook
+            if not headline and protocol.tests != "clients" and left >= protocol.last:
+                continue
+            if (models := self._models(hook)) is None:
+                continue
+            measures, accuracies = evaluation.measure(models, *of, scores, protocol.top)
+            measures |= metrics.measured(experiment, models, world.whole, self.tests, scores)
+            if headline:
+                self.clients = [_rounded(accuracy) for accuracy in accuracies]
+                if protocol.attack and left < protocol.last:
+                    measures |= evaluation.under_attack(models, *of, scores, protocol.attack)
+            prefix = "" if headline else f"{hook}."
+            row |= {prefix + name: _rounded(value) for name, value in measures.items()}
         return row
 
     def save(self) -> None:
@@ -177,32 +219,33 @@ class _Training:
 
     def results(self, sharing: int) -> tuple[dict, dict[str, np.ndarray]]:
         """What is recorded of the finished seed, and its representations."""
-        scenario, method, state, world = self.job.experiment.scenario, self.method, self.state, self.world
-        trained = method.after_training(state, None if self.trained is None else self.trained.models)
-        arrays = {} if trained is None else evaluation.local_prototypes(trained, world)
-        world = world.whole
+        method, state, device = self.method, self.state, self.world.device
+        trained, vectors = self._models("post"), method.vectors(state)
+        arrays = {} if trained is None else evaluation.local_prototypes(trained, self.world)
+        world = self.world.whole
         results = {
             "seed": self.job.seed,
             "rows": self.rows,
             "clients": self.clients,
-            "holdings": holdings(world),
+            "holdings": {
+                "images": list(world.sizes),
+                "classes": [len(client.labels.unique()) for client in world.clients],
+            },
             "traffic": method.traffic(world, state),
-            "hook": headline_hook(scenario, method),
+            "hook": self.hook,
             "seconds": round((self.spent + time.monotonic() - self.begun) / sharing, 1),
-            "device": _device_name(world.device),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
             "precision": precision(),
-            "executor": executor_name(world.device),
-            "memory": _peak_memory(world.device),
+            "executor": executor_name(device),
+            "memory": _peak_memory(device),
             "versions": provenance.machine(),
             "started": self.started,
         }
-        hook, vectors = headline_hook(scenario, method), method.vectors(state)
-        models = _models(hook, method, state, world, self.trained)
-        if models is not None:
-            scores, top = _scores(method, state), scenario.evaluation.top
-            by_class = evaluation.by_class(models, world, self.tests, top, scores)
+        if (models := self._models(self.hook)) is not None:
+            scores, top = _scores(method, state), self.job.experiment.scenario.evaluation.top
+            by_class = evaluation.by_class(models, world, self.tests, scores, top)
             results["by_class"] = [_rounded(value) for value in by_class]
-            arrays = arrays | evaluation.representations(models, world, self.tests)
+            arrays |= evaluation.representations(models, world, self.tests)
         return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
 
 
@@ -211,8 +254,12 @@ def _digest(state) -> str:
     return fingerprint(pack(state))[:16]
 
 
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+def _some_absent(scenario: Scenario) -> bool:
+    return scenario.training.participation is not None or scenario.training.failing is not None
+
+
+def _scores(method, state) -> evaluation.Scores:
+    return lambda network, images, client: method.scores(Handle(network, client=client), images, state)
 
 
 def _peak_memory(device: torch.device) -> dict[str, int | None]:
@@ -224,47 +271,6 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
     }
 
 
-# -- one round's measures ------------------------------------------------------------------------------------
-
-
-def _row(
-    experiment: Experiment, world: World, method, state, tests, trained: Trained | None
-) -> tuple[dict, list[float | None]]:
-    """A line of history.csv, and every client's accuracy under the headline hook.
-
-    The headline hook carries plain names, the other one a prefix. Where each model must face large
-    common test sets, the other hook is measured only in the rounds that are reported.
-    """
-    scenario = experiment.scenario
-    row = {
-        "round": world.round,
-        "loss": None if trained is None else _rounded(trained.mean_loss(world.sizes)),
-    }
-    if _some_absent(scenario):
-        row["participants"] = len(world.participants) if world.round else 0
-    row |= {f"method.{name}": _rounded(value) for name, value in method.diagnostics(state).items()}
-    world = world.whole  # absent clients are scored, too
-    protocol, left = scenario.evaluation, scenario.training.rounds - world.round
-    if left >= protocol.last and world.round % protocol.every:
-        return row, []
-    clients: list[float | None] = []
-    for hook in ("pre", "post"):
-        headline = hook == headline_hook(scenario, method)
-        if not headline and protocol.tests != "clients" and left >= protocol.last:
-            continue
-        models = _models(hook, method, state, world, trained)
-        if models is None:
-            continue  # nothing was trained yet: before the first round
-        scores = _scores(method, state)
-        measures, accuracies = evaluation.measure(models, world, tests, protocol.tests, protocol.top, scores)
-        measures |= metrics.measured(experiment, models, world, tests, scores)
-        if headline and protocol.attack and left < protocol.last:
-            measures |= evaluation.under_attack(models, world, tests, protocol.tests, protocol.attack, scores)
-        row |= {name if headline else f"{hook}.{name}": _rounded(value) for name, value in measures.items()}
-        clients = [_rounded(a) for a in accuracies] if headline else clients
-    return row, clients
-
-
 def _newcomers(job: Job, method, state) -> dict[str, float | None]:
     """`unseen.*`: the measures of the clients that come after the last round, as they adapt; none where the
     scenario has none."""
@@ -272,37 +278,9 @@ def _newcomers(job: Job, method, state) -> dict[str, float | None]:
     if newcomers is None:
         return {}
     (world, tests), protocol = newcomers, job.experiment.scenario.evaluation
-    models = method.adapted(state, world)
-    measures, _ = evaluation.measure(
-        models, world, tests, protocol.tests, protocol.top, _scores(method, state)
-    )
+    of = method.adapted(state, world), world, tests, protocol.tests
+    measures, _ = evaluation.measure(*of, _scores(method, state), protocol.top)
     return {f"unseen.{name}": _rounded(value) for name, value in measures.items()}
-
-
-def _scores(method, state) -> evaluation.Scores:
-    return lambda network, images, client: method.scores(Handle(network, client=client), images, state)
-
-
-def _models(hook: str, method, state, world: World, trained: Trained | None) -> Clients | None:
-    """The models that a hook scores; None for `post` before anything was trained."""
-    if hook == "pre":
-        return method.deployed(state, world)
-    return method.after_training(state, None if trained is None else trained.models)
-
-
-def _some_absent(scenario: Scenario) -> bool:
-    return scenario.training.participation is not None or scenario.training.failing is not None
-
-
-def headline_hook(scenario: Scenario, method) -> str:
-    """`pre` or `post`: the scenario's choice where it makes one, else the method's."""
-    return scenario.evaluation.hook or method.headline
-
-
-def holdings(world: World) -> dict[str, list[int]]:
-    """What each client trains on, in the order of the clients: the number of its `images` and of the
-    `classes` that these have."""
-    return {"images": list(world.sizes), "classes": [len(client.labels.unique()) for client in world.clients]}
 
 
 # -- a result ------------------------------------------------------------------------------------------------
@@ -319,10 +297,10 @@ def summarise(
     metas: `inputs.inputs` of every seed
     digest: of the cell with the first seed's partition
 
-    `partition` is the first seed's, `partitions` those of every seed where they differ. Absent from
-    results recorded before these were: `holdings`, {images, classes} of (seeds, clients), see `holdings`;
-    `by_class`, (seeds, classes), see `evaluation.by_class`, of the models that the headline hook scores after
-    the last round. `pipeline.cells.measures` reads them.
+    `partition` is the first seed's, `partitions` those of every seed where they differ. Absent from older
+    results: `holdings`, the number of images and of classes that each client trains on, (seeds, clients);
+    `by_class`, (seeds, classes), see `evaluation.by_class`, of the headline hook's models after the last
+    round.
     """
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     result = {
@@ -341,7 +319,11 @@ def summarise(
         "digest": digest,
         "git": provenance.git_state(root, cell.paper),
         **_numbers(runs, scenario.evaluation.last),
-        **_data(metas, several=scenario.draws > 1),
+        "data": metas[0]["data"],
+        "public": metas[0]["public"],
+        "partition": metas[0]["digest"],
+        **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
+        "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
         **_machines(runs),
     }
     if _some_absent(scenario):
@@ -361,26 +343,21 @@ def _numbers(runs: list[dict], last: int) -> dict:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
+    # A seed that was taken over from an older result may lack these.
+    recorded = {
+        key: [run[key] for run in runs] for key in ("holdings", "by_class") if all(key in run for run in runs)
+    }
+    if held := recorded.get("holdings"):
+        recorded["holdings"] = {name: [one[name] for one in held] for name in held[0]}
     return {
+        **recorded,
         "hook": runs[0]["hook"],
         "measures": means(last),
         "final": means(1),
         "last3": means(3),
         "last5": means(5),
         "clients": [run["clients"] for run in runs],
-        **_where_recorded(runs),
         **traffic([run["traffic"] for run in runs]),
-    }
-
-
-def _data(metas: list[dict], several: bool) -> dict:
-    """What the seeds were trained on."""
-    return {
-        "data": metas[0]["data"],
-        "public": metas[0]["public"],
-        "partition": metas[0]["digest"],
-        **({"partitions": [meta["digest"] for meta in metas]} if several else {}),
-        "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
     }
 
 
@@ -407,16 +384,3 @@ def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
     # The exact mean of equal numbers is that number.
     means = {name: statistics.mean(values) for name, values in each.items()}
     return {"traffic": means | {"bytes": round(means["bytes"])}, "traffic_of_seeds": each}
-
-
-def _where_recorded(runs: list[dict]) -> dict:
-    """`holdings` and `by_class` of a result, each where every seed has it: a seed taken over from an older
-    result does not."""
-    recorded: dict = {}
-    if all("holdings" in run for run in runs):
-        recorded["holdings"] = {
-            name: [run["holdings"][name] for run in runs] for name in ("images", "classes")
-        }
-    if all("by_class" in run for run in runs):
-        recorded["by_class"] = [run["by_class"] for run in runs]
-    return recorded
