@@ -3,7 +3,7 @@
 `PYTHONPATH=. python benchmarks/rounding.py`
 
 Trains twelve cells of the miniatures from the beginning under three settings of the processor's arithmetic,
-all else equal, and writes reports/noise.csv, which the page across papers shows. Prints how many seeds have
+all else equal, and writes results/rounding.csv. Prints how many seeds have
 the committed results' accuracy, which may come from another processor. Needs data and partitions:
 
 `dvc repro corrupted papers/{fedccl,fcclplus,fedlsa,rahfl,fedcrl}/dvc.yaml:partition-mini`
@@ -21,7 +21,6 @@ from statistics import fmean
 from pipeline.cells.arithmetic import PORTABLE
 from pipeline.cells.checkpoint import FORCE
 from pipeline.files import write_csv
-from pipeline.report.experiments import NOISE as COLUMNS
 from pipeline.schema import ROOT, Cell
 
 CELLS = {
@@ -63,7 +62,7 @@ def main() -> None:
             rows.append([name, setting, round(fmean(accuracies), 4)])
             print(*rows[-1], f"{sum(equal)} of {len(equal)} seeds as committed", flush=True)
         print(f"{setting}: {same} of {seeds} seeds have the committed accuracy", flush=True)
-    write_csv(ROOT / "reports" / "noise.csv", COLUMNS, rows)
+    write_csv(ROOT / "benchmarks" / "results" / "rounding.csv", ["cell", "setting", "accuracy"], rows)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def main(paper: str | None = None) -> None:
         "sources.yaml": ["sources.yaml"],  # by which a page says what is measured by earlier code
         "claims.csv": ["claims.csv"],
         "published": ["published/*.csv"],
-        "figures": [f"figures/*-{MINIATURE}*", "figures/corruptions.png"],
+        "figures": [f"figures/*-{MINIATURE}*"],
         "runs": [f"runs/{MINIATURE}/{name}" for name in ("clients.csv", "*/result.json", "*/history.csv")],
     }
     write_json(

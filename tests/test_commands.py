@@ -131,7 +131,7 @@ def test_cells_and_papers_are_completed(words, incomplete, expected):
 
 @pytest.mark.parametrize(
     "command",
-    [["stages.contact_sheet", "../../x"], ["stages.data", "a;b"], ["stages.figures", "fedlsa", "x/../../y"]],
+    [["stages.results", "../../x"], ["stages.data", "a;b"], ["stages.figures", "fedlsa", "x/../../y"]],
 )
 def test_what_a_stage_takes_becomes_no_other_path(command):
     done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)

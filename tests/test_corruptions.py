@@ -2,7 +2,6 @@
 corrupted set on disk."""
 
 import dataclasses
-import io
 import json
 import subprocess
 import sys
@@ -14,13 +13,12 @@ import torch
 from federation import image_clients
 from PIL import Image
 from scipy import ndimage
+from sklearn.datasets import load_sample_image
 
-import stages.contact_sheet as sheet_stage
 import stages.corrupt as stage
 from pipeline.cells import inputs, loading
 from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
-from pipeline.data import pictures as contact_sheet
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.tools import Draws
 from pipeline.data.partition import Parts
@@ -41,7 +39,8 @@ def grid():
 
 def photos(count=6):
     """Images with edges and flat parts; not the same one twice."""
-    image = contact_sheet.bundled_image()
+    flower = Image.fromarray(load_sample_image("flower.jpg"))
+    image = np.asarray(flower.resize((32, 32), Image.Resampling.LANCZOS, box=(150, 0, 570, 420)))
     return np.stack([np.roll(image, 5 * i, 1) for i in range(count)])
 
 
@@ -49,7 +48,7 @@ def photos(count=6):
 def same_ice(monkeypatch):
     """The synthetic texture, whether or not the photographs are installed."""
     ice = weather.synthetic_ice()
-    for module in (weather, stage, sheet_stage, contact_sheet):
+    for module in (weather, stage):
         monkeypatch.setattr(module, "find_ice", lambda: ice)
 
 
@@ -537,21 +536,3 @@ def test_reading_needs_neither_scipy_nor_torch(federation):
         cwd=Path(stage.__file__).parents[1],
     )
     assert json.loads(done.stdout) == []
-
-
-# -- the contact sheet -------------------------------------------------------------------------------------
-
-
-def test_contact_sheet_shows_every_image_at_its_place(tmp_path, monkeypatch):
-    monkeypatch.setattr(sheet_stage, "ROOT", tmp_path)
-    sheet_stage.draw("rahfl")
-    page = np.asarray(Image.open(tmp_path / "papers/rahfl/figures/corruptions.png").convert("RGB"))
-    image = contact_sheet.bundled_image()
-    for column, name in enumerate(KINDS):
-        for row in range(5):
-            top, left = contact_sheet._corner(row, column)
-            shown = page[top : top + contact_sheet.CELL, left : left + contact_sheet.CELL][1::3, 1::3]
-            assert np.array_equal(shown, corrupt(image[None], name, row + 1)[0]), (name, row)
-    again = io.BytesIO()
-    contact_sheet.contact_sheet(image, again)
-    assert again.getvalue() == (tmp_path / "papers/rahfl/figures/corruptions.png").read_bytes()

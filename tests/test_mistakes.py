@@ -265,7 +265,7 @@ def test_images_without_labels_to_train_on(checkout):
 
 
 def test_a_paper_that_is_none(checkout):
-    refused(called(checkout, "stages.contact_sheet", "rahfll"), "unknown paper 'rahfll'")
+    refused(called(checkout, "stages.results", "rahfll"), "unknown paper 'rahfll'")
     assert not (checkout / "papers/rahfll").exists()
 
 

@@ -54,7 +54,6 @@ def repository(tmp_path_factory) -> Path:
         shutil.rmtree(copied / "papers" / paper)
         for page in copied.glob(f"reports/**/{paper}*"):
             shutil.rmtree(page) if page.is_dir() else page.unlink()
-    (copied / "reports/noise.csv").unlink()  # of cells of all papers
     run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
     commit(copied, "as rendered")

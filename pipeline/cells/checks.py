@@ -33,7 +33,7 @@ NUMBERS: dict[str, tuple[type, Any]] = {
 }
 # What every paper's dvc.yaml and folder may hold besides its grids and figures.
 STAGES = (
-    *"sources partition partition-public partition-mini corruptions results report".split(),
+    *"sources partition partition-public partition-mini results report".split(),
     *MINIATURES,
 )
 # Sections of its page besides its tables and figures.

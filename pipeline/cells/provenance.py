@@ -112,7 +112,7 @@ TUNING = (
     "pipeline.cells.choices:best",
 )
 PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
-STAGES = ("data", "features", "corrupt", "contact_sheet", "figures", "report", "results", "split")
+STAGES = ("data", "features", "corrupt", "figures", "report", "results", "split")
 
 
 def code_digest(*entries: str, root: Path = ROOT) -> str:

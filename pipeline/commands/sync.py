@@ -45,7 +45,6 @@ PAPER = f"""{WRITTEN}\
 #   partition*   each scenario's data, cut over its clients
 #   mini         the small protocol that `dvc repro` runs
 #   across       the same with the other papers' methods
-#   corruptions  one photograph under the 15 corruptions at 5 severities
 #   results      what DVC shows, and by what it knows when to render the reports
 #   report       the page of the paper, with whatever was run of its grids
 # The others are grids and figures of paper.yaml. `persist`: outputs stay until a stage replaces them.
@@ -180,11 +179,6 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     stages |= {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.separate_file}
     drawn, of_mini = _figures(key, paper, root)
     stages |= drawn
-    if any(scenario.corruption is not None for scenario in paper.scenarios.values()):
-        sheet = f"{at}/figures/corruptions.png"
-        of_mini.append(sheet)
-        code_of = [{"sources.yaml": ["contact_sheet"]}]
-        stages["corruptions"] = _stage(f"contact_sheet {key}", params=code_of, outs=_committed(sheet))
     stages["results"] = _read_by_dvc(key, root, bool(mini), of_mini)
     read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
     stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])

@@ -21,7 +21,7 @@ from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
 from pipeline.report import markdown
 from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, ranked
-from pipeline.report.experiments import leakage, noise, processors, tuning_tabs, tunings
+from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
 from pipeline.report.published import Panel, Row, Value, mark, merge_heads, result_path
 from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
@@ -376,7 +376,6 @@ def across(studies: dict[str, Study]) -> dict:
         "change": signed(fmean(changes), 1) if changes else "",
         "same": sum(one.same for one in tuned if one.before),
         "leakage": leakage(studies, root),
-        "noise": noise(studies, root),
         "processors": processors(root),
         "about": {study.name: about(study, minis) for study in minis.studies.values()},
         "older": [
@@ -391,7 +390,7 @@ def across(studies: dict[str, Study]) -> dict:
 
 def files(studies: dict[str, Study], fill: Callable[..., str], **shared) -> dict[str, str]:
     """Name in reports/ -> text. fill: makes HTML of a template and its context, `shared` what every page
-    has (pages, cite). A malformed noise.csv or leakage.csv is a ParamError that names its line."""
+    has (pages, cite). A malformed leakage.csv is a ParamError that names its line."""
     context = across(studies)
     return {
         "across.html": fill("across.html", view=context, **shared),

@@ -88,7 +88,7 @@ def _ours(study: Study) -> Iterator[FigureView]:
         mini = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
         if drawing or mini:
             where, there = (
-                f": {study.title(main)}" if drawing and key != "sheet" else "",
+                f": {study.title(main)}" if drawing else "",
                 drawing or Drawing(Markup()),
             )
             yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)

@@ -1,23 +1,19 @@
-"""Experiments of the page across papers: equal tuning, leakage (reports/leakage), rounding
-(reports/noise.csv)."""
+"""Experiments of the page across papers: equal tuning, and leakage (reports/leakage)."""
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median
 
 import pandas as pd
 
 from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import Summary, of_tuning, summarise
-from pipeline.data.pictures import size_and_text
+from pipeline.data.pictures import size
 from pipeline.errors import FedReproError, ParamError
 from pipeline.files import read_csv
 from pipeline.report.comparison import Axis
-from pipeline.report.statistics import replicates
 from pipeline.report.study import Study
 from pipeline.report.words import signed
 from pipeline.schema import MINIATURES, ROOT, Cell, shorten
@@ -27,7 +23,6 @@ PAPER, FOLDER = "fedcrl", Path("reports", "leakage")
 SCORES = ("ssim", "random", "mean")
 COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCORES]
 TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean image"}
-NOISE = ["cell", "setting", "accuracy"]
 PROCESSORS = ["cell", "first", "second", "numbers", "different"]
 
 
@@ -206,8 +201,8 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
             words = studies[PAPER].label(method), sent, images, TARGETS[target]
             rows.append((words, [*map(kinds[method, sent, images, target].get, rounds)]))
     path = root / FOLDER / "leakage.png"
-    size = size_and_text(path, "dvc repro reports/leakage/dvc.yaml")[0] if path.exists() else None
-    return Leakage(rounds, Axis.over([0, 1]), rows, size)
+    picture = size(path, "dvc repro reports/leakage/dvc.yaml") if path.exists() else None
+    return Leakage(rounds, Axis.over([0, 1]), rows, picture)
 
 
 def images_in_words(images: int, target: str) -> str:
@@ -232,40 +227,6 @@ def read(root: Path = ROOT) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# -- rounding ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Noise:
-    """rows: (cell, accuracy per setting, their deviations from the cell's mean, largest difference), the
-    largest first; two: standard deviation of the difference of two numbers, pooled over cells."""
-
-    settings: list[str]
-    axis: Axis
-    rows: list[tuple[str, list[float | None], list[float], float]]
-    two: float
-
-    @property
-    def median(self) -> float:
-        return median(span for *_, span in self.rows)
-
-
-def noise(studies: dict[str, Study], root: Path = ROOT) -> Noise | None:
-    """None without the file, or where no cell was run under two settings."""
-    cells, rows = {cell: runs for cell, runs in read_noise(root).items() if len(runs) > 1}, []
-    pooled = replicates([*runs.values()] for runs in cells.values())
-    if pooled is None:
-        return None
-    settings = list(dict.fromkeys(setting for runs in cells.values() for setting in runs))
-    for cell, runs in cells.items():
-        name, numbers = f"{studies[cell.paper].name}: {studies[cell.paper].label(cell.method)}", runs.values()
-        moves = [number - fmean(numbers) for number in numbers]
-        rows.append((name, [*map(runs.get, settings)], moves, max(numbers) - min(numbers)))
-    reach = max(abs(move) for _, _, moves, _ in rows for move in moves) or 1.0
-    rows.sort(key=lambda row: -row[3])
-    return Noise(settings, Axis.over([-reach, reach]), rows, pooled[0] * math.sqrt(2))
-
-
 def processors(root: Path = ROOT) -> dict | None:
     """Of reports/processors.csv: cells compared on two processors, and how many of them have the same numbers
     in every round; None without the file."""
@@ -274,21 +235,3 @@ def processors(root: Path = ROOT) -> dict | None:
     same = sum(row["different"] == "0" for row in rows)
     makers = [re.match(r"\w+", row[at])[0] for row in rows[:1] for at in ("first", "second")]
     return {"cells": len(rows), "same": same, "makers": makers} if rows else None
-
-
-def read_noise(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
-    """{cell: {setting: accuracy}} in the order of the file, empty without it; ParamError names the line that
-    is wrong."""
-    path = root / "reports" / "noise.csv"
-    cells: dict[Cell, dict[str, float]] = {}
-    for line, row in read_csv(path, NOISE) if path.exists() else []:
-        try:
-            cell, accuracy = Cell.parse(row["cell"]), float(row["accuracy"])
-            Experiment.of(cell, root)
-        except (ValueError, ParamError) as error:
-            raise ParamError(f"{shorten(path)}:{line}: {error}") from None
-        if row["setting"] in cells.setdefault(cell, {}) or not 0 <= accuracy <= 100:
-            what = f"{row['cell']} under {row['setting']!r}"
-            raise ParamError(f"{shorten(path)}:{line}: {what}: given twice, or not a percentage")
-        cells[cell][row["setting"]] = accuracy
-    return cells

@@ -1,4 +1,4 @@
-"""Figures that no paper has: costs, recorded values, teachers, corruptions; and helpers of all figures."""
+"""Figures that no paper has, of costs and of recorded values; and helpers of all figures."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,14 +11,13 @@ from markupsafe import Markup
 from pipeline.cells import measures as recorded
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
-from pipeline.data.pictures import FROST, size_and_text
+from pipeline.data.pictures import size
 from pipeline.report import figures as draw
 from pipeline.report.figures import Ink, Panel
 from pipeline.report.study import Study
 from pipeline.report.words import option_words, pretty, variant
 from pipeline.schema import MINIATURE, Cell
 
-SHEET = "fedrepro run contact_sheet"
 ROUNDS = 61  # points of a line at most
 START = 0.15  # of the rounds, from which on all of a curve is drawn
 SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
@@ -84,7 +83,7 @@ def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 def picture(study: Study, path: Path, words: str, command: str) -> Panel:
     """A stored picture as a panel; its address is relative to reports/."""
-    (width, height), _ = size_and_text(path, command)
+    width, height = size(path, command)
     panel = Panel((width, height), (0, 0, 0, 0))
     image = Markup('<img src="../{}" alt="{}" width="{}" height="{}" loading="lazy">')
     panel.html = image.format(path.relative_to(study.root).as_posix(), words, width, height)
@@ -153,33 +152,7 @@ def _signals(study: Study, scenario: str) -> Picture:
     return panels, "Mean over seeds; shaded: their range.", {}
 
 
-def _teachers(study: Study, scenario: str) -> Picture:
-    """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
-    panels, methods = [], finished_methods(study, scenario)
-    for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
-        seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
-        matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
-        for words, late in (("first half", False), ("second half", True)):
-            if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
-                names = [str(k) for k in range(len(chosen[0]))]
-                panels.append(draw.squares(words, "", np.mean(chosen, axis=0), names, names, "teacher"))
-    return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
-
-
-def _sheet(study: Study, scenario: str) -> Picture:
-    """RAHFL's corruptions on one photograph."""
-    path = study.root / "papers" / study.key / "figures" / "corruptions.png"
-    if not path.exists() or scenario == MINIATURE:
-        return [], "", {}
-    words = "A photograph under 15 corruptions, at five severities"
-    frost = size_and_text(path, SHEET)[1].get(FROST)
-    caption = "A column per corruption, a row per severity." + (f" Frost: {frost}." if frost else "")
-    return [picture(study, path, words, SHEET)], caption, {}
-
-
 EXTRA: dict[str, tuple[str, Callable[[Study, str], Picture]]] = {
     "cost": ("What a method costs", _cost),
     "signals": ("What the method records", _signals),
-    "teachers": ("Who learns from whom", _teachers),
-    "sheet": ("The corruptions", _sheet),
 }

@@ -216,14 +216,6 @@ class Family:
         return int(math.copysign(1, sure)) if 1 - abs(sure) < ALPHA else 0
 
 
-def replicates(cells: Iterable[Sequence[float]]) -> tuple[float, int] | None:
-    """(standard deviation, degrees of freedom) of runs that differ in nothing but the machine's arithmetic,
-    pooled over cells; None where no cell was run twice. They are no further seeds."""
-    runs = [np.asarray(cell, float) for cell in cells]
-    df = sum(len(cell) - 1 for cell in runs)
-    return (math.sqrt(sum(len(cell) * float(cell.var()) for cell in runs) / df), df) if df else None
-
-
 @dataclass(frozen=True)
 class Ranks:
     """Mean ranks over blocks, best first, p of Friedman's test in the form of Iman and Davenport, and the

@@ -43,7 +43,7 @@ def make(folder: Path) -> Path:
     shutil.rmtree(folder / ".git")
     for old in [*folder.glob("papers/*/"), folder / "reports/curves", folder / "reports/inputs"]:
         shutil.rmtree(old, ignore_errors=True)
-    for old in ("dvc.lock", "data/dvc.lock", "reports/noise.csv"):
+    for old in ("dvc.lock", "data/dvc.lock"):
         (folder / old).unlink(missing_ok=True)
     document = yaml.safe_load((folder / "dvc.yaml").read_text())
     document["stages"] = {name: document["stages"][name] for name in STAGES}

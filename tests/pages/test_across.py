@@ -273,51 +273,12 @@ def test_wrong_numbers_of_attacks_are_named(root, text, message):
         experiments.read(root)
 
 
-NOISE = """cell,setting,accuracy
-fedcrl/mini/fedavg,default,54.5
-fedcrl/mini/fedavg,avx2,60.2
-fedccl/mini/ours,default,70
-"""
-
-
-def noisy(root, text):
-    (root / "reports").mkdir(exist_ok=True)
-    (root / "reports/noise.csv").write_text(text, encoding="latin-1")
-    return experiments.noise(studies({}, root), root)
-
-
-def test_what_rounding_alone_does(root):
-    assert experiments.noise(studies({}, root), root) is None
-    table = noisy(root, NOISE)
-    assert table.rows == [("FEDCRL: FedAvg", [54.5, 60.2], pytest.approx([-2.85, 2.85]), pytest.approx(5.7))]
-    # two numbers: their standard deviation times the square root of 2 is their difference
-    assert table.two == pytest.approx(5.7) and table.settings == ["default", "avx2"]
-    table = noisy(root, NOISE + "fedcrl/mini/ours,default,70\nfedcrl/mini/ours,avx2,70.1\n")
-    assert [name for name, *_ in table.rows] == ["FEDCRL: FedAvg", "FEDCRL: Ours"]
-    assert table.median == pytest.approx(2.9)
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("cell,accuracy\n", "noise.csv:1: .*the columns must be cell,setting,accuracy"),
-        ("cell,setting,accuracy\nfedcrl/mini/fedavg,\xfc,50\n", "noise.csv:2: not UTF-8"),
-        ("cell,setting,accuracy\nfedcrl/mini/fedavg,a,high\n", "noise.csv:2: could not convert"),
-        ("cell,setting,accuracy\nfedcrl/mini/fedag,a,50\n", "noise.csv:2: .*unknown method 'fedag'"),
-        (NOISE + "fedccl/mini/ours,default,71\n", "noise.csv:5: .* given twice"),
-    ],
-)
-def test_wrong_numbers_of_rounding_are_named(root, text, message):
-    with pytest.raises(ParamError, match=message):
-        noisy(root, text)
-
-
 # -- the pages -----------------------------------------------------------------------------------------------
 
 
 def test_a_page_with_one_result(measured):
     attacked(measured, ATTACKS)
-    (measured / "reports/noise.csv").write_text(NOISE)
+    (measured / "reports").mkdir(exist_ok=True)
     row = "fedcrl/mini/{},AMD EPYC,Intel(R) Xeon(R),10,{}\n".format
     table = "cell,first,second,numbers,different\n" + row("fedavg", 0) + row("ours", 3)
     (measured / "reports/processors.csv").write_text(table)
@@ -326,7 +287,7 @@ def test_a_page_with_one_result(measured):
     for page in made.values():
         assert "1 of 2 miniature cells" in page and "on processors of AMD and Intel" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])
-    assert {"ranks", "leakage", "noise", "numbers"} <= {*ids} and len({*ids}) == len(ids)
+    assert {"ranks", "leakage", "numbers"} <= {*ids} and len({*ids}) == len(ids)
     assert (
         'href="../papers/fedcrl/runs/mini/fedavg/result.json">61.00</a><small>±1.41</small>'
         in made["across.html"]

@@ -18,7 +18,6 @@ from pipeline.report.statistics import (
     one_sample,
     outliers,
     ranks,
-    replicates,
     spread_test,
 )
 
@@ -136,15 +135,6 @@ def test_rows_of_ours_add_nothing_to_the_residual():
     assert (made.s, made.df, made.outliers) == (plain.s, plain.df, plain.outliers)
     assert pair(made, "fedlsa", "fedavg") == pair(plain, "fedlsa", "fedavg")
     assert pair(made, "ours", "fedavg").se == pytest.approx(pair(plain, "fedlsa", "fedavg").se)
-
-
-def test_replicates_are_no_seeds():
-    assert replicates([[54.5, 60.2]]) == (pytest.approx(4.03, abs=0.005), 1)
-    assert replicates([[54.5, 60.2], [70.0]]) == replicates([[54.5, 60.2]])
-    assert replicates([[54.5], [60.2]]) is None
-
-
-# -- identities --
 
 
 def test_two_methods_are_the_paired_t_test():
