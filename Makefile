@@ -13,7 +13,7 @@ COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-u
 SCALE := slurm ray remote
 
 help:            ## this list
-	@echo 'FedRepro: five federated-learning papers, from public data to their own tables'; echo
+	@echo 'FedRepro: five federated-learning papers, from public data to their tables'; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo; echo '  make PYTHON=python3.12 ...   with another Python (3.11 to 3.13)'
 

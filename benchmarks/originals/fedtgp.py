@@ -121,7 +121,7 @@ def fedtgp(table: Table) -> None:
         (
             False,
             "their error",
-            "as it stands, it sends class means of the model before the round's training, since it "
+            "as released, it sends class means of the model before the round's training, since it "
             "saves the trained model after it has collected them",
         ),
     ):

@@ -188,7 +188,7 @@ def feddyn(table: Table) -> None:
     client = part("clients.clientdyn")
     for repaired, differs, remark in (
         (True, "", "theirs with the squared distance to the received model"),
-        (False, "their error", "as it stands, the penalty is the distance, not its square as in the paper"),
+        (False, "their error", "as released, the penalty is the distance, not its square as in the paper"),
     ):
         norm = (lambda v, p: v.square().sum()) if repaired else torch.norm
         client.torch = SimpleNamespace(**vars(torch) | {"norm": norm})
@@ -396,7 +396,7 @@ def fedamp(table: Table) -> None:
     client.torch = torch
     theirs = Theirs("serveramp:FedAMP", run, federation)
     why = (
-        "as it stands, its penalty is of the parameters' .data and has no gradient: every client trains alone"
+        "as released, its penalty is of the parameters' .data and has no gradient: every client trains alone"
     )
     table.add(
         "fedamp", BEGUN, run, theirs.models, without=alone, differs="their error", remark=why, **options
@@ -437,7 +437,7 @@ def fedgh(table: Table) -> None:
 
     for prepare, differs, remark in (
         (of_its_own, "", "their server with a head of its own"),
-        (shuffled, "their error", "as it stands, the server's head is the first client's"),
+        (shuffled, "their error", "as released, the server's head is the first client's"),
     ):
         theirs = Theirs("servergh:FedGH", run, federation, prepare=prepare, server_learning_rate=0.5)
         table.add(
@@ -491,7 +491,7 @@ def fedpac(table: Table) -> None:
         (
             separate_from_training,
             "their error",
-            "as it stands, a client's new head is written over the one that it sent "
+            "as released, a client's new head is written over the one that it sent "
             "before the next client's is combined",
         ),
     ):
