@@ -1,4 +1,4 @@
-// Everything here is an extra: without it tabs, folds and links work, and every number stands on the page.
+// Everything here is an extra: without it tabs, folds and links work, and every number is on the page.
 const all = (what, where = document) => [...where.querySelectorAll(what)];
 const button = (text, press) => {
   const made = document.createElement("button");
@@ -47,10 +47,10 @@ function csv(table) {
   return [head, ...rows].map(row => row.map(quote).join()).join("\n") + "\n";
 }
 for (const tools of all("[data-tables]")) {
-  const shown = () => all(".pane", tools.parentElement).find(pane => getComputedStyle(pane).display !== "none");
+  const visible = () => all(".pane", tools.parentElement).find(pane => getComputedStyle(pane).display !== "none");
   tools.append(
-    button("Copy LaTeX", pressed => copy(shown().dataset.latex, pressed)),
-    button("Copy CSV", pressed => copy(all(".nums", shown()).map(csv).join("\n"), pressed)),
+    button("Copy LaTeX", pressed => copy(visible().dataset.latex, pressed)),
+    button("Copy CSV", pressed => copy(all(".nums", visible()).map(csv).join("\n"), pressed)),
   );
 }
 for (const table of all(".nums")) {
@@ -72,7 +72,7 @@ for (const table of all(".nums")) {
 
 // -- boxes that copy
 for (const box of all("[data-copy]")) {
-  const pressed = button("Copy", own => copy(box.textContent, own));
+  const pressed = button("Copy", pressed => copy(box.textContent, pressed));
   pressed.className = "copy";
   box.parentElement.querySelector("h3").append(pressed);
 }
@@ -129,7 +129,7 @@ for (const group of all(".waffle")) {
   });
 }
 
-// -- figures: what a line or a point belongs to stands out under the pointer
+// -- figures: what a line or a point belongs to is marked under the pointer
 for (const panels of all(".panels")) {
   const light = key => {
     panels.classList.toggle("dimmed", Boolean(key));

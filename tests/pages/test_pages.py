@@ -126,7 +126,7 @@ def test_the_average_comes_first_with_the_other_model_next_to_it(site):
     table = panes(site["fedlsa"])["table2"].one("table")
     heads = [head.text().strip() for head in list(table.one("thead").all("tr"))[-1].all("th")]
     assert heads[:4] == ["method", "Avg", "locally trained", "CALTECH"]
-    [row] = [row for row in table.one("tbody").all("tr") if "own" in row.classes]
+    [row] = [row for row in table.one("tbody").all("tr") if "proposed" in row.classes]
     first, second = [*row.all("td")][:2]
     assert "other" not in first.classes and "other" in second.classes
     assert float(first.one("a").text()) < float(second.one("a").text())
