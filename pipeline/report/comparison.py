@@ -11,7 +11,7 @@ from pipeline.report.claims import Claim
 from pipeline.report.published import Panel, columns
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import Chip, Verdict, count
+from pipeline.report.verdicts import SHORT, SHORTENED, Chip, Verdict, count
 from pipeline.report.words import GROUPS, minus, ordinal, signed
 from pipeline.schema import Cell
 
@@ -26,7 +26,6 @@ HEADINGS = ("Avg", "AVG", "Acc.", "average")
 FEWEST = 4
 # Charts of a page, and their rows together; longer ones leave the second to the table.
 CHARTS, MOST_DOTS = 2, 24
-SHORT = "-short"
 # Percent points from 0 that the axis of the claims shows at most.
 FARTHEST = 20.0
 STEPS = (1, 2, 4, 5, 10)
@@ -309,6 +308,11 @@ class ClaimRow:
     elsewhere: dict[str, "ClaimRow"]
 
     @property
+    def shortened(self) -> "ClaimRow | None":
+        """What shortened runs say, where the paper's setting has not run."""
+        return self.elsewhere.get(SHORTENED)
+
+    @property
     def kind(self) -> str:
         """Class of the style sheet."""
         return self.verdict.chip.name.lower()
@@ -321,7 +325,7 @@ def in_words(verdict: Verdict, value: float | None) -> str:
     if verdict.claim.expected.kind == "rank":
         return ordinal(round(value))
     if verdict.points:
-        return signed(value, 1 if abs(value) >= 0.05 else 2)
+        return signed(value, 1 if abs(value) >= 0.05 else 2) if abs(value) >= 0.005 else "0.00"
     form = ",.0f" if abs(value) >= 1000 else ".3g"
     return minus(format(value, form if verdict.claim.expected.kind == "value" else f"+{form}"))
 

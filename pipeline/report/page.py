@@ -38,7 +38,7 @@ from pipeline.report.study import (
     values,
 )
 from pipeline.report.tables import TableView, table_view
-from pipeline.report.verdicts import Chip, count, variants, verdicts
+from pipeline.report.verdicts import SHORTENED, Chip, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
 from pipeline.schema import CEILING, MINIATURE, Cell, Paper, printed
 
@@ -173,12 +173,12 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
 
 
 def _label(study: Study, scenario: str) -> str:
-    """The first words of a scenario's title, as many as no other scenario begins with."""
+    """The first words of a scenario's title, as many as no other scenario begins with, or all."""
     parts = study.title(scenario).split(", ")
     others = [study.title(one) for one in study.paper.scenarios if one != scenario]
     heads = [", ".join(parts[:n]) for n in range(1, len(parts))]
     unique = [head for head in heads if not any(other.startswith(head) for other in others)]
-    return [*unique, parts[0]][0]
+    return [*unique, ", ".join(parts)][0]
 
 
 def seeds(numbers: list[Summary]) -> str:
@@ -299,12 +299,18 @@ class Page:
 
     @property
     def by_verdict(self) -> list[ClaimRow]:
-        return sorted(self.claims, key=lambda row: list(Chip).index(row.verdict.chip))
+        return in_order(self.claims)
 
     @property
     def open(self) -> list[ClaimRow]:
-        """Claims without a number."""
-        return [row for row in self.claims if row.verdict.chip in (Chip.NOT_RUN, Chip.NOT_TESTABLE)]
+        """Claims without a number, first those that shortened runs judge."""
+        rows = [row for row in self.claims if row.verdict.chip in (Chip.NOT_RUN, Chip.NOT_TESTABLE)]
+        return sorted(rows, key=lambda row: row.shortened is None)
+
+    @property
+    def shortened(self) -> list[ClaimRow]:
+        """What shortened runs say of claims whose setting has not run."""
+        return in_order(row.shortened for row in self.claims if row.shortened)
 
     @property
     def reference(self) -> str:
@@ -324,10 +330,16 @@ class Page:
         return None
 
 
+def in_order(rows: Iterable[ClaimRow]) -> list[ClaimRow]:
+    """By their verdicts."""
+    return sorted(rows, key=lambda row: list(Chip).index(row.verdict.chip))
+
+
 def page(study: Study) -> Page:
     """The context of one paper."""
     paper, judged = study.paper, verdicts(study)
-    axis = claims_axis(judged)
+    shortened = [other for one in judged for name, other in one.elsewhere if name == SHORTENED]
+    axis = claims_axis(judged + shortened)
     rows = {verdict.claim.id: claim_row(verdict, axis) for verdict in judged}
     main = [rows[name] for name in paper.main]
     views = [table_view(key, study) for key in paper.tables]

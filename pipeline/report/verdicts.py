@@ -30,6 +30,8 @@ from pipeline.schema import Cell, Paper
 Source = tuple[Cell, str]
 # a seed and the partition that it used
 Block = tuple[int, str]
+# ends the name of a scenario that is cut down to what a CPU can train
+SHORT, SHORTENED = "-short", "shortened"
 # percent, over the number of classes: fewer right answers are chance
 GUESSED = 150.0
 # of a printed number with two decimals; seeds that show a spread, and the most that are considered
@@ -144,6 +146,18 @@ class Evidence:
         return {block: sum(weight * row[block] for row, weight in rows) for block in blocks}
 
 
+class Shortened(Evidence):
+    """The results of the shortened scenarios (`<scenario>-short`), which are no setting of the paper."""
+
+    def source(self, spot: Spot) -> Source | None:
+        """The run of the shortened scenario and the measure; None where there is no such scenario."""
+        if not (whole := super().source(spot)):
+            return None
+        scenario = whole[0].scenario.removesuffix("-base") + SHORT
+        listed = scenario in self.paper.extra_scenarios
+        return (self.study.cell(scenario, whole[0].method), whole[1]) if listed else None
+
+
 def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
     """((measure, weight) of one number per run, its weight per method); empty where there is no such one."""
     methods = list(dict.fromkeys(cell.method for cell, _ in sources))
@@ -227,14 +241,17 @@ def verdicts(study: Study) -> list[Verdict]:
     """Of every claim of a paper, in the order of claims.csv."""
     printed, again = Printed(study), variants(study.paper)
     evidence = {name: Evidence(printed, name) for name in ("", *(name for _, name in again.values()))}
-    judged = []
+    shortened, judged = Shortened(printed), []
     for claim in read_claims(printed):
         elsewhere = []
         for key, (base, name) in again.items():
             verdict = judge(claim, evidence[name]) if claim.table == base else None
             if verdict and verdict.chip != Chip.NOT_TESTABLE:
                 elsewhere.append((f"Table {study.paper.tables[key].number}", verdict))
-        judged.append(replace(judge(claim, evidence[""]), elsewhere=tuple(elsewhere)))
+        verdict = judge(claim, evidence[""])
+        if verdict.chip == Chip.NOT_RUN and (short := judge(claim, shortened)).by_seed:
+            elsewhere.append((SHORTENED, short))
+        judged.append(replace(verdict, elsewhere=tuple(elsewhere)))
     return judged
 
 

@@ -271,3 +271,25 @@ def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(
     assert (heading, other.chip, other.point) == ("Table 1, long", Chip.ONE_AGAINST, -10)
     assert [verdict.claim.id for verdict in made] == [row[0] for row in CLAIMS]
     assert not by_id["fair"].elsewhere and sum(count(made).values()) == len(CLAIMS)
+
+
+def test_shortened_runs_judge_by_themselves_what_has_not_run(root):
+    path = root / "papers/fedcrl/paper.yaml"
+    paper = yaml.safe_load(path.read_text())
+    paper["scenarios"]["balanced-short"] = paper["scenarios"]["balanced"]
+    paper["extra_scenarios"] = ["balanced-short"]
+    paper["grids"]["short"] = {"scenarios": ["balanced-short"], "methods": [*THREE]}
+    path.write_text(yaml.safe_dump(paper))
+    write_claims(root, CLAIMS)
+    write_three(root, scenario="balanced-short")
+    load_paper.cache_clear()
+
+    def made():
+        judged = verdicts(Study.of("fedcrl", results.collect(root), root))
+        return {verdict.claim.id: verdict for verdict in judged}
+
+    [(heading, short)] = made()["best"].elsewhere
+    assert (made()["best"].chip, heading, short.chip) == (Chip.NOT_RUN, "shortened", Chip.HOLDS)
+    assert count(made().values())[Chip.HOLDS] == 0 and not made()["run"].elsewhere
+    write_three(root)
+    assert made()["best"].chip == Chip.HOLDS and not made()["best"].elsewhere
