@@ -405,3 +405,16 @@ def test_a_step_of_an_optimiser_is_at_most_ten_kernels(settings):
         for k in (17, 18)
     ]
     assert moved == [True, False] * len(shapes)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_incomplete_batches_of_one_length_are_one_step(fixed, monkeypatch):
+    """Whichever batch of their clients it is: 3, 2 and 1 full batches of 16, then 5, 5 and 4 images."""
+    w = world(monkeypatch=monkeypatch, sizes=(53, 37, 20), fixed=fixed)
+    turns = []
+    real = stack.Step.take
+    monkeypatch.setattr(
+        stack.Step, "take", lambda step, turn, *rest: [turns.append(turn), real(step, turn, *rest)]
+    )
+    w.local_epochs(w.new_models(), FedAvg().loss)
+    assert [turn[1:] for turn in turns] == [(3, 16, 0), (2, 16, 1), (1, 16, 2), (2, 5, -1), (1, 4, -1)]

@@ -1,9 +1,10 @@
 """Clients of one network as a stack of models, and one step of it, which a GPU records and replays."""
 
+import itertools
 import math
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from pipeline.engine.phase import (
     pieces,
     split_loss,
     trainable_names,
-    viewed,
 )
 from pipeline.engine.stacked_draws import StackedDraws
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
@@ -42,6 +42,7 @@ from pipeline.engine.stacked_values import (
     wrap,
     write,
 )
+from pipeline.engine.stacked_views import can_join, joint, separately
 from pipeline.engine.state import Params, State
 from pipeline.errors import warn
 from pipeline.models.layers import Dropout
@@ -58,7 +59,20 @@ class Turn(NamedTuple):
     rows: tuple[int, ...]
     active: int
     size: int
-    step: int  # which batch of these clients it is
+    step: int  # which batch of these clients it is; -1: the last, incomplete one
+
+
+class Generators(dict):
+    """purpose -> the generators of the stack's clients, made when they are first used: a method draws for few
+    purposes."""
+
+    def __init__(self, make: Callable[[str], list[torch.Generator]]):
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, purpose: str) -> list[torch.Generator]:
+        self[purpose] = self.make(purpose)
+        return self[purpose]
 
 
 class Stack:
@@ -91,10 +105,11 @@ class Stack:
             batches(len(c.labels), executor.training, self.network, self.phase.batches_per_step)
             for c in self.clients
         ]
-        self.turns = list(self._turns(self.cuts))
+        self.everyone = self._plan(range(len(members)))
         self.steps: dict[tuple, Step] = {}
         # (purpose, batch size) -> (step, numbers from that step of the epoch on, (clients, steps, numbers))
         self.ahead: dict[tuple[str, int], tuple[int, Tensor]] = {}
+        self.joins: bool | None = None  # one call makes the views of all clients; None: not tried
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
 
@@ -131,15 +146,39 @@ class Stack:
         self.seen = [0] * len(self.members)
         self.epochs = [phases[p].epochs_of(k) for p, k in self.members]
 
+    def _plan(self, rows: Collection[int]) -> tuple[list[Turn], Tensor]:
+        """(the turns of an epoch in which these rows train, where their images are in the shuffled images of
+        all clients, end to end)."""
+        turns = list(self._turns([cuts if row in rows else [] for row, cuts in enumerate(self.cuts)]))
+        return turns, torch.cat([torch.zeros(0, dtype=torch.int64), *map(self._places, turns)])
+
     def _turns(self, cuts: list[list[tuple[int, int]]]) -> Iterator[Turn]:
-        """Of one epoch, in which a client that has done its epochs has no cuts."""
+        """Steps of full batches, then one for each length of the incomplete ones, which are their clients'
+        last."""
         full = self.executor.training.batch_size * self.phase.batches_per_step
-        for step in range(max(map(len, cuts))):
-            for size, rows in _groups(cuts, step):
-                active = len(rows)
-                if self.executor.fixed and size == full and rows == list(range(active)):
-                    rows = list(range(min(len(self.members), -(-active // self.bucket) * self.bucket)))
-                yield Turn(tuple(rows), active, size, step)
+        counts = [sum(last - first == full for first, last in mine) for mine in cuts]
+        for step in range(max(counts)):
+            rows = [row for row, count in enumerate(counts) if count > step]
+            active = len(rows)
+            if self.executor.fixed and rows == list(range(active)):
+                rows = list(range(min(len(self.members), -(-active // self.bucket) * self.bucket)))
+            yield Turn(tuple(rows), active, full, step)
+        groups: dict[int, list[int]] = {}
+        for row, (mine, count) in enumerate(zip(cuts, counts)):
+            if len(mine) > count:
+                groups.setdefault(mine[-1][1] - mine[-1][0], []).append(row)
+        for size, some in sorted(groups.items(), reverse=True):
+            yield Turn(tuple(some), len(some), size, -1)
+
+    def _places(self, turn: Turn) -> Tensor:
+        """Of the turn's images, (rows * size,); rows without a batch take their first image."""
+        sizes = [len(client.labels) for client in self.clients]
+        begin = torch.tensor([0, *itertools.accumulate(sizes)])[list(turn.rows)]
+        first = [self.cuts[row][turn.step][0] for row in turn.rows[: turn.active]]
+        begin[: turn.active] += torch.tensor(first)
+        span = torch.arange(turn.size).repeat(len(turn.rows), 1)
+        span[turn.active :] = 0
+        return (begin[:, None] + span).view(-1)
 
     def train(self) -> None:
         """Run all epochs of the phase; afterwards the network's dropout draws from its generator again."""
@@ -154,37 +193,19 @@ class Stack:
     def _epoch(self, epoch: int) -> None:
         mine = [(self.phases[p], client) for (p, _), client in zip(self.members, self.clients)]
         orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
-        self.generators = {
-            purpose: [generator(purpose, *one, epoch) for one in mine]
-            for purpose in ("dropout", "noise", "views")
-        }
+        self.generators = Generators(lambda purpose: [generator(purpose, *one, epoch) for one in mine])
         self.ahead.clear()
         rows = [row for row, epochs in enumerate(self.epochs) if epoch < epochs]
-        turns = self.turns
-        if len(rows) < len(self.members):
-            turns = list(self._turns([cuts if row in rows else [] for row, cuts in enumerate(self.cuts)]))
-        index = torch.cat(
-            [self._index(turn, orders) for turn in turns] or [torch.zeros(0, dtype=torch.int64)]
-        )
+        turns, places = self.everyone if len(rows) == len(self.members) else self._plan(rows)
+        index = torch.cat(orders)[places]
         index = to_device_of(index, self.clients[0].images)  # one copy per epoch
         for name, total in self.sums.items():
             if name.startswith(LAST_EPOCH):
-                total[rows] = 0
+                total.index_fill_(0, to_device_of(torch.tensor(rows), total), 0)
         for turn, chosen in zip(turns, index.split([len(turn.rows) * turn.size for turn in turns])):
             self._step(turn).take(turn, chosen)
             for row in turn.rows[: turn.active]:
                 self.seen[row] += turn.size
-
-    def _index(self, turn: Turn, orders: list[Tensor]) -> Tensor:
-        """Places of the turn's images, (rows * size,); rows without a batch take their first image."""
-        places = torch.empty(len(turn.rows), turn.size, dtype=torch.int64)
-        for i, row in enumerate(turn.rows):
-            if i < turn.active:
-                first, last = self.cuts[row][turn.step]
-                places[i] = orders[row][first:last]
-            else:
-                places[i] = self.starts[row]
-        return places.view(-1)
 
     def _step(self, turn: Turn) -> "Step":
         if not self.executor.fixed:
@@ -193,6 +214,17 @@ class Stack:
         if key not in self.steps:
             self.steps[key] = Step(self, turn)
         return self.steps[key]
+
+    def viewed(self, images: Tensor, rows: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """The views of these rows' images (rows, size, ...): by one call, where that gave the same when it
+        was tried."""
+        views = [self.phases[self.members[row][0]].views for row in rows]
+        generators = [self.generators["views"][row] for row in rows]
+        if self.joins is None:
+            self.joins = can_join(views, images, generators)
+        if self.joins and (made := joint(views[0], images, generators)) is not None:
+            return made
+        return separately(views, images, generators)
 
     def result(self, row: int) -> tuple[Params, object]:
         """(the client's model, its state after the phase)."""
@@ -283,21 +315,12 @@ class Step:
         """The batches as the losses get them, (rows, size, ...), each client's views from its draws."""
         if self.stack.phase.views is None:
             return Batch(images, labels)
-        seen = [
-            viewed(
-                self.stack.phases[self.stack.members[row][0]],
-                images[i],
-                labels[i],
-                self.stack.generators["views"][row],
-            )
-            for i, row in enumerate(turn.rows[: turn.active])
-        ]
-        seen += seen[:1] * (len(turn.rows) - turn.active)  # padding, never read
-        return Batch(
-            torch.stack([b.images for b in seen]),
-            labels,
-            tuple(map(torch.stack, zip(*(b.views for b in seen)))),
-        )
+        views = self.stack.viewed(images[: turn.active], turn.rows[: turn.active])
+        idle = len(turn.rows) - turn.active
+        if idle:  # padding, never read
+            views = tuple(torch.cat([v, v[:1].expand(idle, *v.shape[1:])]) for v in views)
+        first, *others = views
+        return Batch(first, labels, tuple(others))
 
     def _move(self) -> None:
         stack, rows = self.stack, self.rows
@@ -383,15 +406,6 @@ class Step:
                 for name, value in state.items()
             }
         )
-
-
-def _groups(cuts: list[list[tuple[int, int]]], step: int) -> list[tuple[int, list[int]]]:
-    """(batch size, rows) of the clients that have a batch in this step, grouped by its size."""
-    groups: dict[int, list[int]] = {}
-    for row, mine in enumerate(cuts):
-        if step < len(mine):
-            groups.setdefault(mine[step][1] - mine[step][0], []).append(row)
-    return sorted(groups.items(), reverse=True)
 
 
 def no_room(error: RuntimeError) -> bool:
