@@ -3,6 +3,8 @@ phases, seeds side by side."""
 
 import dataclasses
 import gc
+import json
+import math
 import threading
 import weakref
 from contextlib import nullcontext
@@ -12,7 +14,8 @@ import torch
 from federation import CNN4, difference, image_clients, run, training, watched
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.engine import stack, stacked, stacked_values
+from pipeline.cells.provenance import machine
+from pipeline.engine import stack, stacked, stacked_convolution, stacked_values
 from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
 from pipeline.engine.lockstep import together
 from pipeline.engine.phase import LocalOptions
@@ -418,3 +421,33 @@ def test_incomplete_batches_of_one_length_are_one_step(fixed, monkeypatch):
     )
     w.local_epochs(w.new_models(), FedAvg().loss)
     assert [turn[1:] for turn in turns] == [(3, 16, 0), (2, 16, 1), (1, 16, 2), (2, 5, -1), (1, 4, -1)]
+
+
+def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path):
+    """Tried as on a GPU: either choice gives the same numbers, and is remembered."""
+    results = {}
+    for wins in (False, True):
+        monkeypatch.setattr(stacked_convolution, "DEVICES", ("cpu",))
+        monkeypatch.setattr(stacked_convolution, "PATH", tmp_path / f"{wins}.json")
+        monkeypatch.setattr(stacked_convolution, "used", used := {})
+        monkeypatch.setattr(stacked_convolution, "SHARE", math.inf if wins else 0.0)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "card")
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+        w = world(monkeypatch=monkeypatch, sizes=(17, 16))
+        results[wins] = run(FedAvg(), w, 1).model
+        assert len(used) > 2 and set(used.values()) == {wins}
+        assert json.loads((tmp_path / f"{wins}.json").read_text()) == {"card": used}
+        assert machine()["convolutions"] == used
+        device = torch.device("cpu")
+        assert all(stacked_convolution.chosen(device, key, pytest.fail) == wins for key in used)
+    assert difference(results[True], results[False]) < 1e-9
+    assert not all(torch.equal(results[True][name], results[False][name]) for name in results[True])
+
+
+@pytest.mark.parametrize("kernel, stride, padding", [(5, 1, 0), (3, 2, 1), (1, 1, 0)])
+def test_im2col_has_every_stride_and_padding(kernel, stride, padding):
+    images, weight, bias = (
+        torch.randn(shape, dtype=torch.float64) for shape in ((2, 3, 9, 8), (4, 3, kernel, kernel), (4,))
+    )
+    how = images, weight, bias, (stride, stride), (padding, padding)
+    assert difference(stacked_convolution.unfolded(*how), torch.nn.functional.conv2d(*how)) < 1e-12

@@ -357,8 +357,15 @@ def machine() -> dict:
         "platform": f"{sys.platform}-{platform.machine()}",
         "processor": _processor(),
         **({"arithmetic": setting} if (setting := arithmetic.in_use()) else {}),
+        **({"convolutions": ways} if (ways := _convolutions()) else {}),
         **{name: metadata.version(name) for name in PACKAGES},
     }
+
+
+def _convolutions() -> dict[str, bool]:
+    """Of this process's stacked convolutions: is im2col taken for a shape, as a trial on its GPU chose?"""
+    module = sys.modules.get("pipeline.engine.stacked_convolution")  # importing it would import torch
+    return dict(module.used) if module else {}
 
 
 def _processor() -> str:

@@ -5,6 +5,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pipeline.devices import to_device_of
+from pipeline.engine import stacked_convolution
 from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Batch, Handle
@@ -26,6 +28,7 @@ from pipeline.engine.phase import (
     split_loss,
     trainable_names,
 )
+from pipeline.engine.stacked_convolution import Convolutions
 from pipeline.engine.stacked_draws import StackedDraws
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.stacked_values import (
@@ -259,6 +262,8 @@ class Step:
         self.rows = Rows(list(turn.rows), device, self.active, certain)
         self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
+        tried = device.type in stacked_convolution.DEVICES
+        self.convolutions = Convolutions(len(turn.rows), device) if tried else nullcontext()
         self.dropout, self.noise = (StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None
         self.turn = turn
@@ -332,16 +337,18 @@ class Step:
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
         states = read(stack.client_states, rows)
         if stack.phase.step is not None:
-            moved, new_states, logged = torch.func.vmap(self._one_rule, randomness="same")(
-                tensors, self.batch, states, self.place, self.whose
-            )
+            with self.convolutions:
+                moved, new_states, logged = torch.func.vmap(self._one_rule, randomness="same")(
+                    tensors, self.batch, states, self.place, self.whose
+                )
             write(stack.client_states, new_states, rows)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
             self.used.clear()
-            gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
-                moving, tensors, self.batch, states, self.place, self.whose
-            )
+            with self.convolutions:
+                gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
+                    moving, tensors, self.batch, states, self.place, self.whose
+                )
             stack.optimiser.step({name: gradients[name] for name in stack.names if name in self.used}, rows)
         for name, value in moved.items():
             rows.write(stack.tensors[name], value)
