@@ -108,7 +108,7 @@ class Stack:
             batches(len(c.labels), executor.training, self.network, self.phase.batches_per_step)
             for c in self.clients
         ]
-        self.everyone = self._plan(range(len(members)))
+        self.turns, self.places = self._plan(range(len(members)))
         self.steps: dict[tuple, Step] = {}
         # (purpose, batch size) -> (step, numbers from that step of the epoch on, (clients, steps, numbers))
         self.ahead: dict[tuple[str, int], tuple[int, Tensor]] = {}
@@ -199,7 +199,8 @@ class Stack:
         self.generators = Generators(lambda purpose: [generator(purpose, *one, epoch) for one in mine])
         self.ahead.clear()
         rows = [row for row, epochs in enumerate(self.epochs) if epoch < epochs]
-        turns, places = self.everyone if len(rows) == len(self.members) else self._plan(rows)
+        all_rows = len(rows) == len(self.members)
+        turns, places = (self.turns, self.places) if all_rows else self._plan(rows)
         index = torch.cat(orders)[places]
         index = to_device_of(index, self.clients[0].images)  # one copy per epoch
         for name, total in self.sums.items():
