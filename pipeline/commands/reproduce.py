@@ -1,11 +1,10 @@
 """`fedrepro reproduce [PAPER ...]`: train the miniatures in reproduction/ and compare with git's numbers.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
-committed file changes: there every stage runs, or those of the named papers' miniatures, and
-reports/reproduction.html (.md, .csv) has each trained cell's committed number and this machine's. A call
-that was interrupted goes on: its stages run again, but seeds that it has trained count; at another commit, or
-with `--force`, all are trained. To train in place and replace the committed numbers, use `dvc repro` or
-`fedrepro run`.
+committed file changes: there every stage runs, or those of the named papers' miniatures. A call that was
+interrupted goes on: its stages run again, but seeds that it has trained count; at another commit, or with
+`--force`, all are trained. To train in place and replace the committed numbers, use `dvc repro` or `fedrepro
+run`.
 
 Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
 by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
@@ -28,18 +27,15 @@ from scipy import stats
 
 from pipeline import files
 from pipeline.cells import results
-from pipeline.cells.provenance import machine
 from pipeline.commands.git import git
 from pipeline.errors import ParamError
 from pipeline.place import surroundings
-from pipeline.report import fill
 from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 FOLDER = "reproduction"
 DONE = ".cells/reproduced"  # of the clone: the papers whose stages have all run once
 LEVEL = 0.05
-COLUMNS = ["cell", "committed", "here", "difference", "tolerance", "agreement"]
 SAME, WITHIN, BEYOND = "same bits", "within the seeds' spread", "beyond the seeds' spread"
 
 
@@ -48,7 +44,6 @@ class Comparison:
     """A cell's accuracy in git and on this machine, percent; `tolerance` is None where no spread is known."""
 
     cell: Cell
-    label: str
     committed: float
     here: float
     tolerance: float | None
@@ -94,13 +89,11 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
     with committed(clone, done) as before:
         comparisons = compare(before, clone)
         summed = summary(comparisons, before, clone)
-    write(comparisons, summed, clone)
     print(
         "\n".join(
             [
                 "",
                 *summed,
-                f"Side by side:  {FOLDER}/reports/reproduction.html",
                 "Reports:       reports/index.html (the committed numbers; open it in a browser)",
                 "Runs:          make ui",
             ]
@@ -172,7 +165,6 @@ def compare(committed: Path, here: Path) -> list[Comparison]:
         comparisons.append(
             Comparison(
                 cell,
-                load_paper(cell.paper).label(cell.method),
                 before,
                 now,
                 tolerance(spread[cell], len(old[cell]["seeds"])),
@@ -219,66 +211,31 @@ def _accuracies(result: dict) -> list[float]:
 
 
 def summary(comparisons: list[Comparison], committed: Path, here: Path) -> list[str]:
-    """Same type of processor or not; how many cells have the same bits; of the others how many agree, and the
-    largest difference."""
+    """Same type of processor or not; how many cells have the same bits; both numbers of the others, the
+    largest difference first."""
     if not comparisons:
         return ["Measured:      git has no number of these miniatures to compare with"]
-    first = machine_words(committed, here)
-    of = f"{len(comparisons)} cells of the miniatures have the same bits as in git"
-    if not (moved := [one for one in comparisons if one.agreement != SAME]):
-        return [
-            first,
-            f"Measured:      all {len(comparisons)} cells of the miniatures have the same bits as in git",
-        ]
-    within = sum(one.agreement == WITHIN for one in moved)
-    largest = max(moved, key=lambda one: abs(one.difference))
-    expected = " (of 20, one is expected to lie further away)" if within < len(moved) else ""
+    moved = [one for one in comparisons if one.agreement != SAME]
+    count = f"{len(comparisons) - len(moved)} of {len(comparisons)} cells of the miniatures"
     return [
-        first,
-        f"Measured:      {len(comparisons) - len(moved)} of {of}",
-        f"               of the other {len(moved)}, {within} lie within what their seeds explain{expected}; "
-        f"the largest difference is {largest.difference:+.2f} points: {largest.cell}, "
-        f"{largest.committed:.2f} % in git, {largest.here:.2f} % here",
+        machine_words(committed, here),
+        f"Measured:      {count} have the same bits as in git",
+        *(
+            f"  {one.cell}: {one.committed:.2f} % in git, {one.here:.2f} % here, {one.agreement}"
+            for one in sorted(moved, key=lambda one: -abs(one.difference))
+        ),
     ]
 
 
 def machine_words(committed: Path, here: Path) -> str:
     """Whether the committed numbers come from this type of machine."""
-    old, new = (_miniatures(root) for root in (committed, here))
-    theirs = {key: value for result in old.values() for key, value in result["versions"].items()}
-    both = old.keys() & new.keys()
-    ours = {key: value for cell in both for key, value in new[cell]["versions"].items()} or machine()
-    mine, processor = ours.get("processor"), theirs.get("processor")
-    if mine != processor:
-        return f"Processor:     {mine}; the committed numbers come from another type, {processor}"
+    theirs, ours = (
+        {key: value for result in _miniatures(root).values() for key, value in result["versions"].items()}
+        for root in (committed, here)
+    )
     others = [
         f"; {key} {ours.get(key)} (committed: {value})"
         for key, value in theirs.items()
         if value != ours.get(key)
     ]
-    return f"Processor:     {mine}, as that of the committed numbers{''.join(others)}"
-
-
-def write(comparisons: list[Comparison], summed: list[str], clone: Path) -> None:
-    """reports/reproduction.csv, .md and .html of the clone. summed: its `summary`."""
-    rows = [
-        (
-            one.cell,
-            f"{one.committed:.4f}",
-            f"{one.here:.4f}",
-            f"{one.difference:+.4f}",
-            "" if one.tolerance is None else f"{one.tolerance:.4f}",
-            one.agreement,
-        )
-        for one in comparisons
-    ]
-    files.write_csv(clone / "reports" / "reproduction.csv", COLUMNS, rows)
-    keys = dict.fromkeys(one.cell.paper for one in comparisons)
-    context = {
-        "papers": {key: [one for one in comparisons if one.cell.paper == key] for key in keys},
-        "names": {key: load_paper(key).name for key in keys},
-        "pages": {key: {"key": key, "name": load_paper(key).name} for key in keys},
-        "lines": summed,
-    }
-    for kind in ("html", "md"):
-        files.write_text(clone / "reports" / f"reproduction.{kind}", fill(f"reproduction.{kind}", **context))
+    return f"Processor:     {ours.get('processor')}{''.join(others)}"

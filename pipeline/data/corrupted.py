@@ -55,24 +55,6 @@ class Corrupted:
         # 0.29 * 100 is 28.999..., hence the 1e-9; a test image's rank is -1.
         return self.rank < math.floor(xi * training + 1e-9)
 
-    def apply(self, stored: Stored, xi: float) -> np.ndarray:
-        """(N, 32, 32, 3) uint8 in the clean set's order: training images at the rate xi, test images all
-        corrupted.
-
-        The clean images, test images included, are `rgb(stored.images)`. Raises DataError if `stored` is not
-        the set that was corrupted.
-        """
-        of = self.meta["corruption"]
-        if stored.meta["digest"] != of["clean"]:
-            raise DataError(
-                f"data/{self.meta['set']}: made from other images than data/{stored.meta['set']} now holds "
-                "(digest "
-                f"{of['clean'][:12]}, not {stored.meta['digest'][:12]}); {_again(of['of'])}"
-            )
-        images, chosen = rgb(stored.images), self.chosen(xi)
-        images[chosen] = self.images[chosen]
-        return images
-
 
 def rgb(images: np.ndarray, side: int = SIDE) -> np.ndarray:
     """uint8 (N, H, W, C) -> a new array (N, side, side, 3): resized (bilinear, antialiased), grey repeated
