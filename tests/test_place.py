@@ -17,8 +17,8 @@ from pipeline import place
 from pipeline.cells.checks import check_environment
 from pipeline.commands import reproduce, ui
 from pipeline.commands.cli import main
-from pipeline.commands.git import git
 from pipeline.errors import FedReproError
+from pipeline.git import git
 
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 

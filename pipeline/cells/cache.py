@@ -9,13 +9,13 @@ import dataclasses
 import hashlib
 import json
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pandas as pd
 import torch
 
+from pipeline import git
 from pipeline.cells import provenance, results
 from pipeline.cells.checkpoint import FORCE, SeedFiles
 from pipeline.cells.experiment import Experiment
@@ -169,19 +169,15 @@ def _same_conditions(result: dict, experiment: Experiment) -> bool:
 def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
     """(result, history) of the cell in git's last commit; None where there is none that can be trusted."""
     folder = cell.folder(root).relative_to(root)
-    command = ["git", "-C", str(root), "show"]
+    contents = [git.committed(root, folder / name) for name in ("result.json", "history.csv")]
+    if None in contents:
+        return None
     try:
-        result_json, history_csv = (
-            subprocess.run(
-                [*command, f"HEAD:{folder.as_posix()}/{name}"], capture_output=True, check=True
-            ).stdout
-            for name in ("result.json", "history.csv")
-        )
-        result = results.parse(result_json, root / folder / "result.json")
-        history = results.parse_history(history_csv, root / folder / "history.csv")
+        result = results.parse(contents[0], root / folder / "result.json")
+        history = results.parse_history(contents[1], root / folder / "history.csv")
         results.check_history(result, history, root / folder / "history.csv")
         return result, history
-    except (OSError, subprocess.CalledProcessError, FedReproError):
+    except FedReproError:
         return None
 
 

@@ -82,35 +82,27 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     """(place, what has its name already): of stages in one dvc.yaml, of folders, and of pages."""
     paper = load_paper(key, root)
     computed = [name for name, figure in paper.figures.items() if figure.kind in COMPUTED]
-    for name, grid in paper.grids.items():
-        kind, taken = ("folder", FOLDERS) if grid.separate_file else ("stage", {*STAGES, *computed})
-        if name.casefold() in taken:
-            yield f"grids.{name}", f"a {kind} of the paper has this name"
-    for name in {*computed} & {*STAGES}:
-        yield f"figures.{name}", "a stage of the paper has this name"
-    for name in paper.scenarios:
-        base, _, end = name.rpartition("-")
-        if name == "miniature" or base in paper.tuning and end in ("trial", "tuned", "published"):
-            yield f"scenarios.{name}", "the miniature or a tuning has this name"
-    for name in paper.tables:
-        if name in SECTIONS:
-            yield f"tables.{name}", "a section of the paper's page has this name"
-    for name in paper.figures:
-        if name in SECTIONS or name in paper.tables:
-            yield f"figures.{name}", "a section of the paper's page has this name"
-    kinds: dict[str, Collection[str]] = {
-        "methods": paper.methods,
-        "scenarios": paper.scenarios,
-        "grids": paper.grids,
-        "figures": paper.figures,
-        "tables": paper.tables,
-    }
-    for kind, names in kinds.items():
-        for name, other, _ in _twice({name: name.casefold() for name in names}):
-            yield f"{kind}.{other}", f"on some file systems this is the same name as {name!r}"
+    separate = {name for name, grid in paper.grids.items() if grid.separate_file}
+    tunings = [f"{name}-{end}" for name in paper.tuning for end in ("trial", "tuned", "published")]
+    taken: tuple[tuple[str, Collection[str], Collection[str], str], ...] = (
+        ("grids", separate, FOLDERS, "a folder of the paper"),
+        ("grids", {*paper.grids} - separate, {*STAGES, *computed}, "a stage of the paper"),
+        ("figures", computed, STAGES, "a stage of the paper"),
+        ("scenarios", paper.scenarios, ("miniature", *tunings), "the miniature or a tuning"),
+        ("tables", paper.tables, SECTIONS, "a section of the paper's page"),
+        ("figures", paper.figures, {*SECTIONS, *paper.tables}, "a section of the paper's page"),
+    )
+    for kind, names, others, what in taken:
+        for name in names:
+            if (name.casefold() if kind == "grids" else name) in others:
+                yield f"{kind}.{name}", f"{what} has this name"
+    alike = "on some file systems this is the same name as"
+    for kind in ("methods", "scenarios", "grids", "figures", "tables"):
+        for name, other, _ in _twice({name: name.casefold() for name in getattr(paper, kind)}):
+            yield f"{kind}.{other}", f"{alike} {name!r}"
     for folder in folders(root):
         if folder < key and folder.casefold() == key.casefold():
-            yield "the folder", f"on some file systems this is the same name as {folder!r}"
+            yield "the folder", f"{alike} {folder!r}"
     for one, two, label in _twice({method: paper.label(method) for method in paper.methods}):
         yield f"methods.{two}.label", f"{one} has {label!r} already"
     for one, two, number in _twice({name: table.number for name, table in paper.tables.items()}):

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import subprocess
 import sys
 import typing
 from collections.abc import Iterable, Iterator
@@ -23,6 +22,7 @@ from pipeline.cells import arithmetic, stamps
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
+from pipeline.git import git
 from pipeline.schema import (
     ROOT,
     Cell,
@@ -392,27 +392,21 @@ def git_state(root: Path, paper: str) -> dict:
     folder, of_paper = f"papers/{paper}", ("paper.yaml", "*.py", "methods/*.py")
     code = "pipeline", "stages", "params.yaml", *(f":(glob)papers/*/{name}" for name in of_paper)
     try:
-        if _git(root / folder, "rev-parse", "--show-prefix"):
+        if git(root / folder, "rev-parse", "--show-prefix"):
             return _state(root, *code)
         inner = _state(root / folder, *(f":(glob){name}" for name in of_paper))
         outer = _state(root, *code, f":(exclude){folder}")
         return outer | {f"paper_{key}": value for key, value in inner.items()}
-    except (OSError, subprocess.CalledProcessError):
+    except FedReproError:
         return {}
 
 
 def _state(folder: Path, *paths: str) -> dict:
     """Commit of a repository, empty before the first, and whether any of the paths differs from it."""
-    lines = _git(folder, "status", "--porcelain=v2", "--branch", "--", *paths).splitlines()
+    lines = git(folder, "status", "--porcelain=v2", "--branch", "--", *paths).splitlines()
     commit = next(line for line in lines if line.startswith("# branch.oid ")).split()[-1]
     changed = any(not line.startswith("#") for line in lines)
     return {"commit": "" if commit == "(initial)" else commit, "dirty": changed}
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 def _defaults(kinds: Iterable[type]) -> dict[str, str]:

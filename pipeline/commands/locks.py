@@ -10,12 +10,11 @@ import fcntl
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import files
+from pipeline import files, git
 from pipeline.errors import FedReproError, conflict
 from pipeline.schema import ROOT
 
@@ -48,7 +47,7 @@ def _mend(path: Path, root: Path) -> str:
     copy = copy_path.read_bytes() if copy_path.exists() else None
     if content == copy or conflict(content.decode(errors="replace")):
         return ""
-    committed = _committed(root, name)
+    committed = git.committed(root, name)
     wrong = content != committed and damage(content, copy or committed)
     if not wrong:
         files.write_bytes(copy_path, content)
@@ -87,14 +86,6 @@ def _entries(content: bytes) -> dict:
     for entry in stages.values():
         entry["cmd"]
     return stages
-
-
-def _committed(root: Path, name: Path) -> bytes | None:
-    """The file as committed; None where it is not, or where there is no git."""
-    with contextlib.suppress(OSError):
-        done = subprocess.run(["git", "-C", root, "show", f"HEAD:./{name}"], capture_output=True)
-        return done.stdout if done.returncode == 0 else None
-    return None
 
 
 # -- the lock of a repository, .dvc/tmp/lock -----------------------------------------------------------------

@@ -27,8 +27,8 @@ from scipy import stats
 
 from pipeline import files
 from pipeline.cells import results
-from pipeline.commands.git import git
 from pipeline.errors import ParamError
+from pipeline.git import git
 from pipeline.place import surroundings
 from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers

@@ -1,5 +1,6 @@
 """Calls of git, with its errors as one line."""
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -27,3 +28,11 @@ def git(root: Path, *arguments: str) -> str:
         lines = error.stderr.strip().splitlines() or ["failed"]
         none = any("not a git repository" in line for line in lines)  # a hint may come after it
         raise FedReproError(NO_REPOSITORY if none else f"git {arguments[0]}: {lines[-1]}") from None
+
+
+def committed(root: Path, name: Path) -> bytes | None:
+    """A file of the last commit, `name` relative to `root`; None where there is none, or no git."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["git", "-C", root, "show", f"HEAD:./{name.as_posix()}"], capture_output=True)
+        return done.stdout if done.returncode == 0 else None
+    return None
