@@ -7,8 +7,9 @@ from pathlib import Path
 from pipeline.cells import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
+from pipeline.commands.names import cells as named
 from pipeline.errors import ParamError
-from pipeline.schema import MINIATURES, ROOT, Cell, ExtraSeeds, load_paper, planned, shorten
+from pipeline.schema import MINIATURES, ROOT, Cell, ExtraSeeds, load_paper, shorten
 
 
 def parse(text: str) -> tuple[int, ...]:
@@ -24,20 +25,7 @@ def parse(text: str) -> tuple[int, ...]:
 
 def cells(names: Sequence[str]) -> list[Cell]:
     """The cells that are named, of a scenario all; ParamError for a paper, a stage or an unknown name."""
-    chosen: list[Cell] = []
-    for name in names:
-        if name.count("/") == 1:
-            paper, scenario = name.split("/")
-            load_paper(paper)
-            some = [cell for cell in planned(paper) if cell.scenario == scenario]
-        else:
-            some = [Cell.parse(name)]
-        if not some:
-            file = f"papers/{name.split('/')[0]}/paper.yaml"
-            raise ParamError(f"{file}: no grid has the scenario of {name!r:.80}")
-        for cell in some:
-            Experiment.of(cell)
-        chosen += some
+    chosen = [cell for name in names for cell in named(name)]
     if not chosen:
         raise ParamError("--seeds: name a cell (fedlsa/mini/fedavg) or a scenario (fedlsa/mini)")
     return list(dict.fromkeys(chosen))

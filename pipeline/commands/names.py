@@ -1,7 +1,8 @@
 """Names of papers, scenarios and cells as a user types them."""
 
-from pipeline.errors import FedReproError
-from pipeline.schema import MINIATURES, folders, load_paper, planned
+from pipeline.cells.experiment import Experiment
+from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.schema import MINIATURES, Cell, folders, load_paper, planned
 
 
 def folder_names(text: str) -> str:
@@ -28,6 +29,21 @@ def _matching(text: str, known: dict[str, str]) -> str:
     """The value of the key that is the text, or the only one that differs from it by case."""
     near = {value for key, value in known.items() if key.casefold() == text.casefold()}
     return known.get(text) or (near.pop() if len(near) == 1 else text)
+
+
+def cells(name: str) -> list[Cell]:
+    """The cell of that name, or the cells of a scenario, paper/scenario; ParamError for an unknown name."""
+    if name.count("/") != 1:
+        cell = Cell.parse(name)
+        Experiment.of(cell)
+        return [cell]
+    key, scenario = name.split("/")
+    load_paper(key)
+    every = planned(key)
+    if not (some := [cell for cell in every if cell.scenario == scenario]):
+        known = {cell.scenario for cell in every}
+        raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
+    return some
 
 
 def completed(incomplete: str, cells: bool) -> list[str]:

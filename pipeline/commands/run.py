@@ -23,6 +23,7 @@ from pipeline.cells.progress import clock
 from pipeline.clusters import executor
 from pipeline.commands import extra_seeds
 from pipeline.commands.display import FEW, ROWS, SECONDS_BETWEEN_TABLES, Plain, display
+from pipeline.commands.names import cells
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -37,7 +38,7 @@ from pipeline.commands.schedule import (
 from pipeline.commands.sync import sync
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
 from pipeline.place import cores
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
 
 PROJECT = "dvc.yaml"  # what is run without a target
 
@@ -148,17 +149,8 @@ def targets(name: str) -> list[str]:
         return [f"papers/{name}/dvc.yaml"]
     if _is_place(name):
         return [name]
-    if name.count("/") == 1 and (key := name.partition("/")[0]) in papers():
-        paper, scenario = load_paper(key), name.partition("/")[2]
-        cells = [cell for cell in planned(key) if cell.scenario == scenario]
-        if not cells:
-            known = {cell.scenario for cell in planned(key)}
-            raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
-        return [cell.stage(paper) for cell in cells]
-    if name.count("/") == 2:
-        cell = Cell.parse(name)
-        Experiment.of(cell)  # reports a wrong name before DVC reads everything
-        return [cell.stage(load_paper(cell.paper)) or name]
+    if name.count("/") == 1 and name.partition("/")[0] in papers() or name.count("/") == 2:
+        return [cell.stage(load_paper(cell.paper)) or name for cell in cells(name)]
     return [name]
 
 
