@@ -101,31 +101,6 @@ def test_help_imports_nothing_large():
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize(
-    "words, incomplete, expected",
-    [
-        (("run",), "fedl", ["fedlsa", "fedlsa/"]),
-        (("run",), "fedlsa/min", ["fedlsa/mini/"]),
-        (("explain",), "fedlsa/mini/fedav", ["fedlsa/mini/fedavg"]),
-        (("status",), "fedc", ["fedccl", "fedcrl"]),
-        (("report",), "", None),
-        (("stauts",), "fed", []),
-    ],
-)
-def test_cells_and_papers_are_completed(words, incomplete, expected):
-    """As a shell asks for it."""
-    from click.shell_completion import ShellComplete
-
-    actual = [
-        item.value
-        for item in ShellComplete(main, {}, "fedrepro", "_FEDREPRO_COMPLETE").get_completions(
-            list(words), incomplete
-        )
-    ]
-    assert sorted(actual) == sorted(papers()) if expected is None else set(expected) <= set(actual)
-    assert all(value.startswith(incomplete) for value in actual)
-
-
 # -- sync --------------------------------------------------------------------------------------------------
 
 

@@ -15,28 +15,10 @@ from pipeline.errors import NO_MEMORY, NOT_INSTALLED, FedReproError, ParamError,
 from pipeline.place import HOME, begin, checkout_of, cores, surroundings
 
 
-class Command(click.Command):
-    """A command whose --help shows some options under headings. `groups`: heading -> names."""
-
-    def __init__(self, *args: Any, groups: dict[str, tuple[str, ...]] | None = None, **settings: Any):
-        super().__init__(*args, **settings)
-        self.groups = groups or {}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those of no group first."""
-        headings = {name: heading for heading, names in self.groups.items() for name in names}
-        for title in ("Options", *self.groups):
-            params = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-            params = [one for one in params if headings.get(one.name or "", "Options") == title]
-            with formatter.section(title):
-                formatter.write_dl([row for one in params if (row := one.get_help_record(ctx))])
-
-
 class Commands(click.Group):
     """Bad input ends with one line and exit code 2."""
 
     group_class = type  # nested groups are of this class too
-    command_class = Command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         """The command that the first word names; an unknown one names the nearest."""
@@ -94,23 +76,11 @@ class Paper(click.ParamType):
 
         return folder_names(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list:
-        """The papers whose names begin so."""
-        from pipeline.commands.names import completed
-
-        return [click.shell_completion.CompletionItem(name) for name in completed(incomplete, cells=False)]
-
 
 class Cell(Paper):
     """A paper, a scenario of it or a cell: PAPER/SCENARIO/METHOD."""
 
     name = "cell"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list:
-        """A cell part by part, and the papers."""
-        from pipeline.commands.names import completed
-
-        return [click.shell_completion.CompletionItem(name) for name in completed(incomplete, cells=True)]
 
 
 class Hours(click.ParamType):
@@ -151,9 +121,9 @@ FORCE = click.option("--force", "-f", is_flag=True, help="Start over, also what 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nShell completion (bash; or zsh_source, fish_source):\n"
-    '  eval "$(_FEDREPRO_COMPLETE=bash_source fedrepro)"\n\n'
-    + example("fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedlsa/mini/fedavg"),
+    epilog=example(
+        "fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedlsa/mini/fedavg"
+    ),
 )
 @click.version_option(package_name="fedrepro")
 def main() -> None:
@@ -161,7 +131,6 @@ def main() -> None:
 
 
 @main.command(
-    groups={"On a cluster (docs/scale.md)": ("on", "slurm", "address", "gpus", "cancel")},
     epilog=example(
         "fedrepro run fedlsa/mini/fedavg --jobs 2",
         "fedrepro run fedlsa/mini/fedavg --seeds 7,8",
@@ -171,7 +140,7 @@ def main() -> None:
 @jobs_option("one for each core; SLURM: 256 tasks")
 @FORCE
 @click.option("--seeds", default="", metavar="N,N", help="Train with these seeds; tables stay unchanged.")
-@click.option("--on", default="local", metavar="NAME", help="Train cells on slurm or ray.")
+@click.option("--on", default="local", metavar="NAME", help="Train cells on slurm or ray (docs/scale.md).")
 @click.option("--slurm", default="", metavar="OPTIONS", help="For sbatch, such as partition=gpu,gres=gpu:1.")
 @click.option("--address", default="", metavar="HOST:PORT", help="Ray's head node.")
 @click.option("--gpus", default="", metavar="SHARE", help="GPUs for each cell on Ray, such as 0.25.")

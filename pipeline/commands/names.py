@@ -44,17 +44,3 @@ def cells(name: str) -> list[Cell]:
         known = {cell.scenario for cell in every}
         raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
     return some
-
-
-def completed(incomplete: str, cells: bool) -> list[str]:
-    """For the shell: the papers that begin so; with `cells`, these part by part."""
-    paper, slash, rest = incomplete.partition("/")
-    try:
-        if not slash:
-            matches = [name for name in folders() if name.startswith(incomplete)]
-            return [text for name in matches for text in (name, name + "/")] if cells else matches
-        known = [str(cell) for cell in planned(paper)]
-    except FedReproError:
-        return []
-    names = known if "/" in rest else list(dict.fromkeys(cell.rpartition("/")[0] + "/" for cell in known))
-    return [text for text in names if text.startswith(incomplete)]
