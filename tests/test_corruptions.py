@@ -409,22 +409,6 @@ def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
     assert other.meta["inputs"] == {"tiny": clean.meta["digest"]}
 
 
-def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
-    dirty = corrupted.read(federation / "data" / "tiny-corrupted")
-    scenario = load_paper("rahfl").scenarios["mini"]
-    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3))
-    stored, at = store.read(federation / "data" / "tiny"), np.array([5, 11, 119])
-    cpu = torch.device("cpu")
-    checked = inputs.Inputs(None, stored, None, None, dirty)
-    kinds, severities = loading._Pictures(scenario, checked, cpu).corruption(at)
-    assert kinds.tolist() == [KINDS[dirty.kind[i]] for i in at]
-    assert severities.tolist() == dirty.severity[at].tolist()
-    clean = loading._Pictures(
-        dataclasses.replace(scenario, corruption=None), inputs.Inputs(None, stored, None, None, None), cpu
-    )
-    assert clean.corruption(at) is None
-
-
 def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
     """RAHFL as released: a client's accuracy by which it teaches is its printed number, column by column."""
     clients, rng = image_clients((20, 33)), torch.Generator().manual_seed(1)

@@ -374,22 +374,6 @@ def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatc
     )
 
 
-def test_of_corrupted_images_every_clients_answers_are_kept():
-    from pipeline.schema import Model
-
-    world, (test, _) = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
-    damage = np.array(["fog", "snow"] * 15), np.arange(30) % 4 + 1
-    tests = [test, TestSet("corrupted", test.images + 1, test.labels, damage)]
-    models = world.new_models()
-    actual = evaluation.representations(models, world, tests)
-    assert actual["corruptions"] is damage[0] and actual["severities"] is damage[1]
-    with torch.no_grad():
-        for k, right in enumerate(actual["right"]):
-            answers = world.network(k, models[k])(test.images + 1).argmax(1)
-            assert right.dtype == bool and right.tolist() == (answers == test.labels).tolist()
-    assert "right" not in evaluation.representations(models, world, [test])
-
-
 def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_domain():
     from federation import image_world
 
