@@ -27,7 +27,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
-from pipeline.schema import Scenario, load_paper
+from pipeline.schema import load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
@@ -167,7 +167,7 @@ class _Training:
         scenario = experiment.scenario
         loss = None if self.trained is None else _rounded(self.trained.mean_loss(world.sizes))
         row: dict = {"round": world.round, "loss": loss}
-        if _some_absent(scenario):
+        if scenario.training.participation is not None or scenario.training.failing is not None:
             row["participants"] = len(world.participants) if world.round else 0
         diagnostics = self.method.diagnostics(self.state)
         row |= {f"method.{name}": _rounded(value) for name, value in diagnostics.items()}
@@ -227,10 +227,6 @@ class _Training:
             "seed": self.job.seed,
             "rows": self.rows,
             "clients": self.clients,
-            "holdings": {
-                "images": list(world.sizes),
-                "classes": [len(client.labels.unique()) for client in world.clients],
-            },
             "traffic": method.traffic(world, state),
             "hook": self.hook,
             "seconds": round((self.spent + time.monotonic() - self.begun) / sharing, 1),
@@ -242,9 +238,6 @@ class _Training:
             "started": self.started,
         }
         if (models := self._models(self.hook)) is not None:
-            scores, top = _scores(method, state), self.job.experiment.scenario.evaluation.top
-            by_class = evaluation.by_class(models, world, self.tests, scores, top)
-            results["by_class"] = [_rounded(value) for value in by_class]
             arrays |= evaluation.representations(models, world, self.tests)
         return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
 
@@ -252,10 +245,6 @@ class _Training:
 def _digest(state) -> str:
     """16 hex digits that identify the state of server and clients after a round, bit for bit."""
     return fingerprint(pack(state))[:16]
-
-
-def _some_absent(scenario: Scenario) -> bool:
-    return scenario.training.participation is not None or scenario.training.failing is not None
 
 
 def _scores(method, state) -> evaluation.Scores:
@@ -297,10 +286,7 @@ def summarise(
     metas: `inputs.inputs` of every seed
     digest: of the cell with the first seed's partition
 
-    `partition` is the first seed's, `partitions` those of every seed where they differ. Absent from older
-    results: `holdings`, the number of images and of classes that each client trains on, (seeds, clients);
-    `by_class`, (seeds, classes), see `evaluation.by_class`, of the headline hook's models after the last
-    round.
+    `partition` is the first seed's, `partitions` those of every seed where they differ.
     """
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     result = {
@@ -326,8 +312,6 @@ def summarise(
         "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
         **_machines(runs),
     }
-    if _some_absent(scenario):
-        result["participants"] = int(runs[0]["rows"][-1]["participants"])
     return seal(result)
 
 
@@ -343,14 +327,7 @@ def _numbers(runs: list[dict], last: int) -> dict:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
-    # A seed that was taken over from an older result may lack these.
-    recorded = {
-        key: [run[key] for run in runs] for key in ("holdings", "by_class") if all(key in run for run in runs)
-    }
-    if held := recorded.get("holdings"):
-        recorded["holdings"] = {name: [one[name] for one in held] for name in held[0]}
     return {
-        **recorded,
         "hook": runs[0]["hook"],
         "measures": means(last),
         "final": means(1),
