@@ -15,6 +15,7 @@ from pipeline.schema import check_files
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds, and of how many
+TRACKED = "MLFLOW_TRACKING_URI"
 LOOPBACK = "127.0.0.1,localhost"
 
 
@@ -29,6 +30,11 @@ def begin() -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal without `±` shows `?`
     if mirror := os.environ.get("FEDREPRO_MIRROR"):
         os.environ["FEDREPRO_MIRROR"] = os.path.abspath(os.path.expanduser(mirror))
+    address = os.environ.get(TRACKED, "")
+    kind = next(start for start in ("sqlite:///", "file:", "") if address.startswith(start))
+    path = address.removeprefix(kind)
+    if path and ":" not in path and path != "databricks":  # a file or a folder, no server
+        os.environ[TRACKED] = kind + os.path.abspath(path)
     if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
         if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's

@@ -120,6 +120,22 @@ def test_a_relative_mirror_is_that_of_where_the_user_stands(monkeypatch, tmp_pat
     assert reproduce._environment(ROOT, tmp_path)["FEDREPRO_MIRROR"] == str(tmp_path / "mirror")
 
 
+@pytest.mark.parametrize(
+    "given, meant",
+    [
+        ("sqlite:///runs.db", "sqlite:///{}/runs.db"),
+        ("./runs", "{}/runs"),
+        ("file:runs", "file:{}/runs"),
+        *((same, same) for same in ("sqlite:////a/x.db", "http://a:1", "databricks", "postgresql://a/b")),
+    ],
+)
+def test_a_relative_address_of_runs_is_that_of_where_the_user_stands(monkeypatch, tmp_path, given, meant):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", given)
+    assert CliRunner().invoke(main, ["methods"]).exit_code == 0
+    assert os.environ["MLFLOW_TRACKING_URI"] == meant.format(tmp_path)
+
+
 def test_files_of_another_user_are_one_line_that_says_what_to_do(monkeypatch):
     """The variable is git's own, for its tests."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
