@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pipeline.commands import locks
 from pipeline.errors import ParamError, guarded
 from pipeline.place import begin, cores
-from pipeline.schema import Spelling
+from pipeline.schema import Spelling, check_links
 
 
 def stage(function: Callable, *names: str, **optional: str) -> None:
@@ -23,6 +23,7 @@ def stage(function: Callable, *names: str, **optional: str) -> None:
 
     def call() -> None:
         begin()
+        check_links()
         # Training counts the machine's cores where this is not set.
         os.environ.setdefault("FEDREPRO_WORKERS", str(cores()))
         for line in locks.mend_locks():  # DVC rewrites one when the stage has ended

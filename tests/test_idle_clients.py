@@ -18,15 +18,16 @@ from federation import (
 )
 
 from pipeline import methods
+from pipeline.cells import loading
 from pipeline.engine.phase import without_data
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
-from pipeline.errors import TrainingError
+from pipeline.errors import ParamError, TrainingError
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.prototypes import class_sums
-from pipeline.schema import Model
+from pipeline.schema import Model, Public
 
 CELLS = miniature_cells()
 # Sizes of which the second has no batch: incomplete ones are dropped, or BatchNorm takes no single image.
@@ -114,3 +115,24 @@ def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
         actual = world.local_epochs(start, loss).class_means(world.class_counts)
         assert actual.counts.tolist() == [counts]
         close(actual.means[0, 0], torch.tensor([2.0, 0.0]), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "key, batch_size, public",
+    [("training", 1, None), ("public", 4, {"batch_size": 1}), ("public", 4, {"size": 1})],
+    ids=repr,
+)
+def test_batches_of_one_image_under_batchnorm_are_refused(key, batch_size, public):
+    """Every batch would be left out: of training, or of the public images."""
+    clients = image_clients((5, 9), Model("cnn3_bn"))
+    settings = None if public is None else Public("digits", **{"size": 3, "batch_size": 3, **public})
+    world = World.create(
+        clients,
+        training(batch_size=batch_size),
+        classes=10,
+        seed=0,
+        public=settings and (clients[0].images[: settings.size], settings),
+    )
+    with pytest.raises(ParamError, match=f"x.{key}.batch_size: BatchNorm"):
+        loading._check_batches(world, "x")
+    loading._check_batches(World.create(clients, training(batch_size=2), classes=10, seed=0), "x")

@@ -88,6 +88,21 @@ def test_what_is_no_file_is_refused_by_every_command(tmp_path, monkeypatch, name
         place.begin()
 
 
+@pytest.mark.parametrize("name", ["papers/fedcrl/runs/mini", "papers/fedcrl/dvc.yaml", ".cells/x"])
+def test_a_link_that_leads_out_is_refused(root, tmp_path_factory, monkeypatch, name):
+    """What a stage writes or removes there would be another's."""
+    outside = tmp_path_factory.mktemp("outside")
+    monkeypatch.setattr(command, "written", lambda root: {})
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(root / "papers")
+    command.sync(root)
+    path.unlink()
+    path.symlink_to(outside)
+    with pytest.raises(ParamError, match=f"{name}: a link"):
+        command.sync(root)
+
+
 def test_links_to_files_and_folders_are_read(measured):
     folder = measured / "papers/fedcrl"
     (folder / "partitions").symlink_to(measured)

@@ -18,7 +18,7 @@ from pipeline.data import partition
 from pipeline.data.tensors import to_tensor
 from pipeline.engine.environment import default_device
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client, draw
+from pipeline.engine.phase import Client, draw, least_batch
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import Cell, Model, Scenario
@@ -42,12 +42,21 @@ def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet,
     if late := _unseen(cell, scenario, seed, federation):
         federation = _only(federation, [k for k in range(len(federation.clients)) if k not in late])
     world = _world(scenario, federation, seed)
-    if not any(world.sizes):
-        where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training"
-        raise ParamError(
-            f"{where}.batch_size: seed {seed} has no client with one batch of {scenario.training.batch_size}"
-        )
+    _check_batches(world, f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}")
     return world, federation.tests
+
+
+def _check_batches(world: World, where: str) -> None:
+    """ParamError where nobody would train, or public data would have no batch."""
+    least, size = least_batch(*world.networks.values()), world.training.batch_size
+    if size < least:
+        raise ParamError(f"{where}.training.batch_size: BatchNorm needs batches of at least {least} images")
+    if not any(world.sizes):
+        raise ParamError(
+            f"{where}.training.batch_size: seed {world.seed} has no client with one batch of {size}"
+        )
+    if world.public_data is not None and not world.public_data.cuts(least):
+        raise ParamError(f"{where}.public.batch_size: BatchNorm needs batches of at least {least} images")
 
 
 def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]] | None:

@@ -29,6 +29,7 @@ from pipeline.schema import (
     Cell,
     Paper,
     Scenario,
+    check_links,
     load_paper,
     papers,
     planned,
@@ -67,7 +68,8 @@ class _Dumper(yaml.SafeDumper):
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     """Write what differs, and return it; with `check` nothing is written. ParamError for a further file of
-    DVC's in a paper's folder, whose commands would run as well."""
+    DVC's in a paper's folder, whose commands would run as well, and for a link that leads out."""
+    check_links(root)
     texts = written(root)
     for path in _others(root, texts):
         raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")

@@ -38,7 +38,7 @@ from pipeline.schema.discovery import (
     metric_names,
     network_names,
 )
-from pipeline.schema.documents import ROOT, check_files, read_yaml, shorten, visible
+from pipeline.schema.documents import ROOT, check_files, check_links, read_yaml, shorten, visible
 from pipeline.schema.loader import (
     check_name,
     folders,

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -31,19 +32,35 @@ def visible(root: Path, pattern: str) -> list[Path]:
 
 def check_files(*folders: Path) -> None:
     """ParamError naming a device, a pipe or a socket below the folders, or a link to one: to read it may
-    never end. What hidden folders hold, such as a repository's files, is left out."""
+    never end."""
+    for path in _below(*folders):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ParamError(f"{shorten(path)}: a device, a pipe or a socket, not a file: remove it")
+
+
+def check_links(root: Path = ROOT) -> None:
+    """ParamError naming a link in a paper's folder or in .cells that leads out of the repository: what is
+    written there would land outside. A paper's folder may be a link itself."""
+    for folder in (*root.glob("papers/*"), root / ".cells"):
+        inside = os.path.realpath(root), os.path.realpath(folder)
+        for path in _below(folder):
+            if path.is_symlink() and not any(map(Path(os.path.realpath(path)).is_relative_to, inside)):
+                raise ParamError(f"{shorten(path)}: a link that leads out of the repository: remove it")
+
+
+def _below(*folders: Path) -> Iterator[Path]:
+    """Links and what is no plain file below the folders, without what lies in hidden ones, such as a
+    repository's files."""
     waiting = [folder for folder in folders if folder.is_dir()]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or entry.is_file():
+                if entry.name.startswith(".") or entry.is_file(follow_symlinks=False):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(Path(entry.path))
-                elif not entry.is_dir() and os.path.exists(entry.path):
-                    raise ParamError(
-                        f"{shorten(Path(entry.path))}: a device, a pipe or a socket, not a file: remove it"
-                    )
+                else:
+                    yield Path(entry.path)
 
 
 def read_yaml(path: Path) -> dict:
