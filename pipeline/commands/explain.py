@@ -155,51 +155,39 @@ def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
             "Readings: what is run where the paper says something else, says it twice or is silent",
         )
     for reading in readings:
-        yield from textwrap.wrap(
-            f"The paper: {reading.paper}",
-            status.columns(WIDTH),
-            initial_indent="  - ",
-            subsequent_indent="    ",
-        )
         why = filled(reading.why, "readings", cell.paper, results.get, root=root)
-        for name, text in (("Run", reading.run), ("Why", why), ("Other form", reading.option)):
-            if text:
-                yield from textwrap.wrap(
-                    f"{name}: {text}", status.columns(WIDTH), initial_indent="    ", subsequent_indent="    "
-                )
+        texts = {"Run": reading.run, "Why": why, "Other form": reading.option}
+        yield from _wrapped(f"  - The paper: {reading.paper}", 4)
+        for name, text in texts.items():
+            yield from _wrapped(f"    {name}: {text}", 4) if text else ()
 
 
 def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterator[str]:
     for name, value in values.items():
-        if (
-            isinstance(value, dict)
-            and at + name not in sources
-            and any(f"{at}{name}.{key}" in sources for key in value)
-        ):
+        if value in (None, False, {}, []):
+            continue
+        inside = isinstance(value, dict) and any(f"{at}{name}.{key}" in sources for key in value)
+        if inside and at + name not in sources:
             yield from _values(value, sources, f"{at}{name}.")
-        elif value not in (None, False, {}, []):
-            text = (
-                ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
-                if isinstance(value, dict)
-                else value
-            )
-            yield from _item(f"{at}{name}".partition(".")[2], text, sources.get(at + name, ""))
+            continue
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
+        yield from _item(f"{at}{name}".partition(".")[2], value, sources.get(at + name, ""))
 
 
 def _entry(name: str, text: object) -> list[str]:
-    return textwrap.wrap(
-        f"{name + ':':<10}{text}",
-        status.columns(WIDTH),
-        subsequent_indent=" " * 10,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return _wrapped(f"{name + ':':<10}{text}", 10)
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:
+    return _wrapped(f"  {name:<20} {value}" + (f"   [{source}]" if source else ""), 23)
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
     return textwrap.wrap(
-        f"{name:<20} {value}" + (f"   [{source}]" if source else ""),
+        text,
         status.columns(WIDTH),
-        initial_indent="  ",
-        subsequent_indent=" " * 23,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
