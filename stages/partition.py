@@ -1,6 +1,5 @@
 """Cut a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
 
-import io
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from stages._stage import stage
 
 def partition(scenario: str) -> None:
     """Write indices.npz and meta.json of <paper>/<scenario>, of every draw that its seeds train on, and the
-    label counts of the first seed's clients as CSV and SVG."""
+    label counts of the first seed's clients as CSV."""
     paper, _, name = scenario.partition("/")
     scenarios = load_paper(paper).scenarios
     at = "miniature.scenario" if name == MINIATURE else f"scenarios.{name}"
@@ -88,9 +87,6 @@ def _show(paper: str, name: str, parts, stored) -> None:
     runs = ROOT / "papers" / paper / "runs" / name
     runs.mkdir(parents=True, exist_ok=True)
     files.write_text(runs / "clients.csv", as_csv(counts))
-    picture = io.StringIO()
-    histogram.draw(counts, picture)
-    files.write_text(runs / "clients.svg", picture.getvalue())
     print(
         f"{paper}/{name}: {len(parts.clients)} clients, {sum(map(len, parts.train))} training images, "
         f"{min(map(len, parts.train))} to {max(map(len, parts.train))} each"

@@ -41,7 +41,6 @@ def test_a_class_takes_no_column_of_ours(classes):
     held = pd.read_csv(io.StringIO(text), index_col="client").drop(columns=["domain", "train", "test"])
     assert held.to_numpy().tolist() == [[2, 1], [1, 4]]
     assert all(name in column for name, column in zip(classes, held.columns))
-    histogram.draw(table, io.StringIO())
 
 
 def test_usual_classes_keep_their_names():

@@ -219,12 +219,12 @@ def _curves(key: str, name: str) -> dict[str, dict[str, str]]:
 
 def _partition(key: str, scenario: str, name: str, deps: list[str], params: list) -> dict[str, Any]:
     at = f"papers/{key}"
-    charts = _committed(f"{at}/runs/{scenario}/clients.csv", f"{at}/runs/{scenario}/clients.svg")
+    table = _committed(f"{at}/runs/{scenario}/clients.csv")
     return _stage(
         f"partition {key}/{scenario}",
         deps=deps,
         params=[*params, {f"{at}/sources.yaml": [f"partition.{name}"]}],
-        outs=_cached(f"{at}/partitions/{scenario}") + charts,
+        outs=_cached(f"{at}/partitions/{scenario}") + table,
     )
 
 
