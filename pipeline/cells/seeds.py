@@ -66,19 +66,25 @@ def train_seed(
     """
     if (finished := job.files.run()) is not None:
         return finished
+    return job.files.finish(*trained(job, report, share).results(sharing))
+
+
+def trained(
+    job: Job, report: Callable[[dict], None] = lambda row: None, share: Callable = lambda executor: executor
+) -> "SeedTraining":
+    """The seed after its last round, from its checkpoint where there is one; see `train_seed`."""
     torch.set_num_threads(1)
-    training = _Training.of(job, share)
+    training = SeedTraining.of(job, share)
     rounds = job.experiment.scenario.training.rounds
     for number in range(training.rows[-1]["round"] + 1, rounds + 1):
         training.round(number)
         report({"seed": job.seed, **training.rows[-1]})
         training.save()
-    results, arrays = training.results(sharing)
-    return job.files.finish(results, arrays)
+    return training
 
 
 @dataclass
-class _Training:
+class SeedTraining:
     """A seed between two rounds: the state of server and clients, and what was measured until there.
 
     world: the federation in the last round that was trained, on `executor`
@@ -106,7 +112,7 @@ class _Training:
     saved: float = 0.0
 
     @classmethod
-    def of(cls, job: Job, share: Callable) -> "_Training":
+    def of(cls, job: Job, share: Callable) -> "SeedTraining":
         """From the checkpoint where there is one, else before the first round."""
         it = job.experiment
         method = methods.load(it.algorithm, it.hyper, it.where, it.cell.paper, it.root)
@@ -151,7 +157,7 @@ class _Training:
         """`pre` or `post`: the scenario's choice where it makes one, else the method's."""
         return self.job.experiment.scenario.evaluation.hook or self.method.headline
 
-    def _models(self, hook: str) -> Clients | None:
+    def models(self, hook: str) -> Clients | None:
         """The models that a hook scores; None for `post` before anything was trained."""
         if hook == "pre":
             return self.method.deployed(self.state, self.world.whole)
@@ -182,7 +188,7 @@ class _Training:
             headline = hook == self.hook
             if not headline and protocol.tests != "clients" and left >= protocol.last:
                 continue
-            if (models := self._models(hook)) is None:
+            if (models := self.models(hook)) is None:
                 continue
             measures, accuracies = evaluation.measure(models, *of, scores, protocol.top)
             measures |= metrics.measured(experiment, models, world.whole, self.tests, scores)
@@ -220,7 +226,7 @@ class _Training:
     def results(self, sharing: int) -> tuple[dict, dict[str, np.ndarray]]:
         """What is recorded of the finished seed, and its representations."""
         method, state, device = self.method, self.state, self.world.device
-        trained, vectors = self._models("post"), method.vectors(state)
+        trained, vectors = self.models("post"), method.vectors(state)
         arrays = {} if trained is None else evaluation.local_prototypes(trained, self.world)
         world = self.world.whole
         results = {
@@ -237,7 +243,7 @@ class _Training:
             "versions": provenance.machine(),
             "started": self.started,
         }
-        if (models := self._models(self.hook)) is not None:
+        if (models := self.models(self.hook)) is not None:
             arrays |= evaluation.representations(models, world, self.tests)
         return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
 

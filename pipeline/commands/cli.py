@@ -322,6 +322,26 @@ def method(name: str, paper: str | None) -> int:
     return command.method(name, paper)
 
 
+@main.group(hidden=True, epilog=example("fedrepro export model fedlsa/mini/fedavg"))
+def export() -> None:
+    """Write what other programs read."""
+
+
+@export.command(epilog=example("fedrepro export model fedlsa/mini/fedavg --seed 1 --to models/mine"))
+@click.argument("cell", type=Cell())
+@click.option("--seed", type=click.IntRange(min=0), help="One of the scenario's (default: the first).")
+@click.option("--to", metavar="FOLDER", help="Default: models/CELL-SEED.")
+def model(cell: str, seed: int | None, to: str | None) -> int:
+    """Train a seed and write its final models as safetensors, with a card.
+
+    The server's model, and those of the clients where the tables score them. Exit code 1 where the
+    training ends in another state than the result in git.
+    """
+    from pipeline.commands import export as command
+
+    return command.model(cell, seed, to)
+
+
 @main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 def sync(check: bool) -> int:
