@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -14,19 +15,11 @@ CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
 )
 # No sandbox because a container's root has none; the others keep a fresh profile from calling home.
-HEADLESS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
-]
+HEADLESS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run "
+    "--disable-sync --disable-background-networking --disable-component-update --hide-scrollbars "
+    "--remote-debugging-pipe"
+).split()
 
 
 class Browser:
@@ -84,18 +77,21 @@ class Browser:
         message, _, self.rest = self.rest.partition(b"\0")
         return json.loads(message)
 
-    def open(self, path, width=1280, night=False):
-        """Load a page and wait for its pictures; returns what went wrong: console errors, exceptions, files
-        that did not load."""
+    def open(self, path, width=1280, night=False, height=900):
+        """Load a page with its pictures; what went wrong: console errors, exceptions, files not loaded."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         self.call(
             "Emulation.setEmulatedMedia",
             features=[{"name": "prefers-color-scheme", "value": "dark" if night else "light"}],
         )
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self.next())
         self.run(
@@ -117,6 +113,13 @@ class Browser:
         answer = self.call("Runtime.evaluate", expression=code, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def text(self, wanted, seconds=120):
+        """The text of the page as soon as it shows `wanted`, or of the last look."""
+        until = time.monotonic() + seconds
+        while wanted not in (text := self.run("document.body.innerText")) and time.monotonic() < until:
+            time.sleep(0.2)
+        return text
 
     def close(self):
         for end in (self.out, self.inward):

@@ -1,6 +1,7 @@
 """Shared by all tests: one thread per process, and the fixtures of several files."""
 
 import os
+import shutil
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -8,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from browsing import browser  # noqa: F401  (a fixture)
+from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, stage
+
+from pipeline.schema import Cell
 
 
 def pytest_collection_modifyitems(items):
@@ -34,10 +38,10 @@ def measured(root):
     return root
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
-    """A copy with the bundled digits prepared and one short miniature partitioned."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory) -> Path:
+    """A copy with the bundled digits prepared and one short miniature partitioned; not to be changed."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("prepared"))
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
@@ -49,8 +53,22 @@ def project(tmp_path_factory) -> Path:
     return copy
 
 
+@pytest.fixture(scope="session")
+def finished(prepared, tmp_path_factory) -> Path:
+    """The same with a cell trained in one go, one seed after the other."""
+    copy = shutil.copytree(prepared, tmp_path_factory.mktemp("finished") / "copy", symlinks=True)
+    stage(copy, "train", CELL, FEDREPRO_WORKERS="1")
+    return copy
+
+
 @pytest.fixture(scope="module")
-def reference(project) -> tuple[str, str]:
-    """The cell trained in one go, one seed after the other."""
-    stage(project, "train", CELL, FEDREPRO_WORKERS="1")
+def project(prepared, tmp_path_factory) -> Path:
+    return shutil.copytree(prepared, tmp_path_factory.mktemp("project") / "copy", symlinks=True)
+
+
+@pytest.fixture(scope="module")
+def reference(project, finished) -> tuple[str, str]:
+    """Metrics and history of the cell, which is then finished in the project."""
+    for name in (".cells", Cell.parse(CELL).folder(Path())):
+        shutil.copytree(finished / name, project / name, dirs_exist_ok=True)
     return outputs(project)

@@ -1,9 +1,9 @@
-"""A small federation for tests: made-up clients around a given or a linear network, or around those of a
-miniature."""
+"""A small federation for tests: made-up clients around a given network, or around a miniature's."""
 
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -37,8 +37,7 @@ def training(**changes) -> Training:
 def image_clients(
     sizes=(20, 33, 7), model=CNN4, side=16, seed=0, dtype=torch.float32, one_class=False
 ) -> list[Client]:
-    """Clients with random 16 x 16 grey images; a model for all or one per client. `one_class`: client k holds
-    class k alone."""
+    """Clients with random grey images; a model for all or one each. `one_class`: client k holds class k."""
     rng = torch.Generator().manual_seed(seed)
     models = model if isinstance(model, list) else [model] * len(sizes)
     return [
@@ -71,8 +70,7 @@ def mlp() -> Network:
 def tiny_world(
     monkeypatch, *clients, batches_in_order=True, network=linear, dtype=torch.float32, classes=2, **changes
 ) -> World:
-    """Clients of 2-vectors under a linear softmax or another network; batches of 2 come in the order
-    given."""
+    """Clients of 2-vectors under a linear softmax or another network; batches of 2 in the order given."""
     monkeypatch.setattr(engine, "build", lambda *_: network())
     if batches_in_order:
         monkeypatch.setattr(torch, "randperm", lambda n, generator=None: torch.arange(n))
@@ -89,10 +87,13 @@ def params(values: dict, dtype=torch.float32) -> Params:
     return Params((name, torch.tensor(value, dtype=dtype)) for name, value in values.items())
 
 
+NUMBERS = (Tensor, np.ndarray, int, float)
+
+
 def difference(a, b) -> float:
-    """The largest absolute difference of two tensors, numbers, sequences or states; infinite between other
-    shapes, names or kinds. NaN equals NaN."""
-    if isinstance(a, (Tensor, int, float)) or isinstance(b, (Tensor, int, float)):
+    """The largest absolute difference of two tensors, arrays, numbers, sequences or states; infinite between
+    other shapes, names or kinds. NaN equals NaN."""
+    if isinstance(a, NUMBERS) or isinstance(b, NUMBERS):
         a, b = (torch.as_tensor(value).detach().double() for value in (a, b))
         if a.shape != b.shape:
             return math.inf
@@ -115,8 +116,8 @@ def same(a, b, within: float = 0.0) -> bool:
 
 
 def close(actual, wanted, within: float = 1e-6) -> None:
-    """Assert that tensors, or states, have values; `wanted` may be a list."""
-    if isinstance(actual, Tensor) or isinstance(wanted, Tensor):
+    """Assert that tensors, arrays or states have values; `wanted` may be a list."""
+    if isinstance(actual, NUMBERS) or isinstance(wanted, NUMBERS):
         actual, wanted = (torch.as_tensor(value, dtype=torch.float64) for value in (actual, wanted))
     gap = difference(actual, wanted)
     assert gap <= within, f"{actual} differs from {wanted} by {gap}"
@@ -127,8 +128,7 @@ def finite(value) -> bool:
 
 
 def on_both(act) -> list:
-    """What an act without arguments, which makes its world, returns on the plain and on the stacked
-    executor."""
+    """What an act without arguments, which makes its world, returns on either executor."""
     ends = []
     for executor in ("sequential", "stacked"):
         with pytest.MonkeyPatch.context() as patch:
@@ -165,13 +165,12 @@ def one_round(method, state: State, world: World) -> tuple[State, Trained | None
 
 
 def miniature_cells() -> dict[str, Cell]:
-    """algorithm -> a cell of a miniature that runs it: of two papers, the last one's; a paper's own methods
-    before the others."""
+    """algorithm -> a cell of a miniature that runs it: a paper's methods before the others."""
     actual = {}
     for scenario in (ACROSS, MINIATURE):
         for paper in papers():
-            asked = load_paper(paper).miniature
-            for method in asked.others if scenario == ACROSS else asked.methods:
+            miniature = load_paper(paper).miniature
+            for method in miniature.others if scenario == ACROSS else miniature.methods:
                 cell = Cell(paper, scenario, method)
                 actual[cell.resolve()[1]] = cell
     return actual

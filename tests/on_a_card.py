@@ -88,11 +88,9 @@ def rules() -> dict:
             return ""
 
         there = torch.arange(3.0, device=DEVICE)
-        total, graph, stream = (
-            torch.zeros(3, device=DEVICE),
-            torch.cuda.CUDAGraph(),
-            torch.cuda.Stream(DEVICE),
-        )
+        total = torch.zeros(3, device=DEVICE)
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(DEVICE)
         with torch.cuda.graph(graph):
             total += 2 * there
             fetched = refused(there.sum().item)

@@ -3,8 +3,7 @@
 Operations on tensors of both devices are refused, and on what another stream has made if nobody waited for
 it. What makes the host wait for the card is noted, and refused while a graph is recorded. A graph keeps the
 operations of its recording, none of which counts, and replays them in the memory and with the numbers of
-then, as CUDA's do. Importing this registers the device with torch for the rest of the process: use one of its
-own.
+then, as CUDA's do. Importing this registers the device with torch for the rest of the process.
 """
 
 from collections.abc import Iterator
@@ -117,8 +116,7 @@ class Graph:
         self._before, self._made = {}, set()
 
     def record(self, func, args, kwargs) -> object:
-        """Run an operation that is to count for nothing until the replay; what it writes to is kept as it
-        was."""
+        """Run an operation that counts for nothing until the replay; what it writes to is kept as it was."""
         written = _written(func, args, kwargs)
         for storage in (tensor.untyped_storage() for tensor in written):
             if storage.data_ptr() not in self._made:

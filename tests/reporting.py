@@ -8,62 +8,57 @@ import yaml
 from pipeline.schema import Cell, papers
 from pipeline.sealing import seal
 
-SCENARIO = {
-    "data": {"set": "digits"},
-    "partition": {"kind": "dirichlet", "clients": 2, "beta": 0.3, "fixed": True},
-    "model": {"name": "cnn2"},
-    "training": {"rounds": 2, "batch_size": 8},
-    "evaluation": {"tests": "clients", "last": 1},
-    "seeds": [0, 1],
-}
-PAPER = {
-    "name": "a paper",
-    "title": "A & B: 100% of {everything}",
-    "authors": "A. Müller, C. #1",
-    "reference": "Journal_1 (2024)",
-    "idea": "One sentence.",
-    "order": 1,
-    "scenarios": {"balanced": SCENARIO, "skewed": SCENARIO},
-    "methods": {"fedavg": {"label": "FedAvg"}, "fedprox": {"label": "FedProx"}, "ours": {"label": "Ours"}},
-    "grids": {"main": {"scenarios": ["balanced", "skewed"], "methods": ["fedavg", "fedprox", "ours"]}},
-    "titles": {"skewed": "Skewed_labels & sizes"},
-    "notes": {"skewed": "50% of the images; beta ~ 0.1"},
-    "tables": {
-        "table1": {
-            "number": "1",
-            "title": "Domains",
-            "published": "table1.csv",
-            "baseline": "FedAvg",
-            "blocks": {"even,public=a|Digits": {"scenario": "balanced"}},
-            "columns": {"Avg": "average"},
-        },
-        "table2": {
-            "number": "2",
-            "title": "Label skew",
-            "published": "table2.csv",
-            "rows": {"Averaged": None},
-            "blocks": {
-                "practical(beta=0.1,N=20)|CIFAR_10": {"scenario": "balanced"},
-                "pathological(N=20)|CIFAR_10": {"scenario": "skewed"},
-            },
-            "columns": {"Acc.": "weighted", "Std.": "clients_std"},
-        },
-        "table3": {"number": "3", "title": "Sizes", "published": "table3.csv"},
-    },
-    "miniature": {"scenario": SCENARIO, "methods": ["fedavg", "ours"]},
-    "figures": {
-        "figure3": {
-            "number": "3",
-            "title": "Curves",
-            "scenarios": ["balanced", "skewed"],
-            "kind": "curves",
-            "measures": ["weighted", "loss"],
-            "window": 2,
-        },
-        "figure5": {"number": "5", "title": "Not drawn", "scenarios": ["balanced"]},
-    },
-    "communication": {"source": "Sec. 5: |θ| counts", "counts": {"ours": "2|θ|"}},
-}
+DOCUMENT = """
+name: a paper
+title: "A & B: 100% of {everything}"
+authors: "A. Müller, C. #1"
+reference: Journal_1 (2024)
+idea: One sentence.
+order: 1
+scenarios:
+  balanced: &scenario
+    data: {set: digits}
+    partition: {kind: dirichlet, clients: 2, beta: 0.3, fixed: true}
+    model: {name: cnn2}
+    training: {rounds: 2, batch_size: 8}
+    evaluation: {tests: clients, last: 1}
+    seeds: [0, 1]
+  skewed: *scenario
+methods: {fedavg: {label: FedAvg}, fedprox: {label: FedProx}, ours: {label: Ours}}
+grids: {main: {scenarios: [balanced, skewed], methods: [fedavg, fedprox, ours]}}
+titles: {skewed: Skewed_labels & sizes}
+notes: {skewed: 50% of the images; beta ~ 0.1}
+tables:
+  table1:
+    number: "1"
+    title: Domains
+    published: table1.csv
+    baseline: FedAvg
+    blocks: {"even,public=a|Digits": {scenario: balanced}}
+    columns: {Avg: average}
+  table2:
+    number: "2"
+    title: Label skew
+    published: table2.csv
+    rows: {Averaged: null}
+    blocks:
+      "practical(beta=0.1,N=20)|CIFAR_10": {scenario: balanced}
+      "pathological(N=20)|CIFAR_10": {scenario: skewed}
+    columns: {Acc.: weighted, Std.: clients_std}
+  table3: {number: "3", title: Sizes, published: table3.csv}
+miniature: {scenario: *scenario, methods: [fedavg, ours]}
+figures:
+  figure3:
+    number: "3"
+    title: Curves
+    scenarios: [balanced, skewed]
+    kind: curves
+    measures: [weighted, loss]
+    window: 2
+  figure5: {number: "5", title: Not drawn, scenarios: [balanced]}
+communication: {source: "Sec. 5: |θ| counts", counts: {ours: 2|θ|}}
+"""
+PAPER = yaml.safe_load(DOCUMENT)
 PUBLISHED = {
     "table1": [
         ("even,public=a", "Digits", column, method, value)
@@ -95,6 +90,12 @@ BALANCED = {
     },
     "ours": {"M": [80.0, 81.0], "average": [66.5, 66.5], "weighted": [55.0, 56.0], "clients_std": [4.0, 5.0]},
 }
+
+
+def described(name, **changes):
+    """What meta.json says of a small bundled set of two classes."""
+    meta = {"set": name, "source": "bundled", "deviation": "", "classes": ["a", "b"], "domains": [name]}
+    return meta | {"official_split": True, "inputs": {}} | changes
 
 
 def small_repository(path):

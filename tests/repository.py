@@ -65,6 +65,27 @@ def run(project: Path, *command: str, expect: int = 0, **environment: str) -> su
     return done
 
 
+def git(folder: Path, *words: str) -> str:
+    return run(folder, "git", "-c", "user.name=x", "-c", "user.email=x@localhost", *words).stdout.strip()
+
+
+def commit(folder: Path, *names: str) -> None:
+    """What has changed, or these files, in a git repository that is made where there is none."""
+    git(folder, "init", "-q")
+    git(folder, "add", "-f" if names else "-A", *names)
+    git(folder, "commit", "-qm", "as it is")
+
+
+def checkout(folder: Path, patterns: list[str], *more: str) -> Path:
+    """What git tracks under some names, and other files, committed."""
+    tracked = run(ROOT, "git", "ls-files", *patterns).stdout.splitlines()
+    for name in [*tracked, *more]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    commit(folder)
+    return folder
+
+
 def stage(
     project: Path, name: str, *arguments: str, expect: int = 0, **environment: str
 ) -> subprocess.CompletedProcess:

@@ -14,27 +14,15 @@ pytestmark = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch"
 )
 HERE = Path(__file__).parent
-METHODS = [
-    "fedavg",
-    "moon",
-    "fedpcl",
-    "fedccl",
-    "fedsr",
-    "fedga",
-    "perfedavg",
-    "fedala",
-    "fedpac",
-    "fedcrl",
-    "fedproto_hetero",
-    "rahfl",
-    "scaffold",
-    "fedbn",
-]
+METHODS = (
+    "fedavg moon fedpcl fedccl fedsr fedga perfedavg fedala fedpac fedcrl fedproto_hetero rahfl scaffold "
+    "fedbn"
+).split()
 NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
 
 
 def run(*arguments: str) -> list[dict]:
-    """In a process of its own: torch keeps a device once it knows it."""
+    """In a separate process: torch keeps a device once it knows it."""
     done = subprocess.run(
         [sys.executable, str(HERE / "on_a_card.py"), *arguments], capture_output=True, text=True
     )
@@ -43,27 +31,26 @@ def run(*arguments: str) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, dict]:
+def results() -> dict[str, dict]:
     return {line["algorithm"]: line for line in run(*METHODS)}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_on_the_card_as_on_the_cpu(method, found):
-    assert found[method]["equal"]
+def test_on_the_card_as_on_the_cpu(method, results):
+    assert results[method]["equal"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_steps_are_replayed_and_the_host_does_not_wait(method, found):
+def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
     """A shape is taken as it is, then recorded, then replayed."""
-    assert found[method]["replays"] == found[method]["again"] and (found[method]["again"] > 0) == (
-        method not in NEVER_TWICE
-    )
-    assert not found[method]["waits"]
+    assert results[method]["replays"] == results[method]["again"]
+    assert (results[method]["again"] > 0) == (method not in NEVER_TWICE)
+    assert not results[method]["waits"]
 
 
 def test_the_card_has_a_gpus_rules():
-    (found,) = run("rules")
-    assert "same device" in found["mixed"] and "capturing" in found["fetched"]
-    assert found["recorded"] == [0, 0, 0] and found["replayed"] == [4, 8, 12]
-    assert "another stream" in found["early"] and not found["late"]
-    assert [why.split()[0] for why in found["waits"]] == ["copy", "copy"]  # the two lists
+    (results,) = run("rules")
+    assert "same device" in results["mixed"] and "capturing" in results["fetched"]
+    assert results["recorded"] == [0, 0, 0] and results["replayed"] == [4, 8, 12]
+    assert "another stream" in results["early"] and not results["late"]
+    assert [why.split()[0] for why in results["waits"]] == ["copy", "copy"]  # the two lists

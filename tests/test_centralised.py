@@ -74,23 +74,14 @@ def test_its_loss_and_its_models_are_those_of_all_clients():
     held = Centralised().after_training(state, trained.models)
     assert len(held) == 3 and all(model is state.model for model in held)
     assert Centralised().after_training(state, None) is None and Centralised().traffic(w) == (0, 0)
-
-
-def test_pretraining_is_of_all_images_too():
     clients = image_clients((20, 33), CNN4)
     one = World.create([merged(tuple(clients))], training(pretraining=2), 10, 0)
     actual = run(Centralised(), World.create(clients, training(pretraining=2), 10, 0))
     assert same(actual.model, run(Local(), one).models[0])
     assert not same(actual.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
-
-
-def test_the_union_is_made_once_and_the_world_stays_as_it_was():
     w = image_world()
     assert w.at(1).pooled.clients[0] is w.at(2).pooled.clients[0]
     assert w.pooled.sizes == (60, 0, 0) and w.sizes == (20, 33, 7) and w.pooled.whole is w
-
-
-# -- where it stands -----------------------------------------------------------------------------------------
 
 
 def test_different_networks_are_refused_unless_the_row_gives_one():
@@ -104,7 +95,7 @@ def test_different_networks_are_refused_unless_the_row_gives_one():
 
 
 @pytest.mark.parametrize("key", papers())
-def test_every_paper_asks_for_it_as_no_row_of_its_own(key):
+def test_every_paper_asks_for_it_without_a_row(key):
     paper = load_paper(key)
     cells = [cell for cell in planned(key) if paper.algorithm(cell.method) == CEILING]
     assert Cell(key, "mini", CEILING) in cells and len(cells) > 1

@@ -1,150 +1,19 @@
-"""Identities and worked numbers of FedProc, FedPCL, FPL and FedCCL."""
+"""Identities and worked numbers of FedProc and FedPCL."""
 
 import math
 
 import pytest
 import torch
-from federation import (
-    close,
-    image_world,
-    known,
-    mlp,
-    rows,
-    run,
-    same,
-    tiny_world,
-    watched,
-)
+from by_hand import LOCAL_FORM, by_hand, hand_world, info_nce, labels
+from federation import close, image_world, known, rows, run, same, watched
 from test_prototype_methods import one_class_world
-from torch.func import functional_call
-from torch.nn.functional import cosine_similarity, cross_entropy, normalize
+from torch.nn.functional import cross_entropy, normalize
 
-from pipeline.clustering import by_class, class_averages
 from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State, weighted_mean
-from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.fedccl import FedCCL
+from pipeline.engine.state import State
 from pipeline.methods.fedpcl import FedPCL, batch_contrast, prototype_sets_contrast
 from pipeline.methods.fedproc import FedProc
-from pipeline.methods.fpl import FPL
-from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_distance
-from pipeline.schema import Optimiser
-
-OWN_FORM = FedPCL(averaging=False, ce=False, inference="local_prototype", normalise_head=True)
-METHODS = {
-    "fedproc": FedProc(),
-    "fedproc-constant": FedProc(alpha=0.5, tau=0.07, weighted=False, normalise_features=True),
-    "fedpcl": FedPCL(),
-    "fedpcl-own-form": OWN_FORM,
-    "fedpcl-official": FedPCL(contrast="official", exclude_positive=True),
-    "fpl": FPL(),
-    "fpl-options": FPL(clusters="first", upcr="sum", means="running", tau=0.5),
-    "fpl-last-epoch": FPL(means="last_epoch"),
-    "fedccl": FedCCL(),
-    "fedccl-options": FedCCL(
-        exclude_own=True, local_signals="mean", global_signals="mean", reduction="sum", tau=0.5
-    ),
-}
-
-
-def labels(*values):
-    return torch.tensor(values)
-
-
-# -- the family: executors, small clients, checkpoints -------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in METHODS if name not in ("fedpcl-own-form", "fedproc-constant")]
-)
-def test_the_first_round_is_fedavgs(name):
-    world, plain = image_world(), image_world()
-    first, second = (run(METHODS[name], world, rounds) for rounds in (1, 2))
-    assert same(first.model, run(FedAvg(), plain, 1).model)
-    assert not same(second.model, run(FedAvg(), plain, 2).model)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        FedProc(alpha=1.0),
-        FedPCL(global_weight=0, local_weight=0),
-        FedCCL(local_contrast=False, global_contrast=False),
-    ],
-    ids=["fedproc", "fedpcl", "fedccl"],
-)
-@pytest.mark.parametrize("executor", ["sequential", "stacked"])
-def test_without_their_terms_they_are_fedavg_bit_for_bit(method, executor, monkeypatch):
-    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    sizes = (20, 33, 0, 1)
-    state, plain = run(method, image_world(sizes)), run(FedAvg(), image_world(sizes))
-    assert same(state.model, plain.model)
-
-
-# -- rounds by hand ------------------------------------------------------------------------------------------
-
-CLIENTS = (
-    [[[1.0, 2.0], [-1.0, 0.5], [2.0, 0.3], [0.4, 1.5], [0.2, 0.9]], [0, 1, 1, 0, 0]],
-    [[[0.5, -1.0], [2.0, 1.0], [1.2, 0.8]], [1, 1, 1]],
-    [[[0.7, 0.1], [0.1, 0.6], [-0.3, 1.1], [1.5, 0.2]], [0, 2, 2, 1]],
-)
-LR = 0.1
-
-
-def hand_world(monkeypatch):
-    return tiny_world(
-        monkeypatch,
-        *CLIENTS,
-        network=mlp3,
-        dtype=torch.float64,
-        classes=4,
-        batch_size=8,
-        optimiser=Optimiser(lr=LR),
-    )
-
-
-def mlp3():
-    network = mlp()
-    network.head = torch.nn.Linear(2, 4)  # nobody holds the fourth class
-    return network
-
-
-def features(network, model, images):
-    inside = {
-        name.removeprefix("features."): value for name, value in model.items() if name.startswith("features.")
-    }
-    return functional_call(network.features, inside, images)
-
-
-def by_hand(world, rounds, objective, collect):
-    """FedAvg with one full-batch step per client: objective(z, logits, labels, memory, t, k) per client, and
-    what the server keeps, collect([(z, labels)], memory), from the trained local models."""
-    network, model, memory = mlp3().double(), world.new_model(), None
-    for t in range(rounds):
-        trained, seen = [], []
-        for k, client in enumerate(world.clients):
-            moving = {name: value.clone().requires_grad_() for name, value in model.items()}
-            z = features(network, moving, client.images)
-            logits = z @ moving["head.weight"].T + moving["head.bias"]
-            value = objective(z, logits, client.labels, memory, t, k)
-            slopes = torch.autograd.grad(value, list(moving.values()))
-            trained.append(
-                Params((name, (p - LR * g).detach()) for (name, p), g in zip(moving.items(), slopes))
-            )
-            seen.append((features(network, trained[-1], client.images), client.labels))
-        memory = collect(seen, memory)
-        model = weighted_mean(trained, world.sizes)
-    return model
-
-
-def info_nce(z, y, vectors, classes, tau, similarity=lambda z, p: cosine_similarity(z, p, dim=0, eps=1e-8)):
-    """Sample by sample, with exponentials, for tests only."""
-    values = []
-    for sample, label in zip(z, y):
-        terms = [torch.exp(similarity(sample, p) / tau) for p in vectors]
-        positive = [term for term, c in zip(terms, classes) if c == label]
-        values.append(-torch.log(sum(positive) / sum(terms)) if positive else torch.zeros((), dtype=z.dtype))
-    return sum(values) / len(values)
+from pipeline.prototypes import aggregate_means, prototype_contrast
 
 
 def unit_means(seen, weighted):
@@ -201,83 +70,12 @@ def test_fedpcl_by_hand(monkeypatch):
     assert same(run(FedPCL(tau=0.5), world).model, wanted, within=1e-12)
 
 
-def test_fpl_by_hand(monkeypatch):
-    """Three clients at most hold a class, so that its clusters are one."""
-
-    def objective(z, logits, y, memory, t, k):
-        if memory is None:
-            return cross_entropy(logits, y)
-        gap = torch.stack([(sample - memory[int(c)]).pow(2).mean() for sample, c in zip(z, y)]).mean()
-        return cross_entropy(logits, y) + info_nce(z, y, list(memory.values()), list(memory), 0.1) + gap
-
-    def collect(seen, memory):
-        return {
-            c: torch.stack([z[y == c].mean(0) for z, y in seen if (y == c).any()]).mean(0) for c in range(3)
-        }
-
-    world = hand_world(monkeypatch)
-    assert same(run(FPL(tau=0.1), world).model, by_hand(world, 3, objective, collect), within=1e-12)
-
-
-@pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize(
-    "local, whole, scale", [(True, True, 1), (True, False, 1), (False, True, 1), (True, True, "sum")]
-)
-def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
-    """Three samples of a class at most at a client, three signals of a class at most: one cluster each."""
-
-    def objective(z, logits, y, memory, t, k):
-        value = cross_entropy(logits, y)
-        if memory is None:
-            return value
-        vectors, classes, owners = memory
-        chosen = [i for i, owner in enumerate(owners) if not (exclude and owner == k)]
-        times = len(y) if scale == "sum" else 1
-        if local:
-            value = value + times * info_nce(
-                z, y, [vectors[i] for i in chosen], [classes[i] for i in chosen], 0.2
-            )
-        if whole:
-            means = [
-                torch.stack([v for v, c in zip(vectors, classes) if c == wanted]).mean(0)
-                for wanted in range(3)
-            ]
-            value = value + times * info_nce(z, y, means, range(3), 0.2)
-        return value
-
-    def collect(seen, memory):
-        actual = [
-            (z[y == c].mean(0), c, k) for k, (z, y) in enumerate(seen) for c in range(3) if (y == c).any()
-        ]
-        return tuple(zip(*actual))
-
-    method = FedCCL(
-        tau=0.2,
-        local_contrast=local,
-        global_contrast=whole,
-        exclude_own=exclude,
-        reduction="sum" if scale == "sum" else "mean",
-    )
-    world = hand_world(monkeypatch)
-    assert same(run(method, world).model, by_hand(world, 3, objective, collect), within=1e-12)
-
-
-# -- FedProc -------------------------------------------------------------------------------------------------
-
 PROTOTYPES = rows([2, 0], [0, 1], [-1, -1])
 
 
 @pytest.mark.parametrize("tau, wanted", [(1, 0.700731), (0.07, 1.456514)])
 def test_fedprocs_contrast_of_the_worked_example(tau, wanted):
     close(prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau), wanted)
-
-
-def test_fedprocs_contrast_with_one_class_is_zero_and_otherwise_bounded():
-    assert prototype_contrast(rows([3, 4]), labels(0), PROTOTYPES[:1], 1).item() == 0
-    z, y, others = rows([1, 0]), labels(0), rows(*[[1, 0]] * 9)
-    for sign in (1, -1):  # the positive in front and nine behind, and the reverse
-        worst = prototype_contrast(z, y, torch.cat([sign * rows([1, 0]), -sign * others]), 1).item()
-        assert worst == pytest.approx(math.log(1 + 9 * math.exp(-2 * sign)), abs=1e-6)
 
 
 def test_fedprocs_schedule():
@@ -296,18 +94,13 @@ def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():
     added.vectors[7], added.known[7] = 1.0, True
     after = method.round(State(model=state.model, prototypes=added), world.at(2))
     assert after.prototypes.known.tolist() == [True] * 4 + [False] * 3 + [True] + [False] * 2
-    assert after.prototypes.vectors[7].eq(1).all() and not torch.equal(
-        after.prototypes.vectors[0], added.vectors[0]
-    )
+    assert after.prototypes.vectors[7].eq(1).all()
+    assert not torch.equal(after.prototypes.vectors[0], added.vectors[0])
 
-
-# -- FedPCL --------------------------------------------------------------------------------------------------
 
 Z, Y = rows([0.6, 0.8], [1, 0]), labels(0, 1)
-SETS, HELD = (
-    torch.tensor([[[0.5, 0.7], [0.9, 0.1]], [[0.7, 0.7], [0, 0]]]),
-    torch.tensor([[True, True], [True, False]]),
-)
+SETS = torch.tensor([[[0.5, 0.7], [0.9, 0.1]], [[0.7, 0.7], [0, 0]]])
+HELD = torch.tensor([[True, True], [True, False]])
 
 
 def fedpcl_message():
@@ -322,35 +115,9 @@ def test_fedpcls_terms_of_the_worked_example(exclude, near, each):
     message = fedpcl_message()
     close(message.prototypes.vectors, [[0.6, 0.7], [0.9, 0.1]])
     close(message.sets[1], [[0.7, 0.7], [0.9, 0.1]])
-    assert torch.equal(SETS, before)  # the server's own sets are not padded
+    assert torch.equal(SETS, before)  # the server's sets are not padded
     for sets, wanted in ((message.prototypes.vectors[None], near), (message.sets, each)):
         close(prototype_sets_contrast(Z, Y, sets, 0.5, exclude_positive=exclude), wanted)
-
-
-def test_fedpcl_with_one_client_or_equal_sets_has_equal_terms():
-    generator = torch.Generator().manual_seed(0)
-    z, y, one = (
-        normalize(torch.randn(6, 5, generator=generator)),
-        labels(0, 1, 2, 0, 1, 2),
-        torch.randn(1, 3, 5, generator=generator),
-    )
-    wanted = prototype_sets_contrast(z, y, one, 0.07)
-    close(prototype_sets_contrast(z, y, one.repeat(4, 1, 1), 0.07), wanted, 1e-5)
-    close(
-        prototype_contrast(z, y, normalize(one[0]), 0.07),
-        prototype_sets_contrast(z, y, normalize(one, dim=2), 0.07),
-        1e-5,
-    )
-    sets = torch.randn(4, 3, 5, generator=generator)
-    close(
-        prototype_sets_contrast(z, y, sets, 0.07),
-        prototype_sets_contrast(z, y, sets[[2, 0, 3, 1]], 0.07),
-        1e-5,
-    )
-    assert prototype_sets_contrast(z, y, sets, 0.07).item() >= 0
-    state = run(FedPCL(), image_world((20,)), 1)  # one client: its set is the global one
-    message = FedPCL().message(state, image_world((20,)))
-    close(message.sets[0], message.prototypes.vectors, 1e-5)
 
 
 def test_fedpcls_terms_skip_what_has_no_vector_or_no_rival():
@@ -369,9 +136,11 @@ def test_fedpcls_terms_skip_what_has_no_vector_or_no_rival():
     close(halved, only.item() / 2)  # the missing class counts in the mean
 
 
-def test_fedpcls_own_form_keeps_models_and_heads_at_home():
+def test_fedpcls_local_form_keeps_models_and_heads_at_home():
     world = image_world((20, 33, 7))
-    start, (first, trained), third = world.new_models(), watched(OWN_FORM, world, 1), run(OWN_FORM, world, 3)
+    start = world.new_models()
+    (first, trained) = watched(LOCAL_FORM, world, 1)
+    third = run(LOCAL_FORM, world, 3)
     # the first round only collects
     assert all(same(a, b) for a, b in zip(start, first.models)) and trained is None
     assert all(same(a.head, b.head) and not same(a.features, b.features) for a, b in zip(start, third.models))
@@ -379,7 +148,7 @@ def test_fedpcls_own_form_keeps_models_and_heads_at_home():
 
 
 @pytest.mark.parametrize(
-    "method", [OWN_FORM, FedPCL(inference="local_prototype")], ids=["own form", "averaged"]
+    "method", [LOCAL_FORM, FedPCL(inference="local_prototype")], ids=["local form", "averaged"]
 )
 def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
     world = image_world((20, 33, 0))
@@ -402,13 +171,11 @@ def test_fedpcls_prediction_by_the_nearest_local_prototype(method):
     )
 
 
-def test_fedpcls_released_loss_term_by_term():
+def test_fedpcls_released_loss():
     generator = torch.Generator().manual_seed(0)
-    z, y, prototypes = (
-        normalize(torch.randn(6, 4, generator=generator)),
-        labels(0, 1, 0, 0, 1, 0),
-        torch.randn(2, 4, generator=generator),
-    )
+    z = normalize(torch.randn(6, 4, generator=generator))
+    y = labels(0, 1, 0, 0, 1, 0)
+    prototypes = torch.randn(2, 4, generator=generator)
     values = []
     for i in range(6):
         s = [(prototypes[y[i]] @ z[a] / 0.5).item() for a in range(6)]
@@ -418,208 +185,12 @@ def test_fedpcls_released_loss_term_by_term():
     close(batch_contrast(z, y, prototypes, 0.5), sum(values) / 6)
     lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, 0.5)  # the first has no other of its class
     assert lone.isfinite() and batch_contrast(z[:1], y[:1], prototypes, 0.5).item() == 0
-
-
-def test_fedpcls_released_loss_is_summed_over_sets_and_takes_a_second_view():
     world, method = image_world((8, 9)), FedPCL(contrast="official", ce=False, tau=0.5)
     state = run(method, world, 1)
-    handle, (images, y) = (
-        Handle(world.network(0, state.model)),
-        (world.clients[0].images, world.clients[0].labels),
-    )
+    handle = Handle(world.network(0, state.model))
+    (images, y) = (world.clients[0].images, world.clients[0].labels)
     message = method.message(state, world)
     for views in ((), (images.flip(3),)):
         z = normalize(handle.features(torch.cat([images, *(views or (images,))])))
         wanted = sum(batch_contrast(z, y.repeat(2), prototypes, 0.5) for prototypes in message.sets)
         close(method.loss(handle, Batch(images, y, views), message, None), wanted, 1e-5)
-
-
-# -- FPL -----------------------------------------------------------------------------------------------------
-
-CLUSTERS = State(vectors=rows([1, 0], [0, 1], [-1, 0]), classes=labels(0, 0, 1))
-FPL_Z, FPL_Y = rows([1, 1], [-1, 1]), labels(0, 1)
-
-
-def test_fpls_terms_of_the_worked_example():
-    samples = [
-        prototype_contrast(FPL_Z[i : i + 1], FPL_Y[i : i + 1], tau=0.5, **CLUSTERS).item() for i in (0, 1)
-    ]
-    assert samples == pytest.approx([0.029125, 0.722272], abs=1e-6)
-    close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS), 0.375698)
-    close(prototype_contrast(FPL_Z, FPL_Y, tau=0.02, **CLUSTERS), 0.346574)
-    unbiased = FPL().message(CLUSTERS, 2).unbiased
-    close(unbiased.vectors, [[0.5, 0.5], [-1, 0]])
-    close(prototype_distance(FPL_Z, FPL_Y, **unbiased), 0.375)
-
-
-def test_fpl_clusters_class_means_of_many_clients():
-    """Six clients in two far groups: two prototypes per class, whose mean is unbiased by the groups'
-    sizes."""
-    right, left = rows([1, 0.05], [1, 0.1], [1, 0.2], [1, 0.13]), rows([-1, 0.3], [-1, 0.35])
-    actual = by_class(torch.cat([right, left]), torch.zeros(6, dtype=torch.int64), "finch")
-    close(actual.vectors, [[1, 0.12], [-1, 0.325]])
-    close(FPL().message(actual, 1).unbiased.vectors, [[0, 0.2225]])
-    order = [4, 0, 3, 5, 1, 2]
-    shuffled = by_class(torch.cat([right, left])[order], torch.zeros(6, dtype=torch.int64), "finch")
-    close(shuffled.vectors, [[-1, 0.325], [1, 0.12]])  # permuting clients permutes clusters only
-    four = by_class(
-        torch.cat([rows([1, 0.9]), rows([1, 0.95]), right, left]), torch.zeros(8, dtype=torch.int64), "first"
-    )
-    assert len(four.vectors) == 3  # the first level only
-
-
-def test_fpls_running_means_are_of_what_one_epoch_saw():
-    """One batch and one epoch: the representations before the step, in training mode."""
-    world = image_world((12, 9, 0), batch_size=16)
-    state = run(FPL(means="running"), world, 1)
-    seen = world.class_means(world.new_models())
-    wanted = aggregate_means(seen.means, seen.present)
-    close(state.prototypes.vectors, wanted.vectors[wanted.known], 1e-5)
-    assert not torch.allclose(state.prototypes.vectors, run(FPL(), world, 1).prototypes.vectors)
-
-
-def test_the_numbers_of_signals_can_be_followed():
-    world = image_world((200, 150, 180))
-    for method in (FPL(), FedCCL()):
-        assert method.diagnostics(method.init(world)) == {}
-    # three clients: one cluster per class
-    assert FPL().diagnostics(run(FPL(), world, 1)) == {"prototypes": 10}
-    state = run(FedCCL(), world, 1)
-    actual = FedCCL().diagnostics(state)
-    assert (
-        actual["local_signals"] == len(state.signals.everyone.owners) > 30
-        and 10 < actual["global_clusters"] < actual["local_signals"]
-    )
-
-
-def test_fpl_and_fedccl_keep_the_vectors_of_classes_that_nobody_holds():
-    world = one_class_world()
-    for method, key in ((FPL(), "prototypes"), (FedCCL(), "signals")):
-        state = run(method, world, 1)
-        sets = state[key].everyone if key == "signals" else state[key]
-        for name, value in {
-            "vectors": torch.ones(2, sets.vectors.shape[1]),
-            "classes": labels(7, 7),
-            "owners": labels(0, 3),
-        }.items():
-            if name in sets:
-                sets[name] = torch.cat([sets[name], value])
-        after = method.round(state, world.at(2))[key]
-        sets = after.everyone if key == "signals" else after
-        assert (sets.classes == 7).sum() == 2 and sets.vectors[sets.classes == 7].eq(1).all()
-        if key == "signals":
-            assert (
-                after.balanced.known[7]
-                and after.balanced.vectors[7].eq(1).all()
-                and sets.owners[-2:].tolist() == [0, 3]
-            )
-
-
-# -- FedCCL --------------------------------------------------------------------------------------------------
-
-XI = State(vectors=rows([1, 0], [0.8, 0.6], [0, 2], [0.6, 0.8]), classes=labels(0, 0, 1, 0))
-CCL_Z, CCL_Y = rows([1, 1], [1, 3]), labels(0, 1)
-
-
-def balanced(union, count, how="finch"):
-    return class_averages(**by_class(union.vectors, union.classes, how), count=count)
-
-
-@pytest.mark.parametrize("tau, local, whole", [(1, 0.734676, 0.585422), (0.07, 0.390379, 0.040947)])
-def test_fedccls_terms_of_the_worked_example(tau, local, whole):
-    actual = balanced(XI, 2)
-    close(actual.vectors, [[0.8, 0.466667], [0, 2]])
-    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **XI), local)
-    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **actual), whole)
-
-
-def test_clusters_of_two_and_three_signals_weigh_the_same():
-    union = State(
-        vectors=rows([1, 0.05], [1, 0.1], [0.05, 1], [0.1, 1], [0.2, 1]),
-        classes=torch.zeros(5, dtype=torch.int64),
-    )
-    close(by_class(union.vectors, union.classes, "finch").vectors, [[1, 0.075], [0.116667, 1]])
-    close(balanced(union, 1).vectors, [[0.558333, 0.5375]])
-    close(balanced(union, 1, "mean").vectors, [[0.47, 0.63]])
-
-
-def test_fedccls_local_signals_are_means_of_clusters_of_raw_representations(monkeypatch):
-    """Two far groups in one class of one client, a lone sample of another class, and a client without
-    data."""
-    group = [[5, 0.1], [5, 0.2], [5, 0.3], [0.1, 4], [0.2, 4], [0.3, 4], [2, 2]]
-    world = tiny_world(
-        monkeypatch,
-        (group, [0] * 6 + [1]),
-        ([], []),
-        ([[3, 3], [1, 1]], [1, 1]),
-        network=identity,
-        batch_size=8,
-    )
-    start = Clients([Params({**world.new_model()})] * 3)
-    actual = FedCCL().signals(start, None, world)
-    close(actual.everyone.vectors, [[5, 0.2], [0.2, 4], [2, 2], [2, 2]])
-    assert actual.everyone.classes.tolist() == [0, 0, 1, 1] and actual.everyone.owners.tolist() == [
-        0,
-        0,
-        0,
-        2,
-    ]
-    close(actual.balanced.vectors, [[2.6, 2.1], [2, 2]])
-    mean = FedCCL(local_signals="mean").signals(start, None, world)
-    close(mean.everyone.vectors, [[2.6, 2.1], [2, 2], [2, 2]])
-    assert FedCCL(local_contrast=False, global_contrast=False).signals(start, None, world) is None
-
-
-def identity():
-    network = mlp()
-    network.features = torch.nn.Flatten(1)
-    return network
-
-
-def test_one_global_cluster_is_the_average_of_the_local_signals():
-    world = image_world((40, 33, 20))  # three signals per class at most
-    states = [run(FedCCL(local_signals="mean", global_signals=how), world) for how in ("finch", "mean")]
-    assert same(*states)
-    more = [run(FedCCL(global_signals=how), image_world((200, 150, 180))) for how in ("finch", "mean")]
-    assert not same(more[0].signals.balanced, more[1].signals.balanced)
-
-
-def test_own_signals_can_be_left_out():
-    world, method = image_world((20, 33, 0, 1)), FedCCL(exclude_own=True)
-    state = run(method, world, 1)
-    usable = method.usable(state, world)
-    owners = state.signals.everyone.owners
-    assert usable.shape == (4, len(owners)) and 2 not in owners.tolist()
-    assert all(usable[k].tolist() == [owner != k for owner in owners.tolist()] for k in range(4))
-    assert FedCCL().usable(state, world) is None and method.usable(method.init(world), world) is None
-
-
-# -- traffic -------------------------------------------------------------------------------------------------
-
-
-def test_traffic_counts_models_means_and_signals():
-    world = image_world((40, 33, 0, 20))
-    p, d, n = world.scalars(), world.width, 4
-    held = [len(client.labels.unique()) for client in world.clients]
-    assert FedProc().traffic(world) == pytest.approx((p + sum(held) * (d + 1) / n, p + 10 * d))
-    assert FedPCL().traffic(world) == pytest.approx((p + sum(held) * d / n, p + 10 * d + sum(held) * d))
-    assert OWN_FORM.traffic(world) == pytest.approx((sum(held) * d / n, 10 * d + sum(held) * d))
-    state = run(FPL(), world, 2)
-    assert FPL().traffic(world, state) == pytest.approx(
-        (p + sum(held) * d / n, p + d * len(state.prototypes.classes))
-    )
-    state = run(FedCCL(), world, 2)
-    local, known_classes = len(state.signals.everyone.classes), len(state.signals.everyone.classes.unique())
-    assert local > sum(held)  # some classes have several clusters at a client
-    assert FedCCL().traffic(world, state) == pytest.approx(
-        (p + d * local / n, p + d * (local + known_classes))
-    )
-    assert FedCCL(global_contrast=False).traffic(world, state) == pytest.approx(
-        (p + d * local / n, p + d * local)
-    )
-    assert FedCCL(local_contrast=False).traffic(world, state) == pytest.approx(
-        (p + d * local / n, p + d * known_classes)
-    )
-    for method in (FPL(), FedCCL()):
-        start = method.init(world)
-        assert method.traffic(world, start)[1] == p

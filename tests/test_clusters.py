@@ -1,5 +1,4 @@
-"""What clusters share, without one: what comes back is checked and recorded, or refused by
-name. tests/scale has the real clusters."""
+"""What clusters share: what comes back is checked and recorded, or refused. tests/scale has real ones."""
 
 import json
 import os
@@ -66,7 +65,7 @@ def test_a_worker_writes_to_cells_alone(handed, reference):
     assert other.trained_with(handed) is None and more.trained_with(handed) is None
 
 
-def test_a_seed_that_is_cut_short_or_altered_is_not_recorded(handed):
+def test_what_is_altered_or_changes_is_not_recorded(handed):
     """It is set aside, so that the next call trains it again; nothing else is lost."""
     (seed,) = handed.glob(".cells/*/seed-1.json")
     whole = seed.read_bytes()
@@ -75,6 +74,10 @@ def test_a_seed_that_is_cut_short_or_altered_is_not_recorded(handed):
         assert f"{CELL}: seed 1 is not finished" in record(handed, expect=2).stderr
         assert order(handed).trained_with(handed) is None and len([*handed.glob(".cells/*/seed-0.json")]) == 1
         seed.write_bytes(whole)
+    # Nor is a result of which one seed was trained on a CPU and another one on a GPU.
+    changed, mixed = run(handed, sys.executable, "-c", CHANGED).stdout.splitlines()
+    assert changed.startswith(f"{CELL}: its parameters or its code")
+    assert mixed.startswith(f"{CELL}: ") and "cpu" in mixed and "Some GPU" in mixed and "--force" in mixed
 
 
 CHANGED = f"""
@@ -98,21 +101,12 @@ assert paper.read_text() != text
 reply(lambda: plan.write(result))
 paper.write_text(text)
 plan.write(result)
-kept = plan.jobs[1].files
-whole = kept.finished.read_text()
-files.write_json(kept.finished, seal(kept.run() | {{"device": "Some GPU"}}))
+seed = plan.jobs[1].files
+whole = seed.finished.read_text()
+files.write_json(seed.finished, seal(seed.run() | {{"device": "Some GPU"}}))
 reply(lambda: training.plan(plan.experiment).runs)
-kept.finished.write_text(whole)
+seed.finished.write_text(whole)
 """
-
-
-def test_parameters_that_change_while_a_cell_trains_are_not_recorded_with_it(handed):
-    """Nor is a result of which one seed was trained on a CPU and another one on a GPU."""
-    changed, mixed = run(handed, sys.executable, "-c", CHANGED).stdout.splitlines()
-    assert changed.startswith(f"{CELL}: its parameters or its code in sources.yaml changed while it trained")
-    assert mixed == (
-        f"{CELL}: some of its seeds were trained on cpu, others on Some GPU; train all on one: --force"
-    )
 
 
 def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
@@ -120,7 +114,7 @@ def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
     other = replace(wanted, versions=wanted.versions | {"torch": "1.0"})
     assert "(here: 1.0); install requirements/base.lock there\n" in work(handed, other, expect=2).stderr
     other = replace(wanted, digests={"sequential": {"0": "0" * 64}})
-    assert "are not those that were submitted" in work(handed, other, expect=2).stderr
+    assert "not those that were submitted" in work(handed, other, expect=2).stderr
 
 
 def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, reference):
@@ -186,7 +180,7 @@ def test_cells_of_one_look_go_in_one_submission_and_a_later_call_attaches(tmp_pa
     first.poll()
     assert not first.batches  # more may come
     first.poll()
-    assert first.batches == [3] and first.close().startswith("3 jobs go on at pretended: the same command")
+    assert first.batches == [3] and first.close().startswith("3 jobs go on at pretended")
     again = Pretended(tmp_path)
     again.alive = first.alive
     attached = again.submit(tasks[0], False)
@@ -205,7 +199,7 @@ def test_what_has_no_room_waits_for_a_job_to_end_and_fails_where_none_is_left(tm
     ]
     settle(one)
     settle(one)
-    assert one.batches == [2] and jobs[2].where == "waits for room in the queue"  # asked once alone
+    assert one.batches == [2] and "room" in jobs[2].where  # asked once alone
     jobs[0].code = 2
     one.room = 1
     settle(one)
@@ -215,7 +209,7 @@ def test_what_has_no_room_waits_for_a_job_to_end_and_fails_where_none_is_left(tm
     other.room = 0
     job = other.submit(task, False)
     settle(other)
-    assert job.code == 2 and "full has no room for another job of this user" in task.log.read_text()
+    assert job.code == 2 and "full has no room" in task.log.read_text()
 
 
 def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twice(tmp_path, orders):
@@ -224,12 +218,12 @@ def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twi
     settle(first)
     other = Pretended(tmp_path, "another")
     assert other.submit(task, False).code == 2
-    assert f"error: {CELL} is at pretended as job 0; end it there with --cancel" in task.log.read_text()
+    assert f"error: {CELL} is at pretended as job 0" in task.log.read_text()
     orders["sequential"] = {"0": "b" * 64}
     again = Pretended(tmp_path)
     again.alive = first.alive
     assert again.submit(task, False).code == 2 and not again.batches
-    assert "job 0 trains it with other parameters or code than today's" in task.log.read_text()
+    assert "job 0 trains it with other" in task.log.read_text()
     again = Pretended(tmp_path)  # a re-created cluster: the job is not there
     again.submit(task, False)
     settle(again)
@@ -245,7 +239,7 @@ def test_a_job_that_the_queue_forgot_has_failed(tmp_path, orders, monkeypatch):
     assert isinstance(job, Sent) and job.code is None and job.where == "on n1"
     one.alive.clear()
     one.poll()
-    assert job.code == 2 and "job 0 of pretended ended without a result" in task.log.read_text()
+    assert job.code == 2 and "job 0 of pretended ended" in task.log.read_text()
 
 
 @pytest.mark.parametrize(
@@ -290,14 +284,7 @@ def test_what_comes_twice_stays_as_it_came_first(tmp_path):
 
 def test_what_others_name_is_sent_before_them(tmp_path):
     """A node that dies between two files has not told of a seed whose pictures are lost."""
-    names = [
-        "error.json",
-        "seed-0.json",
-        "seed-0.npz",
-        "seed-1.json",
-        "seed-1.npz",
-        "seed-2.pt",
-    ]
+    names = ["error.json", "seed-0.json", "seed-0.npz", "seed-1.json", "seed-1.npz", "seed-2.pt"]
     (tmp_path / ".cells/digest").mkdir(parents=True)
     for name in names:
         (tmp_path / ".cells/digest" / name).touch()
@@ -318,26 +305,15 @@ def test_jobs_that_end_with_the_call_leave_no_mark(tmp_path, orders):
     assert other.batches == [1]
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"a": 1}'])
-def test_a_mark_that_says_nothing_is_none(tmp_path, orders, text):
-    task, one = Stage(tmp_path, CELL), Pretended(tmp_path)
-    mark = one._mark(task)
-    mark.parent.mkdir(parents=True)
-    mark.write_text(text)
-    assert one.cancel([task]) == 0
-    one.submit(task, False)
-    settle(one)
-    assert one.batches == [1]
-
-
 def test_cells_on_a_machine_share_what_they_begin_with(tmp_path, monkeypatch):
     monkeypatch.setattr(node.tempfile, "gettempdir", lambda: str(tmp_path))
     first, second = tmp_path / "first", tmp_path / "second"
     for root in (first, second):
         root.mkdir()
         node._share_beginnings(root)
-    SeedFiles(first / ".cells/beginnings/digest", 0).save({"losses": [1.0]})
-    assert SeedFiles(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == {"losses": [1.0]}
+    content = {"models": {}, "losses": [1.0], "seconds": 1.0}
+    SeedFiles(first / ".cells/beginnings/digest", 0).save(content)
+    assert SeedFiles(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == content
     assert not node._stamps(first)  # it stays on the machine
 
 
@@ -355,7 +331,7 @@ def test_a_folder_that_another_user_made_is_not_taken(tmp_path, monkeypatch):
 
 
 def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypatch):
-    """Five cells where arrays hold two, each array with a folder of its own and its share of --jobs."""
+    """Five cells where arrays hold two, each array with a separate folder and its share of --jobs."""
     slurm = pytest.importorskip("pipeline.clusters.slurm", reason="submitit is not installed")
     arrays = []
 

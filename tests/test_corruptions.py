@@ -1,31 +1,15 @@
-"""The corruptions against numbers of the reference code (hendrycks/robustness), against slow loops, and the
-corrupted set on disk."""
+"""The corruptions against numbers of the reference code (hendrycks/robustness) and against slow loops."""
 
-import dataclasses
-import json
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from federation import image_clients
 from PIL import Image
 from scipy import ndimage
 from sklearn.datasets import load_sample_image
 
-import stages.corrupt as stage
-from pipeline.cells import inputs, loading
-from pipeline.cells.evaluation import TestSet, measure
-from pipeline.data import corrupted, store
-from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
+from pipeline.data.corruptions import KINDS, corrupt, tools, weather
 from pipeline.data.corruptions.tools import Draws
-from pipeline.data.partition import Parts
-from pipeline.engine.handle import Batch
-from pipeline.errors import DataError, ParamError
-from pipeline.methods.rahfl import RAHFL
-from pipeline.schema import load_paper
 
 LEVELS = (1, 2, 3, 4, 5)
 # without a draw
@@ -48,11 +32,7 @@ def photos(count=6):
 def same_ice(monkeypatch):
     """The synthetic texture, whether or not the photographs are installed."""
     ice = weather.synthetic_ice()
-    for module in (weather, stage):
-        monkeypatch.setattr(module, "find_ice", lambda: ice)
-
-
-# -- numbers of the reference code --------------------------------------------------------------------------
+    monkeypatch.setattr(weather, "find_ice", lambda: ice)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +54,6 @@ def test_mean_change_of_the_image(name, expected, tolerance):
 
 def change(name, severity):
     return np.abs(corrupt(grid()[None], name, severity)[0].astype(int) - grid()).mean()
-
-
-# -- identities ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("severity", LEVELS)
@@ -116,9 +93,6 @@ def test_severity_0_is_the_image(name):
     assert np.array_equal(corrupt(photos(), name, 0), photos())
 
 
-# -- definitions, against slow loops and by hand -----------------------------------------------------------
-
-
 @pytest.mark.parametrize("severity, sigma, rounds", [(1, 0.05, 1), (4, 0.25, 2)])
 @pytest.mark.parametrize("exchange", ["copy", "swap"])
 def test_glass_blur_as_a_loop_over_pixels(severity, sigma, rounds, exchange):
@@ -156,26 +130,20 @@ def test_motion_blur_as_imagemagick_has_it(degrees):
     for y in range(32):
         for x in range(32):
             for i, weight in enumerate(weights):
-                row, column = (
-                    y + int(np.ceil(i * np.sin(angle) - 0.5)),
-                    x + int(np.ceil(i * np.cos(angle) - 0.5)),
-                )
+                row = y + int(np.ceil(i * np.sin(angle) - 0.5))
+                column = x + int(np.ceil(i * np.cos(angle) - 0.5))
                 expected[y, x] += weight * image[min(max(row, 0), 31), min(max(column, 0), 31)]
     assert tools.motion(image[None], 6, 1.5, np.array([degrees]))[0] == pytest.approx(expected, abs=1e-9)
 
 
-def test_zoom_enlarges_about_the_centre():
-    """1.25 times: 26 rows become 33 (32 without arange's last bit); the ramp keeps its slope of 25 / 32 and
-    its place."""
+def test_zoom_and_plasma_by_hand():
+    """1.25 times: 26 rows become 33 (32 without arange's last bit); the ramp keeps slope and place."""
     ramp = np.broadcast_to(np.arange(32.0), (32, 32))
     assert tools.zoomed(ramp, 1.2500000000000002)[5] == pytest.approx(3 + np.arange(32) * 25 / 32)
     assert tools.zoomed(ramp, 1.25)[5] == pytest.approx(3 + np.arange(32) * 25 / 31)
     assert np.array_equal(tools.zoomed(ramp, 1.0), ramp)
-
-
-def test_plasma_by_hand():
-    """Noise 1 everywhere at the two coarsest levels: the wibble enters squared and is divided by the decay
-    once a level."""
+    # Noise 1 everywhere at the two coarsest levels: the wibble enters squared and is divided by the
+    # decay once a level.
     noise = np.zeros((2, 1023))
     noise[0, 0] = 1  # the centre alone
     noise[1, : 3 + 12] = 1
@@ -276,9 +244,6 @@ def test_elastic_by_scipys_sampling(severity, alpha, sigma, corner):
             assert np.array_equal(out[n, ..., channel], (np.clip(bent, 0, 1) * 255 + 1e-6).astype(np.uint8))
 
 
-# -- keys --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_an_image_does_not_depend_on_its_batch(name):
     images = photos()
@@ -290,9 +255,6 @@ def test_an_image_does_not_depend_on_its_batch(name):
         corrupt(images, name, 3, seed=7, part="test"),
     ]
     assert all(np.array_equal(whole, other) == (name in FIXED) for other in others)
-
-
-# -- frost's pictures --------------------------------------------------------------------------------------
 
 
 def test_photographs_are_found_without_an_import_and_shrunk_as_opencv_does(tmp_path, monkeypatch):
@@ -319,197 +281,3 @@ def test_the_synthetic_ice_is_big_enough_and_always_the_same():
     for picture, same in zip(ice.pictures, again.pictures, strict=True):
         assert np.array_equal(picture, same) and min(picture.shape[:2]) > 32
         assert 20 < picture[..., 0].std() < 45 and picture[..., 2].mean() > picture[..., 0].mean()
-
-
-# -- the corrupted set -------------------------------------------------------------------------------------
-
-
-def test_corrupt_set_draws_types_severities_and_an_order():
-    images = np.broadcast_to(grid(), (3000, 32, 32, 3))[:, :, :, :]
-    made = corrupt_set(np.ascontiguousarray(images), seed=3)
-    assert np.sort(made.rank).tolist() == list(range(3000)) and not np.array_equal(made.rank, np.arange(3000))
-    assert np.bincount(made.kind, minlength=15) == pytest.approx(200, abs=60)  # over 4 standard deviations
-    assert np.bincount(made.severity, minlength=6)[[0, 5]].tolist() == [0, 0]
-    assert np.bincount(made.severity)[1:] == pytest.approx(750, abs=100)
-    for i in (0, 17, 2999):
-        alone = corrupt(images[i : i + 1], KINDS[made.kind[i]], int(made.severity[i]), seed=3, indices=[i])
-        assert np.array_equal(made.images[i], alone[0])
-
-
-def test_corrupt_set_again_other_seeds_and_five_levels():
-    images, seen = np.repeat(photos(), 20, 0), []
-    one, two, test, five = (
-        corrupt_set(images, 0, progress=seen.append),
-        corrupt_set(images, 0),
-        corrupt_set(images, 0, part="test"),
-        corrupt_set(images, 0, max_severity=5),
-    )
-    assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in dataclasses.fields(one))
-    assert not np.array_equal(one.kind, test.kind) and not np.array_equal(one.rank, test.rank)
-    assert set(five.severity) == {1, 2, 3, 4, 5} and seen[-1] == len(images) and seen == sorted(seen)
-    assert len(corrupt_set(images[:0], 0).rank) == 0
-
-
-@pytest.fixture(scope="module")
-def federation(tmp_path_factory):
-    """data/tiny (32x32 RGB, 100 training and 20 test images) and data/tiny-corrupted."""
-    root = tmp_path_factory.mktemp("root")
-    images = np.repeat(photos(12), 10, 0)
-    split = (np.arange(120) % 6 == 5).astype(np.uint8)
-    meta = {
-        "set": "tiny",
-        "source": "bundled",
-        "deviation": "small",
-        "classes": ["a", "b"],
-        "domains": ["tiny"],
-        "official_split": True,
-        "inputs": {},
-    }
-    store.write(root / "data" / "tiny", images, np.arange(120) % 2, np.zeros(120), split, meta)
-    with pytest.MonkeyPatch.context() as patch:
-        ice = weather.synthetic_ice()
-        for module in (weather, stage):
-            patch.setattr(module, "find_ice", lambda: ice)
-        patch.setattr(stage, "ROOT", root)
-        stage.corrupt("tiny")
-    return root
-
-
-def test_rates_choose_exactly_so_many_images(federation):
-    clean = store.read(federation / "data" / "tiny")
-    dirty = corrupted.read(federation / "data" / "tiny-corrupted")
-    train = clean.split == 0
-    before = np.zeros(120, bool)
-    for xi, count in ((0.0, 0), (0.005, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)):
-        chosen = dirty.chosen(xi)
-        assert chosen[train].sum() == count and chosen[~train].all() and (chosen | ~before).all()
-        before = chosen & train
-    assert (dirty.images != clean.images).any((1, 2, 3)).mean() > 0.95
-    with pytest.raises(ValueError, match="rate 1.5"):
-        dirty.chosen(1.5)
-
-
-def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
-    clean, other = (
-        store.read(federation / "data" / "tiny"),
-        store.verify(federation / "data" / "tiny-corrupted"),
-    )
-    assert np.array_equal(clean.labels, other.labels) and np.array_equal(clean.split, other.split)
-    facts = other.meta["corruption"]
-    assert facts == {
-        "of": "tiny",
-        "clean": clean.meta["digest"],
-        "seed": 0,
-        "max_severity": 4,
-        "kinds": list(KINDS),
-        "frost": "synthetic texture",
-        "digest": facts["digest"],
-    }
-    assert other.meta["deviation"] == "small; frost from a synthetic texture, not from photographs"
-    assert other.meta["inputs"] == {"tiny": clean.meta["digest"]}
-
-
-def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
-    """RAHFL as released: a client's accuracy by which it teaches is its printed number, column by column."""
-    clients, rng = image_clients((20, 33)), torch.Generator().manual_seed(1)
-    tests = tuple(
-        TestSet(name, torch.randn(40, 1, 16, 16, generator=rng), torch.arange(40) % 10)
-        for name in ("clean", "corrupted")
-    )
-    scenario = load_paper("rahfl").scenarios["mini"]
-    actual = loading.Federation(
-        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels)
-    )
-    world = loading._world(scenario, actual, 0)
-    models = world.new_models()
-    printed, _ = measure(models, world, tests, "pooled")
-    for column in ("clean", "corrupted"):
-        assert world.test_sets[column].images is {test.name: test for test in tests}[column].images
-        chosen = RAHFL(acc_source=f"test_{column}").accuracies(models, world)[f"test_{column}"]
-        assert [100 * share for share in chosen.tolist()] == [printed[f"{column}.c{k}"] for k in (0, 1)]
-    protocol = dataclasses.replace(scenario.evaluation, tests="domains")
-    by_domain = dataclasses.replace(scenario, evaluation=protocol)
-    assert not loading._world(by_domain, actual, 0).test_sets
-
-
-def test_a_client_tests_on_its_images_as_it_has_them(federation):
-    """As tuning does: half of its private images are corrupted, and so of those that it validates on."""
-    scenario = load_paper("rahfl").scenarios["mini"]
-    scenario = dataclasses.replace(
-        scenario,
-        data=dataclasses.replace(scenario.data, set="tiny", channels=3),
-        evaluation=dataclasses.replace(scenario.evaluation, tests="clients"),
-    )
-    stored = store.read(federation / "data" / "tiny")
-    dirty, at = corrupted.read(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
-    checked = inputs.Inputs(None, stored, None, None, dirty)
-    pictures = loading._Pictures(scenario, checked, torch.device("cpu"))
-    (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
-    changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
-    assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
-
-
-def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "ROOT", tmp_path)
-    (tmp_path / "data").mkdir()
-    subprocess.run(["cp", "-r", federation / "data" / "tiny", tmp_path / "data"], check=True)
-    folder = tmp_path / "data" / "tiny-corrupted"
-    with pytest.raises(DataError, match="no corrupted images there; run `python -m stages.corrupt tiny`"):
-        corrupted.read(folder)
-    stage.corrupt("tiny", "5")
-    assert corrupted.read(folder).severity.max() == 5
-    rank = np.load(folder / "rank.npy")
-    np.save(folder / "rank.npy", rank[::-1].copy())
-    with pytest.raises(DataError, match=r"rank.npy does not fit split.npy"):
-        corrupted.read(folder)
-    np.save(folder / "rank.npy", np.where(rank < 0, rank, (rank + 1) % 100).astype(np.int32))
-    with pytest.raises(DataError, match="rank.npy was altered"):
-        corrupted.verify(folder)
-    np.save(folder / "kind.npy", rank)
-    with pytest.raises(DataError, match=r"kind.npy holds int32 \(120,\), expected uint8"):
-        corrupted.read(folder)
-    (folder / "severity.npy").write_bytes(b"")
-    with pytest.raises(DataError, match="(kind|severity).npy"):
-        corrupted.read(folder)
-    subprocess.run(["cp", folder.with_name("tiny") / "meta.json", folder], check=True)
-    with pytest.raises(DataError, match="not marked as corrupted"):
-        corrupted.read(folder)
-
-
-def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
-    federation, tmp_path, monkeypatch, capsys
-):
-    folder = federation / "data" / "tiny-corrupted"
-    before = corrupted.read(folder).digest
-    monkeypatch.setattr(stage, "ROOT", federation)
-    monkeypatch.setattr(stage, "SECONDS", 0.0)
-    stage.corrupt("tiny")
-    output = capsys.readouterr()
-    assert corrupted.read(folder).digest == before and before[:12] in output.out
-    assert "data/tiny-corrupted: 120 of 120 images, 0:00 left" in output.err
-    monkeypatch.setattr(
-        corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
-    )
-    with pytest.raises(Exception, match="No space left"):
-        stage.corrupt("tiny")
-    assert corrupted.read(folder).digest == before
-    assert sorted(path.name for path in (federation / "data").iterdir()) == ["tiny", "tiny-corrupted"]
-    with pytest.raises(ParamError, match="max_severity: '7', expected 1 to 5"):
-        stage.corrupt("tiny", "7")
-
-
-def test_reading_needs_neither_scipy_nor_torch(federation):
-    """What trains reads the set; SciPy and the corruptions are the stage's alone."""
-    code = (
-        "import sys; from pathlib import Path; from pipeline.data import corrupted; "
-        "corrupted.read(Path(sys.argv[1])); "
-        "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", "import json; " + code, federation / "data" / "tiny-corrupted"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(stage.__file__).parents[1],
-    )
-    assert json.loads(done.stdout) == []

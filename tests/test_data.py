@@ -1,14 +1,11 @@
-"""Files that are whole or absent, the form on disk, bundled sets, mirror files, composites, and which source
-serves."""
+"""The form on disk, bundled sets, mirror files, composites, and which source serves."""
 
 import dataclasses
-import errno
 import importlib.util
 import io
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,10 +13,12 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from reporting import described
+from repository import run
 
 from pipeline import files
 from pipeline.data import bundled, registry, sources, store
-from pipeline.errors import DataError, FedReproError
+from pipeline.errors import DataError
 from pipeline.schema import ROOT
 
 MIRROR = Path(os.environ.get("FEDREPRO_MIRROR") or ROOT.parent / "shared" / "datasets")
@@ -33,117 +32,18 @@ def tiny(name="tiny", n=4, side=2, channels=1, **meta):
     """Arguments of store.write for a small set of two classes and two domains."""
     labels, domains = np.arange(n) % 2, np.arange(n) // 2 % 2
     images = np.arange(n * side * side * channels, dtype=np.uint8).reshape(n, side, side, channels)
-    described = {
-        "set": name,
-        "source": "bundled",
-        "deviation": "",
-        "classes": ["a", "b"],
-        "domains": ["x", "y"],
-        "official_split": True,
-        "inputs": {},
-    } | meta
-    return images, labels, domains, np.array([0, 0, 0, 1] * (n // 4)), described
+    return (
+        images,
+        labels,
+        domains,
+        np.array([0, 0, 0, 1] * (n // 4)),
+        described(name, domains=["x", "y"]) | meta,
+    )
 
 
 def everything(folder):
     """Names of all files below a folder, hidden ones included."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-@pytest.fixture
-def dead_process():
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-# -- files -------------------------------------------------------------------------------------------------
-
-
-def test_a_text_is_replaced_as_a_whole(tmp_path):
-    target = tmp_path / "deep" / "a.txt"
-    files.write_text(target, "one\n")
-    files.write_text(target, "zwei Ä\n")
-    assert target.read_bytes() == "zwei Ä\n".encode()
-    assert everything(tmp_path) == ["deep/a.txt"]
-
-
-def test_json_is_sorted_and_refuses_nan(tmp_path):
-    target = tmp_path / "a.json"
-    files.write_json(target, {"b": 1, "a": [0.1]})
-    assert target.read_text() == '{\n  "a": [\n    0.1\n  ],\n  "b": 1\n}\n'
-    with pytest.raises(FedReproError, match="a.json.*not written"):
-        files.write_json(target, {"a": float("nan")})
-    assert json.loads(target.read_text()) == {"a": [0.1], "b": 1}
-
-
-@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure):
-    target = tmp_path / "a.txt"
-    files.write_text(target, "old")
-
-    def write(temporary):
-        temporary.write_text("half")
-        raise failure
-
-    with pytest.raises((FedReproError, KeyboardInterrupt)) as caught:
-        files.write_with(target, write)
-    if isinstance(failure, OSError):
-        assert str(caught.value).endswith("a.txt: cannot be written: No space left on device")
-    assert target.read_text() == "old" and everything(tmp_path) == ["a.txt"]
-
-
-def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
-    others = [
-        f".a.txt.{os.getppid()}-{files.machine()}.new",
-        f".a.txt.{dead_process}-elsewhere.new",
-        f".b.a.txt.{dead_process}-{files.machine()}.new",
-        "a.txt",
-    ]
-    for name in [f".a.txt.{dead_process}-{files.machine()}.new", *others]:
-        (tmp_path / name).write_text("half, of another process, machine or file")
-    old = tmp_path / f".a.txt.{os.getpid()}-{files.machine()}x.new"  # of a container that is gone
-    old.write_text("half")
-    os.utime(old, (1, 1))
-    files.write_text(tmp_path / "a.txt", "whole")
-    assert everything(tmp_path) == sorted(others) and (tmp_path / "a.txt").read_text() == "whole"
-
-
-def test_containers_of_one_name_and_start_are_told_apart(monkeypatch):
-    names = set()
-    for namespace in ("pid:[1]", "pid:[2]"):
-        monkeypatch.setattr(os, "readlink", lambda path, namespace=namespace: namespace)
-        names.add(files.machine.__wrapped__())
-    assert len(names) == 2
-
-
-def test_a_folder_is_replaced_as_a_whole(tmp_path, dead_process):
-    target = tmp_path / "set"
-    with files.replace_folder(target) as folder:
-        (folder / "old").write_text("1")
-    (tmp_path / f".set.{dead_process}-{files.machine()}.new").mkdir()
-    (tmp_path / f".set.{dead_process}-{files.machine()}.old").mkdir()
-    with files.replace_folder(target) as folder:
-        (folder / "new").write_text("2")
-        assert everything(target) == ["old"]
-    assert everything(target) == ["new"] and [path.name for path in tmp_path.iterdir()] == ["set"]
-
-
-def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
-    target = tmp_path / "set"
-    with files.replace_folder(target) as folder:
-        (folder / "old").write_text("1")
-    with (
-        pytest.raises(FedReproError, match="set: cannot be written: No space"),
-        files.replace_folder(target) as folder,
-    ):
-        (folder / "half").write_text("2")
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert everything(tmp_path) == ["set/old"]
-
-
-# -- the form on disk --------------------------------------------------------------------------------------
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -152,13 +52,9 @@ def test_what_is_written_is_read(tmp_path):
     stored = store.read(tmp_path / "tiny")
     assert isinstance(stored.images, np.memmap) and not stored.images.flags.writeable
     for name, expected in (("images", images), ("labels", labels), ("domains", domains), ("split", split)):
-        np.testing.assert_array_equal(getattr(stored, name), expected)
-    assert (stored.images.dtype, stored.labels.dtype, stored.domains.dtype, stored.split.dtype) == (
-        np.uint8,
-        np.int64,
-        np.int64,
-        np.uint8,
-    )
+        assert np.array_equal(getattr(stored, name), expected)
+    dtypes = [getattr(stored, name).dtype for name in ("images", "labels", "domains", "split")]
+    assert dtypes == [np.uint8, np.int64, np.int64, np.uint8]
     assert stored.meta == written and stored.meta["shape"] == [4, 2, 2, 1] and len(stored) == 4
     assert stored.meta["digests"]["labels.npy"] == files.sha256(tmp_path / "tiny" / "labels.npy")
     assert store.verify(tmp_path / "tiny").meta["digest"] == written["digest"]
@@ -171,10 +67,7 @@ def test_what_is_written_is_read(tmp_path):
         (lambda a: a.update(images=a["images"].astype(np.float32)), "float32"),
         (
             lambda a: a.update(images=iter([a["images"][:2], np.zeros((2, 3, 3, 1), np.uint8)])),
-            r"\(3, 3, 1\), "
-            r"expected uint8 "
-            r"and \(2, 2, "
-            r"1\)",
+            r"\(3, 3, 1\), expected uint8",
         ),
         (lambda a: a.update(images=iter([])), "no images"),
         (lambda a: a.update(images=np.zeros((4, 2, 2, 2), np.uint8)), r"expected \(N, H, W, 1 or 3\)"),
@@ -193,34 +86,18 @@ def test_arrays_that_do_not_fit_are_not_written(tmp_path, change, message):
     assert everything(tmp_path) == []
 
 
-def test_a_full_disk_leaves_the_old_set(tmp_path, monkeypatch):
-    images, *rest = tiny()
-    digest = store.write(tmp_path / "tiny", images, *rest)["digest"]
-    monkeypatch.setattr(
-        np, "save", lambda *a, **k: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
-    )
-    with pytest.raises(FedReproError, match="tiny: cannot be written: No space left on device"):
-        store.write(tmp_path / "tiny", images + 1, *rest)
-    assert store.verify(tmp_path / "tiny").meta["digest"] == digest
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
-
-
 @pytest.mark.parametrize("name", [*store.ARRAYS, "meta.json"])
 def test_a_missing_or_cut_file_is_named_with_the_command_that_makes_it(tmp_path, name):
     store.write(tmp_path / "tiny", *tiny())
     path = tmp_path / "tiny" / name
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(
-        DataError, match=rf"{name} cannot be read .*; make it with: dvc repro data/dvc.yaml:fetch@tiny$"
-    ):
+    with pytest.raises(DataError, match=rf"{name} cannot be read .* dvc repro data/dvc.yaml:fetch@tiny$"):
         store.read(tmp_path / "tiny")
     path.write_bytes(b"")
     with pytest.raises(DataError, match=f"{name} cannot be read"):
         store.read(tmp_path / "tiny")
     path.unlink()
-    with pytest.raises(
-        DataError, match=f"{name} is missing; make it with: dvc repro data/dvc.yaml:fetch@tiny"
-    ):
+    with pytest.raises(DataError, match=f"{name} is missing; .* dvc repro data/dvc.yaml:fetch@tiny"):
         store.read(tmp_path / "tiny")
 
 
@@ -231,9 +108,7 @@ def test_verify_names_the_altered_file_and_both_digests(tmp_path):
         file.write(b"\xff")
     store.read(tmp_path / "tiny")
     actual = files.sha256(tmp_path / "tiny" / "images.npy")
-    with pytest.raises(
-        DataError, match=f"images.npy was altered: SHA-256 {actual}, expected {meta['digests']['images.npy']}"
-    ):
+    with pytest.raises(DataError, match=f"images.npy .*{actual}, expected {meta['digests']['images.npy']}"):
         store.verify(tmp_path / "tiny")
 
 
@@ -270,18 +145,10 @@ def test_a_meta_of_other_types_is_one_line(tmp_path, change, output):
 def test_reading_needs_numpy_alone():
     heavy = "{'torch', 'sklearn', 'scipy', 'PIL', 'rich', 'pandas'}"
     code = f"import sys, pipeline.data.store; print(sorted({heavy} & set(sys.modules)))"
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        == "[]\n"
-    )
+    assert run(ROOT, sys.executable, "-c", code).stdout == "[]\n"
 
 
-# -- the registry ------------------------------------------------------------------------------------------
-
-
-def test_every_set_can_be_had_from_somewhere():
+def test_every_set_can_be_had_and_has_checksums():
     for name, entry in registry.sets().items():
         assert entry.bundled or entry.parts or entry.canonical, name
         assert set(entry.expected("canonical")) <= set(entry.domains) and len(set(entry.domains)) == len(
@@ -289,6 +156,13 @@ def test_every_set_can_be_had_from_somewhere():
         ), name
         assert not entry.names or len(entry.names) == entry.classes, name
         assert all(part in registry.sets() for part in entry.parts), name
+    for name, entry in registry.sets().items():
+        for file in entry.canonical.official if entry.canonical else ():
+            assert not file.urls or re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.checksum), (
+                name,
+                file.name,
+            )
+            assert all(url.startswith(("https://", "http://")) for url in file.urls), (name, file.name)
 
 
 def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
@@ -317,16 +191,6 @@ def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
     )
 
 
-def test_what_is_downloaded_has_a_checksum():
-    for name, entry in registry.sets().items():
-        for file in entry.canonical.official if entry.canonical else ():
-            assert not file.urls or re.fullmatch("md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", file.checksum), (
-                name,
-                file.name,
-            )
-            assert all(url.startswith(("https://", "http://")) for url in file.urls), (name, file.name)
-
-
 def test_checksums_that_torchvision_knows_agree():
     folder = Path(importlib.util.find_spec("torchvision").origin).parent / "datasets"
     for name, module in (
@@ -347,9 +211,6 @@ def test_an_unknown_set_names_the_nearest(tmp_path):
     with pytest.raises(DataError, match=r"unknown source 'miror' \(nearest: 'mirror'\)"):
         sources.prepare("mnist", tmp_path / "mnist", "miror")
     assert everything(tmp_path) == []
-
-
-# -- bundled sets ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", store.BUNDLED)
@@ -381,13 +242,8 @@ def test_derived_domains_share_no_scan_and_hold_every_class():
     }
     scanned = arrays.images[arrays.domains == 0]
     assert all(image[..., 0].tobytes() in enlarged for image in scanned)
-    assert (
-        len(arrays.labels) == len(scans)
-        and np.bincount(arrays.labels).tolist() == np.bincount(labels).tolist()
-    )
-
-
-# -- a mirror ----------------------------------------------------------------------------------------------
+    assert len(arrays.labels) == len(scans)
+    assert np.bincount(arrays.labels).tolist() == np.bincount(labels).tolist()
 
 
 @needs_mirror
@@ -414,8 +270,7 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
 
 @pytest.fixture
 def small_mirror(tmp_path, monkeypatch):
-    """A mirror folder with a small `office_caltech10.npz` in mosaics, and a registry that knows its
-    digest."""
+    """A mirror folder with a small `office_caltech10.npz` in mosaics; the registry knows its digest."""
     entry = registry.sets()["office_caltech10"]
     images = np.random.default_rng(0).integers(0, 256, (53, 8, 8, 3), dtype=np.uint8)
     tiles = []
@@ -453,15 +308,13 @@ def test_mosaics_come_back_by_domain_and_class(tmp_path, small_mirror):
     _, images, y, domain = small_mirror
     sources.prepare("office_caltech10", tmp_path / "office_caltech10")
     stored = store.verify(tmp_path / "office_caltech10")
-    assert (
-        stored.meta["domains"] == ["amazon", "caltech", "dslr", "webcam"]
-        and stored.meta["official_split"] is False
-    )
+    assert stored.meta["domains"] == ["amazon", "caltech", "dslr", "webcam"]
+    assert stored.meta["official_split"] is False
     renamed = np.array([1, 0, 2, 3])[domain]
     order = sorted(range(53), key=lambda i: (renamed[i], y[i], i))
-    np.testing.assert_array_equal(stored.images, images[order])
-    np.testing.assert_array_equal(stored.labels, y[order])
-    np.testing.assert_array_equal(stored.domains, renamed[order])
+    assert np.array_equal(stored.images, images[order])
+    assert np.array_equal(stored.labels, y[order])
+    assert np.array_equal(stored.domains, renamed[order])
 
 
 @pytest.mark.parametrize("damage", ["altered", "cut"])
@@ -470,9 +323,7 @@ def test_a_damaged_mirror_file_is_named_with_both_digests(tmp_path, small_mirror
     expected = files.sha256(path)
     content = path.read_bytes()
     path.write_bytes(content[:-1] + b"\1" if damage == "altered" else content[: len(content) // 2])
-    with pytest.raises(
-        DataError, match=f"office_caltech10.npz: sha256 {files.sha256(path)}, expected {expected}"
-    ):
+    with pytest.raises(DataError, match=f"caltech10.npz: .* {files.sha256(path)}, expected {expected}"):
         sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
     assert not (tmp_path / "data").exists()
 
@@ -485,18 +336,13 @@ def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch
     with pytest.raises(DataError, match="svhn: no mirror has this set"):
         sources.prepare("svhn", tmp_path / "svhn", "mirror")
     monkeypatch.delenv("FEDREPRO_MIRROR")
-    with pytest.raises(
-        DataError, match=f"FEDREPRO_MIRROR must name the folder that holds mnist.npz .SHA-256 {digest}"
-    ):
+    with pytest.raises(DataError, match=f"FEDREPRO_MIRROR .* mnist.npz .SHA-256 {digest}"):
         sources.prepare("mnist", tmp_path / "mnist", "mirror")
     monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path / "nowhere"))
     # a typing error must not start a download
     with pytest.raises(DataError, match="nowhere is not a folder"):
         sources.prepare("mnist", tmp_path / "mnist", "auto")
     assert everything(tmp_path) == []
-
-
-# -- unions ------------------------------------------------------------------------------------------------
 
 
 def test_a_composite_joins_prepared_parts(tmp_path):
@@ -511,15 +357,13 @@ def test_a_composite_joins_prepared_parts(tmp_path):
             np.arange(4 + i),
             np.zeros(4 + i),
             split,
-            {
-                "set": name,
-                "source": "mirror" if channels == 1 else "canonical",
-                "deviation": "sample" if name == "usps" else "",
-                "classes": list("0123456789"),
-                "domains": [name],
-                "official_split": True,
-                "inputs": {},
-            },
+            described(
+                name,
+                source="mirror" if channels == 1 else "canonical",
+                deviation="sample" if name == "usps" else "",
+                classes=list("0123456789"),
+                domains=[name],
+            ),
         )
     meta = sources.prepare("digit5", tmp_path / "digit5")
     stored = store.verify(tmp_path / "digit5")
@@ -528,17 +372,14 @@ def test_a_composite_joins_prepared_parts(tmp_path):
     for i in range(5):
         here = stored.domains == i
         assert set(np.unique(stored.images[here])) == {10 * i}
-        assert stored.labels[here].tolist() == list(range(4 + i)) and stored.split[here].tolist() == [1] + [
-            0
-        ] * (3 + i)
+        assert stored.labels[here].tolist() == list(range(4 + i))
+        assert stored.split[here].tolist() == [1] + [0] * (3 + i)
     assert meta["source"] == "canonical + mirror" and meta["deviation"] == "usps: sample"
     assert meta["inputs"] == {name: part["digest"] for name, part in parts.items()}
 
 
 def test_a_composite_names_the_part_that_is_absent(tmp_path):
     store.write(tmp_path / "mnist", *tiny("mnist"))
-    with pytest.raises(
-        DataError, match="usps/meta.json is missing; make it with: dvc repro data/dvc.yaml:fetch@usps"
-    ):
+    with pytest.raises(DataError, match="usps/meta.json is missing; .* dvc repro data/dvc.yaml:fetch@usps"):
         sources.prepare("digits4", tmp_path / "digits4")
     assert not (tmp_path / "digits4").exists()

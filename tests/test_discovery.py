@@ -1,5 +1,4 @@
-"""Papers and methods are found where they lie: the code lists neither, and a paper needs nothing but its
-folder."""
+"""Papers and methods are found where they lie: the code lists neither, a paper needs its folder alone."""
 
 import ast
 import math
@@ -21,7 +20,7 @@ from pipeline.errors import ParamError, TrainingError
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import ROOT, Cell, load_paper, load_params, method_names, papers
 
-OURS = '''"""Ours: FedAvg with a number of its own."""
+OURS = '''"""Ours: FedAvg with a separate number."""
 from dataclasses import dataclass
 
 from pipeline.methods.fedavg import FedAvg
@@ -41,7 +40,7 @@ class Ours(FedAvg):
 
 @pytest.fixture
 def root(tmp_path) -> Path:
-    """A repository of two papers under other names than here, one of which has a method of its own."""
+    """A repository of two papers under other names than here, one of which has a separate method."""
     shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "stages").symlink_to(ROOT / "stages")
     shutil.copy(ROOT / "params.yaml", tmp_path)
@@ -87,12 +86,8 @@ def one_line(error) -> str:
     return text
 
 
-# -- no lists ----------------------------------------------------------------------------------------------
-
-
 def collections(tree: ast.AST):
-    """The texts of every list, tuple, set and mapping that is written out, and the words of every text of a
-    line."""
+    """The texts of every list, tuple, set and mapping written out, and the words of every text of a line."""
     for node in ast.walk(tree):
         parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         yield {part.value for part in parts if isinstance(part, ast.Constant)}
@@ -101,8 +96,7 @@ def collections(tree: ast.AST):
 
 
 def test_no_python_file_lists_papers_or_methods():
-    """Not two papers nor three methods beside each other; a single name may be that of a network or a
-    loss."""
+    """Not two papers nor three methods together; a single name may be that of a network or a loss."""
     actual, listed, every = [], set(papers()), set(method_names())
     for path in [*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("stages/*.py")]:
         for texts in collections(ast.parse(path.read_text(encoding="utf-8"))):
@@ -111,10 +105,7 @@ def test_no_python_file_lists_papers_or_methods():
     assert len(listed) >= 5 and len(every) >= 37 and not actual
 
 
-# -- papers ------------------------------------------------------------------------------------------------
-
-
-def test_papers_are_the_folders_with_a_paper_yaml_in_their_own_order(root):
+def test_papers_are_the_folders_with_a_paper_yaml_in_their_order(root):
     (root / "papers/notes").mkdir()
     (root / "papers/notes/dvc.yaml").write_text("stages: {}\n")
     (root / "papers/README.md").write_text("no folder\n")
@@ -125,7 +116,7 @@ def test_papers_are_the_folders_with_a_paper_yaml_in_their_own_order(root):
     assert papers(root) == ("mine", "alpha")
 
 
-def test_a_papers_folder_can_be_a_link_to_a_repository_of_its_own(root, tmp_path_factory):
+def test_a_papers_folder_can_be_a_link_to_a_separate_repository(root, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("repository") / "mine"
     shutil.copytree(root / "papers/zeta", elsewhere)
     (root / "papers/mine").symlink_to(elsewhere)
@@ -151,10 +142,7 @@ def test_an_unknown_paper_names_the_nearest(root):
     assert one_line(error) == "unknown paper 'alhpa' (nearest: 'alpha')"
 
 
-# -- a paper's own methods ---------------------------------------------------------------------------------
-
-
-def test_a_papers_own_method_is_loaded_and_described(root, capsys):
+def test_a_papers_method_is_loaded_and_described_and_of_no_other_paper(root, capsys):
     method = methods.load("ours", {"rate": 0.25}, "test", "alpha", root)
     assert type(method).__name__ == "Ours" and method.rate == 0.25 and method.headline == "weighted"
     kind = described("ours", "alpha", root)
@@ -167,9 +155,6 @@ def test_a_papers_own_method_is_loaded_and_described(root, capsys):
     assert explain.explain(["alpha/mini/ours"], root) == 0
     text = capsys.readouterr().out
     assert "alpha/mini/ours: ours (ours) of FedLSA" in text and "fedrepro run alpha/mini/ours" in text
-
-
-def test_another_paper_cannot_use_it(root):
     with pytest.raises(ParamError) as error:
         methods.load("ours", {}, "papers/zeta/paper.yaml: methods.ours", "zeta", root)
     assert one_line(error).startswith("papers/zeta/paper.yaml: methods.ours: unknown method 'ours'")
@@ -199,7 +184,7 @@ def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
 
 
 def test_its_file_may_hold_more_than_the_method(root):
-    """A helper class before it, and a base of the paper's own."""
+    """A helper class before it, and a base that the paper has."""
     helper = OURS.replace("@dataclass", "class Sums(dict):\n    pass\n\n\n@dataclass", 1)
     (root / "papers/alpha/methods/ours.py").write_text(helper)
     assert type(methods.load("ours", {}, "test", "alpha", root)).__name__ == "Ours"
@@ -220,8 +205,6 @@ def test_a_file_without_a_method_is_one_line(root, text):
             look()
         assert "papers/alpha/methods/ours.py: no class of pipeline.methods.base.Method" in one_line(error)
 
-
-# -- a paper's own metrics ---------------------------------------------------------------------------------
 
 WORST = """def worst_client(clients):
     return min(client.accuracy for client in clients)

@@ -7,14 +7,13 @@ import torch
 from federation import close, image_clients, image_world, params, run, same, training
 
 from pipeline import keys
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import Clients, Params, State, pack, unpack, weighted_mean
+from pipeline.engine.state import Clients, Params, weighted_mean
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
-from pipeline.schema import Model, Optimiser
+from pipeline.schema import Model
 
 
 def vectors(*rows):
@@ -34,30 +33,12 @@ def test_weighted_mean(rows, weights, mean):
     close(weighted_mean(vectors(*rows), weights)["features.w"], torch.tensor(mean))
 
 
-def test_weighted_mean_of_one_model_is_that_model_bit_for_bit_and_a_copy():
+def test_weighted_mean_of_one_model_and_of_integers():
     model = params({"features.w": [0.1, 1 / 3]})
     mean = weighted_mean([model], [7])
     assert same(mean, model) and mean["features.w"] is not model["features.w"]
-
-
-def test_weighted_mean_takes_integers_from_the_first_with_data():
     models = [Params({"features.n": torch.tensor(n)}) for n in (3, 5, 9)]
     assert weighted_mean(models, [0, 1, 1])["features.n"].item() == 5
-
-
-def test_state_survives_a_checkpoint(tmp_path):
-    state = State(
-        model=params({"head.w": [1.0, 2.0]}),
-        models=Clients(vectors((1, 2), (3, 4))),
-        nested={"a": [1, torch.ones(2)]},
-        t=3,
-    )
-    torch.save(pack(state), tmp_path / "x.pt")
-    back = unpack(torch.load(tmp_path / "x.pt", weights_only=True))
-    assert isinstance(back, State) and same(back.model, state.model) and back.t == 3
-    assert all(same(a, b) for a, b in zip(back.models, state.models)) and torch.equal(
-        back.nested["a"][1], torch.ones(2)
-    )
 
 
 def test_keys_differ_in_every_part_and_do_not_depend_on_the_process():
@@ -68,8 +49,7 @@ def test_keys_differ_in_every_part_and_do_not_depend_on_the_process():
 
 
 def test_local_training_does_not_depend_on_the_other_clients():
-    """A client's result is the same whoever else is there: nothing leaks through the shared network or
-    generator."""
+    """A client's result is the same whoever else is there: nothing leaks through network or generator."""
     clients = image_clients(model=Model("cnn2", dropout=0.3))
     alone = run(Local(), World.create(clients[2:], training(), 10, 0)).models[0]
     assert same(alone, run(Local(), World.create(clients, training(), 10, 0)).models[2])
@@ -81,16 +61,6 @@ def test_dropout_masks_come_from_keys():
         run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2", dropout=0.5))).model
     )
     assert not same(run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2"))).model)
-
-
-@pytest.mark.parametrize("part", ["features", "head"])
-def test_a_frozen_part_does_not_move(part):
-    world = image_world(optimiser=Optimiser("adam", 0.01))
-    start = world.new_models()
-    end = world.local_epochs(start, FedAvg().loss, options=LocalOptions(part)).models
-    for before, after in zip(start, end):
-        moved = {name for name in before if not torch.equal(before[name], after[name])}
-        assert moved == {name for name in before if name.startswith(part)}
 
 
 def test_start_models_are_not_changed_by_training():
@@ -105,9 +75,9 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     world = image_world(sizes=(20, 0, 7))
     start = world.new_model()
     end = world.local_epochs(world.everyone(start), FedAvg().loss)
-    assert (
-        same(end.models[1], start) and math.isnan(end.losses[1]) and math.isfinite(end.mean_loss(world.sizes))
-    )
+    assert same(end.models[1], start)
+    assert math.isnan(end.losses[1])
+    assert math.isfinite(end.mean_loss(world.sizes))
     without = World.create([c for c in image_clients((20, 0, 7)) if len(c.labels)], training(), 10, 0)
     assert same(run(FedAvg(), without).model, run(FedAvg(), image_world(sizes=(20, 0, 7))).model)
 
@@ -118,7 +88,7 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
 def test_last_incomplete_batch(n, drop_last, steps):
     world, seen = image_world(sizes=(n,), drop_last=drop_last), []
 
-    def loss(model, batch, shared, own):
+    def loss(model, batch, server_state, client_state):
         seen.append(len(batch.labels))
         return cross_entropy(model(batch.images), batch.labels)
 
@@ -145,46 +115,27 @@ def test_every_epoch_uses_every_image_once_in_a_new_order():
     assert torch.equal(first.sort().values, second.sort().values) and not torch.equal(first, second)
 
 
-def test_own_values_reach_their_client():
-    world, seen = image_world(sizes=(5, 5, 5)), []
-    world.local_epochs(
-        world.new_models(),
-        lambda m, b, s, own: seen.append((s, own)) or m(b.images).sum(),
-        server_state="all",
-        client_state=["a", "b", "c"],
-    )
-    assert seen == [("all", "a"), ("all", "b"), ("all", "c")]
-
-
 def test_a_loss_that_is_not_finite_stops_with_round_client_and_last_good_loss():
     world = image_world()
     state = FedAvg().round(FedAvg().init(world), world)
     world = world.at(2)
 
-    def broken(model, batch, shared, own):
+    def broken(model, batch, server_state, client_state):
         return (
             model(batch.images).sum()
             * (math.nan if len(world.clients[1].labels) and batch.labels.shape[0] == 1 else 1)
             * 0
         )
 
-    with pytest.raises(
-        TrainingError,
-        match=r"round 2, client c1: the training loss is nan; last finite loss of this phase: .*client c0",
-    ):
+    with pytest.raises(TrainingError, match=r"round 2, client c1: the training loss is nan; .*client c0"):
         world.local_epochs(world.everyone(state.model), broken)
 
 
-def test_averaging_different_networks_is_refused():
+def test_different_networks_start_apart_and_are_not_averaged():
     world = image_world(model=[Model("cnn4"), Model("cnn4"), Model("cnn2")])
-    with pytest.raises(
-        TrainingError, match="averages models, but the clients hold different networks: cnn2, cnn4"
-    ):
+    with pytest.raises(TrainingError, match="averages models, .* different networks: cnn2, cnn4"):
         FedAvg().init(world)
     assert len(run(Local(), world, 1).models) == 3
-
-
-def test_same_start_for_equal_networks_own_start_for_different_ones():
     models = image_world().new_models()
     assert same(models[0], models[2])
     mixed = image_world(model=[Model("cnn4"), Model("cnn4"), Model("cnn2")]).new_models()

@@ -6,22 +6,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from federation import close, image_clients, image_world, training
 from torch import nn
 
 from pipeline.cells import evaluation
 from pipeline.cells.evaluation import TestSet, last_mean, measure, right
 from pipeline.engine.state import Clients, Params
-from pipeline.schema import Attack
-
-
-class Fixed(nn.Module):
-    """A model whose accuracy on a test set is given: it answers class 0 for the first so many images, else
-    class 1."""
-
-    def forward(self, images):
-        return torch.nn.functional.one_hot(
-            (images.flatten(1)[:, 0] >= images.flatten(1)[:, 1]).long(), 2
-        ).float()
+from pipeline.engine.world import World
+from pipeline.schema import Attack, Model, Public
 
 
 @dataclasses.dataclass
@@ -31,8 +23,7 @@ class Person:
 
 
 class FixedWorld:
-    """accuracy[i][j] of client i's model on test set j, made real by images that carry (position, wanted
-    hits)."""
+    """accuracy[i][j] of client i's model on test set j: images carry (position, wanted hits)."""
 
     def __init__(self, hits, sizes, domains):
         self.clients = [
@@ -59,7 +50,7 @@ class FixedWorld:
         return Network()
 
 
-def own_models(n):
+def several(n):
     return Clients(Params({"row": i}) for i in range(n))
 
 
@@ -78,81 +69,63 @@ def counted(monkeypatch):
     return patched
 
 
-def test_by_client_worked_example(counted):
+def test_worked_examples_by_client_and_crossed(counted):
     """correct (9, 40, 1) of (10, 50, 4): weighted 78.125, mean 65, std over clients 28.5774 (ddof 0)."""
     world = counted(FixedWorld([[9, 40, 1]] * 3, [10, 50, 4], ["a", "b", "c"]))
-    measures, own = measure(own_models(3), world, world.tests(), "clients")
+    measures, per_client = measure(several(3), world, world.tests(), "clients")
     assert measures["weighted"] == pytest.approx(78.125)
     assert measures["average"] == pytest.approx(65.0)
     assert measures["clients_std"] == pytest.approx(28.5774, abs=1e-4)
-    assert own == pytest.approx([90, 80, 25])
-
-
-def test_cross_worked_example(counted):
-    """Eq. 21 and 22 on acc = [[90,20,30,40],[10,80,50,60],[15,25,70,35],[5,45,55,95]]."""
+    assert per_client == pytest.approx([90, 80, 25])
+    # Eq. 21 and 22 on acc = [[90,20,30,40],[10,80,50,60],[15,25,70,35],[5,45,55,95]].
     acc = [[90, 20, 30, 40], [10, 80, 50, 60], [15, 25, 70, 35], [5, 45, 55, 95]]
     sizes = [100, 200, 300, 400]
     hits = [[a * n // 100 for a, n in zip(row, sizes)] for row in acc]
     world = counted(FixedWorld(hits, sizes, ["M", "U", "SV", "SY"]))
-    measures, own = measure(own_models(4), world, world.tests(), "cross")
-    assert [measures[f"intra.{d}"] for d in ("M", "U", "SV", "SY")] == [90, 80, 70, 95] == own
+    measures, per_client = measure(several(4), world, world.tests(), "cross")
+    assert [measures[f"intra.{d}"] for d in ("M", "U", "SV", "SY")] == [90, 80, 70, 95] == per_client
     assert [measures[f"inter.{d}"] for d in ("M", "U", "SV", "SY")] == pytest.approx([30, 40, 25, 35])
     assert (measures["intra.AVG"], measures["inter.AVG"], measures["average"]) == pytest.approx(
         (83.75, 32.5, 83.75)
     )
 
 
-def test_domains_are_averaged_without_weights_and_a_shared_model_is_evaluated_once(counted):
+def test_worked_examples_by_domain_and_pooled(counted):
     world = counted(FixedWorld([[50, 100]], [100, 400], ["a", "b", "b"]))
     one = Params({"row": 0})
-    measures, own = measure(Clients([one, one, one]), world, world.tests(), "domains")
-    assert measures == {"average": 37.5, "a": 50.0, "b": 25.0} and own == [50, 25, 25]
+    measures, per_client = measure(Clients([one, one, one]), world, world.tests(), "domains")
+    assert measures == {"average": 37.5, "a": 50.0, "b": 25.0} and per_client == [50, 25, 25]
     assert world.calls == 2
-
-
-def test_own_models_are_averaged_within_their_domain(counted):
     world = counted(FixedWorld([[50, 0], [0, 100], [0, 200]], [100, 400], ["a", "b", "b"]))
-    measures, _ = measure(own_models(3), world, world.tests(), "domains")
+    measures, _ = measure(several(3), world, world.tests(), "domains")
     assert measures == {"average": pytest.approx((50 + 37.5) / 2), "a": 50.0, "b": 37.5}
-
-
-def test_pooled_with_variants_gives_a_column_per_client(counted):
     world = counted(FixedWorld([[80, 100], [60, 50]], [100, 200], ["theta0", "theta1"]))
-    measures, own = measure(own_models(2), world, world.tests(["clean", "corrupted"]), "pooled")
-    assert (
-        measures["clean.AVG"] == 70
-        and measures["corrupted.AVG"] == 37.5
-        and measures["corrupted.theta1"] == 25
-    )
-    assert own == [80, 60]
+    measures, per_client = measure(several(2), world, world.tests(["clean", "corrupted"]), "pooled")
+    assert measures["clean.AVG"] == 70
+    assert measures["corrupted.AVG"] == 37.5
+    assert measures["corrupted.theta1"] == 25
+    assert per_client == [80, 60]
 
 
-def test_a_client_without_test_images_is_left_out(counted):
+def test_clients_without_test_images_are_left_out(counted):
     world = counted(FixedWorld([[5, 0, 4]] * 3, [10, 0, 8], ["a", "b", "c"]))
-    measures, own = measure(own_models(3), world, world.tests(), "clients")
-    assert measures["average"] == 50 and measures["weighted"] == 50 and math.isnan(own[1])
-
-
-def test_clients_of_whom_none_has_test_images_have_no_accuracy(counted):
-    """Such as the unseen clients of a small partition."""
+    measures, per_client = measure(several(3), world, world.tests(), "clients")
+    assert measures["average"] == 50 and measures["weighted"] == 50 and math.isnan(per_client[1])
+    # Such as the unseen clients of a small partition.
     world = counted(FixedWorld([[0, 0]] * 2, [0, 0], ["a", "b"]))
-    measures, own = measure(own_models(2), world, world.tests(), "clients")
+    measures, per_client = measure(several(2), world, world.tests(), "clients")
     assert set(measures) == {"average", "weighted", "clients_std"}
-    assert all(map(math.isnan, [*measures.values(), *own]))
+    assert all(map(math.isnan, [*measures.values(), *per_client]))
 
 
 @pytest.mark.parametrize("kind", ["clients", "domains", "pooled", "cross"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
-    """The same models on the same test sets, by the method's own rule: here the logits in reverse, and for
+    """The same models on the same test sets, by the method's rule: here the logits in reverse, and for
     the second client's model shifted by a class."""
-    from pipeline.schema import Model
-
     world, tests = crossed_world((6, 5), ["M", "U"], ["M", "U"], Model("cnn2"))
-    one, other = (
-        world.new_models()[0],
-        world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()).models[1],
-    )
+    one = world.new_models()[0]
+    other = world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()).models[1]
     models = Clients([one, one] if shared else [one, other])
 
     def scores(network, images, client):
@@ -176,31 +149,21 @@ def plain(network, images, client):
     return images
 
 
-def test_top_k():
+def test_top_k_batches_and_means_of_the_last_rounds(monkeypatch):
     logits = torch.tensor([[3.0, 2, 1], [1, 2, 3], [2, 3, 1]])
     test = TestSet("x", logits, torch.tensor([1, 0, 1]))
     assert [int(right(None, test, 0, plain, k).sum()) for k in (1, 2, 3)] == [1, 2, 3]
-
-
-def test_large_sets_are_evaluated_in_batches(monkeypatch):
     monkeypatch.setattr(evaluation, "BATCH", 7)
     labels = torch.arange(100) % 10
     test = TestSet("x", torch.nn.functional.one_hot(labels, 10).float(), labels)
     assert right(None, test, 0, plain).sum() == 100
-
-
-def test_mean_of_the_last_rounds_skips_rounds_without_evaluation():
     rows = [{"a": 10.0}, {"a": 20.0}, {}, {"a": 60.0}]
-    assert (
-        last_mean(rows, "a", 2) == 40
-        and last_mean(rows, "a", 5) == 30
-        and math.isnan(last_mean(rows, "b", 2))
-    )
+    assert last_mean(rows, "a", 2) == 40
+    assert last_mean(rows, "a", 5) == 30
+    assert math.isnan(last_mean(rows, "b", 2))
 
 
 def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_to_its_clients():
-    from federation import image_clients, image_world
-
     world = image_world(sizes=(5, 5, 5))
     source = image_clients((30, 20))
     tests = [TestSet("only", source[0].images, source[0].labels)]
@@ -216,14 +179,10 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
     assert (other["ids"] == first["ids"]).all() and (other["values"] != first["values"]).any()
     network = world.network(int(first["clients"][0]), world.new_models()[0])
     expected = network.features(source[0].images[first["ids"][:1]])
-    torch.testing.assert_close(
-        torch.from_numpy(first["values"][:1]).float(), expected.detach(), atol=1e-3, rtol=1e-2
-    )
+    close(first["values"][:1], expected, 1e-3)
 
 
 def test_local_prototypes_are_class_means_of_the_training_images_of_who_takes_part():
-    from federation import image_world
-
     world = image_world(sizes=(20, 33, 7), participation=2).at(1)
     models = world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).square().mean()).models
     actual = evaluation.local_prototypes(models, world)
@@ -232,14 +191,10 @@ def test_local_prototypes_are_class_means_of_the_training_images_of_who_takes_pa
     assert actual["prototypes"].dtype == np.float32 and not seen.present[absent].any()
     rows = np.stack([actual["prototype_clients"], actual["prototype_labels"]], 1)
     assert rows.tolist() == seen.present.nonzero().tolist()
-    np.testing.assert_allclose(actual["prototypes"], seen.means[seen.present].numpy(), atol=1e-5)
+    close(actual["prototypes"], seen.means[seen.present], 1e-5)
 
 
-def test_representations_of_different_networks_share_no_space():
-    from federation import image_clients, image_world
-
-    from pipeline.schema import Model
-
+def test_nothing_is_crossed_or_shared_where_it_cannot_be():
     world = image_world(sizes=(5, 5), model=[Model("cnn4"), Model("lenet")])
     source = image_clients((30,))[0]
     assert (
@@ -247,16 +202,17 @@ def test_representations_of_different_networks_share_no_space():
         == evaluation.local_prototypes(world.new_models(), world)
         == {}
     )
+    world, tests = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
+    per_client = {"values", "labels", "clients", "ids"}
+    pooled = [TestSet("test", tests[0].images, tests[0].labels)]
+    assert set(evaluation.representations(world.new_models(), world, pooled)) == per_client | {"logits"}
+    alone = image_world(sizes=(5, 5))
+    only = [TestSet("only", tests[0].images, tests[0].labels)]
+    assert set(evaluation.representations(alone.new_models(), alone, only)) == per_client
 
 
 def crossed_world(sizes, domains, names, model, public=8):
-    """A world with public images whose clients have the given domains, and a test set of 30 images for each
-    domain."""
-    from federation import image_clients, training
-
-    from pipeline.engine.world import World
-    from pipeline.schema import Public
-
+    """A world with public images, clients of the given domains, and 30 test images for each domain."""
     made = image_clients(sizes, model)
     clients = [
         dataclasses.replace(client, name=name, domain=domain)
@@ -271,8 +227,6 @@ def crossed_world(sizes, domains, names, model, public=8):
 
 def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
     """A deep network would take gigabytes for all of them; the values are the same."""
-    from pipeline.schema import Model
-
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     whole, sizes = evaluation.representations(world.new_models(), world, tests), []
 
@@ -286,15 +240,13 @@ def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
     assert 0 < max(sizes) <= 5 and parts.keys() == whole.keys()
     for name, values in whole.items():
         if values.dtype == np.float16:
-            np.testing.assert_allclose(parts[name], values, rtol=1e-3, atol=1e-3)
+            close(parts[name], values, 2e-3)
         else:
             assert (parts[name] == values).all()
 
 
 def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch):
     """Networks of 128 and 84 features; 6 of each domain's 30 images, 2 of each of its 3 classes."""
-    from pipeline.schema import Model
-
     monkeypatch.setattr(evaluation, "CROSSED", 6)
     world, tests = crossed_world((5, 4), ["M", "U"], ["one", "two"], [Model("cnn4"), Model("lenet")])
     models = world.new_models()
@@ -302,62 +254,31 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
     widths = [network.width for network in (world.network(k, models[k]) for k in range(2))]
     assert "values" not in actual and len(set(widths)) == 2
     assert actual["names"].tolist() == ["one", "two"] and actual["domains"].tolist() == ["M", "U"]
-    assert actual["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6 and sorted(
-        actual["cross_labels"][6:]
-    ) == [
-        0,
-        0,
-        1,
-        1,
-        2,
-        2,
-    ]
+    assert actual["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6
+    assert sorted(actual["cross_labels"][6:]) == [0, 0, 1, 1, 2, 2]
     for k, name in enumerate(["one", "two"]):
         features, answers = actual[f"features.{name}"], actual[f"answers.{name}"]
-        assert (
-            features.shape == (12, widths[k])
-            and features.dtype == "float16"
-            and answers.shape == (12,)
-            and answers.dtype == "int16"
-        )
-        network, own = world.network(k, models[k]), tests[1]
-        chosen = evaluation._balanced(own.labels.numpy(), 6)
-        expected = network.features(own.images[chosen]).detach()
-        torch.testing.assert_close(torch.from_numpy(features[6:]).float(), expected, atol=1e-3, rtol=1e-2)
-        assert (answers[6:] == network(own.images[chosen]).argmax(1).numpy()).all()
-        assert (actual["cross_labels"][6:] == own.labels[chosen].numpy()).all()
+        assert features.shape == (12, widths[k])
+        assert features.dtype == "float16"
+        assert answers.shape == (12,)
+        assert answers.dtype == "int16"
+        network, per_client = world.network(k, models[k]), tests[1]
+        chosen = evaluation._balanced(per_client.labels.numpy(), 6)
+        expected = network.features(per_client.images[chosen])
+        close(features[6:], expected, 2e-3)
+        assert (answers[6:] == network(per_client.images[chosen]).argmax(1).numpy()).all()
+        assert (actual["cross_labels"][6:] == per_client.labels[chosen].numpy()).all()
 
 
 def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatch):
-    """Two clients of 5 and 4 images share a domain: 7 of these 9 in order; the third has 3 of its own."""
+    """Two clients of 5 and 4 images share a domain: 7 of these 9 in order; the third has 3."""
     monkeypatch.setattr(evaluation, "PUBLIC", 7)
-    from pipeline.schema import Model
-
     world, tests = crossed_world((5, 4, 3), ["M", "M", "U"], ["a", "b", "c"], Model("cnn4"))
     models = world.new_models()
     actual = evaluation.representations(models, world, tests)
-    assert (
-        actual["logits"].shape == (3, 7, 10)
-        and actual["private.M"].shape == (3, 7, 10)
-        and actual["private.U"].shape == (3, 3, 10)
-    )
-    expected = world.network(2, models[2])(
-        torch.cat([world.clients[0].images, world.clients[1].images[:2]])
-    ).detach()
-    torch.testing.assert_close(
-        torch.from_numpy(actual["private.M"][2]).float(), expected, atol=1e-3, rtol=1e-2
-    )
-
-
-def test_nothing_is_crossed_without_public_images_or_a_test_set_of_each_clients_domain():
-    from federation import image_world
-
-    from pipeline.schema import Model
-
-    world, tests = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
-    own = {"values", "labels", "clients", "ids"}
-    pooled = [TestSet("test", tests[0].images, tests[0].labels)]
-    assert set(evaluation.representations(world.new_models(), world, pooled)) == own | {"logits"}
-    alone = image_world(sizes=(5, 5))
-    only = [TestSet("only", tests[0].images, tests[0].labels)]
-    assert set(evaluation.representations(alone.new_models(), alone, only)) == own
+    assert actual["logits"].shape == (3, 7, 10)
+    assert actual["private.M"].shape == (3, 7, 10)
+    assert actual["private.U"].shape == (3, 3, 10)
+    first = torch.cat([world.clients[0].images, world.clients[1].images[:2]])
+    expected = world.network(2, models[2])(first)
+    close(actual["private.M"][2], expected, 2e-3)

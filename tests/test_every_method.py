@@ -1,193 +1,20 @@
 """What holds for every method and its options: both executors agree, small clients do no harm, a checkpoint
-continues bit for bit."""
+continues bit for bit; and where a term vanishes, a method is a simpler one."""
 
 import dataclasses
 import io
 
 import pytest
 import torch
-from federation import close, finite, image_clients, on_both, run, same, training, watched
+from all_methods import METHODS, algorithm_of, collaborates, name, of, world_for
+from federation import close, finite, image_world, on_both, run, same, watched
 
-from pipeline import methods
-from pipeline.engine.handle import Batch, Handle
+from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, unpack
-from pipeline.engine.world import World
-from pipeline.methods.aughfl import AugHFL
-from pipeline.methods.ditto import Ditto
-from pipeline.methods.fccl import FCCL
-from pipeline.methods.fcclplus import FCCLPlus
-from pipeline.methods.fedadam import FedAdam
-from pipeline.methods.fedala import FedALA
-from pipeline.methods.fedamp import FedAMP
-from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.fedavg_plus import FedAvgPlus
-from pipeline.methods.fedavgm import FedAvgM
-from pipeline.methods.fedbn import FedBN
-from pipeline.methods.fedccl import FedCCL
-from pipeline.methods.fedccl_plus import FedCCLPlus
-from pipeline.methods.fedcrl import FedCRL
-from pipeline.methods.feddf import FedDF
-from pipeline.methods.feddyn import FedDyn
-from pipeline.methods.fedga import FedGA
-from pipeline.methods.fedgh import FedGH
-from pipeline.methods.fedlsa import FedLSA
-from pipeline.methods.fedmatch import FedMatch
-from pipeline.methods.fedmd import FedMD
-from pipeline.methods.fednova import FedNova
-from pipeline.methods.fedpac import FedPAC
-from pipeline.methods.fedpcl import FedPCL
-from pipeline.methods.fedper import FedPer
-from pipeline.methods.fedproc import FedProc
-from pipeline.methods.fedproto import FedProto
-from pipeline.methods.fedproto_hetero import FedProtoHetero
-from pipeline.methods.fedprox import FedProx
-from pipeline.methods.fedrep import FedRep
-from pipeline.methods.fedrs import FedRS
-from pipeline.methods.fedsr import FedSR
-from pipeline.methods.fedtgp import FedTGP
-from pipeline.methods.fpl import FPL
-from pipeline.methods.ktpfl import KTpFL
-from pipeline.methods.lgfedavg import LGFedAvg
 from pipeline.methods.local import Local
-from pipeline.methods.moon import Moon
-from pipeline.methods.perfedavg import PerFedAvg
-from pipeline.methods.pfedme import PFedMe
-from pipeline.methods.rahfl import RAHFL
-from pipeline.methods.rhfl import RHFL
-from pipeline.methods.scaffold import Scaffold
-from pipeline.schema import Model, Optimiser, Public
-
-ONE_NETWORK = [
-    Local(),
-    FedAvg(),
-    FedProx(mu=0.1),
-    FedAvgM(),
-    FedAdam(),
-    Scaffold(),
-    Scaffold(option="I"),
-    FedNova(),
-    FedDyn(alpha=0.1),
-    FedBN(),
-    FedPer(),
-    LGFedAvg(),
-    FedRep(head_epochs=1),
-    PFedMe(inner_steps=2),
-    PerFedAvg(beta=0.05),
-    PerFedAvg(beta=0.05, variant="hf"),
-    PerFedAvg(meta="adam"),
-    FedAMP(alpha=1.0, sigma=1.0),
-    FedAMP(alpha=1.0, sigma=1.0, penalty="norm"),
-    FedALA(),
-    Ditto(),
-    Moon(buffer=2),
-    FedProto(),
-    FedProto(averaging=True),
-    FedGH(),
-    FedPAC(),
-    FedCRL(),
-    FedTGP(server_epochs=20),
-    FedTGP(server_epochs=20, candidates="own", means="running"),
-    FedTGP(averaging=True, server_epochs=20),
-    FedLSA(server_epochs=20),
-    FedLSA(server_epochs=20, compactness="distance"),
-    FedGA(),
-    FedGA(metric="accuracy"),
-    FedSR(),
-    FedSR(share_reference=True, norm="squared"),
-    FedRS(),
-    FedRS(mode="soft", bias=True),
-    FedProc(),
-    FedProc(alpha=0.5, tau=0.07, weighted=False, normalise_features=True),
-    FedPCL(),
-    FedPCL(averaging=False, ce=False, inference="local_prototype", normalise_head=True),
-    FedPCL(contrast="official", exclude_positive=True),
-    FPL(),
-    FPL(clusters="first", upcr="sum", means="running", tau=0.5),
-    FPL(means="last_epoch"),
-    FedCCL(),
-    FedCCL(exclude_own=True, local_signals="mean", global_signals="mean", reduction="sum", tau=0.5),
-    FedAvgPlus(eps=0.1, steps=3),
-    FedCCLPlus(eps=0.1, steps=3),
-]
-DIFFERENT_NETWORKS = [
-    FedMD(),
-    FedMD(distance="mse", second_forward=True),
-    FedDF(),
-    FedDF(form="original", server_steps=5),
-    FedMatch(kappa=0.3),
-    FedMatch(kappa=0.3, decomposed=False),
-    RHFL(),
-    RHFL(guarded=True, schedule="release"),
-    FCCL(pretraining=2),
-    FCCL(pretraining=2, consensus="conference", teacher_mode="eval"),
-    FCCLPlus(),
-    FCCLPlus(local="fccl", pretraining=2, fccm=False),
-    FCCLPlus(local="ewc"),
-    FCCLPlus(kd_share=0.5, teacher="collaborated"),
-    FCCLPlus(local="kd", second_forward=True, renormalise=True),
-    KTpFL(),
-    KTpFL(update="code", tau=2.0),
-    FedProtoHetero(),
-    FedProtoHetero(weighted=True, means="eval"),
-    AugHFL(),
-    RAHFL(),
-    RAHFL(contrast_form="paper", distillation_form="paper", acc_source="test"),
-    RAHFL(asymmetric=False, augmix=False, contrast="none"),
-    RAHFL(contrast="supcon"),
-]
-METHODS = ONE_NETWORK + DIFFERENT_NETWORKS
-PUBLIC = tuple({type(method) for method in DIFFERENT_NETWORKS})
-
-NETWORKS = {
-    FedSR: Model("cnn4_gaussian"),
-    FedLSA: Model("fedlsa"),
-    FedBN: Model("cnn3_bn"),
-    FedRS: Model("cnn4"),
-    Scaffold: Model("cnn4"),
-}
-# The others train with Adam. FedAMP's attention would make much of rounding in its first steps.
-SGD = (Scaffold, FedNova, FedAMP)
-PROJECTED = [
-    Model(name, projector=8, **options)
-    for name, options in (("cnn4", {}), ("cnn2", {"features": 32, "dropout": 0.3}), ("cnn3_bn", {}))
-]
-
-
-def name(method) -> str:
-    changed = {
-        field.name: getattr(method, field.name)
-        for field in dataclasses.fields(method)
-        if getattr(method, field.name) != field.default
-    }
-    return f"{type(method).__name__}{changed or ''}"
-
+from pipeline.schema import Model, Optimiser
 
 each_method = pytest.mark.parametrize("method", METHODS, ids=name)
-
-
-def world_for(method, sizes=(20, 33, 0, 1, 12), dtype=torch.float32, one_class=False, **changes) -> World:
-    """Clients with pixels in [0, 1], and what else the method needs: its network, public, held-out images."""
-    optimiser = Optimiser("sgd", 0.05) if isinstance(method, SGD) else Optimiser("adam", 0.003)
-    network = NETWORKS.get(type(method), Model("cnn2", dropout=0.3))
-    several = [PROJECTED[k % 3] for k in range(len(sizes))]
-    clients = image_clients(sizes, several if isinstance(method, PUBLIC) else network, one_class=one_class)
-    clients = [dataclasses.replace(c, images=c.images.to(dtype).sigmoid()) for c in clients]
-    drawn = torch.Generator().manual_seed(9)
-
-    def batch(n: int) -> Batch:
-        images = torch.rand(n, 1, 16, 16, generator=drawn).to(dtype)
-        return Batch(images, torch.randint(0, 10, (n,), generator=drawn))
-
-    public = (batch(24).images, Public("made up", batch_size=16)) if isinstance(method, PUBLIC) else None
-    return World.create(
-        clients,
-        training(**{"optimiser": optimiser, **changes}),
-        10,
-        0,
-        public=public,
-        heldout=batch(30),
-        test=batch(50),
-    )
 
 
 @each_method
@@ -202,7 +29,7 @@ def test_both_executors_agree(method):
         return [state, trained.models]
 
     plain, stacked = on_both(end)
-    close(stacked, plain, 1e-7 if isinstance(method, PUBLIC) else 1e-9)
+    close(stacked, plain, 1e-7 if collaborates(method) else 1e-9)
 
 
 @each_method
@@ -232,14 +59,80 @@ def test_a_checkpoint_continues_bit_for_bit(method):
 
 
 def test_headlines_are_those_of_the_tables():
-    """A global model is scored before local training, models of the clients' own after it."""
-    pre = [method for method in DIFFERENT_NETWORKS if method.headline == "pre"]
-    post = [method for method in ONE_NETWORK if method.headline == "post"]
+    """A global model is scored before local training, models of clients after it."""
+    pre = [method for method in METHODS if collaborates(method) and method.headline == "pre"]
+    post = [method for method in METHODS if not collaborates(method) and method.headline == "post"]
     assert [getattr(method, "form", "") for method in pre] == ["original"]
-    assert {type(method) for method in post} == {PFedMe, FedAMP, Ditto, FedProto, FedCRL, FedTGP}
+    assert {*map(algorithm_of, post)} == {"pfedme", "fedamp", "ditto", "fedproto", "fedcrl", "fedtgp"}
     assert not any(getattr(method, "averaging", False) for method in post)
 
 
-def test_every_method_is_tested():
-    tested = {type(method).__module__.rpartition(".")[2] for method in METHODS}
-    assert set(methods.names()) - tested == {"centralised"}
+# Settings of a world.
+ONE, EMPTY = {"sizes": (20,)}, {"sizes": (20, 33, 0, 1)}
+DROPOUT, ADAM = {"model": Model("cnn4", dropout=0.3)}, {"optimiser": Optimiser("adam", 0.003)}
+UNIFORM, BATCH = {"averaging": "uniform"}, {"batch_size": 64}
+SPHERES = [{"model": Model(network)} for network in ("fedlsa", "lenet", "cnn4")]
+AVERAGE, LOCAL = of("fedavg"), Local()
+SAME = [  # the same models as another method after some rounds
+    *((of(algorithm), LOCAL, 3, ONE) for algorithm in ("fedavg", "fedper", "lgfedavg", "fedala", "scaffold")),
+    (of("fedprox", mu=0.0), AVERAGE, 3, {}),
+    (of("fedprox", mu=5.0), AVERAGE, 1, BATCH),
+    (of("fedprox", mu=1.0, legacy_scale=0.01), of("fedprox", mu=0.01), 3, {}),
+    (of("fedamp", lam=0.0), LOCAL, 3, {}),
+    (of("fedala", eta=0.0), AVERAGE, 3, {}),
+    (of("ditto", lam=0.0), LOCAL, 3, DROPOUT | ADAM),
+    (of("moon", mu=0.0), AVERAGE, 3, DROPOUT),
+    (of("moon", mu=5.0), AVERAGE, 1, DROPOUT),
+    (of("fedproto", lam=0.0), LOCAL, 3, {}),
+    (of("fedproto", lam=0.0, averaging=True), AVERAGE, 3, {}),
+    (of("fedproto", lam=9.0), LOCAL, 1, {}),
+    (of("fedpac", lam=5.0), of("fedpac", lam=0.0), 1, {}),
+    (of("fedcrl", gamma=0.0, alpha=0.0), LOCAL, 3, {}),
+    *((of(algorithm), AVERAGE, 1, {}) for algorithm in ("fedproc", "fedpcl", "fpl", "fedccl")),
+    (of("fedpcl", contrast="official", exclude_positive=True), AVERAGE, 1, {}),
+    (of("fpl", clusters="first", upcr="sum", means="running"), AVERAGE, 1, {}),
+    (of("fedproc", alpha=1.0), AVERAGE, 3, EMPTY),
+    (of("fedpcl", global_weight=0.0, local_weight=0.0), AVERAGE, 3, EMPTY),
+    (of("fedccl", local_contrast=False, global_contrast=False), AVERAGE, 3, EMPTY),
+    *((of("fedtgp", averaging=True, lam=0.0, server_epochs=n), AVERAGE, 3, {}) for n in (0, 7)),
+    (of("fedtgp", averaging=True), AVERAGE, 1, {}),
+    *((of("fedlsa", lam=0.0, server_epochs=3), AVERAGE, 3, sphere) for sphere in SPHERES),
+    (of("fedlsa", lam=0.0, server_epochs=0), AVERAGE, 3, SPHERES[0]),
+    (of("fedlsa", compactness="none", server_epochs=3), AVERAGE, 3, SPHERES[0]),
+    (of("fedga", step=0.0), AVERAGE, 3, {"sizes": (20,) * 4}),
+    *((of("scaffold", option=option), AVERAGE, 1, UNIFORM) for option in ("I", "II")),
+    *((of("fedavgm", beta=0.0, nesterov=n), AVERAGE, 3, more) for n in (False, True) for more in ({}, ADAM)),
+]
+OTHER = [  # and where they differ
+    (of("moon", mu=5.0), AVERAGE, 2, DROPOUT),
+    (of("fedproto", lam=9.0), LOCAL, 2, {}),
+    (of("fedpac", lam=5.0), of("fedpac", lam=0.0), 2, {}),
+    *((of(algorithm), AVERAGE, 2, {}) for algorithm in ("fedproc", "fedpcl", "fpl", "fedccl")),
+    (of("fedtgp", averaging=True), AVERAGE, 2, {}),
+    (of("fedavgm", nesterov=True), AVERAGE, 2, {}),
+    *((of("scaffold", option=option), AVERAGE, 2, UNIFORM) for option in ("I", "II")),
+]
+
+
+def described(value) -> str:
+    return (
+        "-".join(value) if isinstance(value, dict) else name(value) if dataclasses.is_dataclass(value) else ""
+    )
+
+
+@pytest.mark.parametrize("method, other, rounds, setting", SAME, ids=described)
+def test_without_its_term_a_method_is_a_simpler_one(method, other, rounds, setting):
+    def models() -> list:
+        world, plain = image_world(**setting), image_world(**setting)
+        states = run(method, world, rounds), run(other, plain, rounds)
+        return [method.deployed(states[0], world), other.deployed(states[1], plain)]
+
+    for mine, theirs in on_both(models):
+        assert same(mine, theirs)
+
+
+@pytest.mark.parametrize("method, other, rounds, setting", OTHER, ids=described)
+def test_with_its_term_a_method_is_another(method, other, rounds, setting):
+    world = image_world(**setting)
+    states = run(method, world, rounds), run(other, world, rounds)
+    assert not same(method.deployed(states[0], world), other.deployed(states[1], world))

@@ -1,4 +1,4 @@
-"""`fedrepro run CELL --seeds 7,8`: seeds of a user's own, outside of git and of the tables."""
+"""`fedrepro run CELL --seeds 7,8`: seeds that a user adds, outside of git and of the tables."""
 
 import json
 import sys
@@ -17,23 +17,20 @@ def test_what_is_no_list_of_seeds_is_refused(text):
         extra_seeds.parse(text)
 
 
-def test_seeds_are_read():
-    assert extra_seeds.parse("7, 8") == (7, 8)
-
-
 def test_a_scenario_stands_for_its_cells_and_a_paper_is_refused():
     assert Cell("fedlsa", "mini", "fedavg") in extra_seeds.cells(["fedlsa/mini"])
     assert extra_seeds.cells([CELL, CELL]) == [Cell.parse(CELL)]
     for names in ([], ["fedlsa"], ["fedlsa/nowhere"], ["fedlsa/mini/nothing"]):
         with pytest.raises(ParamError):
             extra_seeds.cells(names)
+    assert extra_seeds.parse("7, 8") == (7, 8)
 
 
 def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     code = f"from pipeline.commands import extra_seeds as o; o.train(o.cells(['{CELL}']), (5,))"
     text = run(project, sys.executable, "-c", code).stdout
-    own = ExtraSeeds("fedcrl", "mini", "fedprox", (5,))
-    result = json.loads((own.folder(project) / "result.json").read_text())
+    added = ExtraSeeds("fedcrl", "mini", "fedprox", (5,))
+    result = json.loads((added.folder(project) / "result.json").read_text())
     assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text
     trained = list(project.glob(".cells/*/seed-5*"))
     assert trained

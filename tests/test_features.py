@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from federation import close
+from reporting import described
+from repository import run
 
 from pipeline import methods
 from pipeline.cells import inputs
@@ -25,16 +26,7 @@ pytest.importorskip("timm")
 def stored(tmp_path_factory) -> Stored:
     folder = tmp_path_factory.mktemp("data") / "tiny"
     images = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), dtype=np.uint8)
-    meta = {
-        "set": "tiny",
-        "source": "bundled",
-        "deviation": "",
-        "classes": ["a", "b"],
-        "domains": ["all"],
-        "official_split": True,
-        "inputs": {},
-    }
-    store.write(folder, images, np.arange(6) % 2, np.zeros(6), np.repeat([0, 1], 3), meta)
+    store.write(folder, images, np.arange(6) % 2, np.zeros(6), np.repeat([0, 1], 3), described("tiny"))
     return store.read(folder)
 
 
@@ -47,17 +39,13 @@ def folder(stored, tmp_path_factory):
 
 def test_untrained_features_are_marked_and_repeatable(stored, folder, tmp_path):
     vectors, meta = features.read(folder, stored), features.meta(folder)
-    assert (
-        vectors.shape == (6, 192)
-        and vectors.dtype == np.float32
-        and np.isfinite(vectors).all()
-        and vectors.std() > 0
-    )
-    assert (
-        meta["trained"] is False
-        and meta["images"] == stored.meta["digest"]
-        and meta["model"].startswith("vit_tiny_patch16_224")
-    )
+    assert vectors.shape == (6, 192)
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    assert vectors.std() > 0
+    assert meta["trained"] is False
+    assert meta["images"] == stored.meta["digest"]
+    assert meta["model"].startswith("vit_tiny_patch16_224")
     again = features.write(tmp_path / "tiny-vit_tiny", stored, pretrained=False)
     assert again == meta and np.array_equal(features.read(tmp_path / "tiny-vit_tiny", stored), vectors)
 
@@ -67,14 +55,12 @@ def test_the_class_token_of_the_resized_image_is_the_representation(stored, fold
     from pipeline.data.tensors import to_tensor
 
     model, _ = features.vit_tiny(pretrained=False)
-    assert (
-        not model.training
-        and sum(p.numel() for p in model.parameters()) == 5_524_416
-        and not any(p.requires_grad for p in model.parameters())
-    )
+    assert not model.training
+    assert sum(p.numel() for p in model.parameters()) == 5_524_416
+    assert not any(p.requires_grad for p in model.parameters())
     with torch.inference_mode():
         token = model.forward_features(to_tensor(stored.images[:1], Data("tiny", size=224)))[0, 0]
-    np.testing.assert_allclose(features.read(folder, stored)[0], token.numpy(), atol=1e-5)
+    close(features.read(folder, stored)[0], token, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -106,24 +92,13 @@ def test_weights_that_cannot_be_had_are_one_clear_line(tmp_path):
         "from pipeline.data import features\nfrom pipeline.errors import DataError\n"
         "try: features.vit_tiny(True)\nexcept DataError as error: print(error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
-    )
-    assert (
-        "cannot be had" in done.stdout
-        and "data.weights: untrained" in done.stdout
-        and done.stdout.count("\n") == 1
-    ), done.stderr
+    done = run(ROOT, sys.executable, "-c", code, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
+    assert "data.weights: untrained" in done.stdout and done.stdout.count("\n") == 1
     assert not done.stderr.strip()
 
 
 def test_a_cell_on_features_trains_the_head_alone_and_says_that_they_are_untrained(tmp_path, monkeypatch):
-    """FedCCL's inter-domain protocol on twelve bundled images: the frozen network is never in the
-    federation."""
+    """FedCCL's inter-domain protocol on twelve bundled images: the network is never in the federation."""
     scenario = dataclasses.replace(
         load_paper("fedccl").scenarios["office10-balanced"], data=Data("tiny", features="vit_tiny", size=224)
     )
@@ -140,7 +115,8 @@ def test_a_cell_on_features_trains_the_head_alone_and_says_that_they_are_untrain
     state = method.init(world)
     for number in (1, 2):
         state = method.round(state, world.at(number))
-    assert world.scalars() == 192 * 128 + 128 + 128 * 10 + 10 and set(state.model) == {
+    assert world.scalars() == 192 * 128 + 128 + 128 * 10 + 10
+    assert set(state.model) == {
         "features.projector.0.weight",
         "features.projector.0.bias",
         "head.weight",
@@ -157,7 +133,5 @@ def test_results_say_that_features_are_untrained(tmp_path, monkeypatch, folder):
     monkeypatch.setattr(inputs.partition, "read", lambda _: (None, json.loads(json.dumps(partition))))
     monkeypatch.setattr(Cell, "resolve", lambda self, root: (scenario, "fedavg", {}))
     actual = inputs.inputs(Experiment.of(cell, tmp_path), 0)
-    assert (
-        actual["data"]["deviation"] == "as mirrored; features of an untrained network"
-        and actual["digest"] != "p"
-    )
+    assert actual["data"]["deviation"].startswith("as mirrored; features of an untrained")
+    assert actual["digest"] != "p"

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import against_originals as beside
+from benchmarks import against_originals as originals
 from benchmarks.originals import NOT_COMPARED
 from pipeline import methods
 from pipeline.commands.methods import page
@@ -13,55 +13,46 @@ from pipeline.engine import federation as engine
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT
 
-FOUND = json.loads(beside.RESULTS.read_text())
-ROWS = [row for entry in FOUND.values() for row in entry["rows"]]
+MEASURED = json.loads(originals.RESULTS.read_text())
+ROWS = [row for entry in MEASURED.values() for row in entry["rows"]]
 
 
-def test_the_page_has_the_measured_numbers():
-    page = beside.PAGE.read_text()
-    assert beside.with_tables(page, FOUND, methods.names()) == page
-
-
-def test_the_list_of_methods_is_what_there_is():
-    """`fedrepro methods --page` writes it."""
+def test_pages_have_the_measured_numbers_and_all_methods():
+    made = originals.PAGE.read_text()
+    assert originals.with_tables(made, MEASURED, methods.names()) == made
+    # `fedrepro methods --page` writes it.
     text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
     assert text == page() and all(f"`{name}` |" in text for name in methods.names())
-
-
-def test_a_method_is_compared_or_says_why_not():
     compared = {row["method"] for row in ROWS}
     assert compared | NOT_COMPARED.keys() <= set(methods.names()) and not compared & NOT_COMPARED.keys()
-    assert "| fedhalf | nobody has done it yet |" in beside.tables(FOUND, ["fedhalf", *methods.names()])
+    assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.names()])
 
 
-def test_differences_are_explained_and_equality_is_beside_an_effect():
+def test_what_was_measured_is_explained():
     for row in ROWS:
         assert row["verdict"] == "equal" or row["remark"], row
         assert row["verdict"] in ("equal", "reading", "their error"), row
         if row["verdict"] == "equal" and row["effect"] is not None:
             assert row["effect"] > 1e3 * row["difference"], row
-
-
-def test_every_repository_that_is_known_was_measured_at_a_commit():
-    assert set(FOUND) == {repository for repository, _ in beside.known().values()}
-    for entry in FOUND.values():
+    assert set(MEASURED) == {repository for repository, _ in originals.known().values()}
+    for entry in MEASURED.values():
         assert len(entry["commit"]) == 40 and entry["machine"]["processor"] and entry["machine"]["torch"]
 
 
 def test_a_folder_that_is_no_checkout_gets_one_line(tmp_path):
     with pytest.raises(FedReproError, match="none of .*TsingZ0/PFLlib"):
-        beside.identified(tmp_path)
-    mark = beside.known()["pfllib"][1]
+        originals.identified(tmp_path)
+    mark = originals.known()["pfllib"][1]
     (tmp_path / mark).parent.mkdir(parents=True)
     (tmp_path / mark).touch()
-    assert beside.identified(tmp_path) == "pfllib"
+    assert originals.identified(tmp_path) == "pfllib"
     with pytest.raises(FedReproError, match="no git checkout"):
-        beside.commit(tmp_path)
+        originals.commit(tmp_path)
 
 
 def test_what_compares_finds_a_difference(monkeypatch):
     """A method beside itself is equal, beside another is not."""
-    monkeypatch.setattr(engine, "build", engine.build)  # the federation puts a network of its own there
+    monkeypatch.setattr(engine, "build", engine.build)  # the federation puts a separate network there
     default, threads = torch.get_default_dtype(), torch.get_num_threads()
     try:
         from benchmarks.originals import federation

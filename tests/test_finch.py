@@ -104,10 +104,7 @@ def finch_by_hand(rows, early_exit):
     return torch.from_numpy(np.stack(actual, axis=1))
 
 
-# -- worked numbers ------------------------------------------------------------------------------------------
-
-
-def test_twelve_points_in_the_plane():
+def test_a_few_points_in_the_plane():
     actual = finch(TWELVE)
     assert actual.dtype == torch.int64 and counts(actual) == [6, 3]
     assert actual[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
@@ -116,9 +113,6 @@ def test_twelve_points_in_the_plane():
     assert len(representatives(TWELVE, "first")) == 6
     close(representatives(TWELVE, "mean"), TWELVE.mean(0, keepdim=True), 1e-5)
     assert counts(finch(TWELVE, early_exit=True)) == [6]
-
-
-def test_three_and_four_points():
     four = finch(torch.tensor([[1, 0], [1, 0.1], [0, 1], [0.1, 1]]))
     assert counts(four) == [2] and four[:, 0].tolist() == [0, 0, 1, 1]
     assert finch(torch.tensor([[1.0, 0], [0, 1], [-1, 0]])).tolist() == [[0], [0], [0]]
@@ -133,9 +127,6 @@ def test_up_to_three_rows_are_one_cluster(n, early_exit):
         close(representatives(rows, "finch"), rows.mean(0, keepdim=True), 1e-5)
 
 
-# -- identities ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("early_exit", [False, True])
 def test_its_steps_on_dense_matrices(early_exit):
     depths = set()
@@ -146,52 +137,17 @@ def test_its_steps_on_dense_matrices(early_exit):
     assert len(depths) > 1  # some of them have several levels
 
 
-def test_positive_scales_of_rows_change_no_neighbour():
-    for rows in inputs(30):
-        scales = torch.linspace(0.1, 9, len(rows))[:, None]
-        unit = torch.nn.functional.normalize
-        assert torch.equal(
-            first_neighbours(unit(rows.double())), first_neighbours(unit((rows * scales).double()))
-        )
-        assert same_partition(finch(rows)[:, 0], finch(rows * scales)[:, 0])
-
-
-def test_permuting_rows_permutes_labels():
-    for rows in inputs(30):
-        if (rows == 0).all(1).any():
-            continue  # rows of zeros are equally far from all: a tie goes to the first
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-        assert same_partitions(finch(rows[order]), finch(rows)[order])
-
-
-def test_every_level_is_coarser_and_joins_whole_clusters():
-    for rows in inputs():
-        actual = finch(rows)
-        found_counts = counts(actual)
-        assert all(fine > coarse for fine, coarse in zip(found_counts, found_counts[1:]))
-        assert found_counts[0] <= max(1, len(rows) // 2) and (found_counts == [1] or 1 not in found_counts)
-        for fine, coarse in zip(actual.T, actual.T[1:]):
-            assert len(set(zip(fine.tolist(), coarse.tolist()))) == len(fine.unique())
-
-
-# -- what it must bear ---------------------------------------------------------------------------------------
-
-
-def test_equal_rows_go_to_the_first_and_stay_together():
+def test_equal_rows_and_rows_of_zeros():
     rows = torch.tensor([[0.3, 0.7, 0.1]]).repeat(5, 1)
     assert first_neighbours(torch.nn.functional.normalize(rows.double())).tolist() == [1, 0, 0, 0, 0]
     assert finch(rows).tolist() == [[0]] * 5
-
-
-def test_rows_of_zeros_are_at_distance_one_of_all():
     assert finch(torch.zeros(6, 3)).tolist() == [[0]] * 6
     rows = torch.tensor([[1, 0.1], [1, 0.2], [-1, 0], [0, 0], [-1, 0.1]])
     unit = torch.nn.functional.normalize(rows.double(), dim=1)
     assert first_neighbours(unit).tolist() == [1, 0, 4, 0, 2]
     assert first_neighbours(unit[:4]).tolist() == [1, 0, 3, 0]  # nearer than what points away
-    assert (
-        finch(rows).tolist() == [[0], [0], [1], [0], [1]] and representatives(rows, "finch").isfinite().all()
-    )
+    assert finch(rows).tolist() == [[0], [0], [1], [0], [1]]
+    assert representatives(rows, "finch").isfinite().all()
 
 
 def test_blocks_change_nothing(monkeypatch):
@@ -207,25 +163,13 @@ def test_rows_that_are_not_finite_are_refused(bad):
         finch(torch.tensor([[1.0, 0], [bad, 1], [0, 1]]))
 
 
-# -- several vectors per class -------------------------------------------------------------------------------
-
-
-def test_cluster_means_are_summed_in_float64():
-    rows = torch.tensor([[1e8], [1.0], [-1e8], [4.0]])
-    assert cluster_means(rows, torch.tensor([0, 0, 0, 1])).tolist() == [[pytest.approx(1 / 3)], [4.0]]
-    assert cluster_means(rows.double(), np.array([1, 0, 0, 0])).dtype == torch.float64
-
-
-def test_by_class_keeps_classes_apart():
+def test_vectors_of_classes():
     rows, labels = torch.cat([TWELVE, -TWELVE[:1]]), torch.tensor([7] * 12 + [2])
     actual = by_class(rows, labels, "finch")
     assert actual.classes.tolist() == [2, 7, 7, 7]
     close(actual.vectors, torch.tensor([[-1, -0.02], [1, 0.2375], [0.31, 1], [-1, -0.125]]), 1e-5)
     none = by_class(rows[:0], labels[:0], "finch")
     assert none.vectors.shape == (0, 2) and none.classes.shape == (0,) and none.classes.dtype == torch.int64
-
-
-def test_missing_classes_keep_all_their_vectors():
     old = State(
         vectors=torch.tensor([[1.0, 1], [2, 2], [3, 3]]),
         classes=torch.tensor([0, 1, 1]),
@@ -236,13 +180,9 @@ def test_missing_classes_keep_all_their_vectors():
     assert saved.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
     assert saved.classes.tolist() == [0, 1, 1] and saved.owners.tolist() == [7, 5, 6]
     assert keep_missing(new, None) is new
-
-
-def test_class_averages():
     actual = class_averages(torch.tensor([[1.0, 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
-    assert actual.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]] and actual.known.tolist() == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert actual.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]]
+    assert actual.known.tolist() == [True, False, True, False]
+    rows = torch.tensor([[1e8], [1.0], [-1e8], [4.0]])
+    assert cluster_means(rows, torch.tensor([0, 0, 0, 1])).tolist() == [[pytest.approx(1 / 3)], [4.0]]
+    assert cluster_means(rows.double(), np.array([1, 0, 0, 0])).dtype == torch.float64

@@ -58,22 +58,19 @@ def test_weights_and_counts(sizes, changes):
     assert not world.class_means(world.everyone(world.new_model())).present[1].any()
 
 
-def test_the_mean_of_the_worked_example():
+def test_it_has_no_weight_is_never_drawn_and_may_predict_every_class():
     """(5 * 1 + 9 * 3) / 14, whatever the second client holds."""
     world = image_world((5, 3, 9), batch_size=4, drop_last=True)
     models = [params({"head.bias": [value]}) for value in (1.0, 100.0, 3.0)]
     close(world.average(models)["head.bias"], [32 / 14])
     close(world.average(models, uniform=True)["head.bias"], [2])
-
-
-def test_it_is_never_drawn_to_take_part():
     world = image_world((5, 3, 9), batch_size=4, drop_last=True, participation=1)
     assert {world.at(number).participants for number in range(1, 30)} == {(0,), (2,)}
-
-
-def test_a_federation_of_idle_clients_is_refused():
     with pytest.raises(TrainingError, match="round 1.*batches of 4"):
         run(FedAvg(), image_world((3, 2), batch_size=4, drop_last=True), 1)
+    world = image_world((20, 3), batch_size=4, drop_last=True)
+    owned = FedProto(candidates="own").init(world).owned
+    assert torch.equal(owned[0], world.class_counts[0] > 0) and owned[1].all()
 
 
 @pytest.mark.parametrize("variant, size", [("fo", 7), ("hf", 11)])
@@ -89,15 +86,6 @@ def test_perfedavg_needs_as_many_batches_as_a_step_takes(variant, size):
     assert not same(end(three), end(image_clients((12, 12, 24))))
 
 
-def test_a_client_without_data_may_predict_every_class_of_fedprotos():
-    world = image_world((20, 3), batch_size=4, drop_last=True)
-    owned = FedProto(candidates="own").init(world).owned
-    assert torch.equal(owned[0], world.class_counts[0] > 0) and owned[1].all()
-
-
-# -- class means in passing ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
 def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
     """Labels 0, 0, 2, 1, 1 in their order, batches of four: the last sample, of class 1, is in none. Counted
@@ -108,7 +96,7 @@ def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
         world = tiny_world(monkeypatch, (x, labels), classes=3, batch_size=4, drop_last=True)
         start = Clients([params({"head.weight": [[0.0, 0.0]] * 2, "head.bias": [0.0, 0.0]})])
 
-        def loss(model, batch, shared, own):
+        def loss(model, batch, server_state, client_state):
             z = model.features(batch.images)
             return model(batch.images).sum() * 0, class_sums(z, batch.labels, 3)
 

@@ -44,7 +44,7 @@ def read(tmp_path, members, domains=("x", "y"), classes=2):
         ("+1", "1"),
     ],
 )
-def test_every_domain_is_read_from_its_own_folder(tmp_path, domains):
+def test_every_domain_is_read_from_its_folder(tmp_path, domains):
     members = {
         f"set/{name}/{label}/{i}.png": encoded(20 + 200 * d)
         for d, name in enumerate(domains)

@@ -1,5 +1,4 @@
-"""Nothing is written outside of the checkout, whatever a copied `.cells` or another machine says; no text of
-a CSV is a formula."""
+"""Nothing is written outside of the checkout, whatever `.cells` says; no text of a CSV is a formula."""
 
 import csv
 import io
@@ -10,8 +9,6 @@ import pytest
 from pipeline import files
 from pipeline.cells.results import as_csv
 from pipeline.clusters.node import Keeper
-
-# -- Ray -----------------------------------------------------------------------------------------------------
 
 NAMES = [
     "../../escaped",
@@ -69,8 +66,6 @@ def test_a_worker_is_given_seeds_of_cells_alone(tmp_path, folder):
     with pytest.raises(ValueError):
         Keeper(str(tmp_path)).begin("cell", "node", [folder])
 
-
-# -- spreadsheets --------------------------------------------------------------------------------------------
 
 FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "=cmd|' /C calc'!A0", "\t=1"]
 

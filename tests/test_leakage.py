@@ -58,9 +58,6 @@ def test_structural_similarity_by_hand():
     assert ssim(x, x).item() == pytest.approx(1, abs=1e-5) and ssim(x, 1 - x).item() < 0
     assert ssim(torch.cat([x, y]), y).shape == (2, 1)
     close(ssim(x, y), ssim(y, x))
-
-
-def test_a_batch_is_compared_whatever_its_order():
     images = digits(3, 4, 5)
     score, of = matched(images[[2, 0, 1]], images)
     assert of == [2, 0, 1] and score == pytest.approx(1, abs=1e-5)
@@ -87,8 +84,7 @@ def test_the_label_of_one_image_stands_in_its_gradient(victim):
 
 
 def test_a_representation_that_keeps_everything_gives_its_image_back():
-    """Behind the mean of a linear extractor's representations lies the mean image; a single number says
-    nothing."""
+    """Behind the mean of a linear extractor's values lies the mean image; a single number says nothing."""
     mixing = torch.linalg.qr(torch.randn(256, 256, generator=keys.torch_generator("mixing")))[0]
 
     def features(images):
@@ -104,8 +100,7 @@ def test_a_representation_that_keeps_everything_gives_its_image_back():
 
 
 def test_what_the_miniature_s_methods_send_is_attacked(project):
-    """The same bits in a second run; of the extractor that FedProto keeps, the server has the initial
-    state."""
+    """The same bits in a second run; of FedProto's extractor, the server has the initial state."""
     attempts, again = (measure((0,), 1, project, steps=2) for _ in range(2))
     assert [vars(a) | {"shown": 0} for a in attempts] == [vars(a) | {"shown": 0} for a in again]
     actual = {(one.method, one.sent) for one in attempts}

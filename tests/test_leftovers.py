@@ -113,14 +113,11 @@ def test_links_to_files_and_folders_are_read(measured):
     assert load_paper("fedcrl", measured).name
 
 
-def test_a_pipe_among_kept_seeds_is_set_aside(tmp_path, capsys):
+def test_what_is_hidden_or_a_pipe_is_set_aside(tmp_path, capsys):
     saved = SeedFiles(tmp_path / ("0" * 64), 0)
     saved.folder.mkdir(parents=True)
     os.mkfifo(saved.finished)
     assert saved.run() is None and saved.finished.with_name("seed-0.json.damaged").exists()
     assert "seed-0.json" in capsys.readouterr().err
-
-
-def test_a_cell_cannot_be_named_after_what_is_hidden():
     with pytest.raises(ParamError):
         Cell.parse("fedcrl/mini/._fedavg")

@@ -10,11 +10,7 @@ from pipeline.schema import Cell
 
 CELL = Cell("fedcrl", "balanced", "ours")
 TABLE = pd.DataFrame(
-    {
-        "seed": [0, 0, 0, 1, 1, 1],
-        "round": [0, 1, 2] * 2,
-        "average": [50.0, 20.0, 40.0, 0.0, None, 30.0],
-    }
+    {"seed": [0, 0, 0, 1, 1, 1], "round": [0, 1, 2] * 2, "average": [50.0, 20.0, 40.0, 0.0, None, 30.0]}
 )
 
 
@@ -32,7 +28,7 @@ def test_rounds_and_bytes_to_a_target(result):
     assert measures.to_target(result, TABLE, 41.0) == {0: None, 1: None}  # round 0 does not count
 
 
-def test_costs_take_the_devices_memory_where_it_has_its_own(result):
+def test_costs_take_the_devices_memory_where_it_has_some(result):
     assert measures.costs(result)[0] == {"seconds": 1.5, "seconds_per_round": 0.75, "memory_mb": None}
     memory = {"process_mb": [400, 500], "device_mb": [None, None]}
     assert measures.costs(result | {"memory": memory})[1]["memory_mb"] == 500

@@ -13,42 +13,25 @@ import sys
 from pathlib import Path
 
 import pytest
+import repository
 from click.testing import CliRunner
-from repository import PATIENCE, ROOT
+from repository import PATIENCE
 
 from pipeline.commands.cli import main
 
 PAPER, TABLE2 = "papers/fedlsa/paper.yaml", "papers/fedlsa/published/table2.csv"
 RESULT = "papers/fedlsa/runs/mini/fedavg/result.json"
 COPIED = (
-    "pipeline",
-    "stages",
-    "params.yaml",
-    "dvc.yaml",
-    "data/dvc.yaml",
-    "pyproject.toml",
-    "Makefile",
-    "requirements/*.lock",
-    ".dvc",
-    ".gitignore",
-    "reports/templates",
-    "papers/fedlsa",
-    ":!papers/fedlsa/runs",
-)
+    "pipeline stages params.yaml dvc.yaml data/dvc.yaml pyproject.toml Makefile requirements/*.lock .dvc "
+    ".gitignore reports/templates papers/fedlsa :!papers/fedlsa/runs"
+).split()
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
     """A committed copy with one paper, FedLSA, and of its results one."""
-    folder = tmp_path_factory.mktemp("checkout")
-    names = subprocess.run(["git", "ls-files", *COPIED], cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in [*names.stdout.splitlines(), RESULT, RESULT.replace("result.json", "history.csv")]:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, folder / name)
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "as it is"]):
-        subprocess.run([*git, *words], cwd=folder, check=True)
-    return folder
+    history = RESULT.replace("result.json", "history.csv")
+    return repository.checkout(tmp_path_factory.mktemp("checkout"), COPIED, RESULT, history)
 
 
 def called(
@@ -85,9 +68,6 @@ def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-# -- words and variables -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -108,10 +88,7 @@ def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
         ("status fedlsa --stages table2", "unknown table 'table2' (nearest: 'table 2')"),
         ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
         ("ui --port 80", "80 is not in the range"),
-        (
-            "verify fedlsa/mini/fedvag",
-            "unknown measured cell, scenario or paper 'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')",
-        ),
+        ("verify fedlsa/mini/fedvag", "'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')"),
         ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
         ("new paper Mine!", "a folder's name"),
         ("new paper across", "papers/across"),
@@ -144,8 +121,6 @@ def test_a_variable(name, value, message):
     refused(fedrepro("run fedlsa/mini/fedavg", **{f"FEDREPRO_{name}": value}), f"FEDREPRO_{name}: {message}")
 
 
-# -- files ---------------------------------------------------------------------------------------------------
-
 STATUS, RUN, REPORT = "status", "run fedlsa/mini/fedavg", "report fedlsa"
 RUN_PROX, PROX = "run fedlsa/mini/fedprox", "fedprox: {"
 LOCK, CLAIMS = "papers/fedlsa/dvc.lock", "papers/fedlsa/claims.csv"
@@ -168,13 +143,7 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
         (PAPER, "epochs: 5", "epoch: 5", STATUS, "unknown key 'local_epoch' (nearest: 'local_epochs')"),
         (PAPER, MINI, f"{MINI}fedvag, ", STATUS, "methods: unknown method 'fedvag' (nearest: 'fedavg')"),
         (PAPER, "{scenario: pacs}", "{scenario: psca}", STATUS, "unknown scenario 'psca' (nearest: 'pacs')"),
-        (
-            PAPER,
-            "set: digits4_synth",
-            "set: digit4_synth",
-            RUN,
-            "digits.data.set: unknown data set 'digit4_sy",
-        ),
+        (PAPER, "set: digits4_synth", "set: digit4_synth", RUN, "digits.data.set: unknown data set"),
         (PAPER, "MNIST: mnist", "MNIST: minst", RUN, "domains: unknown domain 'minst' (nearest: 'mnist')"),
         (PAPER, "{MNIST: 1", "{MINST: 1", RUN, "clients: unknown domain 'MINST' (nearest: 'MNIST')"),
         (PAPER, PROX, PROX + "algorithm: fedporx, ", RUN, "methods.fedprox: unknown method 'fedporx'"),
@@ -186,13 +155,7 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
         ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
         (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
         (TABLE2, "column,method,", "column,mehtod,", STATUS, f"{TABLE2}:1: the column 'method' is missing"),
-        (
-            CLAIMS,
-            "method=FedLSA,max",
-            "method=FedLAS,max",
-            REPORT,
-            "claims.csv:2: L01a: unknown printed method",
-        ),
+        (CLAIMS, "method=FedLSA,max", "method=FedLAS,max", REPORT, "claims.csv:2: L01a: unknown printed"),
     ],
 )
 def test_a_file(checkout, path, before, after, command, message):
@@ -238,9 +201,6 @@ def test_a_learning_rate_in_powers_of_ten_is_a_number(tmp_path):
 
     (tmp_path / "x.yaml").write_text("a: 1e-2\nb: 1e5\nc: 1.5E+3\nd: 539868e7c9\n")
     assert read_yaml(tmp_path / "x.yaml") == {"a": 0.01, "b": 1e5, "c": 1500.0, "d": "539868e7c9"}
-
-
-# -- places and programs -------------------------------------------------------------------------------------
 
 
 def test_a_mirror_with_another_file(checkout, tmp_path):
@@ -303,7 +263,7 @@ def test_a_python_that_is_too_old(checkout, tmp_path):
     old.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo Python 3.9.1; else exit 1; fi\n')
     old.chmod(0o755)
     done = subprocess.run(["make", "install", f"PYTHON={old}"], cwd=checkout, capture_output=True, text=True)
-    assert "error: FedRepro needs Python 3.11 to 3.13, not Python 3.9.1; try make PYTHON=" in done.stderr
+    assert "error: FedRepro needs Python 3.11 to 3.13" in done.stderr
     assert done.returncode and not (checkout / ".venv").exists()
 
 
@@ -311,17 +271,13 @@ def test_a_cluster_that_is_not_there(checkout, tmp_path):
     """SLURM's programs are missing, or submitit is."""
     reply = called(checkout, "pipeline", "run", "fedlsa/mini/fedavg", "--on", "slurm", PATH=str(tmp_path))
     refused(reply, "--on slurm")
-    assert "run this where jobs are submitted" in reply[2] or "needs the package submitit" in reply[2]
+    assert "where jobs are submitted" in reply[2] or "needs the package submitit" in reply[2]
 
 
 def test_an_mlflow_that_is_down_costs_a_warning(checkout):
     code, _, errors = called(
         checkout, "pipeline", "import", FEDREPRO_TRACKING="on", MLFLOW_TRACKING_URI="http://127.0.0.1:9"
     )
-    assert (
-        code == 0
-        and errors.count("\n") == 1
-        and errors.startswith(
-            "warning: MLflow at http://127.0.0.1:9 does not answer (Connection refused); call this again"
-        )
-    )
+    assert code == 0
+    assert errors.count("\n") == 1
+    assert errors.startswith("warning: MLflow at http://127.0.0.1:9 does not answer")

@@ -1,5 +1,4 @@
-"""The real MLflow server of `fedrepro ui`: what it imports is read back, and compared in a browser by the
-links that it prints."""
+"""The real MLflow server of `fedrepro ui`: what it imports is read back, and compared in a browser."""
 
 import contextlib
 import json
@@ -13,7 +12,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,23 +23,6 @@ from pipeline.commands import ui
 from pipeline.schema import ROOT, Cell
 
 CELLS = [Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "mini", "fedcrl")]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None
-)
-NO_CHROMIUM = "no Chromium on this machine (Debian: apt install chromium)"
-# No sandbox because a container's root has none; the others keep a fresh profile from calling home.
-HEADLESS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--window-size=1600,2400",
-]
 
 
 def answers(address: str) -> bool:
@@ -77,26 +58,10 @@ def stop(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def text_of(address: str, wanted: str, folder: Path) -> str:
-    """The text of a page in a browser, as soon as it shows `wanted`."""
-    page = ""
-    for budget in (20_000, 60_000):  # a machine that is busy needs longer to draw
-        options = [f"--user-data-dir={folder}/{budget}", f"--virtual-time-budget={budget}"]
-        with subprocess.Popen(
-            [CHROMIUM, *HEADLESS, *options, "--dump-dom", address],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        ) as browser:
-            try:
-                page = unescape(browser.communicate(timeout=PATIENCE)[0])
-            finally:
-                stop(browser)
-        if wanted in page:
-            break
-    return re.sub(r"<[^>]*>", "\n", page)
+def text_of(browser, address: str, wanted: str) -> str:
+    browser.open("about:blank")  # another fragment alone loads nothing
+    browser.open(address, width=1600, height=2400)
+    return browser.text(wanted)
 
 
 @pytest.fixture(scope="module")
@@ -197,26 +162,24 @@ def test_files_are_shown_and_nobody_can_put_any_there(server, runs):
         urllib.request.urlopen(urllib.request.Request(planted, b"x", method="PUT"), timeout=20)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
-def test_the_compare_page_shows_the_methods_side_by_side(root, server, experiment, runs, tmp_path):
+def test_the_compare_page_shows_the_methods_side_by_side(root, server, experiment, runs, browser):
     address = (
         f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
         f"&experiments={quote(json.dumps([experiment.experiment_id]))}"
     )
-    page = text_of(address, "reported/weighted", tmp_path)
+    page = text_of(browser, address, "reported/weighted")
     assert f"Comparing {len(runs)} Runs from 1 Experiment" in page and all(name in page for name in runs)
     for result in results.collect(root).values():  # MLflow shows four digits
         assert all(f"{value:.4g}" in page for value in result["measures"]["weighted"])
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
-def test_the_links_of_ui_show_cells_with_their_means(root, server, tmp_path, monkeypatch, capsys):
+def test_the_links_of_ui_show_cells_with_their_means(root, server, browser, monkeypatch, capsys):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)  # linked to, not started again
     assert ui.ui("fedcrl", 5000, root) == 0
     links = dict(re.findall(r"^  (.+?) +(http\S+)$", capsys.readouterr().out, re.MULTILINE))
-    page = text_of(links["all runs"], "Group: fedcrl/mini/fedcrl", tmp_path)
+    page = text_of(browser, links["all runs"], "Group: fedcrl/mini/fedcrl")
     for cell, result in results.collect(root).items():
         mean = sum(result["measures"]["weighted"]) / len(result["seeds"])
         assert f"Group: {cell}" in page and f"{mean:.3f}"[:5] in page
-    page = text_of(links["miniature"], "Group: FedCRL", tmp_path)
+    page = text_of(browser, links["miniature"], "Group: FedCRL")
     assert "Group: FedAvg" in page and "reported" in page

@@ -1,5 +1,4 @@
-"""The networks: counts and shapes of the released networks, the split into features and head, dropout, and
-agreement with independent forms."""
+"""The networks: counts and shapes, the split into features and head, dropout, independent forms."""
 
 import copy
 from functools import cache
@@ -51,9 +50,6 @@ def trained(name):
     return network.eval()
 
 
-# -- memory ------------------------------------------------------------------------------------------------
-
-
 def inception() -> Network:
     branches = [
         conv_bn(6, 4, 1),
@@ -66,8 +62,7 @@ def inception() -> Network:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
 def test_branches_computed_once_more_give_the_same_bits(precision, outside, monkeypatch):
-    """Two forwards, gradients and BatchNorm's statistics of a network, or of another model's tensors put in
-    its place."""
+    """Two forwards, gradients and BatchNorm's statistics of a network, or of tensors put in its place."""
     torch.manual_seed(3)
     start, other, x = inception(), inception().state_dict(), torch.randn(4, 3, 16, 16)
     actual, again, whole = [], [], layers._recomputed
@@ -90,28 +85,28 @@ def test_branches_computed_once_more_give_the_same_bits(precision, outside, monk
     )
 
 
-# -- counts ------------------------------------------------------------------------------------------------
-
-DEEP_COUNTS = [  # name, width, parameters for 10, 31 and 65 classes, buffers
-    ("resnet10", 512, (4_903_242, 4_914_015, 4_931_457), 5_772),
-    ("resnet12", 512, (4_977_226, 4_987_999, 5_005_441), 6_030),
-    ("resnet18", 512, (11_173_962, 11_184_735, 11_202_177), 9_620),
-    ("resnet34", 512, (21_282_122, 21_292_895, 21_310_337), 17_060),
-    ("efficientnet", 320, (3_599_686, 3_606_427, 3_617_341), 39_569),
-    ("mobilenetv2", 1280, (2_296_922, 2_323_823, 2_367_377), 35_145),
-    ("googlenet", 1024, (6_166_250, 6_187_775, 6_222_625), 15_872),
-    ("shufflenet", 800, (887_582,), 19_825),
-    ("cnn3_bn", 64, (24_346,), 227),
-]
-
-
-@pytest.mark.parametrize("name, width, parameters, buffers", DEEP_COUNTS)
-def test_counts_of_deep_networks(name, width, parameters, buffers):
+@pytest.mark.parametrize(
+    "name, width, parameters, buffers, sides",
+    [  # parameters for 10, 31 and 65 classes; sides of the last map at 32 and 16 pixels
+        ("resnet10", 512, (4_903_242, 4_914_015, 4_931_457), 5_772, (4, 2)),
+        ("resnet12", 512, (4_977_226, 4_987_999, 5_005_441), 6_030, (4, 2)),
+        ("resnet18", 512, (11_173_962, 11_184_735, 11_202_177), 9_620, (4, 2)),
+        ("resnet34", 512, (21_282_122, 21_292_895, 21_310_337), 17_060, (4, 2)),
+        ("efficientnet", 320, (3_599_686, 3_606_427, 3_617_341), 39_569, (2, 1)),
+        ("mobilenetv2", 1280, (2_296_922, 2_323_823, 2_367_377), 35_145, (4, 2)),
+        ("googlenet", 1024, (6_166_250, 6_187_775, 6_222_625), 15_872, (8, 4)),
+        ("shufflenet", 800, (887_582,), 19_825, (4, 2)),
+        ("cnn3_bn", 64, (24_346,), 227, (8, 4)),
+    ],
+)
+def test_counts_and_last_map_of_deep_networks(name, width, parameters, buffers, sides):
     for classes, expected in zip((10, 31, 65), parameters):
         network = outline(name, classes=classes)
-        assert count(network.parameters()) == expected
-        assert count(network.buffers()) == buffers
+        assert (count(network.parameters()), count(network.buffers())) == (expected, buffers)
         assert network.width == width
+    for size, side in zip((32, 16), sides):
+        last = network.features[:-2](torch.empty(2, 3, size, size, device="meta"))
+        assert last.shape[1:] == (width, side, side)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +127,6 @@ def test_counts_of_small_networks(name, channels, size, classes, expected):
     network = outline(name, channels, size, classes)
     assert count(network.parameters()) == expected
     assert count(network.buffers()) == 0
-
-
-# -- shapes ------------------------------------------------------------------------------------------------
 
 
 def shapes(network, kinds, inputs):
@@ -195,26 +187,6 @@ def test_layer_shapes_of_small_networks(name, inputs, expected):
 
 
 @pytest.mark.parametrize(
-    "name, at_32, at_16",
-    [
-        ("resnet10", (512, 4, 4), (512, 2, 2)),
-        ("resnet12", (512, 4, 4), (512, 2, 2)),
-        ("resnet18", (512, 4, 4), (512, 2, 2)),
-        ("resnet34", (512, 4, 4), (512, 2, 2)),
-        ("efficientnet", (320, 2, 2), (320, 1, 1)),
-        ("mobilenetv2", (1280, 4, 4), (1280, 2, 2)),
-        ("googlenet", (1024, 8, 8), (1024, 4, 4)),
-        ("shufflenet", (800, 4, 4), (800, 2, 2)),
-        ("cnn3_bn", (64, 8, 8), (64, 4, 4)),
-    ],
-)
-def test_last_map_of_deep_networks(name, at_32, at_16):
-    network = outline(name)
-    for size, expected in ((32, at_32), (16, at_16)):
-        assert network.features[:-2](torch.empty(2, 3, size, size, device="meta")).shape[1:] == expected
-
-
-@pytest.mark.parametrize(
     "name, channels, size",
     [
         *((name, 1, 28) for name in NAMES if name != "vit_head"),
@@ -231,9 +203,6 @@ def test_grey_and_other_sizes(name, channels, size):
     features = network.features(torch.empty(2, channels, size, size, device="meta"))
     assert features.shape == (2, network.width * (2 if name.endswith("_gaussian") else 1))
     assert network.head(features[:, : network.width]).shape == (2, 7)
-
-
-# -- the split ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -279,61 +248,27 @@ def test_projectors_of_rahfl_have_the_published_counts(name, parameters):
 
 
 def test_a_gaussian_network_doubles_the_representation_layer():
-    """FedSR's mean and deviation: the layer feeding the classifier (84) is doubled to 168 outputs, the head
-    stays."""
+    """FedSR's mean and deviation: the layer before the classifier (84) has 168 outputs, the head stays."""
     with torch.device("meta"):
         plain, gaussian = (build(Model(name), 3, 32, 10) for name in ("lenet", "lenet_gaussian"))
     assert count(gaussian.parameters()) - count(plain.parameters()) == 84 * 120 + 84
     assert gaussian.head.weight.shape == plain.head.weight.shape
 
 
-# -- options and errors ------------------------------------------------------------------------------------
-
-
-def test_width_and_activation_of_the_representation():
-    torch.manual_seed(0)
-    relu = build(Model("cnn2", features=50), 3, 16, 5)
-    torch.manual_seed(0)
-    linear = build(Model("cnn2", features=50, activation="none"), 3, 16, 5)
-    x = images("cnn2")
-    assert relu.width == relu.head.in_features == 50
-    assert (linear.features(x) < 0).any()
-    assert torch.equal(relu.features(x), linear.features(x).relu())
-
-
 @pytest.mark.parametrize(
     "model, size, text",
     [
         (Model("resnet-34"), 32, "unknown model 'resnet-34' (nearest: 'resnet34')"),
-        (
-            Model("cnn2"),
-            15,
-            "model 'cnn2': images of 15 x 15 pixels are too small, the side must be at least 16",
-        ),
-        (
-            Model("lenet"),
-            3,
-            "model 'lenet': images of 3 x 3 pixels are too small, the side must be at least 16",
-        ),
-        (
-            Model("resnet10", features=64),
-            32,
-            "model 'resnet10': its representation is fixed, leave out 'features' and 'activation'",
-        ),
-        (
-            Model("googlenet", activation="none"),
-            32,
-            "model 'googlenet': its representation is fixed, leave out 'features' and 'activation'",
-        ),
+        (Model("cnn2"), 15, "model 'cnn2': images of 15 x 15 pixels are too small, the side must be at"),
+        (Model("lenet"), 3, "model 'lenet': images of 3 x 3 pixels are too small, the side must be at least"),
+        (Model("resnet10", features=64), 32, "model 'resnet10': its representation is fixed, leave out"),
+        (Model("googlenet", activation="none"), 32, "model 'googlenet': its representation is fixed, leave"),
     ],
 )
 def test_errors_are_one_line(model, size, text):
     with pytest.raises(ParamError) as error:
         build(model, 3, size, 10)
-    assert str(error.value) == text
-
-
-# -- dropout -----------------------------------------------------------------------------------------------
+    assert str(error.value).startswith(text) and "\n" not in str(error.value)
 
 
 def generator(seed):
@@ -352,9 +287,6 @@ def test_dropout_mask_depends_on_its_generator_alone():
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
     assert not torch.equal(layer(x), outputs[2]), "a generator goes on, it does not repeat one mask"
-
-
-def test_dropout_is_the_identity_in_eval_mode_and_at_rate_zero():
     x = torch.randn(4, 5)
     assert Dropout(0.9).eval()(x) is x
     assert Dropout(0.0).train()(x) is x
@@ -378,10 +310,7 @@ def test_dropout_acts_between_features_and_head(model):
     assert network.dropout.generator is None
 
 
-# -- against independent forms -----------------------------------------------------------------------------
-
-
-def test_cnn2_by_hand():
+def test_cnn2_by_hand_and_its_representation():
     torch.manual_seed(0)
     network, x = build(Model("cnn2"), 3, 20, 4), images("cnn2", size=20)
     w1, b1, w2, b2, w3, b3, w4, b4 = network.parameters()
@@ -390,6 +319,14 @@ def test_cnn2_by_hand():
     out = F.linear(out.flatten(1), w3, b3).relu()
     close(network.features(x), out, 1e-5)
     close(network(x), F.linear(out, w4, b4), 1e-5)
+    torch.manual_seed(0)
+    relu = build(Model("cnn2", features=50), 3, 16, 5)
+    torch.manual_seed(0)
+    linear = build(Model("cnn2", features=50, activation="none"), 3, 16, 5)
+    x = images("cnn2")
+    assert relu.width == relu.head.in_features == 50
+    assert (linear.features(x) < 0).any()
+    assert torch.equal(relu.features(x), linear.features(x).relu())
 
 
 def test_fedlsa_classifies_the_normalised_projection():
@@ -415,18 +352,10 @@ def test_resnets_agree_with_torchvision(name):
         close(network(x), other.eval()(x), 1e-5)
 
 
-def test_pooling_is_the_papers_pool_at_32():
-    maps = torch.randn(2, 6, 4, 4)
-    close(pooled([])(maps), F.avg_pool2d(maps, 4).flatten(1), 1e-5)
-
-
-def test_shuffle_deals_channels_out():
+def test_layers_by_hand():
     channels = torch.arange(6.0).view(1, 6, 1, 1)
     assert Shuffle(2)(channels).flatten().tolist() == [0, 3, 1, 4, 2, 5]
     assert torch.equal(Shuffle(1)(channels), channels)
-
-
-def test_squeeze_excitation_by_hand():
     layer = SqueezeExcitation(2, hidden=1)
     for p, values in zip(layer.parameters(), ([1.0, 1.0], [0.0], [1.0, 0.0], [0.0, 0.0]), strict=True):
         p.data = torch.tensor(values).view_as(p)
@@ -435,11 +364,12 @@ def test_squeeze_excitation_by_hand():
     gate = torch.sigmoid(3 * torch.sigmoid(torch.tensor(3.0)))
     expected = torch.stack([x[0, 0] * gate, x[0, 1] * 0.5]).unsqueeze(0)
     close(layer(x), expected, 1e-5)
+    maps = torch.randn(2, 6, 4, 4)
+    close(pooled([])(maps), F.avg_pool2d(maps, 4).flatten(1), 1e-5)
 
 
 def test_mobilenet_shortcuts_at_every_stride_one_block():
-    """14 of the 17 blocks keep the side; 4 of them change the width, so their shortcut has a convolution of
-    its own."""
+    """14 of the 17 blocks keep the side; 4 of them change the width by a convolution in their shortcut."""
     blocks = outline("mobilenetv2").features[1:-3]
     shortcuts = [list(block)[1] for block in blocks if isinstance(block, nn.ModuleList)]
     assert len(blocks) == 17

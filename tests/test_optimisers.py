@@ -1,15 +1,14 @@
 """Our thin optimisers do what torch.optim does, bit for bit."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 import torch
 from federation import close
+from repository import ROOT, run
 
 from pipeline.engine.optimisers import Steps
-from pipeline.schema import ROOT, Optimiser
+from pipeline.schema import Optimiser
 
 SETTINGS = [
     Optimiser("sgd", 0.1),
@@ -86,32 +85,19 @@ print(hashlib.sha256(p.numpy().tobytes()).hexdigest())
 def test_adam_does_not_take_mkls_root():
     """It rounds otherwise in MKL's portable mode, and on another maker's processor."""
     output = [
-        subprocess.run(
-            [sys.executable, "-c", ADAM],
-            cwd=ROOT,
-            env=os.environ | more,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for more in ({}, {"MKL_CBWR": "COMPATIBLE"})
+        run(ROOT, sys.executable, "-c", ADAM, **more).stdout for more in ({}, {"MKL_CBWR": "COMPATIBLE"})
     ]
     assert output[0] == output[1] and len(output[0]) == 65
 
 
 def test_a_new_adam_steps_by_sign():
-    """By hand: after one step from g = (0.5, -1e-3, 1e-9, 0) with lr 1e-3, delta = (-.001, .001, -.000091,
-    0)."""
+    """After one step from g = (0.5, -1e-3, 1e-9, 0) with lr 1e-3, delta = (-.001, .001, -.000091, 0)."""
     p = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     Steps(Optimiser("adam", 1e-3), [p]).step([torch.tensor([0.5, -1e-3, 1e-9, 0], dtype=torch.float64)])
     close(p.detach(), torch.tensor([-0.001, 0.001, -0.000091, 0], dtype=torch.float64))
 
 
 def test_training_does_not_import_the_compiler():
-    import subprocess
-    import sys
-    from pathlib import Path
-
     code = (
         "import sys, torch; from pipeline.engine.optimisers import Steps; from pipeline.schema import "
         "Optimiser\n"
@@ -119,4 +105,4 @@ def test_training_does_not_import_the_compiler():
         "Steps(Optimiser('adam'), [p]).step([p.detach()])\n"
         "assert 'torch._dynamo' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
+    run(ROOT, sys.executable, "-c", code)

@@ -4,6 +4,8 @@ import dataclasses
 
 import pytest
 import torch
+from all_methods import METHODS
+from all_methods import name as named
 from federation import (
     close,
     difference,
@@ -28,53 +30,24 @@ from pipeline.methods.base import Method
 from pipeline.methods.ditto import Ditto
 from pipeline.methods.fedadam import FedAdam
 from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.fedavgm import FedAvgM
 from pipeline.methods.feddyn import FedDyn
 from pipeline.methods.fednova import FedNova
 from pipeline.methods.fedper import FedPer
 from pipeline.methods.fedproto import FedProto
-from pipeline.methods.fedprox import FedProx
 from pipeline.methods.fedrep import FedRep
-from pipeline.methods.lgfedavg import LGFedAvg
-from pipeline.methods.local import Local
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
-from pipeline.methods.pfedme import PFedMe
 from pipeline.methods.scaffold import Scaffold
 from pipeline.schema import Optimiser
 
-PARTIAL = [
-    FedAvg(),
-    FedProx(mu=0.1),
-    Moon(mu=1.0, buffer=2),
-    FedAvgM(),
-    FedAdam(),
-    Scaffold(),
-    Scaffold(option="I"),
-    FedNova(),
-    FedDyn(alpha=0.1),
-    FedPer(),
-    FedRep(head_epochs=1),
-    LGFedAvg(),
-    Ditto(),
-    PFedMe(),
-    PerFedAvg(alpha=0.05, beta=0.05),
-    Local(),
-]
+PARTIAL = [method for method in METHODS if "partial participation" in method.supports]
 LATE = [method for method in PARTIAL if "unseen clients" in method.supports] + [FedProto()]
 
 
-def named(method) -> str:
-    return type(method).__name__
-
-
 def of_clients(state: State) -> dict[str, Clients]:
-    """What a state holds for every client, as its own; of MOON's models the last ones."""
+    """What a state holds for every client; of MOON's models the last ones."""
     actual = {name: value for name, value in state.items() if isinstance(value, Clients)}
     return actual | ({"previous": state.previous["0"]} if "previous" in state else {})
-
-
-# -- who takes part ------------------------------------------------------------------------------------------
 
 
 def test_the_draw_depends_on_seed_and_round_alone(monkeypatch):
@@ -144,9 +117,6 @@ def test_the_rate_decays_from_round_to_round():
     assert (rule.lr, rule.clip) == (0.2, 2.0)
 
 
-# -- what a round of some does -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", PARTIAL, ids=named)
 def test_all_take_part_is_no_participation_at_all(method):
     ends = [run(method, image_world((20, 33, 7), **given), 2) for given in ({}, {"participation": 1.0})]
@@ -154,7 +124,7 @@ def test_all_take_part_is_no_participation_at_all(method):
 
 
 @pytest.mark.parametrize("method", PARTIAL, ids=named)
-def test_the_absent_keep_what_is_their_own(method):
+def test_the_absent_keep_their_state(method):
     """Bit for bit. Their data enter nowhere: two rounds that a client misses are the same with others."""
     w = image_world((20, 33, 7, 12, 9), participation=2)
     state, _ = one_round(method, method.init(w), w.at(1))
@@ -182,7 +152,6 @@ def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
     assert 1 < len(stacked.executor.cached) <= 6  # pairs of four clients
 
 
-# -- rules by hand -------------------------------------------------------------------------------------------
 # Clients A, B, C: F(y) = a / 2 (y - t)^2 with a = (1, 4, 2), t = (2, -1, 1); 3, 1 and 2 images in batches of
 # two, so two, one and one steps of 0.1, from y = 0. A and C take part in round 1, B and C in round 2.
 
@@ -194,12 +163,14 @@ def trio(monkeypatch, **changes) -> World:
     return tiny_world(monkeypatch, *parts, dtype=DOUBLE, participation=2, **changes)
 
 
-def test_fedavg_weighs_by_the_samples_of_those_who_take_part(monkeypatch):
+def test_fedavg_and_fednova_weigh_by_those_who_take_part(monkeypatch):
     w = trio(monkeypatch)
     first, second = (from_zero(FedAvg(), w, rounds) for rounds in (1, 2))
     close(y(first.model), (3 * 0.38 + 2 * 0.2) / 5)
     close(y(second.model), (-0.2152 + 2 * 0.4464) / 3)
     close(y(from_zero(FedAvg(), trio(monkeypatch, **UNIFORM), 1).model), (0.38 + 0.2) / 2)
+    # A takes two steps and C one: tau_eff = 3/5 2 + 2/5 1.
+    close(y(from_zero(FedNova(), trio(monkeypatch), 1).model), 1.6 * (3 / 5 * 0.38 / 2 + 2 / 5 * 0.2))
 
 
 def test_scaffolds_control_moves_by_the_share_that_takes_part(monkeypatch):
@@ -212,25 +183,17 @@ def test_scaffolds_control_moves_by_the_share_that_takes_part(monkeypatch):
     close(ys(trained.models)[1:], [-0.096, 0.362])
     close(ys(state.controls), [-1.9, 5.16, -1.42])
     close([y(state.model), y(state.control)], [0.133, -1.3 + 2 / 3 * 2.87])
-
-
-def test_scaffolds_control_moves_by_the_samples_of_those_who_take_part(monkeypatch):
-    """c <- c + sum_S n_k (c_k^+ - c_k) / n, n the samples of all clients."""
+    # c <- c + sum_S n_k (c_k^+ - c_k) / n, n the samples of all clients.
     w = trio(monkeypatch)
     state = from_zero(Scaffold(), w, 1)
     c = -(3 * 1.9 + 2 * 2) / 6
     close([y(state.model), y(state.control)], [(3 * 0.38 + 2 * 0.2) / 5, c])
     x = y(state.model)
     after, trained = one_round(Scaffold(), state, w.at(2))
-    b, own = 4 * (x + 1), 2 * (x - 1)  # gradients at x: one step each
-    close(ys(trained.models)[1:], [x - 0.1 * (b + c), x - 0.1 * (own + 2 + c)])
-    close(ys(after.controls), [-1.9, b, own])
-    close(y(after.control), c + (b + 2 * (own + 2)) / 6)
-
-
-def test_fednova_weighs_and_scales_by_those_who_take_part(monkeypatch):
-    """A takes two steps and C one: tau_eff = 3/5 2 + 2/5 1."""
-    close(y(from_zero(FedNova(), trio(monkeypatch), 1).model), 1.6 * (3 / 5 * 0.38 / 2 + 2 / 5 * 0.2))
+    b, c_gradient = 4 * (x + 1), 2 * (x - 1)  # gradients at x: one step each
+    close(ys(trained.models)[1:], [x - 0.1 * (b + c), x - 0.1 * (c_gradient + 2 + c)])
+    close(ys(after.controls), [-1.9, b, c_gradient])
+    close(y(after.control), c + (b + 2 * (c_gradient + 2)) / 6)
 
 
 def test_fednova_scales_by_the_steps_that_a_straggler_takes(monkeypatch):
@@ -254,9 +217,6 @@ def test_feddyns_server_moves_by_the_share_that_takes_part(monkeypatch):
     close(ys(trained.models)[1:], [b, c])
     close(y(state.model), (b + c) / 2 - (h - (b - x + c - x) / 3))
     close(ys(state.drifts)[0], 1)
-
-
-# -- clients that come after the last round ------------------------------------------------------------------
 
 
 def newcomers(**changes) -> World:
@@ -293,28 +253,22 @@ def test_shared_features_stay_and_a_new_head_learns(method):
     assert same(method.adapted(state, longer), wanted)
 
 
-def test_dittos_newcomers_begin_as_the_global_model():
+def test_newcomers_of_ditto_and_perfedavg():
     state, w = run(Ditto(), image_world(), 2), newcomers(unseen=2, adaptation=5)
     start = w.everyone(state.model)
     trained = w.local_epochs(start, FedAvg().loss, options=LocalOptions(epochs=5)).models
     assert same(Ditto(lam=0).adapted(state, w), trained)
     pulled = Ditto(lam=5.0).adapted(state, w)
     assert 0 < difference(pulled, start) < difference(trained, start)
-
-
-def test_perfedavgs_newcomers_take_one_step():
     method = PerFedAvg(alpha=0.05)
     state = run(method, image_world(), 1)
     w = newcomers(batch_size=20)  # all of a client's images are its batch
     for client, model in zip(w.clients, method.adapted(state, w), strict=True):
         network = w.network(0, state.model)
         loss = torch.nn.functional.cross_entropy(network(client.images), client.labels)
-        named = dict(network.named_parameters())
-        for name, gradient in zip(named, torch.autograd.grad(loss, list(named.values()))):
+        tensors = dict(network.named_parameters())
+        for name, gradient in zip(tensors, torch.autograd.grad(loss, list(tensors.values()))):
             close(model[name], state.model[name] - 0.05 * gradient, 1e-5)
-
-
-# -- who cannot ----------------------------------------------------------------------------------------------
 
 
 def test_a_subclass_inherits_what_its_base_supports():

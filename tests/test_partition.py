@@ -30,8 +30,7 @@ WHERE = "papers/x/paper.yaml: scenarios.y.partition"
 
 
 def pool(per_class=60, classes=10, domains=("only",), test_share=0.2, seed=0):
-    """A made-up set: `per_class` images of every class in every domain, a fifth of them official test
-    images."""
+    """A made-up set: `per_class` images of every class and domain, a fifth of them official test images."""
     rng = np.random.default_rng(seed)
     labels = np.tile(np.repeat(np.arange(classes), per_class), len(domains))
     number = np.repeat(np.arange(len(domains)), per_class * classes)
@@ -45,12 +44,11 @@ def everything(parts):
 def test_cap_of_the_worked_example():
     rows = np.array([[[0.7, 0.2, 0.1], [0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]])
     assert cut(rows, np.array([10, 10, 10]))[0].tolist() == [[7, 7, 0], [2, 2, 1], [1, 1, 9]]
-
-
-def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
-    # After class 0 clients 0 and 1 hold their share; class 1 lies on them alone.
     rows = np.array([[[0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]]])
     assert (cut(rows, np.array([10, 2, 2])) == -1).all()
+    # CIFAR-10, 20 clients, beta 0.01: about 8e-5 of the draws are accepted; 10^6 tries find one.
+    counts = dirichlet_counts(np.full(10, 6000), Dirichlet(20, 0.01), np.random.default_rng(1))
+    assert counts.sum(1).min() >= 40 and (counts.sum(0) == 6000).all()
 
 
 @pytest.mark.parametrize(
@@ -58,12 +56,6 @@ def test_a_draw_that_cannot_be_renormalised_is_never_accepted():
 )
 def test_minimum_size(total, clients, least):
     assert minimum_size(total, Iid(clients)) == least
-
-
-def test_acceptance_at_the_papers_hardest_setting():
-    """CIFAR-10, 20 clients, beta 0.01: about 8e-5 of the draws are accepted; 10^6 tries find one."""
-    counts = dirichlet_counts(np.full(10, 6000), Dirichlet(20, 0.01), np.random.default_rng(1))
-    assert counts.sum(1).min() >= 40 and (counts.sum(0) == 6000).all()
 
 
 @pytest.mark.parametrize("clients, beta", [(10, 0.1), (20, 1.0), (100, 1.0)])
@@ -93,8 +85,7 @@ RECORDED = {  # as they were when every seed had the same one
 
 @pytest.mark.parametrize("recorded", RECORDED)
 def test_draw_0_is_the_one_of_before_and_every_other_is_new(recorded):
-    """In what is random: private parts, random test parts, held-out images; sizes and official test parts
-    stay."""
+    """In what is random: private parts, test parts, held-out images; sizes and official test parts stay."""
     settings, images = RECORDED[recorded]
     arrays = to_arrays(partition(settings, images, WHERE))
     digest = hashlib.sha256()
@@ -115,7 +106,7 @@ def test_draw_0_is_the_one_of_before_and_every_other_is_new(recorded):
         assert alike == [key not in random or not len(arrays[key])] * 3, key
 
 
-def test_purposes_and_draws_have_numbers_of_their_own():
+def test_purposes_and_draws_have_separate_numbers():
     settings = Subset({"MNIST": 50}, seed=0)
     first = {
         (purpose, draw): generator(settings, purpose, draw).random()
@@ -126,10 +117,7 @@ def test_purposes_and_draws_have_numbers_of_their_own():
 
 
 def test_a_minimum_that_no_draw_meets_is_said_with_the_best_one():
-    with pytest.raises(
-        ParamError,
-        match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the best smallest client had \d+",
-    ):
+    with pytest.raises(ParamError, match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the"):
         partition(Dirichlet(9, 0.01, min_samples=66, tries=5000), pool(), WHERE)
 
 
@@ -202,10 +190,12 @@ def test_what_a_kind_cannot_do_names_its_key(settings, message, monkeypatch):
         partition(settings, p, WHERE)
 
 
-def test_small_clients_are_reported():
+def test_small_clients_are_reported_and_too_large_ones_refused():
     p = dataclasses.replace(pool(), columns={"writer": np.minimum(np.arange(600), 8)})
     (warning,) = partition(Natural(3, "writer", pool="train"), p, WHERE).warnings[:1]
     assert "fewer than" in warning
+    with pytest.raises(ParamError, match=r"sizes.MNIST: 5000 images wanted, \d+ left"):
+        partition(Subset({"MNIST": 5000}), pool(domains=DOMAINS), WHERE)
 
 
 @pytest.mark.parametrize("m, train, test", [(41, 30, 11), (40, 30, 10), (3, 2, 1), (1, 1, 0)])
@@ -240,9 +230,8 @@ def test_pathological_owners_per_class(clients, classes, k, per_class):
 
 def test_pathological_emnist_leaves_seven_classes_unowned_and_says_so():
     parts = partition(Pathological(20, 10), pool(100, 47), WHERE)
-    assert parts.warnings == [
-        "classes 40, 41, 42, 43, 44, 45, 46 belong to no client; their 700 images are not used"
-    ]
+    (warning,) = parts.warnings
+    assert warning.startswith("classes 40, 41, 42, 43, 44, 45, 46 ") and " 700 images" in warning
     assert sorted(everything(parts)) == list(range(4000))
 
 
@@ -258,7 +247,7 @@ def test_fedlsa_clients_per_domain():
     }
 
 
-def test_domain_share_and_too_large_a_share():
+def test_domain_share_and_most_test_images_per_class():
     p = pool(domains=DOMAINS)
     parts = partition(Domains(dict.fromkeys(DOMAINS, 2), share=0.1), p, WHERE)
     assert [len(t) for t in parts.train] == [
@@ -266,6 +255,9 @@ def test_domain_share_and_too_large_a_share():
     ]
     with pytest.raises(ParamError, match="partition.share: 3 clients with 0.5 of MNIST"):
         partition(Domains({"MNIST": 3}, share=0.5), p, WHERE)
+    p = pool(domains=DOMAINS)
+    parts = partition(Domains(dict.fromkeys(DOMAINS, 1), test_per_class=3), p, WHERE)
+    assert all((np.bincount(p.labels[t], minlength=10) == 3).all() for t in parts.domain_test.values())
 
 
 def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
@@ -278,9 +270,7 @@ def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
         parts = [*chosen.train[2 * i : 2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
         assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist() and len(parts[2]) > 0
     assert np.array_equal(chosen.client_test[3], chosen.domain_test["USPS"])
-    with pytest.raises(
-        ParamError, match="y.partition.validation: the clients of MNIST have all of its training images"
-    ):
+    with pytest.raises(ParamError, match="y.partition.validation: the clients of MNIST have all of its"):
         partition(dataclasses.replace(settings, share=None, validation=True), p, WHERE)
 
 
@@ -293,36 +283,6 @@ def test_fedccl_balanced_and_imbalanced_counts():
     assert (per_class <= 40).all() and len({len(t) for t in skewed.train}) > 1
 
 
-def test_index_mod_10_gives_the_office_test_sizes():
-    """Office-Caltech: 224 / 190 / 58 / 30 test images, which FedLSA's printed digits fit; the training part
-    is FCCL's 80 %."""
-    for total, test in ((1123, 224), (958, 190), (295, 58), (157, 30)):
-        p = Pool(
-            np.sort(np.random.default_rng(0).integers(0, 10, total)),
-            np.zeros(total, int),
-            np.zeros(total, bool),
-            ["x"],
-            10,
-        )
-        parts = partition(Domains({"x": 1}, test="index_mod_10"), p, WHERE)
-        assert (len(parts.domain_test["x"]), len(parts.train[0])) == (test, total - test)
-
-
-def test_random_test_share_of_pacs():
-    for total, test in ((1670, 501), (2048, 615), (2344, 704), (3929, 1179)):
-        p = Pool(np.zeros(total, int), np.zeros(total, int), np.zeros(total, bool), ["x"], 7)
-        assert (
-            len(partition(Domains({"x": 1}, test="random", test_share=0.3), p, WHERE).domain_test["x"])
-            == test
-        )
-
-
-def test_at_most_so_many_test_images_per_class():
-    p = pool(domains=DOMAINS)
-    parts = partition(Domains(dict.fromkeys(DOMAINS, 1), test_per_class=3), p, WHERE)
-    assert all((np.bincount(p.labels[t], minlength=10) == 3).all() for t in parts.domain_test.values())
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("stratified", [True, False])
 def test_private_subsets_have_their_sizes_for_any_seed(seed, stratified):
@@ -333,11 +293,6 @@ def test_private_subsets_have_their_sizes_for_any_seed(seed, stratified):
     if stratified:
         counts = np.bincount(pool(domains=DOMAINS).labels[parts.train[0]], minlength=10)
         assert counts.max() - counts.min() <= 6
-
-
-def test_more_private_images_than_there_are():
-    with pytest.raises(ParamError, match=r"sizes.MNIST: 5000 images wanted, \d+ left"):
-        partition(Subset({"MNIST": 5000}), pool(domains=DOMAINS), WHERE)
 
 
 def test_printed_domain_names_and_an_unknown_one():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from repository import ROOT, run
+from repository import ROOT, commit, run
 
 from pipeline import place
 from pipeline.cells.checks import check_environment
@@ -30,7 +30,11 @@ def without(monkeypatch, *names):
         monkeypatch.delenv(name)
 
 
-def test_a_user_without_a_name_gets_one(monkeypatch):
+def test_a_user_has_a_name(monkeypatch):
+    without(monkeypatch, *NAMES)
+    place.begin()
+    assert not any(map(os.environ.get, NAMES))
+
     def unknown(number):
         raise KeyError(f"getpwuid(): uid not found: {number}")
 
@@ -40,12 +44,6 @@ def test_a_user_without_a_name_gets_one(monkeypatch):
         getpass.getuser()
     place.begin()
     assert getpass.getuser() == f"user{os.getuid()}"
-
-
-def test_a_user_with_a_name_keeps_it(monkeypatch):
-    without(monkeypatch, *NAMES)
-    place.begin()
-    assert not any(map(os.environ.get, NAMES))
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
@@ -137,7 +135,7 @@ def test_a_relative_address_of_runs_is_that_of_where_the_user_stands(monkeypatch
 
 
 def test_files_of_another_user_are_one_line_that_says_what_to_do(monkeypatch):
-    """The variable is git's own, for its tests."""
+    """The variable is one of git's, for its tests."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     for call in (lambda: git(ROOT, "rev-parse", "HEAD"), check_environment):
         with pytest.raises(FedReproError) as error:
@@ -156,9 +154,7 @@ def test_a_clone_has_the_same_bytes_whatever_git_is_set_to(tmp_path):
     }
     for name, text in content.items():
         (origin / name).write_bytes(text)
-    run(origin, "git", "init", "-q")
-    run(origin, "git", "add", "-A")
-    run(origin, "git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "-qm", "files")
+    commit(origin)
     run(tmp_path, "git", "clone", "-q", "-c", "core.autocrlf=true", str(origin), str(clone))
     assert {path.name: path.read_bytes() for path in clone.iterdir() if path.is_file()} == content
     assert Path(clone, ".git").is_dir()

@@ -33,10 +33,7 @@ def names(bundles):
     return [sorted(need.claim for need in bundle.needs) for bundle in bundles]
 
 
-# -- the choice ----------------------------------------------------------------------------------------------
-
-
-def test_two_claims_that_share_cells_beat_a_dearer_one():
+def test_the_choice_of_claims():
     """With 11 hours: A alone gives nothing, A and B two claims for 10.5, C one for 9."""
     prices = {A: Price(0, 10.0), B: Price(0, 0.5), C: Price(0, 9.0)}
     claims = needs(prices, first=({A: 1, B: 1},), second=({A: 1, B: 1},), third=({C: 1},))
@@ -45,32 +42,21 @@ def test_two_claims_that_share_cells_beat_a_dearer_one():
     assert bundle.hours == pytest.approx(10.5)
     assert names(choose(claims, prices, 10)) == [["third"]] and names(choose(claims, prices, 8)) == []
     assert names(choose(claims, prices, 20)) == [["first", "second"], ["third"]]
-
-
-def test_claims_of_a_scenario_that_share_a_cell_are_bought_together():
-    """None of the three is as cheap as C; together they are."""
+    # None of the three is as cheap as C; together they are.
     more = [Cell("toy", "one", name) for name in "xyz"]
     prices = {A: Price(0, 10.0), C: Price(0, 9.0)} | dict.fromkeys(more, Price(0, 0.1))
     claims = needs(prices, third=({C: 1},), **{cell.method: ({A: 1, cell: 1},) for cell in more})
     assert names(choose(claims, prices, 11)) == [["x", "y", "z"]]
-
-
-def test_more_seeds_cost_only_the_new_ones_and_those_of_cells_beside_them():
-    """Two seeds are there of A, three are wanted; B of the same scenario then has three as well."""
+    # Two seeds are there of A, three are wanted; B of the same scenario then has three as well.
     prices = {A: Price(2, 1.0), B: Price(0, 1.0), C: Price(0, 3.0)}
     claims = needs(prices, open=({A: 3}, 0.8), waits=({B: 2},), other=({C: 1},))
     assert hours_of(claims[0].runs, prices) == 1 and hours_of(claims[1].runs, prices) == 2
     assert hours_of(claims[0].runs | claims[1].runs, prices) == 4
     assert names(choose(claims, prices, 3)) == [["waits"]]  # with `open` it would take four
     assert names(choose(claims, prices, 1)) == [["open"]]
-
-
-def test_a_certain_claim_is_worth_more_than_a_likely_one():
     prices = {A: Price(0, 1.0), C: Price(0, 1.0)}
     assert names(choose(needs(prices, likely=({A: 1}, 0.8), certain=({C: 1},)), prices, 1)) == [["certain"]]
 
-
-# -- what claims need ----------------------------------------------------------------------------------------
 
 TABLE1 = "table=1|column=Avg"
 CLAIMS = [
@@ -153,7 +139,7 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
 
 
 def test_the_only_seed_of_a_cell_still_counts_where_more_are_wanted(claimed):
-    """Each then with a draw of its own: the first one's is the same."""
+    """Each then with a separate draw: the first one's is the same."""
     cell, partition = Cell("fedcrl", "balanced", "ours"), {"kind": "dirichlet", "clients": 5, "beta": 0.1}
     change(claimed, "scenarios", "balanced", seeds=[0], partition=partition)
     finish(claimed, "ours", [66.0])
@@ -176,15 +162,15 @@ def test_claims_whose_data_must_be_downloaded_wait_for_a_network(claimed, capsys
 def test_what_is_printed(claimed, capsys):
     assert plan.plan(5.0, ["fedcrl"], 2, claimed) == 0
     text = capsys.readouterr().out
-    assert text.startswith("2 claims for about 2.0 hours of one process, of 10 hours")
-    assert " 1. 2.0 hours, 2 claims\n    FEDCRL waits: Ours is above FedProx\n" in text
-    assert text.splitlines()[-1].endswith("xargs fedrepro run --jobs 2 < .cells/plan.txt")
+    assert text.startswith("2 claims for about 2.0 hours")
+    assert " 1. 2.0 hours, 2 claims\n    FEDCRL waits: " in text
+    assert text.splitlines()[-1].endswith("--jobs 2 < .cells/plan.txt")
     assert (claimed / plan.FILE).read_text() == "fedcrl/balanced/fedprox\n"
     assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
-    assert "Too little for any claim. The cheapest takes 2.0 hours:" in capsys.readouterr().out
+    assert "The cheapest takes 2.0 hours" in capsys.readouterr().out
     finish(claimed, "fedprox", [60.2, 61.3])
     assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
-    assert capsys.readouterr().out == "Nothing to plan: no claim waits for cells that could be trained.\n"
+    assert capsys.readouterr().out.startswith("Nothing to plan")
 
 
 def test_many_processes_do_not_make_a_seed_shorter():
@@ -193,7 +179,7 @@ def test_many_processes_do_not_make_a_seed_shorter():
     actual = plan.Outlay(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
     bundles = plan.chosen(actual, 2.0, 4)
     assert names(bundles) == [["quick"]]
-    assert "1 other claim would take more hours." in plan.lines(actual, bundles, 2.0, 4)
+    assert any(line.startswith("1 other claim") for line in plan.lines(actual, bundles, 2.0, 4))
 
 
 def test_numbers_of_figures_come_with_the_stages_that_compute_them():
@@ -205,9 +191,9 @@ def test_numbers_of_figures_come_with_the_stages_that_compute_them():
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("nan", "HOURS: expected a number above 0, such as 10, not 'nan'"),
-        ("0", "HOURS: expected a number above 0, such as 10, not '0'"),
-        ("ten", "HOURS: expected a number above 0, such as 10, not 'ten'"),
+        ("nan", "HOURS: expected a number above 0"),
+        ("0", "HOURS: expected a number above 0"),
+        ("ten", "HOURS: expected a number above 0"),
         ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
         ("", "Missing argument 'HOURS'"),
     ],

@@ -3,13 +3,11 @@
 import ast
 import dataclasses
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, stage
+from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, run, stage
 
 from pipeline.cells import provenance, stamps
 from pipeline.cells.definitions import Code
@@ -160,7 +158,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path, line, call):
         strict(tmp_path, texts, dynamic={"lib.loop:train"})
 
 
-def test_of_a_shallow_entry_only_its_own_statements_count(tmp_path):
+def test_of_a_shallow_entry_only_its_statements_count(tmp_path):
     def of(name: str, losses: str = LOSS, loop: str = STEPS) -> str:
         root = write(tmp_path / name, lib__losses=losses, lib__loop=loop, lib__aside=ACTS["lib__aside"])
         return Code(root, strict=True).digest(["lib.aside:f"], shallow=["lib.loop:train"])
@@ -254,31 +252,14 @@ print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()])
 
 def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
     def output(name: str) -> list[str]:
-        clean = {
-            key: value
-            for key, value in os.environ.items()
-            if key not in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
-        }
-        return json.loads(
-            subprocess.run(
-                [sys.executable, "-c", PRINT, name],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=True,
-                env=clean,
-            ).stdout
-        )
+        unset = "-u ATEN_CPU_CAPABILITY -u ONEDNN_MAX_CPU_ISA -u MKL_CBWR".split()
+        return json.loads(run(ROOT, "env", *unset, sys.executable, "-c", PRINT, name).stdout)
 
     assert output("")[0] == ""
     if "avx2" in provenance._processor():
         assert output("portable") == ["portable", "AVX2"]
-        assert (
-            json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())["versions"][
-                "arithmetic"
-            ]
-            == "portable"
-        )
+        result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+        assert result["versions"]["arithmetic"] == "portable"
 
 
 # What would notice a change of a module that no digest covers: a test by file and name.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from repository import ROOT, copy_of_the_repository, run
+from repository import ROOT, commit, copy_of_the_repository, run
 
 from pipeline.schema import Cell, papers
 
@@ -36,13 +36,6 @@ HERE = {
 COMMITTED = {"metrics": METRICS, "history": "seed,round\n0,0\n", "result": HERE}
 
 
-def commit(repository: Path, message: str) -> None:
-    run(repository, "git", "add", "-A")
-    run(
-        repository, "git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qm", message
-    )
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
     """A copy of the repository with two of its papers, whose reports are those of their results."""
@@ -56,7 +49,7 @@ def repository(tmp_path_factory) -> Path:
             shutil.rmtree(page) if page.is_dir() else page.unlink()
     run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
-    commit(copied, "as rendered")
+    commit(copied)
     return copied
 
 
@@ -65,7 +58,7 @@ def test_a_report_that_was_edited_is_named(repository, capsys):
     assert "come out as committed" in capsys.readouterr().out
     page = repository / "reports/fedcrl.md"
     page.write_text(page.read_text() + "better than ever\n")
-    commit(repository, "an edited report")
+    commit(repository)
     with pytest.raises(ci.Different, match=r"1 committed reports differ: reports/fedcrl.md$"):
         ci.same_reports(repository)
     run(repository, "git", "reset", "-q", "--hard", "HEAD~1")
@@ -82,16 +75,14 @@ def test_a_change_that_was_not_run_is_named(repository):
 
 def test_the_cell_is_random_unless_it_is_given(repository):
     drawn = {ci.choose(repository, None) for _ in range(40)}
-    assert len(drawn) > 3 and all(
-        (Cell.parse(cell).folder(repository) / "result.json").exists() for cell in drawn
-    )
+    assert len(drawn) > 3
+    assert all((Cell.parse(cell).folder(repository) / "result.json").exists() for cell in drawn)
     assert ci.choose(repository, "fedcrl/mini/fedavg") == "fedcrl/mini/fedavg"
     with pytest.raises(ci.Different, match="--cell fedcrl/mini/nothing: .*fedcrl/mini/fedavg"):
         ci.choose(repository, "fedcrl/mini/nothing")
 
 
-def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, monkeypatch):
-    run(tmp_path, "git", "init", "-q")
+def test_a_method_of_another_paper_is_trained_again_by_its_stage(tmp_path, monkeypatch):
     for name in (
         "papers/fedcrl/runs/mini/fedavg/result.json",
         "papers/fedccl/runs/across/fedsr/result.json",
@@ -99,7 +90,7 @@ def test_a_method_of_another_paper_is_trained_again_by_its_own_stage(tmp_path, m
     ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")
-    commit(tmp_path, "results")
+    commit(tmp_path)
     assert {ci.choose(tmp_path, None) for _ in range(40)} == {"fedcrl/mini/fedavg", "fedccl/across/fedsr"}
     trained = []
     monkeypatch.setattr(ci, "run", lambda clone, *command, **environment: trained.append(command[-1]))
@@ -170,9 +161,8 @@ def test_the_workflow_runs_the_same_script():
     text = (ROOT / ".github/workflows/reports.yml").read_text()
     jobs = yaml.safe_load(text)["jobs"]
     commands = [step.get("run", "") for step in jobs["check"]["steps"]]
-    assert "make install" in commands and any(
-        command.startswith(".venv/bin/python .ci/reports --site _site") for command in commands
-    )
+    assert "make install" in commands
+    assert any(command.startswith(".venv/bin/python .ci/reports --site _site") for command in commands)
     assert ".venv/bin/python .ci/reports" in (ROOT / ".ci/run").read_text()
     uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
     assert uses and all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", name) for name in uses)

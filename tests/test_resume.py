@@ -1,5 +1,4 @@
-"""Killed and resumed, for the methods that carry more than a model from round to round: the same rows, bit
-for bit."""
+"""Killed and resumed, for methods that carry more than a model: the same rows, bit for bit."""
 
 import os
 import shutil
@@ -136,8 +135,7 @@ def test_a_resumed_seed_has_the_rows_of_one_that_ran_through(project, text, monk
 
 @pytest.mark.parametrize("text", ["fedlsa/mini/fedlsa", "fcclplus/mini/fcclplus"])
 def test_kill_9_between_rounds(project, text):
-    """The training stage killed once two rounds are in its checkpoint, then run again: the same metrics and
-    history."""
+    """Killed once two rounds are in its checkpoint, then run again: the same metrics and history."""
     cell = Cell.parse(text)
     result = train_cell(cell, project)
     assert result["hyper"].items() < result["resolved"].items()  # what is written, and the defaults
@@ -172,9 +170,6 @@ def test_kill_9_between_rounds(project, text):
     assert outputs(project, text) == reference, resumed.stderr
 
 
-# -- what several runs begin with ----------------------------------------------------------------------------
-
-
 def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, list]:
     """A seed as `train_seed` returns it, and the (stream, round) of the phases that were carried out."""
     phases = []
@@ -192,20 +187,19 @@ SAME = ("rows", "clients", "traffic", "hook")
 
 
 def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
-    """With the same bits as of one that trains alone, its loss and its seconds too; another scenario has its
-    own."""
+    """The bits of one that trains alone, its loss and seconds too; another scenario has another one."""
     shutil.rmtree(project / ".cells" / "beginnings", ignore_errors=True)
     cells = [Cell.parse(f"rahfl/mini/{method}") for method in ("fedmd", "rhfl")]
     monkeypatch.setenv("FEDREPRO_FORCE", "1")  # nobody looks what is there
     alone = [trained(cell, f"alone-{cell.method}", project, monkeypatch) for cell in cells]
     assert all(("pretraining", 0) in phases for _, phases in alone)
     monkeypatch.delenv("FEDREPRO_FORCE")
-    (kept,) = (project / ".cells" / "beginnings").iterdir()
-    for cell, (own, carried_out) in zip(cells, alone):
+    (files,) = (project / ".cells" / "beginnings").iterdir()
+    for cell, (single, carried_out) in zip(cells, alone):
         run, phases = trained(cell, f"shared-{cell.method}", project, monkeypatch)
         assert phases == [key for key in carried_out if key != ("pretraining", 0)]
-        assert [run[name] for name in SAME] == [own[name] for name in SAME]
-        assert run["seconds"] >= torch.load(kept / "seed-0.pt", weights_only=True)["content"]["seconds"]
+        assert [run[name] for name in SAME] == [single[name] for name in SAME]
+        assert run["seconds"] >= torch.load(files / "seed-0.pt", weights_only=True)["content"]["seconds"]
     edit(
         project / "papers/rahfl/paper.yaml",
         lambda document: document["miniature"]["scenario"]["training"].update(pretraining=2),
@@ -215,30 +209,24 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
     assert ("pretraining", 0) in phases
 
 
-def test_models_that_are_not_numbers_are_no_result(tmp_path):
-    kept = SeedFiles(tmp_path, 3)
+def test_what_a_finished_seed_leaves(tmp_path, monkeypatch):
+    files = SeedFiles(tmp_path, 3)
     with pytest.raises(TrainingError, match="seed 3: the models diverged, their logits are not numbers"):
-        kept.finish({}, {"labels": np.zeros(2, int), "logits": np.array([1.0, np.nan])})
-    assert not kept.finished.exists()
-
-
-def test_a_class_that_no_client_has_leaves_no_vector_and_is_no_divergence(tmp_path):
-    kept = SeedFiles(tmp_path / "digest", 3)
-    kept.folder.mkdir()
-    kept.finish({"seed": 3}, {"vectors": np.array([[1.0, 2.0], [np.nan, np.nan]], np.float16)})
-    with np.load(kept.representations) as file:
+        files.finish({}, {"labels": np.zeros(2, int), "logits": np.array([1.0, np.nan])})
+    assert not files.finished.exists()
+    files = SeedFiles(tmp_path / "digest", 3)
+    files.folder.mkdir()
+    files.finish({"seed": 3}, {"vectors": np.array([[1.0, 2.0], [np.nan, np.nan]], np.float16)})
+    with np.load(files.representations) as file:
         assert np.isnan(file["vectors"]).any(1).tolist() == [False, True]
-
-
-def test_a_seed_from_git_is_trained_where_a_figure_draws_it(tmp_path, monkeypatch):
-    """Git has its numbers and not its representations."""
+    # Git has its numbers and not its representations.
     monkeypatch.setattr(cache, "_committed", lambda *arguments: None)
-    kept = SeedFiles(tmp_path, 0)
-    kept.finish({"adopted": True}, {})
+    files = SeedFiles(tmp_path, 0)
+    files.finish({"adopted": True}, {})
     for drawn in (False, True):
         monkeypatch.setattr(cache, "_drawn", lambda *arguments, drawn=drawn: drawn)
-        assert cache.adopt([kept], Experiment.of(Cell("fedlsa", "mini", "fedlsa")), [{}]) == []
-        assert kept.finished.exists() != drawn
+        assert cache.adopt([files], Experiment.of(Cell("fedlsa", "mini", "fedlsa")), [{}]) == []
+        assert files.finished.exists() != drawn
 
 
 def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
@@ -258,7 +246,7 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only a fork costs nothing")
-def test_seeds_one_after_the_other_have_processes_of_their_own(tmp_path, monkeypatch):
+def test_seeds_one_after_the_other_have_separate_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(workers, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})

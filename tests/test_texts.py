@@ -1,5 +1,4 @@
-"""The texts of the papers' paper.yaml: short, without typed measured numbers, and with placeholders that can
-be filled."""
+"""The texts of paper.yaml: short, no typed measured numbers, placeholders that can be filled."""
 
 import csv
 import re
@@ -74,9 +73,9 @@ def test_what_looks_like_a_measured_number(text, actual):
 def test_every_placeholder_can_be_filled(paper):
     """Where the text is filled; elsewhere a bracket would stay on the page."""
     for key, text in texts(load_paper(paper)).items():
-        own = key.removeprefix("notes.").partition("[")[0] if key.startswith("notes.") else ""
+        scenario = key.removeprefix("notes.").partition("[")[0] if key.startswith("notes.") else ""
         if key.startswith(("notes.", "why")) or (key.startswith("readings[") and key.endswith(".why")):
-            text = filled(text, key, paper, measured, own)
+            text = filled(text, key, paper, measured, scenario)
         assert not PLACE.search(text), key
 
 

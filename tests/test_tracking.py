@@ -25,7 +25,7 @@ CELL = Cell("fedcrl", "mini", "fedavg")
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """A repository with one finished cell (the committed miniature) and a database of its own."""
+    """A repository with one finished cell (the committed miniature) and a separate database."""
     return repository(tmp_path_factory.mktemp("root"))
 
 
@@ -82,7 +82,7 @@ def test_sqlite_waits_for_the_disk_at_no_commit(root):
         assert base.exec_driver_sql("PRAGMA synchronous").scalar() == 0
 
 
-def test_import_makes_a_run_per_seed_with_everything(root):
+def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert tracking.import_results(root) == (2, 0)
     result = results.collect(root)[CELL]
     runs = {run.data.tags["seed"]: run for run in runs_of(root)}
@@ -90,15 +90,11 @@ def test_import_makes_a_run_per_seed_with_everything(root):
     run = runs["1"]
     assert run.info.run_name == "mini/fedavg/seed 1" and run.info.status == "FINISHED"
     assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][1])
-    assert (
-        run.data.params["scenario.partition.beta"] == "0.1"
-        and run.data.params["scenario.training.optimiser.name"] == "adam"
-    )
-    assert (
-        run.data.tags["data.source"] == "bundled"
-        and run.data.tags["hook"] == "pre"
-        and run.data.tags["dvc.stage"] == "papers/fedcrl/dvc.yaml:mini@fedavg"
-    )
+    assert run.data.params["scenario.partition.beta"] == "0.1"
+    assert run.data.params["scenario.training.optimiser.name"] == "adam"
+    assert run.data.tags["data.source"] == "bundled"
+    assert run.data.tags["hook"] == "pre"
+    assert run.data.tags["dvc.stage"] == "papers/fedcrl/dvc.yaml:mini@fedavg"
     assert abs((run.info.end_time - run.info.start_time) / 1000 - result["seconds"][1]) < 1
     import mlflow
 
@@ -109,6 +105,8 @@ def test_import_makes_a_run_per_seed_with_everything(root):
         history[history["seed"] == 1]["weighted"].tolist()
     )
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
+    tracking.import_results(root)
+    assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
 
 
 def test_the_printed_number_and_the_spread_are_logged_and_progress_is_reported(fresh):
@@ -119,11 +117,6 @@ def test_the_printed_number_and_the_spread_are_logged_and_progress_is_reported(f
     assert metrics["printed/weighted"] == 61.25
     assert metrics["spread/weighted"] == pytest.approx(statistics.stdev(result["measures"]["weighted"]))
     assert seen == [(0, 1)]
-
-
-def test_import_again_adds_nothing(root):
-    tracking.import_results(root)
-    assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
 
 
 def test_another_result_of_the_cell_is_another_run(root):
@@ -185,14 +178,9 @@ def test_a_server_that_is_down_costs_one_warning(root, live, no_server, capsys):
     follower.finish({})
     output = capsys.readouterr().err
     assert output.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in output
-
-
-def test_import_on_a_server_that_is_down_is_no_failure(no_server, capsys):
     tracking.say_import()
     assert "does not answer" in capsys.readouterr().err
 
-
-# -- the database survives ----------------------------------------------------------------------------------
 
 DIE = """
 import os, signal, sys
@@ -260,7 +248,7 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
     assert tracking.import_results(fresh) == (0, 2)
 
 
-def test_a_locked_database_is_not_set_aside(fresh, monkeypatch):
+def test_a_database_survives_a_lock_and_another_place(fresh, monkeypatch, tmp_path_factory):
     mlflow_database.make_usable(fresh)
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0))
@@ -269,6 +257,14 @@ def test_a_locked_database_is_not_set_aside(fresh, monkeypatch):
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             mlflow_database.make_usable(fresh)
     assert not list(fresh.glob("mlflow.db.unusable*"))
+    base = tmp_path_factory.mktemp("team") / "runs.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{base}")
+    tracking.import_results(fresh)
+    other = base.parent / "moved" / base.name
+    other.parent.mkdir()
+    os.replace(base, other)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
+    assert tracking.import_results(fresh) == (0, 2) and not list(other.parent.glob("*.unusable-*"))
 
 
 def test_a_run_of_another_working_copy_is_left_alone(fresh, live):
@@ -292,7 +288,7 @@ def test_an_experiment_that_was_deleted_by_hand_comes_back(fresh):
 
 
 @pytest.mark.parametrize("way", [shutil.copytree, shutil.move])
-def test_another_place_of_the_checkout_writes_into_its_own_artifacts(fresh, tmp_path_factory, way, capfd):
+def test_another_place_of_the_checkout_writes_into_its_artifacts(fresh, tmp_path_factory, way, capfd):
     first = tmp_path_factory.mktemp("places") / "first"
     shutil.copytree(fresh, first)
     tracking.import_results(first)
@@ -303,14 +299,3 @@ def test_another_place_of_the_checkout_writes_into_its_own_artifacts(fresh, tmp_
     assert len(list((other / "mlartifacts").rglob("result.json"))) >= 2
     assert list(other.glob("mlflow.db.unusable-*")) and "copied or moved" in capfd.readouterr().err
     assert tracking.import_results(other) == (0, 2)
-
-
-def test_a_database_elsewhere_is_never_set_aside_for_its_place(fresh, tmp_path_factory, monkeypatch):
-    base = tmp_path_factory.mktemp("team") / "runs.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{base}")
-    tracking.import_results(fresh)
-    other = base.parent / "moved" / base.name
-    other.parent.mkdir()
-    os.replace(base, other)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
-    assert tracking.import_results(fresh) == (0, 2) and not list(other.parent.glob("*.unusable-*"))

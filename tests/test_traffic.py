@@ -21,10 +21,7 @@ CELLS = miniature_cells()
 LEGACY = {"traffic": {"up": 1000, "down": 2000, "bytes": 12000}, "seeds": [0, 1]}
 
 
-# -- by seed -------------------------------------------------------------------------------------------------
-
-
-def test_a_result_has_the_mean_and_every_seeds():
+def test_traffic_of_seeds():
     """Three partitions, on which a client holds 4, 5.4 and 5 classes of 128 numbers."""
     actual = seeds.traffic([(512.0, 1280.0), (691.2, 1280.0), (640.0, 1280.0)])
     assert actual["traffic"] == {"up": pytest.approx(614.4), "down": 1280.0, "bytes": 7578}
@@ -32,26 +29,15 @@ def test_a_result_has_the_mean_and_every_seeds():
     up, both = (results.traffic(actual, name) for name in ("up", "bytes"))
     assert (up.mean, up.seeds, both.seeds) == (pytest.approx(614.4), 3, 3)
     assert up.std == pytest.approx((((512 - 614.4) ** 2 + 76.8**2 + 25.6**2) / 2) ** 0.5)
-
-
-def test_equal_numbers_stay_to_the_last_digit():
     assert seeds.traffic([(0.1, 0.7)] * 3)["traffic"] == {"up": 0.1, "down": 0.7, "bytes": 3}
-
-
-def test_a_result_of_before_has_one_value_and_no_spread():
     assert results.traffic(LEGACY) == results.Summary(12000, None, 1)
     assert results.traffic_of_seeds(LEGACY, "up") == [1000, 1000]
 
-
-def test_a_seed_that_is_taken_over_brings_its_own():
     def taken(result, at):
         return [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")]
 
     new = seeds.traffic([(1.0, 2.0), (3.0, 4.0)]) | {"seeds": [0, 1]}
     assert (taken(LEGACY, 1), taken(new, 0), taken(new, 1)) == ([1000, 2000], [1.0, 2.0], [3.0, 4.0])
-
-
-# -- models at a client --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""Hash before trusting: what a cell trains on, and what it keeps under .cells, altered in every way that was
-seen to be accepted."""
+"""Hash before trusting: what a cell trains on and what it keeps, altered in every way once accepted."""
 
 import errno
 import json
@@ -41,12 +40,12 @@ def mended(project):
     """The project, with its data and partition as before after the test."""
     saved = {name: project / name for name in ("data/digits", PARTS)}
     for name, folder in saved.items():
-        shutil.copytree(folder, project / "kept" / name)
+        shutil.copytree(folder, project / "saved" / name)
     yield project
     for name, folder in saved.items():
         shutil.rmtree(folder)
-        shutil.copytree(project / "kept" / name, folder)
-    shutil.rmtree(project / "kept")
+        shutil.copytree(project / "saved" / name, folder)
+    shutil.rmtree(project / "saved")
 
 
 def altered_labels(project):
@@ -55,8 +54,7 @@ def altered_labels(project):
 
 
 def test_altered_data_is_not_trained_on(mended, reference):
-    """Labels in another order: refused in one line, also where times and size are the old ones; after
-    mending, the numbers are those of before."""
+    """Refused in one line, also where times and size are the old ones; mended, the numbers are the same."""
     forget(mended)
     verify(Experiment.of(Cell.parse(CELL), mended))
     file = mended / "data/digits/labels.npy"
@@ -66,7 +64,7 @@ def test_altered_data_is_not_trained_on(mended, reference):
     refused = stage(mended, "train", CELL, expect=2)
     assert refused.stderr.count("\n") == 1 and "data/digits/labels.npy was altered" in refused.stderr
     assert not list(mended.glob("papers/fedcrl/runs/mini/fedprox/*"))
-    shutil.copy(mended / "kept/data/digits/labels.npy", file)
+    shutil.copy(mended / "saved/data/digits/labels.npy", file)
     stage(mended, "train", CELL)
     assert outputs(mended) == reference
 
@@ -188,7 +186,7 @@ def test_data_altered_while_a_seed_trains_reach_no_later_seed(mended, monkeypatc
     with pytest.raises(DataError, match="data/digits/labels.npy was altered"):
         list(train_seeds([Job(experiment, seed, "later") for seed in (0, 1)], alter))
     assert {*seeds} == {0}
-    shutil.copy(mended / "kept/data/digits/labels.npy", file)
+    shutil.copy(mended / "saved/data/digits/labels.npy", file)
     mapped = np.load(file, mmap_mode="r+")  # on some file systems this changes no time
     mapped[:] = mapped[::-1].copy()
     mapped.flush()
@@ -212,25 +210,20 @@ print(load("mine", {}, "here", "fedcrl").mu)"""
     file.unlink()
 
 
-# -- what a seed keeps ---------------------------------------------------------------------------------------
-
-
 def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
-    """A number changed, a foreign cell's file, a cut file, another archive beside it: said, set aside, and
-    the result is that of before."""
+    """A number, a foreign cell's file, a cut one, another archive: set aside, and trained again."""
     forget(project)
     cell = Cell.parse(CELL)
     job = Job(Experiment.of(cell, project), 0, "altered")
     whole = train_seed(job)
     text = job.files.finished.read_text()
     document = json.loads(text)
+    unsealed = {key: value for key, value in document.items() if key != "self"}
     for bad in (
         text.replace(str(document["rows"][-1]["average"]), "99.9"),
-        json.dumps(
-            seal({key: value for key, value in (document | {"cell": "other"}).items() if key != "self"})
-        ),
-        json.dumps(seal({key: value for key, value in (document | {"seed": 1}).items() if key != "self"})),
-        json.dumps({key: value for key, value in document.items() if key != "self"}),
+        json.dumps(seal(unsealed | {"cell": "other"})),
+        json.dumps(seal(unsealed | {"seed": 1})),
+        json.dumps(unsealed),
         text[: len(text) // 2],
         "[]",
         "",
@@ -243,11 +236,7 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
     job.files.representations.write_bytes(b"")
     assert job.files.run() is None
     again = train_seed(job)
-    assert (again["rows"], again["clients"], again["traffic"]) == (
-        whole["rows"],
-        whole["clients"],
-        whole["traffic"],
-    )
+    assert all(again[name] == whole[name] for name in ("rows", "clients", "traffic"))
 
 
 def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
@@ -272,8 +261,7 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
 
 
 def test_a_foreign_checkpoint_is_set_aside(tmp_path, project, reference, capfd):
-    """Another seed's, another cell's, or one of an earlier version: the seed is trained from the
-    beginning."""
+    """Another seed's, another cell's, or one of an earlier version: the seed is trained anew."""
     saved = SeedFiles(tmp_path / "cell", 0)
     SeedFiles(tmp_path / "other", 0).save(CONTENT)
     SeedFiles(tmp_path / "cell", 1).save(CONTENT)

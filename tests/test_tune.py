@@ -25,28 +25,21 @@ from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, 
 CELL = Cell("fedcrl", "mini", "fedprox")
 
 
-# -- which configurations ----------------------------------------------------------------------------------
-
-
-def test_an_axis_by_hand():
+def test_configurations_and_the_choice_by_hand():
     assert [Axis("", 0.1, 10).at(share) for share in (0, 0.25, 0.5)] == [0.1, 0.316, 1.0]
     assert [Axis("", 1, 4, "linear").at(share, 0.01) for share in (0, 0.5)] == [0.01, 0.025]
     assert [Axis("", choices=[1, 5, 10]).at(share) for share in (0, 0.34, 0.999)] == [1, 5, 10]
-
-
-def test_the_rows_own_values_come_first_and_more_configurations_begin_alike():
     eight, three = configurations(CELL, 8), configurations(CELL, 3)
     assert eight[0] == () and eight[:3] == three and len(set(eight)) == 8
     for changes in eight[1:]:
         assert list(dict(changes)) == [RATE, "mu"]
         assert 0.0003 <= dict(changes)[RATE] <= 0.03 and 0.001 <= dict(changes)["mu"] <= 1
-
-
-def test_points_are_spread_evenly_and_an_axis_more_moves_none():
     points = shares(3, 8, "a")
     assert (np.sort((points[:, 0] * 8).astype(int)) == np.arange(8)).all()  # one in each eighth
     assert np.array_equal(shares(1, 8, "a"), points[:, :1])
     assert not np.array_equal(shares(3, 8, "b"), points)
+    assert choices.best([70.0, None, 80.0, 80.0]) == 2
+    assert choices.best([80.0, 80.0]) == 0  # the row's values stay unless others are better
 
 
 @pytest.mark.parametrize("paper", papers())
@@ -67,10 +60,7 @@ def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_mult
         ({"muu": {"low": 1, "high": 2, "source": ""}}, "fedprox: unknown key 'muu' (nearest: 'mu')"),
         ({"mu": {"low": -1, "high": 2, "scale": "linear", "source": ""}}, "fedprox.mu: must be at least 0"),
         ({"mu": {"choices": ["much"], "source": ""}}, "fedprox.mu: expected float, not 'much'"),
-        (
-            {"mu": {"low": 0, "high": 1, "source": ""}},
-            "fedprox.mu: 'low' must be above 0 where the scale is log",
-        ),
+        ({"mu": {"low": 0, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be above 0 where the scale is"),
         ({"mu": {"low": 2, "high": 1, "source": ""}}, "fedprox.mu: 'low' must be below 'high'"),
         ({"mu": {"low": 1, "high": 2, "choices": [1], "source": ""}}, "give either 'low' and 'high'"),
         ({"mu": {"low": 1, "high": 2}}, "fedprox.mu: the key 'source' is missing"),
@@ -87,14 +77,6 @@ def test_a_wrong_space_is_one_line(section, says, monkeypatch):
     assert str(error.value).startswith(f"{SPACES}: ") and "\n" not in str(error.value)
 
 
-def test_the_best_is_chosen_of_equal_ones_the_first():
-    assert choices.best([70.0, None, 80.0, 80.0]) == 2
-    assert choices.best([80.0, 80.0]) == 0  # the row's own values stay unless others are better
-
-
-# -- on which images ---------------------------------------------------------------------------------------
-
-
 def test_what_one_client_validates_on_no_client_trains_on():
     train = [np.arange(0, 40), np.arange(20, 60), np.arange(60, 63), np.arange(0)]  # two overlap
     clients = [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y")]
@@ -103,20 +85,19 @@ def test_what_one_client_validates_on_no_client_trains_on():
     forbidden = validation.tested([parts])
     assert forbidden.tolist() == [*range(50, 60), *range(100, 104)]
     actual = validation.split(parts, forbidden, np.random.default_rng(0))
-    own, trained = (np.unique(np.concatenate(part)) for part in (actual.client_test, actual.train))
-    assert not np.isin(trained, own).any()
-    assert not np.isin(forbidden, [*own, *trained, *actual.heldout]).any()
+    untuned, trained = (np.unique(np.concatenate(part)) for part in (actual.client_test, actual.train))
+    assert not np.isin(trained, untuned).any()
+    assert not np.isin(forbidden, [*untuned, *trained, *actual.heldout]).any()
     for before, now, mine in zip(train, actual.train, actual.client_test):
         assert np.array_equal(np.union1d(now, mine), np.setdiff1d(before, forbidden))
     assert [len(part) for part in actual.client_test][2:] == [0, 0]  # floor(0.25 * 3)
     assert 10 <= len(actual.client_test[0]) <= 17  # a quarter, and of the other's quarter what it has
-    assert actual.domain_test["x"].tolist() == own.tolist() and not len(actual.domain_test["y"])
+    assert actual.domain_test["x"].tolist() == untuned.tolist() and not len(actual.domain_test["y"])
 
 
 @pytest.fixture(scope="module")
 def short(project):
-    """The copy with four rounds; FedProx tries two configurations and is tested with seeds that no other
-    cell has."""
+    """Four rounds; FedProx tries two configurations and is tested with seeds that no other cell has."""
 
     def two(document):
         document["tuning"]["mini"] |= {"configurations": 2, "test_seeds": [0, 5]}
@@ -226,9 +207,6 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
     assert actual(used.client_test[0]) != clean  # a client's validation images do count
 
 
-# -- what becomes of it ------------------------------------------------------------------------------------
-
-
 def test_what_was_tried_before_is_not_trained_again(short, tuned, alone, monkeypatch):
     monkeypatch.setattr("pipeline.cells.seeds.load_world", lambda *_: pytest.fail("trains"))
     again = tuning.tune(CELL, short)
@@ -237,7 +215,7 @@ def test_what_was_tried_before_is_not_trained_again(short, tuned, alone, monkeyp
     ]
 
 
-def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned):
+def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned, short):
     ((number, one),) = list(enumerate(tuned["configurations"]))[1:]
     trial = Trial.of(CELL, tuple(one["changes"].items()), number=number, seeds=(0,))
     scenario, algorithm, hyper = trial.resolve()
@@ -248,9 +226,6 @@ def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned):
         tuned["configurations"][0] | {"changes": {}, "values": {RATE: 0.003, "mu": 0.01}}
         == tuned["configurations"][0]
     )
-
-
-def test_the_rows_own_values_as_the_choice_are_the_cell_itself(short):
     assert cell_digest(Experiment.of(Tuned.of(CELL, ()), short), "partition") == cell_digest(
         Experiment.of(CELL, short), "partition"
     )
@@ -281,20 +256,22 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
 def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     for word in ("chosen", "published"):
         stage(short, "tune", str(CELL), word, FEDREPRO_WORKERS="1")
-    (cell, result), (other, own) = results.of_tuning(CELL, short).items()
+    (cell, result), (other, untuned) = results.of_tuning(CELL, short).items()
     assert cell.folder(short) == short / "papers/fedcrl/tuning/mini-tuned/fedprox"
     assert other.folder(short) == short / "papers/fedcrl/tuning/mini-published/fedprox"
-    assert result["seeds"] == own["seeds"] == [0, 5] and result["headline"] == "weighted"
+    assert result["seeds"] == untuned["seeds"] == [0, 5] and result["headline"] == "weighted"
     first = partition.read(short / "papers/fedcrl/partitions/mini")[1]["digest"]
-    assert result["partition"] == own["partition"] == first and "partitions" not in result | own  # of all
+    assert (
+        result["partition"] == untuned["partition"] == first and "partitions" not in result | untuned
+    )  # of all
     assert other.resolve(short)[1:] == CELL.resolve(short)[1:]
-    assert own["digest"] == cell_digest(Experiment.of(CELL, short), first)  # but the cell of the paper
+    assert untuned["digest"] == cell_digest(Experiment.of(CELL, short), first)  # but the cell of the paper
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
     assert report.after.mean == np.mean(result["measures"]["weighted"])
-    assert report.before.mean == np.mean(own["measures"]["weighted"])
-    fewer = own | {"seeds": [0, 1]}
+    assert report.before.mean == np.mean(untuned["measures"]["weighted"])
+    fewer = untuned | {"seeds": [0, 1]}
     monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: fewer})
     (report,), _ = tunings(short)
     assert report.before and report.after is None  # other seeds are not compared
@@ -314,9 +291,6 @@ def test_an_altered_choice_and_a_missing_one_are_one_line(short, tuned, tmp_path
     with pytest.raises(FedReproError, match="fedprox.json: not whole JSON") as error:
         choices.read(CELL, tmp_path)
     assert tunings(tmp_path) == ([], [str(error.value)])  # pages do without it, and name it
-
-
-# -- stages and commands -----------------------------------------------------------------------------------
 
 
 def test_no_stage_outside_needs_the_tuning(short):
@@ -355,7 +329,7 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
     assert targets("fedcrl/mini/fedprox") == [
         one for one in stages("fedcrl", "mini") if one.endswith("@fedprox")
     ]
-    # without seeds of its own a tuning is compared with the scenario's cells
+    # without separate seeds a tuning is compared with the scenario's cells
     actual = targets("fedlsa/office-caltech")
     assert actual[:17] == stages("fedlsa", "office-caltech")[:17] and len(actual) == 34
     assert actual[17] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg"
@@ -374,19 +348,16 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
             targets(wrong)
 
 
-def test_without_a_tuning_nothing_runs(monkeypatch):
-    monkeypatch.setattr(tune, "papers", lambda: [])
-    monkeypatch.setattr(tune.run, "main", pytest.fail)
-    with pytest.raises(ParamError, match="no paper.yaml has the key 'tuning'"):
-        tune.main([])
-
-
-def test_what_no_grid_runs_is_not_tuned(monkeypatch):
+def test_what_no_grid_runs_and_no_paper_asks_for_is_not_tuned(monkeypatch):
     left = [cell for cell in planned("fedcrl") if cell != CELL]
     monkeypatch.setattr("pipeline.commands.tune.planned", lambda key: left)
     with pytest.raises(ParamError, match="tuning.mini.methods: no grid runs 'fedprox' in this scenario"):
         targets("fedcrl/mini")
     assert targets("fedcrl/across")
+    monkeypatch.setattr(tune, "papers", lambda: [])
+    monkeypatch.setattr(tune.run, "main", pytest.fail)
+    with pytest.raises(ParamError, match="no paper.yaml has the key 'tuning'"):
+        tune.main([])
 
 
 @pytest.mark.parametrize(
@@ -406,7 +377,7 @@ def test_wrong_seeds_of_a_tuning_are_one_line(change, says, tmp_path):
         load_paper("fedcrl", tmp_path)
 
 
-def test_without_test_seeds_the_papers_own_cell_is_what_the_tuned_one_is_compared_with():
+def test_without_test_seeds_the_papers_cell_is_what_the_tuned_one_is_compared_with():
     cell = Cell("fedlsa", "office-caltech", "moon")
     assert choices.published(cell) == cell
     assert Tuned.of(cell, ()).resolve() == cell.resolve()

@@ -1,5 +1,4 @@
-"""KT-pFL, FedProto with different networks, AugHFL and RAHFL: worked numbers and identities, and small
-federations."""
+"""Identities and worked numbers of AugHFL and RAHFL."""
 
 import dataclasses
 import math
@@ -7,62 +6,35 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from federation import close, difference, image_clients, same, tiny_world, training
-from torch import nn
+from different import Z1, Z2, Z3, Z, numbers, small_world
+from federation import close, difference, run, same, tiny_world
 
 from pipeline.engine.handle import Batch
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
-from pipeline.errors import ParamError, TrainingError
+from pipeline.errors import TrainingError
 from pipeline.losses import consistent_cross_entropy, jensen_shannon
-from pipeline.methods import aughfl, load, rahfl
+from pipeline.methods import aughfl, rahfl
 from pipeline.methods.aughfl import AugHFL, firmness_weights, released_loss
 from pipeline.methods.fedproto_hetero import FedProtoHetero
-from pipeline.methods.ktpfl import (
-    KTpFL,
-    gradient,
-    objective,
-    onto_rows,
-    released_coefficients,
-    stepped_coefficients,
-)
+from pipeline.methods.ktpfl import KTpFL
 from pipeline.methods.local import Local
 from pipeline.methods.rahfl import RAHFL, supervised_contrast, transfer_matrix, view_distillation
-from pipeline.models import Network
-from pipeline.prototypes import prototype_distance
-from pipeline.schema import Model, Optimiser, Public
+from pipeline.schema import Model, Public
 
 
 def unit_rows(values) -> torch.Tensor:
     return F.normalize(numbers(values), dim=1)
 
 
-def numbers(values) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-# logits of three clients, and features of three views
-Z = numbers(
-    [
-        [[2, 0, -1], [0.5, 1.5, 0], [-1, 0, 2], [1, -1, 0.5]],
-        [[1, 0.5, -0.5], [0, 2, -1], [0.5, -0.5, 1], [0, 1, 1]],
-        [[3, -1, 0], [1, 1, -1], [0, 0.5, 1.5], [2, -0.5, -1]],
-    ]
-)
-Z1, Z2, Z3 = Z
-X, WEAK, STRONG = (
-    unit_rows([[1, 0], [0, 1], [1, 1], [2, 1]]),
-    unit_rows([[1, 0.2], [0.1, 1], [1, 2], [1, 0]]),
-    unit_rows([[1, 1], [-1, 1], [0, 1], [1, -1]]),
-)
+X = unit_rows([[1, 0], [0, 1], [1, 1], [2, 1]])
+WEAK = unit_rows([[1, 0.2], [0.1, 1], [1, 2], [1, 0]])
+STRONG = unit_rows([[1, 1], [-1, 1], [0, 1], [1, -1]])
 Y = torch.tensor([0, 1, 0, 1])
 HFL = [0.257000, 0.426732, 0.442064]
 
 
-# -- views: Jensen-Shannon -----------------------------------------------------------------------------------
-
-
-def test_jensen_shannon_and_its_gradients():
+def test_jensen_shannon():
     close(jensen_shannon(Z1, Z2, Z3), 0.111246)
     close(jensen_shannon(Z1, Z1, Z2), 0.068140)
     views = [z.clone().requires_grad_() for z in Z]
@@ -71,28 +43,19 @@ def test_jensen_shannon_and_its_gradients():
         torch.stack([g[0] for g in actual]),
         [[0.004859, -0.003008, -0.001850], [-0.021843, 0.017547, 0.004296], [0.005365, -0.003310, -0.002055]],
     )
-
-
-def test_jensen_shannon_of_equal_views_is_zero_and_it_has_a_bound():
     close(jensen_shannon(Z1, Z1, Z1), 0.0, 1e-12)
     apart = [1e4 * F.one_hot(torch.full((2,), c), 3).double().requires_grad_() for c in range(3)]
     value = jensen_shannon(*apart)
     close(value, math.log(3))
     assert value <= math.log(3) + 1e-9
     assert all(g.isfinite().all() for g in torch.autograd.grad(value, apart))
-
-
-def test_cross_entropy_is_of_the_plain_view_alone():
     labels = torch.tensor([0, 1, 2, 0])
     stacked = torch.cat([Z1, Z2, Z3])
     close(consistent_cross_entropy(stacked, labels, 12.0), 0.339754 + 12 * jensen_shannon(Z1, Z2, Z3))
     close(consistent_cross_entropy(stacked, labels, 0.0), 0.339754)
 
 
-# -- views: contrast and distillation ------------------------------------------------------------------------
-
-
-def test_supervised_contrast_of_two_views():
+def test_contrast_and_distillation_of_views():
     two = torch.cat([X, WEAK])
     close(supervised_contrast(two, Y, 0.2), 2.870458)
     close(RAHFL().contrasted(two, Y), 8.201308)
@@ -100,26 +63,17 @@ def test_supervised_contrast_of_two_views():
     close(RAHFL(contrast_form="paper").contrasted(two, Y), 8 * 2.870458, 8e-6)
     close(supervised_contrast(torch.cat([X, STRONG]), Y, 0.2), 3.888150)
     close(RAHFL().contrasted(torch.cat([X, STRONG]), Y), 11.109001)
-
-
-def test_distillation_between_views():
     close(view_distillation(X, WEAK, STRONG, 0.2), 0.803596)
     close(view_distillation(X, WEAK, STRONG, 0.2, "paper"), 0.439980)
     close(RAHFL(distillation_form="paper").distilled(X, WEAK, STRONG), 1.759919)
     close(RAHFL().contrasted(torch.cat([X, WEAK]), Y) + RAHFL().distilled(X, WEAK, STRONG), 9.004904)
-
-
-def test_only_the_soft_target_is_a_constant():
     views = [z.clone().requires_grad_() for z in (X, WEAK, STRONG)]
     actual = torch.autograd.grad(view_distillation(*views, 0.2), views)
     close(
         torch.stack([g[0] for g in actual]),
         [[-0.194224, -0.594009], [-0.733462, -0.288729], [-0.445821, 1.598143]],
     )
-
-
-def test_the_papers_form_to_the_letter():
-    """Sums of Eq. 6 to 8 with x''_i left out, by hand."""
+    # Sums of Eq. 6 to 8 with x''_i left out, by hand.
     members, total = torch.cat([WEAK, X]), 0.0
     for i in range(4):
         others = [a for a in range(8) if a != i]
@@ -128,14 +82,6 @@ def test_the_papers_form_to_the_letter():
         )
         total += (q * (q / s).log()).sum() / 4
     close(view_distillation(X, WEAK, STRONG, 0.2, "paper"), total, 1e-12)
-
-
-@pytest.mark.parametrize("form", ["code", "paper"])
-def test_a_strong_view_like_the_weak_one_has_nothing_to_learn(form):
-    close(view_distillation(X, WEAK, WEAK, 0.2, form), 0.0, 1e-8)  # code: -O(1e-9 * 2B)
-
-
-# -- RAHFL: the local loss -----------------------------------------------------------------------------------
 
 
 class Pictured:
@@ -167,39 +113,29 @@ def test_the_local_loss_is_the_sum_of_its_terms():
     close(local_loss(contrast_form="paper", distillation_form="paper"), fit + 8 * 2.870458 + 1.759919, 1e-5)
 
 
-def test_a_contrast_without_augmix_is_refused_by_name():
-    with pytest.raises(
-        ParamError, match="rows: contrast: dcl compares AugMix views, so it needs augmix: true"
-    ):
-        load("rahfl", {"augmix": False}, "rows")
-
-
 def test_views_are_made_of_one_plain_view(monkeypatch):
     pixels, calls = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8), []
     monkeypatch.setattr(rahfl, "plain", lambda images, g: images // 2)
     monkeypatch.setattr(rahfl, "augmix", lambda images, g: calls.append(images) or images + len(calls))
     monkeypatch.setattr(rahfl, "simple", lambda images, g: images)
     x, first, second, weak = RAHFL().views(pixels, torch.Generator())
-    assert (
-        torch.equal(x, pixels // 2)
-        and torch.equal(first, x + 1)
-        and torch.equal(second, x + 2)
-        and torch.equal(weak, pixels)
-    )
+    assert torch.equal(x, pixels // 2)
+    assert torch.equal(first, x + 1)
+    assert torch.equal(second, x + 2)
+    assert torch.equal(weak, pixels)
     assert all(call is x for call in calls)
     assert len(RAHFL(contrast="supcon").views(pixels, torch.Generator())) == 3
 
 
 def test_aughfl_takes_nine_operations_or_all(monkeypatch):
-    asked = []
-    monkeypatch.setattr(aughfl, "augmix", lambda images, g, operations: asked.append(operations) or images)
+    operations_of = []
+    monkeypatch.setattr(
+        aughfl, "augmix", lambda images, g, operations: operations_of.append(operations) or images
+    )
     pixels = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
     assert len(AugHFL().views(pixels, torch.Generator().manual_seed(0))) == 3
     AugHFL(operations="all").mixed(pixels, torch.Generator())
-    assert asked == ["nine", "nine", "all", "all"]
-
-
-# -- RAHFL: who learns from whom -----------------------------------------------------------------------------
+    assert operations_of == ["nine", "nine", "all", "all"]
 
 
 def collaborative(method, state=None, logits=Z) -> list[float]:
@@ -222,9 +158,6 @@ def test_those_at_least_as_accurate_teach():
     close(collaborative(RAHFL(), after(65, 65, 65)), HFL)  # equals teach each other: HFL
     close(collaborative(RAHFL(asymmetric=False)), HFL)
     close([2 * collaborative(RAHFL(), after(60, 70, 65))[0]], [0.513999])  # Eq. 13 has no 1 / m_k
-
-
-def test_a_client_without_accuracy_neither_learns_nor_teaches():
     assert transfer_matrix(numbers([0.5, math.nan, 0.4])).tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0]]
 
 
@@ -239,8 +172,6 @@ def test_the_gradient_is_that_of_the_averaged_target():
     close(actual, towards, 1e-12)
 
 
-# -- AugHFL --------------------------------------------------------------------------------------------------
-
 AUGMENTED = [(Z1, Z1 + 0.1, 0.9 * Z1), (Z2, 0.5 * Z2, Z2 + numbers([1, 0, 0])), (Z3, 1.1 * Z3, Z1)]
 
 
@@ -251,248 +182,35 @@ class Answering:
         return images
 
 
-def shown(views=AUGMENTED) -> list[dict]:
+def outputs(views=AUGMENTED) -> list[dict]:
     return [AugHFL().client_output(Answering(), seen, None) for seen in views]
 
 
-def aughfl_losses(all_shown) -> list[float]:
+def aughfl_losses(all_outputs) -> list[float]:
     method = AugHFL()
     return [
         float(method.distillation_loss(mine, r, None))
-        for mine, r in zip(all_shown, method.aggregate(all_shown, None, None), strict=True)
+        for mine, r in zip(all_outputs, method.aggregate(all_outputs, None, None), strict=True)
     ]
 
 
-def test_firm_answers_weigh_more():
-    close(firmness_weights(torch.stack([one["kappa"] for one in shown()])), [0.966099, 0.017916, 0.015985])
-    close(aughfl_losses(shown()), [0.008898, 0.291752, 0.218082])
-
-
-def test_weights_of_one_over_the_others_are_hfl(monkeypatch):
-    monkeypatch.setattr(
-        aughfl, "firmness_weights", lambda kappa: torch.full_like(kappa, 1 / (len(kappa) - 1))
-    )
-    close(aughfl_losses(shown()), HFL)
-
-
-def test_a_client_alone_takes_no_step():
-    assert AugHFL().aggregate(shown()[:1], None, None) == [None]
+def test_firm_answers_weigh_more_and_a_client_alone_takes_no_step():
+    close(firmness_weights(torch.stack([one["kappa"] for one in outputs()])), [0.966099, 0.017916, 0.015985])
+    close(aughfl_losses(outputs()), [0.008898, 0.291752, 0.218082])
+    assert AugHFL().aggregate(outputs()[:1], None, None) == [None]
     assert RAHFL(asymmetric=False).aggregate([Z1], None, None) == [None]
-
-
-def test_the_released_loss_has_no_gradient():
     z = Z1.clone().requires_grad_()
     value = released_loss(z, Z[1:], numbers([0.5, 0.5]))
     assert value.isfinite() and torch.autograd.grad(value, z)[0].count_nonzero() == 0
 
 
-# -- KT-pFL --------------------------------------------------------------------------------------------------
-
-P, UNIFORM = F.softmax(Z, dim=2), torch.full((3, 3), 1 / 3, dtype=torch.float64)
-
-
-def sent(c) -> list[torch.Tensor]:
-    return KTpFL().aggregate([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
-
-
-def test_coefficients_of_the_paper():
-    close(sent(UNIFORM)[0][0], [0.775528, 0.154281, 0.070191])
-    close(objective(UNIFORM, P), 0.416792)
-    close(
-        gradient(UNIFORM, P),
-        [[0.953349, 1.195110, 1.031801], [1.246061, 0.842100, 1.431565], [1.166643, 1.512934, 0.870812]],
-    )
-    stepped = stepped_coefficients(UNIFORM, P, 0.1, 1.0, 0.7)
-    close(
-        stepped,
-        [[0.237998, 0.213822, 0.230153], [0.208727, 0.249123, 0.190177], [0.216669, 0.182040, 0.246252]],
-    )
-    close(stepped[0].sum(), 0.68, 5e-3)  # so targets would not be distributions
-    close(onto_rows(stepped).sum(1), [1, 1, 1], 1e-12)
-
-
-def test_the_written_gradient_is_that_of_the_objective():
-    c = F.softmax(
-        torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1
-    ).requires_grad_()
-    close(gradient(c.detach(), P), torch.autograd.grad(objective(c, P), c)[0], 1e-12)
-
-
-def test_coefficients_of_the_released_code():
-    actual = released_coefficients(UNIFORM, P, 0.7)
-    close(
-        actual,
-        [[0.355698, 0.307856, 0.336446], [0.327751, 0.356835, 0.315414], [0.329370, 0.248771, 0.421859]],
-    )
-    close(actual.sum(1), [1, 1, 1], 1e-12)
-    assert (actual > 0).all()
-
-
-def test_rows_without_a_positive_entry_become_uniform():
-    close(onto_rows(numbers([[-1, -2, 0], [3, -1, 0], [1, 3, 0]])), [[1 / 3] * 3, [1, 0, 0], [0.25, 0.75, 0]])
-
-
-def test_targets_are_mixtures_of_probabilities():
-    own = sent(torch.eye(3, dtype=torch.float64))
-    z = Z2.clone().requires_grad_()
-    value = KTpFL().distillation_loss({"logits": z}, own[1], None)
-    close(value.detach(), 0.0, 1e-12)
-    close(torch.autograd.grad(value, z)[0], torch.zeros(4, 3), 1e-12)
-    close(
-        torch.stack(sent(UNIFORM)), P.mean(0).expand(3, -1, -1), 1e-12
-    )  # not the softmax of the mean logits
-    assert (P.mean(0) - F.softmax(Z.mean(0), dim=1)).abs().max() > 1e-3
-
-
-def test_distillation_and_its_two_means():
-    target = sent(UNIFORM)[0]
-    close(KTpFL().distillation_loss({"logits": Z1}, target, None), 0.060087)
-    close(KTpFL(reduction="mean").distillation_loss({"logits": Z1}, target, None), 0.020029)
-    soft = F.softmax(Z1 / 10, dim=1)
-    # the student at the same temperature
-    close(KTpFL(tau=10.0).distillation_loss({"logits": Z1}, soft, None), 0.0, 1e-12)
-
-
-# -- FedProto ------------------------------------------------------------------------------------------------
-
-A = ([[1, 0], [1, 1], [0, 2], [3, 1]], [0, 1, 1, 0])
-B = ([[0.5, 0.5], [1, 2], [2, 1], [0, 1]], [0, 0, 2, 2])
-
-
-def vectors_world(monkeypatch, *clients) -> World:
-    """Clients of 2-vectors that are their own representations, three classes."""
-    return tiny_world(
-        monkeypatch,
-        *clients,
-        network=lambda: Network(nn.Flatten(1), nn.Linear(2, 3)),
-        dtype=torch.float64,
-        classes=3,
-    )
-
-
-def test_prototypes_of_two_clients(monkeypatch):
-    world = vectors_world(monkeypatch, A, B)
-    seen = FedProtoHetero(space="features").class_means(world.new_models(), world)
-    close(seen.means[0], [[2, 0.5], [0.5, 1.5], [0, 0]])
-    close(seen.means[1], [[0.75, 1.25], [0, 0], [1, 1]])
-    assert seen.counts.tolist() == [[2, 2, 0], [2, 0, 2]]
-    for means in ("eval", "running", "last_epoch"):
-        actual = run_one(FedProtoHetero(space="features", means=means), world).prototypes
-        close(actual.vectors, [[1.375, 0.875], [0.5, 1.5], [1, 1]])
-    close(
-        [prototype_distance(numbers(x), torch.tensor(y), **actual) for x, y in (A, B)], [0.570312, 0.539062]
-    )
-
-
-def test_without_its_term_fedproto_is_local():
-    w = small_world(projector=8)
-    ours, alone = (run(method, w).models for method in (FedProtoHetero(lam=0.0), Local()))
-    for mine, theirs in zip(ours, alone, strict=True):
-        saved = [name for name in mine if not name.startswith("projector.")]
-        assert same(Params((n, mine[n]) for n in saved), Params((n, theirs[n]) for n in saved))
-    drawn = run(FedProtoHetero(), w).models
-    assert difference(ours[0], drawn[0]) > 1e-4
-    # CE only
-    assert difference(run(FedProtoHetero(), w, 1).models.features, run(Local(), w, 1).models.features) == 0
-
-
-def test_running_means_are_of_the_embeddings_before_each_step():
-    # one batch, one step
-    w = small_world(sizes=(12,), models=[Model("cnn4", projector=8)], dtype=torch.float64)
-    actual, start = (
-        run(FedProtoHetero(), w, 1).prototypes,
-        w.network(0, w.new_models(individual=True)[0]).train(),
-    )
-    with torch.no_grad():
-        h = start.projector(start.features(w.clients[0].images))
-    for c in w.clients[0].labels.unique():
-        close(actual.vectors[c], h[w.clients[0].labels == c].mean(0), 1e-9)
-    assert actual.known.sum() == len(w.clients[0].labels.unique())
-    later = run(FedProtoHetero(means="eval"), w, 1).prototypes
-    assert difference(actual.vectors, later.vectors) > 1e-2
-
-
-def test_weighted_prototypes_count_samples(monkeypatch):
-    world = vectors_world(monkeypatch, ([[1, 0], [3, 0], [2, 3]], [0, 0, 1]), ([[8, 3], [0, 1]], [0, 1]))
-    for means in ("eval", "running"):
-        actual = run_one(FedProtoHetero(space="features", weighted=True, means=means), world).prototypes
-        close(actual.vectors, [[4, 1], [1, 2], [0, 0]])
-
-
-def test_fedproto_predicts_by_the_classifier_or_by_prototypes(monkeypatch):
-    world = vectors_world(monkeypatch, A, B)
-    method = FedProtoHetero(space="features", prediction="prototype")
-    state, images = run_one(method, world), numbers([[2, 0.5], [0.5, 1.6], [1, 1]]).view(3, 2, 1, 1)
-    scores = world.each(state.models, lambda model, *_: method.scores(model, images, state))[0]
-    assert scores.argmax(1).tolist() == [0, 1, 2]
-    plain = world.each(
-        state.models, lambda model, *_: FedProtoHetero().scores(model, images, state) - model(images)
-    )[0]
-    assert not plain.any()
-
-
-def test_networks_without_a_projector_are_told_so():
+def test_what_is_missing_is_named():
     with pytest.raises(TrainingError, match="needs a projector"):
         run(FedProtoHetero(), small_world(projector=None), 1)
-
-
-# -- federations of different networks -----------------------------------------------------------------------
-
-SIZES = (20, 33, 0, 1, 12)
-HETERO = (Model("cnn4"), Model("cnn2", features=32), Model("cnn4"), Model("cnn2", features=32), Model("cnn5"))
-
-
-def small_world(
-    sizes=SIZES,
-    models=None,
-    projector=None,
-    public=40,
-    settings=None,
-    heldout=30,
-    dtype=torch.float32,
-    one_class=False,
-    **changes,
-) -> World:
-    models = (
-        [dataclasses.replace(m, projector=projector) for m in HETERO[: len(sizes)]]
-        if models is None
-        else models
-    )
-    clients = [
-        dataclasses.replace(
-            c, images=c.images.to(dtype), labels=torch.full_like(c.labels, 3) if one_class else c.labels
-        )
-        for c in image_clients(sizes, models)
-    ]
-    drawn = torch.Generator().manual_seed(9)
-    images = torch.rand(public, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1
-    apart, test = (
-        Batch(
-            torch.rand(n, 1, 16, 16, generator=drawn).to(dtype) * 2 - 1,
-            torch.randint(0, 10, (n,), generator=drawn),
-        )
-        for n in (heldout, 50)
-    )
-    return World.create(
-        clients,
-        training(**{"optimiser": Optimiser("adam", 0.003), **changes}),
-        10,
-        0,
-        public=(images, settings or Public("made up", batch_size=16)),
-        heldout=apart if heldout else None,
-        test=test,
-    )
-
-
-def run(method, world, rounds=3, state=None):
-    state = method.init(world) if state is None else state
-    for number in range(world.round + 1, world.round + rounds + 1):
-        state = method.round(state, world.at(number))
-    return state
-
-
-def run_one(method, world):
-    return run(method, world, 1)
+    with pytest.raises(TrainingError, match="acc_source: heldout needs labelled images"):
+        run(RAHFL(), small_world(heldout=0), 1)
+    with pytest.raises(TrainingError, match="acc_source: test_clean needs labelled images"):
+        run(RAHFL(acc_source="test_clean"), small_world(), 1)
 
 
 def test_one_network_for_all_is_averaged_where_the_scenario_says_so():
@@ -518,10 +236,7 @@ def test_a_better_client_does_not_move_and_a_worse_one_does():
 
 def test_accuracies_of_every_source_are_kept():
     state = run(RAHFL(), small_world(), 1)
-    assert {name: values.shape for name, values in state.accuracies.items()} == {
-        "heldout": (5,),
-        "test": (5,),
-    }
+    assert {name: len(values) for name, values in state.accuracies.items()} == {"heldout": 5, "test": 5}
     private = run(RAHFL(acc_source="private"), small_world(), 1)
     assert private.accuracies["private"].isnan().tolist() == [False, False, True, False, False]
     assert not private.matrix[2].any() and not private.matrix[:, 2].any()
@@ -532,16 +247,10 @@ def test_accuracies_of_every_source_are_kept():
 
 def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
     """Client 0 knows 3 of 4 clean images and 1 of 4 corrupted ones, client 1 two of each: as in the released
-    code each column has teachers of its own, where one training by `test` has those of the corruption."""
+    code each column has separate teachers, where one training by `test` has those of the corruption."""
     w = tiny_world(monkeypatch, ([[1.0, 2.0]], [0]), ([[1.0, 2.0]], [0]))
-    models = Clients(
-        [
-            Params({"head.weight": torch.eye(2), "head.bias": torch.zeros(2)}),
-            Params(
-                {"head.weight": torch.zeros(2, 2), "head.bias": torch.tensor([1.0, 0.0])}
-            ),  # always class 0
-        ]
-    )
+    weights = (torch.eye(2), torch.zeros(2)), (torch.zeros(2, 2), torch.tensor([1.0, 0.0]))  # always class 0
+    models = Clients(Params({"head.weight": weight, "head.bias": bias}) for weight, bias in weights)
     labels = torch.tensor([0, 0, 1, 1])
     clean = Batch(torch.tensor([[1.0, 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
     corrupted = Batch(torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
@@ -557,22 +266,15 @@ def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
         assert state.accuracies.keys() == {"test", source}  # no other source is measured for it
 
 
-def test_a_missing_source_is_named():
-    with pytest.raises(TrainingError, match="acc_source: heldout needs labelled images"):
-        run(RAHFL(), small_world(heldout=0), 1)
-    with pytest.raises(TrainingError, match="acc_source: test_clean needs labelled images"):
-        run(RAHFL(acc_source="test_clean"), small_world(), 1)
-
-
 def test_the_matrix_is_renewed_every_few_rounds():
     method, w, seen = RAHFL(matrix_every=2), small_world(), []
     state = method.init(w)
     for number in range(1, 5):
         state = method.round(state, w.at(number))
         seen.append(state.accuracies["test"])
-    assert (
-        torch.equal(seen[0], seen[1]) and torch.equal(seen[2], seen[3]) and not torch.equal(seen[1], seen[2])
-    )
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[2], seen[3])
+    assert not torch.equal(seen[1], seen[2])
 
 
 def test_rahfl_with_everything_off_and_nobody_to_learn_from_is_local(monkeypatch):
@@ -593,7 +295,7 @@ class Untouched:
         return pixels
 
 
-def test_the_contrast_has_a_forward_of_its_own():
+def test_the_contrast_has_a_separate_forward():
     counts = {}
     for contrast in ("none", "supcon", "dcl"):
         w = small_world(sizes=(16,), models=[Model("resnet10")])
@@ -614,24 +316,6 @@ def test_the_released_aughfl_moves_nothing_but_statistics():
         assert any(not torch.equal(meant[k][n], start[k][n]) for n in weights)
 
 
-def test_the_teachers_of_ktpfl_stay_as_they_were(monkeypatch):
-    """Its targets in the last batch are the coefficients times the predictions of the models that the round
-    began with."""
-    w, method, received = small_world(sizes=(20, 33), public=48).at(1), KTpFL(), []
-    state = method.before_round(method.init(w), w)
-    *_, (last, _) = w.public_batches()
-    real = KTpFL.aggregate
-    monkeypatch.setattr(KTpFL, "aggregate", lambda *given: received.append(real(*given)) or received[-1])
-    moved = method.collaborate(state, w)
-    with torch.no_grad():
-        P = torch.stack([F.softmax(w.network(k, model)(last), dim=1) for k, model in enumerate(state.models)])
-    close(torch.stack(received[-1]), torch.einsum("km,mbc->kbc", state.coefficients.float(), P), 1e-5)
-    assert difference(moved, state.models) > 1e-4 and len(received) == 3
-
-
-# -- communication -------------------------------------------------------------------------------------------
-
-
 def test_scalars_per_round():
     full, dropped = Public("made up", batch_size=512), Public("made up", batch_size=256, drop_last=True)
     four = dict(sizes=(8,) * 4, models=[Model("cnn2", projector=8)] * 4, public=5000)
@@ -647,9 +331,6 @@ def test_scalars_per_round():
     assert RAHFL(asymmetric=False).traffic(w, tied) == (48_640, 145_920)
     assert RAHFL(asymmetric=False).traffic(w) == (48_640, 145_920)
     assert AugHFL().traffic(w) == (48_640 + 19, 145_920)
-
-
-def test_scalars_of_prototypes():
     w = small_world(sizes=(6, 4), projector=8)
     clients = [
         dataclasses.replace(c, labels=torch.tensor(y))

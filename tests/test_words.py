@@ -6,14 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "SECURITY.md",
-    "benchmarks/README.md",
-    "docs/**/*.md",
-)
+NAMES = "README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md benchmarks/README.md docs/**/*.md".split()
 DOCUMENTS = {path: path.read_text("utf-8") for name in NAMES for path in sorted(ROOT.glob(name))}
 CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
 PRIVATE = "found said told kept asked beside apart anew own shown stands".split()

@@ -35,9 +35,8 @@ def test_no_method_changes_the_world(algorithm):
     state, _ = one_round(method, method.init(world), world.at(1))
     once, again = (one_round(method, state, world.at(2)) for _ in range(2))
     method.deployed(once[0], world.at(2)), method.traffic(world.at(2), once[0])
-    assert vars(world).keys() == attributes.keys() and all(
-        vars(world)[name] is value for name, value in attributes.items()
-    )
+    assert vars(world).keys() == attributes.keys()
+    assert all(vars(world)[name] is value for name, value in attributes.items())
     assert all(map(torch.equal, images, data_of(world)))
     assert once[1].losses == again[1].losses
     for a, b in zip(
@@ -56,7 +55,7 @@ def test_a_world_is_frozen_and_another_round_is_another_world():
     assert world.at(2).clients is world.clients and world.at(2).executor is world.executor
 
 
-def fit(model, batch, shared, own):
+def fit(model, batch, server_state, client_state):
     return cross_entropy(model(batch.images), batch.labels)
 
 
@@ -69,7 +68,9 @@ def test_the_trainer_sees_the_last_models_and_the_last_losses():
     trained = world.local_epochs(start, fit)
     assert watch.trained.models is trained.models and watch.trained.losses == trained.losses
     assert trained.mean_loss([1, 0, 0]) == trained.losses[0]
-    stepped = world.local_steps(trained.models, lambda model, batches, shared, own: (model.params, own))
+    stepped = world.local_steps(
+        trained.models, lambda model, batches, server_state, client_state: (model.params, client_state)
+    )
     assert all(map(math.isnan, stepped.losses)) and math.isnan(stepped.mean_loss(world.sizes))
     assert watch.trained.models is stepped.models and watch.trained.losses == trained.losses
     idle = world.local_epochs(stepped.models, fit, options=LocalOptions(epochs=0))

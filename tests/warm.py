@@ -20,15 +20,7 @@ from importlib import import_module
 from pathlib import Path
 
 LARGE = ["torch", "torchvision", "pandas", "scipy.stats", "sklearn", "PIL.Image", "yaml", "jinja2", "psutil"]
-LARGE += [
-    "dvc.repo",
-    "dvc.cli",
-    "dvc.commands.repro",
-    "mlflow",
-    "matplotlib.figure",
-    "statsmodels.api",
-    "rich",
-]
+LARGE += "dvc.repo dvc.cli dvc.commands.repro mlflow matplotlib.figure statsmodels.api rich".split()
 
 # What takes the place of `python`: it hands its arguments, environment and files to the server, and ends as
 # the forked process does. All but `python -m` goes to the interpreter.
@@ -105,7 +97,7 @@ def _ended() -> bool:
 
 
 def _answer(connection: socket.socket) -> None:
-    """One request, in a process of its own that waits for the one that does it."""
+    """One request, in a separate process that waits for the one that does it."""
     length, files, *_ = socket.recv_fds(connection, 4, 3)
     arguments, environment, folder = json.loads(connection.makefile("rb").read(int.from_bytes(length, "big")))
     child = os.fork()

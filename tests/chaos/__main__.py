@@ -43,43 +43,22 @@ def main() -> int:
         shutil.copytree(fresh, whole, symlinks=True)
         project.finish(whole)
         expected = project.outcome(whole)
-        wrong = [
-            campaign(
-                kind,
-                arguments.count,
-                arguments.seconds / len(kinds),
-                random.Random(arguments.seed),
-                Path(place),
-                (fresh, whole),
-                expected,
-            )
-            for kind in kinds
-        ]
+        arguments.seconds /= len(kinds)
+        wrong = [campaign(kind, arguments, Path(place), (fresh, whole), expected) for kind in kinds]
     return 1 if any(wrong) else 0
 
 
-def campaign(
-    kind: str,
-    count: float,
-    seconds: float,
-    draw: random.Random,
-    place: Path,
-    bases: tuple[Path, Path],
-    expected: dict[str, str],
-) -> int:
+def campaign(kind, arguments, place: Path, bases: tuple[Path, Path], expected: dict[str, str]) -> int:
     """How often something was wrong; prints what."""
+    count, seconds, draw = arguments.count, arguments.seconds, random.Random(arguments.seed)
     began, done, wrong = time.monotonic(), 0, 0
     while done < count and time.monotonic() - began < seconds:
         folder = place / kind
         shutil.copytree(draw.choice(bases) if kind != "inputs" else bases[1], folder, symlinks=True)
         steps, reply = KINDS[kind](folder, draw, expected)
         done, wrong = done + steps, wrong + bool(reply)
-        print(
-            f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s",
-            *filter(None, [reply]),
-            sep="\n     ",
-            flush=True,
-        )
+        state = f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s"
+        print(state, *filter(None, [reply]), sep="\n     ", flush=True)
         shutil.rmtree(folder)
     return wrong
 

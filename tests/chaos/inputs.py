@@ -27,17 +27,11 @@ CHANGES = 25  # of one repository
 SECONDS = 10  # of computing
 # What may change without being refused: it is the user's to write.
 OWN = ("params.yaml", "paper.yaml", "verified.yaml", "table1.csv", "claims.csv", "history.csv")
-FILES = [
-    "params.yaml",
-    "papers/tiny/verified.yaml",
-    "papers/tiny/paper.yaml",
-    "papers/tiny/published/*.csv",
-    "papers/tiny/claims.csv",
-    "papers/tiny/runs/mini/fedavg/*",
-    "papers/tiny/partitions/mini/*",
-    "data/digits/*",
-    ".cells/*/seed-*",
-]
+FILES = (
+    "params.yaml papers/tiny/verified.yaml papers/tiny/paper.yaml papers/tiny/published/*.csv "
+    "papers/tiny/claims.csv papers/tiny/runs/mini/fedavg/* papers/tiny/partitions/mini/* data/digits/* "
+    ".cells/*/seed-*"
+).split()
 
 
 def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
@@ -59,11 +53,9 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
         path.write_bytes(content)
         if isinstance(answer, dict) and (path.name in OWN or changed == content):
             continue
-        wrong = (
-            answer
-            if isinstance(answer, str)
-            else ", ".join(name for name in whole if answer.get(name) not in (whole[name], None))
-        )
+        wrong = answer
+        if isinstance(answer, dict):
+            wrong = ", ".join(name for name in whole if answer.get(name) not in (whole[name], None))
         if wrong:
             saved = folder.parent / f"changed-{number}-{path.name}"
             saved.write_bytes(changed)
@@ -82,8 +74,7 @@ def _changed(path: Path, content: bytes, draw: random.Random) -> bytes:
 
 
 def _in_a_child(folder: Path) -> dict[str, object] | str:
-    """What is read, in a process of its own: {what: content}, None where it was refused; or what went
-    wrong."""
+    """What is read, in another process: {what: content}, None where refused; or what went wrong."""
     receiver, sender = os.pipe()
     if not (child := os.fork()):
         os.close(receiver)
@@ -101,7 +92,7 @@ def _in_a_child(folder: Path) -> dict[str, object] | str:
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return f"no end after {SECONDS} seconds" if name == "SIGXCPU" else f"ended by {name}"
-    return pickle.loads(content) if content else "ended without a word"  # of our own process
+    return pickle.loads(content) if content else "ended without a word"  # of this process
 
 
 def _read(folder: Path) -> dict[str, object] | str:
@@ -130,12 +121,8 @@ def _data(folder: Path) -> list[bytes]:
     stored = store.verify(folder / "data/digits")
     parts, _ = partition.verify(folder / "papers/tiny/partitions/mini")
     arrays = partition.to_arrays(parts)
-    return [
-        stored.images.tobytes(),
-        stored.labels.tobytes(),
-        stored.split.tobytes(),
-        *(arrays[name].tobytes() for name in sorted(arrays)),
-    ]
+    every = [stored.images, stored.labels, stored.split, *(arrays[name] for name in sorted(arrays))]
+    return [array.tobytes() for array in every]
 
 
 def _kept(folder: Path) -> list | None:

@@ -1,4 +1,4 @@
-"""A small repository of its own to destroy: one paper, FedAvg on the bundled digits, a few rounds."""
+"""A small repository to destroy: one paper, FedAvg on the bundled digits, a few rounds."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ COMMANDS = {
 
 
 def make(folder: Path) -> Path:
-    """The last commit of this repository with one paper of its own, with nothing run yet."""
+    """The last commit of this repository with one separate paper, with nothing run yet."""
     subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
     shutil.rmtree(folder / ".git")
     for old in [*folder.glob("papers/*/"), folder / "reports/curves", folder / "reports/inputs"]:
@@ -51,25 +51,15 @@ def make(folder: Path) -> Path:
     (folder / "dvc.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     done(folder, "pipeline", "new", "paper", "tiny")
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "A small repository"]):
-        subprocess.run(
-            ["git", "-c", "user.name=chaos", "-c", "user.email=chaos@localhost", *command],
-            cwd=folder,
-            check=True,
-        )
+        _git(folder, "-c", "user.name=chaos", "-c", "user.email=chaos@localhost", *command)
     return folder
 
 
 def start(folder: Path, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
-    """A command of the repository in a session of its own, its output in a pipe."""
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        text=True,
-        env={**ENVIRONMENT, **environment},
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    """A command of the repository in a separate session, its output in a pipe."""
+    command, env = [sys.executable, "-m", module, *arguments], {**ENVIRONMENT, **environment}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **pipes)
 
 
 def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
@@ -102,7 +92,7 @@ def outcome(folder: Path) -> dict[str, str]:
     """name -> digest of everything that a run leaves and that may not depend on what happened on the way."""
     actual = {}
     for path in sorted(
-        [*folder.glob("papers/tiny/**/*"), *folder.glob("reports/**/*"), *folder.glob("data/**/*")]
+        path for part in ("papers/tiny", "reports", "data") for path in folder.glob(f"{part}/**/*")
     ):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not name.startswith(("reports/templates", "reports/runs")):
@@ -134,9 +124,8 @@ names = sorted({(run.info.status, run.info.run_name, len(run.data.metrics)) for 
 of = collections.Counter((run.data.tags.get("fedrepro.result"), run.data.tags["seed"]) for run in runs)
 print(json.dumps([names, sum(of.values()) - len(of)]))
 """
-    reply = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", code]
+    reply = subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True)
     if reply.returncode:
         raise RuntimeError(f"MLflow's database cannot be read: {reply.stderr[-500:]}")
     return json.loads(reply.stdout.splitlines()[-1])
@@ -146,9 +135,8 @@ def _digest(path: Path) -> str:
     content = path.read_bytes()
     if path.name == "result.json":
         document = json.loads(content)
-        content = json.dumps(
-            {key: value for key, value in document.items() if key not in VOLATILE}, sort_keys=True
-        ).encode()
+        lasting = {key: value for key, value in document.items() if key not in VOLATILE}
+        content = json.dumps(lasting, sort_keys=True).encode()
     elif path.name == "dvc.lock":
         content = repr(sorted(yaml.safe_load(content)["stages"])).encode()
     elif path.suffix in (".html", ".md", ".tex", ".npz") or path.parent.name == "inputs":

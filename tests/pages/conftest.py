@@ -1,6 +1,7 @@
 """The papers' pages from the committed results, for the tests of several formats."""
 
 import pytest
+from drawn import drawn, paper  # noqa: F401  (fixtures)
 
 from pipeline.cells.results import survey
 from pipeline.report.page import page

@@ -11,8 +11,6 @@ from pipeline.schema import ROOT
 VOID = {"br", "img", "input", "link", "meta", "hr"}
 INLINE = {"a", "b", "i", "u", "em", "small", "span", "code", "strong", "sub", "sup"}
 UNREAD = {"script", "style", "head", "svg"}
-
-
 FOLDER = TemporaryDirectory()
 
 

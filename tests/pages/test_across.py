@@ -38,13 +38,9 @@ def change(root, key, **keys):
     load_paper.cache_clear()
 
 
-# -- who can run where ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("algorithm", methods.names())
 def test_an_algorithm_needs_what_it_declares(algorithm):
-    """One round with clients of different networks, without public data, held-out images, a projector or the
-    scale of pixels."""
+    """One round with clients of different networks, without all that a scenario may offer."""
     method = methods.load(algorithm, {}, "test")
     assert method.requires <= REQUIREMENTS.keys() < {*across.REASONS, "projector"}
     assert isinstance(method, Collaborative) == ("public data" in method.requires)
@@ -86,15 +82,12 @@ def test_the_plain_row_of_an_algorithm(paper, algorithm, row):
     assert across.plain(algorithm, load_paper(paper), load_paper(paper).miniature.methods) == row
 
 
-# -- places, ranks and numbers -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def compared(root):
-    """Three papers whose miniatures have three methods, of which FedProx is the paper's own in one."""
+    """Three papers whose miniatures have three methods, of which FedProx is the paper's in one."""
     for i, key in enumerate(PAPERS[:3]):
-        own = {"name": "FedProx"} if i == 0 else {}
-        change(root, key, methods={"moon": {}}, miniature={"methods": ["fedavg", "fedprox", "moon"]}, **own)
+        named = {"name": "FedProx"} if i == 0 else {}
+        change(root, key, methods={"moon": {}}, miniature={"methods": ["fedavg", "fedprox", "moon"]}, **named)
         for method, value in (("fedavg", 60.0), ("fedprox", 70.0), ("moon", 50.0)):
             write_run(root, f"mini/{method}", {"average": [value, value + 2]}, paper=key)
     return root
@@ -150,21 +143,15 @@ def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeyp
     assert across.across(studies(collect(measured), measured))["older"] == ["fedcrl/mini/fedavg"]
 
 
-# -- accuracy against cost -----------------------------------------------------------------------------------
-
-
-def test_the_front_has_what_none_beats_in_both():
+def test_the_front_has_what_none_beats_and_is_named():
     table = pd.DataFrame({"name": list("abcde"), "x": [1, 1, 2, 3, 4], "y": [50, 60, 55, 70, 70]})
     assert across.front(table)["name"].tolist() == ["b", "d"]
-
-
-def test_only_the_front_and_the_own_method_are_named():
     table = pd.DataFrame(
-        {"name": ["Cheap", "Best", "Own", "Worse"], "x": [1, 100, 50, 80], "y": [50, 60, 45, 40]}
+        {"name": ["Cheap", "Best", "Ours", "Worse"], "x": [1, 100, 50, 80], "y": [50, 60, 45, 40]}
     )
-    svg = across.pareto("Digits", "kB", table, "Own").html
-    assert {*re.findall(r"<text[^>]*>([A-Z]\w+)</text>", svg)} == {"Cheap", "Best", "Own"}
-    assert {*re.findall(r"<title>(\w+)</title>", svg)} == {"Cheap", "Best", "Own", "Worse"}
+    svg = across.pareto("Digits", "kB", table, "Ours").html
+    assert {*re.findall(r"<text[^>]*>([A-Z]\w+)</text>", svg)} == {"Cheap", "Best", "Ours"}
+    assert {*re.findall(r"<title>(\w+)</title>", svg)} == {"Cheap", "Best", "Ours", "Worse"}
 
 
 def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compared):
@@ -175,12 +162,8 @@ def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compare
     assert [(unit, html.count("<title>")) for unit, html in charts] == [("kB a round", 2)]
 
 
-# -- tuning --------------------------------------------------------------------------------------------------
-
-
 def tunings(scenario="mini"):
-    """FedAvg keeps its values, FedProx gains 6 points, Ditto's own values diverged; MOON has no number with
-    its choice."""
+    """FedAvg keeps its values, FedProx gains 6 points, Ditto's diverged; MOON's choice has no number."""
     rows = [
         ("fedavg", 50.0, 50.0, [52.0, 50.0]),
         ("fedprox", 48.0, 54.0, [40.0, None]),
@@ -221,8 +204,6 @@ def test_tuning_before_and_after(tuned):
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
     assert tuned([]) == tuned(tunings()[3:]) == []
 
-
-# -- attacks and rounding ------------------------------------------------------------------------------------
 
 ATTACKS = """fedavg,gradient,0,1,a,1,batch,0.9,0.2,0.5
 fedcrl,class means,0,1,a,12,nearest,0.6,0.7,0.8
@@ -271,9 +252,6 @@ def test_wrong_numbers_of_attacks_are_named(root, text, message):
     attacked(root, text)
     with pytest.raises(ParamError, match=message):
         experiments.read(root)
-
-
-# -- the pages -----------------------------------------------------------------------------------------------
 
 
 def test_a_page_with_one_result(measured):

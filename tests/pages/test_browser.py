@@ -47,10 +47,10 @@ def test_a_page_opens_without_an_error(pages, browser, name, night):
 
 
 def test_a_tab_shows_its_table_alone(fedlsa):
-    shown = "[...document.querySelectorAll('.pane')].filter(one => one.offsetParent).map(one => one.id)"
-    assert fedlsa.run(shown) == ["table2"]
+    visible = "[...document.querySelectorAll('.pane')].filter(one => one.offsetParent).map(one => one.id)"
+    assert fedlsa.run(visible) == ["table2"]
     fedlsa.run("document.getElementById('t-table5').click()")
-    assert fedlsa.run(shown) == ["table5"]
+    assert fedlsa.run(visible) == ["table5"]
 
 
 def test_a_column_sorts_both_ways_and_back(fedlsa):
@@ -68,9 +68,9 @@ def test_the_shown_table_is_copied(fedlsa, pages):
     fedlsa.run(CLIPBOARD)
     press(fedlsa, ".tools button", "Copy CSV")
     rows = list(csv.DictReader(io.StringIO(fedlsa.run("window.copied"))))
-    [own] = [row for row in rows if row["method"] == "FedLSA"]
-    assert (own["Avg"], own["Avg printed"], own["DSLR printed"]) == ("53.43", "60.22", "60.00")
-    assert float(own["Avg sd"]) > 0 and len(rows) == 9
+    [ours] = [row for row in rows if row["method"] == "FedLSA"]
+    assert (ours["Avg"], ours["Avg printed"], ours["DSLR printed"]) == ("53.43", "60.22", "60.00")
+    assert float(ours["Avg sd"]) > 0 and len(rows) == 9
     fedlsa.run("document.getElementById('t-table5').click()")
     press(fedlsa, ".tools button", "Copy LaTeX")
     latex = (ROOT / "reports/tables/fedlsa-table5.tex").read_text(encoding="utf-8")
@@ -100,13 +100,13 @@ def test_a_link_into_a_fold_opens_it(fedlsa):
 
 
 def test_a_count_shows_its_claims_alone(fedlsa):
-    shown = """[...document.querySelectorAll('#claims .c')].filter(one => one.offsetParent)
+    visible = """[...document.querySelectorAll('#claims .c')].filter(one => one.offsetParent)
       .map(one => one.className)"""
-    every = fedlsa.run(shown)
+    every = fedlsa.run(visible)
     fedlsa.run("document.querySelector('[data-filter] button:has(.holds)').click()")
-    assert set(fedlsa.run(shown)) == {"c holds"}
+    assert set(fedlsa.run(visible)) == {"c holds"}
     fedlsa.run("document.querySelector('[data-filter] button:has(.holds)').click()")
-    assert fedlsa.run(shown) == every
+    assert fedlsa.run(visible) == every
 
 
 def test_without_scripts_tabs_and_folds_work(pages, browser):
@@ -158,7 +158,7 @@ def test_axe_finds_nothing_serious(pages, browser, axe, name, night):
     browser.run("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     browser.run(axe + "; null")
     assert (
-        browser.run("""axe.run().then(found => found.violations
+        browser.run("""axe.run().then(result => result.violations
       .filter(one => ['serious', 'critical'].includes(one.impact))
       .map(one => [one.id, one.nodes.length, one.nodes[0].html.slice(0, 120)]))""")
         == []

@@ -33,9 +33,6 @@ def agrees(claim, value):
     return claim.expected.fits(value)
 
 
-# -- the papers' own claims --
-
-
 @pytest.mark.parametrize("key", PAPERS)
 def test_published_numbers_bear_the_claims_out_except_for_the_papers_slips(key):
     printed, lost, wrong = Printed(Study(key, load_paper(key))), set(), {}
@@ -56,9 +53,6 @@ def test_every_number_of_a_claim_is_a_measure_of_a_run(key):
     claims = read_claims(evidence.printed)
     without = {claim.id for claim in claims for spot in claim.spots if evidence.source(spot) is None}
     assert without == SIZES.get(key, set())
-
-
-# -- the language --
 
 
 @pytest.fixture

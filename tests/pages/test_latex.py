@@ -1,5 +1,4 @@
-"""Tables as LaTeX: they compile alone and inside a paper, fit its page, and every number is read back
-from the PDF."""
+"""Tables as LaTeX: they compile alone and inside a paper, fit its page, and read back from the PDF."""
 
 import re
 import shutil
@@ -68,9 +67,6 @@ def panel(rows=3, columns=4, name="method", head="accuracy"):
     return Panel("", ["method"], heads, lines)
 
 
-# -- in a PDF ------------------------------------------------------------------------------------------------
-
-
 @compiled
 @pytest.mark.parametrize("name", papers())
 def test_every_number_is_in_the_pdf_of_a_file(pages, tmp_path, name):
@@ -111,12 +107,7 @@ def test_every_file_is_part_of_a_paper(pages, tmp_path, columns):
     [
         (3, 30, "method", "accuracy"),
         (70, 4, "method", "accuracy"),
-        (
-            40,
-            12,
-            "a method with a long name (of option 0.1, another 0.2)",
-            "accuracy of locally trained models",
-        ),
+        (40, 12, "a method with a long name (of option 0.1, another 0.2)", "accuracy of locally trained"),
     ],
 )
 def test_a_table_that_is_too_wide_or_too_tall_goes_over_several(tmp_path, tab, rows, columns, name, head):
@@ -136,9 +127,6 @@ def test_texts_that_hold_markup(tmp_path, tab):
     (tmp_path / "odd.tex").write_text(latex.table(odd_tab, "A & B"), encoding="utf-8")
     _, read = compile_tex(tmp_path, "odd")
     assert all(part in names(read) for part in (r"\end{x}50%of", "2$&#1", "{b}[c]éθ≥(U+6F22)"))
-
-
-# -- as text -------------------------------------------------------------------------------------------------
 
 
 def test_type_is_never_smaller_than_seven_points(pages):

@@ -91,7 +91,7 @@ def test_verdicts_are_those_of_the_page(texts, pages, name):
         assert rows[one.verdict.claim.id][4] == one.verdict.chip.value
 
 
-def test_the_overview_counts_as_the_pages_do(texts, pages):
+def test_the_overview_counts_as_the_pages_do_and_links_lead_to_files(texts, pages):
     counted = next(table for table in tables(texts["index"]) if table[0][-1] == "cells")
     heads = counted[0][1:-1]
     for row in counted[1:-1]:
@@ -100,9 +100,6 @@ def test_the_overview_counts_as_the_pages_do(texts, pages):
         assert [int(text or 0) for text in row[1:-1]] == [numbers[head] for head in heads]
         assert row[-1] == f"{page.done} of {page.planned}"
     assert set(heads) <= {chip.value for chip in Chip}
-
-
-def test_links_lead_to_files(texts, pages):
     made = {name for one in pages.values() for name in latex.files(one)}
     made |= {f"{name}.md" for name in [*pages, "index", "across"]} | {"measured.csv", "tables"}
     for text in texts.values():

@@ -57,9 +57,6 @@ def noted(page):
     return [element for fold in folds for element in [fold, *fold.all()]]
 
 
-# -- sizes ---------------------------------------------------------------------------------------------------
-
-
 def test_pages_are_short(files, site, capsys):
     sizes = {}
     for name, page in site.items():
@@ -78,9 +75,6 @@ def test_pages_are_short(files, site, capsys):
     for name in PAPERS:
         seen, _, rest, size = sizes[name]
         assert seen < 900 and rest < 6000 and size < 500_000, name
-
-
-# -- claims --------------------------------------------------------------------------------------------------
 
 
 def test_every_page_counts_the_same(site):
@@ -109,9 +103,6 @@ def test_a_shortened_run_opens_the_page_and_judges_nothing(site, name):
     assert set(claims(site[name]).values()) <= {"not_run", "not_testable"}
 
 
-# -- numbers -------------------------------------------------------------------------------------------------
-
-
 def panes(page):
     return {pane.attributes["id"]: pane for pane in page.all(kind="pane")}
 
@@ -120,7 +111,10 @@ def names(pane):
     return [row.one("th").text().strip() for body in pane.all("tbody") for row in body.all("tr")]
 
 
-def test_the_average_comes_first_with_the_other_model_next_to_it(site):
+def test_numbers_link_to_results_and_the_average_comes_first(site):
+    for name in PAPERS:
+        links = [link.attributes["href"] for link in site[name].all("a", "m")]
+        assert links and all((ROOT / link.removeprefix("../")).is_file() for link in links)
     tables = panes(site["fedlsa"])
     assert len(names(tables["table2"])) == 9 and names(tables["table2-tuned"]) == ["FedLSA"]
     table = panes(site["fedlsa"])["table2"].one("table")
@@ -130,12 +124,6 @@ def test_the_average_comes_first_with_the_other_model_next_to_it(site):
     first, second = [*row.all("td")][:2]
     assert "other" not in first.classes and "other" in second.classes
     assert float(first.one("a").text()) < float(second.one("a").text())
-
-
-def test_every_number_links_to_its_result(site):
-    for name in PAPERS:
-        links = [link.attributes["href"] for link in site[name].all("a", "m")]
-        assert links and all((ROOT / link.removeprefix("../")).is_file() for link in links)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -154,8 +142,6 @@ def test_every_hyper_parameter_has_its_source(site, name):
     assert len(rows) > 30 and cited and cited <= numbers
     assert name != "fedlsa" or ["server_lr", "0.01", "FedLSA"] in [row[:3] for row in rows]
 
-
-# -- what is written by others -------------------------------------------------------------------------------
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(1)'>\"&{"
 

@@ -1,5 +1,4 @@
-"""Block design, Holm's steps and ranks: worked numbers, identities that any data must keep, and simulated
-tables."""
+"""Block design, Holm's steps and ranks: worked numbers, identities and simulated tables."""
 
 import math
 
@@ -66,9 +65,6 @@ def drawn(seed, k=6, n=3, sd=1.0):
     return rng.normal(0, sd, (k, n)) + rng.normal(0, 3, (1, n)) + 60
 
 
-# -- worked numbers --
-
-
 def test_one_method_against_three():
     made = design(FOUR)
     assert (made.s, made.df) == (pytest.approx(0.6821, abs=1e-4), 6)
@@ -112,24 +108,18 @@ def test_nine_methods_of_which_two_are_outliers():
 
 @pytest.mark.parametrize(
     "rows, one, other, d, ends",
-    [
-        (OFFICE, "fedproto", "fedavg", -0.95, (-3.11, 1.21)),
-        (OFFICE, "fedlsa", "fedavg", 4.01, (1.85, 6.17)),
-    ],
+    [(OFFICE, "fedproto", "fedavg", -0.95, (-3.11, 1.21)), (OFFICE, "fedlsa", "fedavg", 4.01, (1.85, 6.17))],
 )
 def test_two_of_the_nine(rows, one, other, d, ends):
     estimate = pair(design(rows), one, other)
     assert estimate.d == pytest.approx(d, abs=0.006) and estimate.interval() == pytest.approx(ends, abs=0.006)
 
 
-def test_what_more_blocks_would_give():
+def test_more_blocks_rows_of_ours_and_replicates():
     one = pair(design(OFFICE), "fedproto", "fedavg")
     assert (one.grown(14).interval()[1] < 0, one.grown(13).interval()[1] < 0) == (True, False)
     grown = one.grown(14)
     assert (grown.d, grown.n, grown.df) == (one.d, 14, 6 * 13) and one.grown(3) == one
-
-
-def test_rows_of_ours_add_nothing_to_the_residual():
     ours = {"ours": [50.0, 80.0, 20.0], "mine": [60.0, 40.0, 90.0]}
     made, plain = design({**OFFICE, **ours}, pool=OFFICE), design(OFFICE)
     assert (made.s, made.df, made.outliers) == (plain.s, plain.df, plain.outliers)
@@ -137,7 +127,7 @@ def test_rows_of_ours_add_nothing_to_the_residual():
     assert pair(made, "ours", "fedavg").se == pytest.approx(pair(plain, "fedlsa", "fedavg").se)
 
 
-def test_two_methods_are_the_paired_t_test():
+def test_comparisons_are_those_of_closed_formulas():
     rows = dict(zip("AB", drawn(1, 2, 5)))
     plain = stats.ttest_rel(rows["A"], rows["B"])
     for made in (design(rows), design({**rows, "C": drawn(2, 1, 5)[0]}, pool="AB")):
@@ -147,9 +137,6 @@ def test_two_methods_are_the_paired_t_test():
     pooled = fit(np.array(list(rows.values())))
     assert pooled.mse_resid * 2 == pytest.approx(np.var(rows["A"] - rows["B"], ddof=1))
     assert pooled.df_resid == 4
-
-
-def test_least_squares_of_complete_data_is_the_closed_formula():
     y = drawn(5)
     left = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()
     made = design(dict(zip("ABCDEF", y)))
@@ -157,9 +144,6 @@ def test_least_squares_of_complete_data_is_the_closed_formula():
     one, mean = pair(made, "A", "B"), made.estimate({"A": 1, "B": -0.5, "C": -0.5})
     assert (one.d, one.se) == pytest.approx((y[0].mean() - y[1].mean(), made.s * math.sqrt(2 / 3)))
     assert (mean.d, mean.se) == pytest.approx((y[0].mean() - y[1:3].mean(), made.s * math.sqrt(1.5 / 3)))
-
-
-def test_missing_cells_are_adjusted_and_complete_methods_keep_their_difference():
     y = drawn(4)
     y[2, 1] = np.nan
     rows = {name: {b: x for b, x in enumerate(row) if not np.isnan(x)} for name, row in zip("ABCDEF", y)}
@@ -170,7 +154,7 @@ def test_missing_cells_are_adjusted_and_complete_methods_keep_their_difference()
     assert adjusted.n == 2
 
 
-def test_nothing_depends_on_order_or_on_what_a_block_adds():
+def test_nothing_depends_on_order_copies_or_constants():
     rows = dict(zip("ABCDEF", drawn(5)))
     plain = pair(design(rows), "A", "B")
     shifted = {name: values + [5.0, -3.0, 11.0] + 2 for name, values in rows.items()}
@@ -179,9 +163,6 @@ def test_nothing_depends_on_order_or_on_what_a_block_adds():
         again = pair(design(other), "A", "B")
         assert (again.d, again.se, again.p()) == pytest.approx((plain.d, plain.se, plain.p()))
     assert outliers(np.array(list(turned.values()))) == []
-
-
-def test_copies_and_constants_stay_out_of_the_residual():
     rows = dict(zip("ABCD", drawn(7, 4)))
     plain, copied = design(rows), design({**rows, "E": rows["A"] + 5e-5})
     assert (copied.s, copied.df) == (plain.s, plain.df)
@@ -201,9 +182,6 @@ def test_scenarios_are_added_as_independent():
     assert whole.df == pytest.approx((one.se**2 + two.se**2) ** 2 / (one.se**4 / 2 + two.se**4 / 3))
     identical = pair(design({**FOUR, "T": FOUR["P"]}), "P", "T")
     assert combined([one]) == combined([identical, one]) == one and combined([identical] * 2) == identical
-
-
-# -- several comparisons --
 
 
 def test_holm_is_that_of_statsmodels_and_its_levels_agree_with_its_p():
@@ -233,16 +211,10 @@ def test_a_family_decides_by_the_side_of_the_bound():
     assert Family({"B": pair(made, "A", "B")}, bound=20).side("B") == -1
 
 
-# -- ranks --
-
-
-def test_mean_ranks_over_six_blocks():
+def test_mean_ranks():
     made = ranks(SIX)
     assert list(made.means.values()) == pytest.approx([1.17, 2.17, 2.83, 3.83], abs=0.005)
     assert made.p == pytest.approx(7.4e-5, abs=5e-7) and made.distance == pytest.approx(1.915, abs=5e-4)
-
-
-def test_ranks_of_ties_and_of_full_agreement():
     tied = ranks({"A": [1, 1, 1], "B": [1, 1, 1], "C": [1, 1, 1]})
     assert (tied.p, list(tied.means.values())) == (1, [2, 2, 2])
     assert ranks({"A": [3, 3, 3], "B": [2, 2, 2], "C": [1, 1, 1]}).p == pytest.approx(1 / 36)
@@ -252,9 +224,6 @@ def test_ranks_of_ties_and_of_full_agreement():
     low = ranks({name: [-value for value in row] for name, row in SIX.items()}, lower=True)
     mixed = ranks({name: [-row[0], *row[1:]] for name, row in SIX.items()}, [True, *[False] * 5])
     assert low == mixed == ranks(SIX)
-
-
-# -- simulated --
 
 
 def test_on_two_thousand_tables_of_equal_methods_intervals_cover_and_claims_err_as_they_should():

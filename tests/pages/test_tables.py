@@ -10,13 +10,7 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
-from pipeline.report.published import (
-    Value,
-    columns,
-    mark,
-    printed_number,
-    read_published,
-)
+from pipeline.report.published import Value, columns, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.tables import table_view
 from pipeline.report.verdicts import variants
@@ -43,22 +37,21 @@ def rewrite(root, change):
     path.write_text("\n".join([head, *change(lines)]) + "\n")
 
 
-# -- measured and printed ------------------------------------------------------------------------------------
-
-
-def test_measured_and_printed_numbers_of_a_position(measured):
+def test_measured_printed_and_missing_numbers_of_a_table(measured):
     first = values(measured, "table1")["FedAvg"][0]
     assert (first.mean, first.spread, first.published, first.printed) == ("71.00", "1.41", "41.11", 41.11)
     assert first.difference == "+29.89" and first.tint == "u6"
     assert first.file == "papers/fedcrl/runs/balanced/fedavg/result.json"
-
-
-def test_a_cell_that_has_not_run_is_missing(measured):
     missing = values(measured, "table1")["FedProx"][0]
     assert (missing.state, missing.published, missing.mean) == ("missing", "43.33", "")
     assert missing.target == "fedcrl/balanced/fedprox"
     table = view(measured, "table1")
     assert (table.measured, table.fillable) == (4, 6)
+    panel = view(measured, "table1").panels[0]
+    deltas = {row.name: row.values[-1] for row in panel.rows}
+    assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
+    assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
+    assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
 
 
 def test_without_results_no_number_is_measured(root):
@@ -67,14 +60,10 @@ def test_without_results_no_number_is_measured(root):
         every = [value for panel in table.panels for row in panel.rows for value in row.values]
         assert table.measured == 0 and {value.number for value in every} == {None}
         assert any(value.published for value in every)
-
-
-def test_delta_is_measured_minus_measured_baseline(measured):
-    panel = view(measured, "table1").panels[0]
-    deltas = {row.name: row.values[-1] for row in panel.rows}
-    assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
-    assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
-    assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
+    assert view(root, "table1").about == "Digits, even, public = a"
+    heads = view(root, "table2").panels[0].heads
+    assert [head.text for head in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
+    assert view(root, "table3").panels[0].stub == ["dataset"]
 
 
 def test_delta_is_of_the_printed_column_where_one_of_ours_follows(measured):
@@ -178,16 +167,6 @@ def test_a_table_notes_what_was_computed_otherwise(measured, changed):
     assert "Ours" in note and [*changed.values()][0] in note and "FedAvg" not in note
 
 
-# -- the paper's layout --------------------------------------------------------------------------------------
-
-
-def test_shared_setting_goes_to_the_caption_and_differing_ones_to_the_header(root):
-    assert view(root, "table1").about == "Digits, even, public = a"
-    heads = view(root, "table2").panels[0].heads
-    assert [head.text for head in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
-    assert view(root, "table3").panels[0].stub == ["dataset"]
-
-
 def test_check_marks_for_components(root):
     with (root / "papers/fedcrl/published/table1.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -219,9 +198,6 @@ def test_every_published_number_of_the_papers_is_there_once(name):
             assert all(len(row.values) == len(columns(panel.heads)) for row in panel.rows)
         assert all(len(row.stub) == len(panel.stub) for panel in made.panels for row in panel.rows)
         assert made.measured == 0
-
-
-# -- files that cannot be used -------------------------------------------------------------------------------
 
 
 def test_missing_or_wrong_published_table_is_named(root):

@@ -165,8 +165,7 @@ def test_traffic_that_is_the_same_in_every_seed_is_judged_without_a_test(measure
 
 
 def test_two_measures_of_one_run_are_one_number_of_it(root):
-    """A loss of one method has the spread of its own runs; the difference of two such losses is pooled over
-    all methods."""
+    """A loss of one method has the spread of its runs; a difference of two losses is pooled over methods."""
     loss = f"{AVG}|method={{0}} - table=1|column=M|method={{0}}"
     rows = [("within", "", loss.format("Ours"), "", "<0"),
             ("between", "", loss.format("Ours"), loss.format("FedAvg"), "<0"),

@@ -67,15 +67,9 @@ class Slurm:
         munge = self.at / "munge"
         (munge / "key").write_bytes(secrets.token_bytes(1024))
         (munge / "key").chmod(0o600)
-        self._run(
-            "munged",
-            "--force",
-            f"--key-file={munge}/key",
-            f"--socket={munge}/socket",
-            f"--pid-file={self.at}/munged.pid",
-            f"--log-file={munge}/log",
-            f"--seed-file={munge}/seed",
-        )
+        files = {"key-file": munge / "key", "socket": munge / "socket", "log-file": munge / "log"}
+        files |= {"pid-file": self.at / "munged.pid", "seed-file": munge / "seed"}
+        self._run("munged", "--force", *(f"--{name}={path}" for name, path in files.items()))
         self._run("slurmctld")
         for n in range(1, self.nodes + 1):
             self.add(f"n{n}")
@@ -109,14 +103,8 @@ class Slurm:
 
     def _run(self, *command: str) -> str:
         program = shutil.which(command[0]) or f"/usr/sbin/{command[0]}"
-        return subprocess.run(
-            [program, *command[1:]],
-            env={**os.environ, **self.variables},
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=PATIENCE,
-        ).stdout
+        env = {**os.environ, **self.variables}
+        return subprocess.check_output([program, *command[1:]], env=env, text=True, timeout=PATIENCE)
 
 
 def end(pid: int) -> None:
@@ -133,8 +121,8 @@ def end(pid: int) -> None:
 
 
 class Ray:
-    """A Ray cluster with a token: a head without cores and two nodes of one. Only in a network namespace of
-    its own, since Ray turns 127.0.0.1 into the address of the first network card."""
+    """A Ray cluster with a token: a head without cores and two nodes of one. Only in a separate network
+    namespace, since Ray turns 127.0.0.1 into the address of the first network card."""
 
     def __init__(self, at: Path, program: str, port: int = 26379):
         self.at, self.program, self.address = at, program, f"127.0.0.1:{port}"
@@ -149,14 +137,8 @@ class Ray:
 
     def start(self) -> None:
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        self._start(
-            "--head",
-            f"--port={self.address.split(':')[1]}",
-            "--num-cpus=0",
-            "--include-dashboard=false",
-            "--object-store-memory=200000000",
-            f"--temp-dir={self.at}",
-        )
+        head = "--head --num-cpus=0 --include-dashboard=false --object-store-memory=200000000".split()
+        self._start(*head, f"--port={self.address.split(':')[1]}", f"--temp-dir={self.at}")
         for n in (1, 2):
             self._start(
                 f"--address={self.address}",
@@ -182,14 +164,8 @@ class Ray:
 
     def _start(self, *options: str) -> None:
         command = [self.program, "start", "--node-ip-address=127.0.0.1", "--disable-usage-stats", *options]
-        subprocess.run(
-            command,
-            cwd="/",
-            env={**os.environ, **self.variables},
-            check=True,
-            timeout=PATIENCE,
-            stdout=subprocess.DEVNULL,
-        )
+        env, quiet = {**os.environ, **self.variables}, subprocess.DEVNULL
+        subprocess.run(command, cwd="/", env=env, check=True, timeout=PATIENCE, stdout=quiet)
 
     def _processes(self) -> list[psutil.Process]:
         return [
@@ -212,22 +188,11 @@ class S3:
         port = 20000 + secrets.randbelow(5000)
         self.url = f"http://127.0.0.1:{port}"
         ports = {"s3": port, "master": port + 5001, "volume": port + 5002, "filer": port + 5003}
+        command = [weed, "mini", f"-dir={at}", *"-ip=127.0.0.1 -ip.bind=127.0.0.1".split()]
+        command += ["-admin.ui=false", "-webdav=false", *(f"-{name}.port={n}" for name, n in ports.items())]
+        env = {**os.environ, **self.access, "S3_BUCKET": "fedrepro"}
         with open(at / "log", "wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    weed,
-                    "mini",
-                    f"-dir={at}",
-                    "-ip=127.0.0.1",
-                    "-ip.bind=127.0.0.1",
-                    "-admin.ui=false",
-                    "-webdav=false",
-                    *[f"-{name}.port={number}" for name, number in ports.items()],
-                ],
-                env={**os.environ, **self.access, "S3_BUCKET": "fedrepro"},
-                stdout=log,
-                stderr=log,
-            )
+            self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         wait_for(lambda: answers(self.url + "/healthz"))
 
     def stop(self) -> None:
@@ -261,8 +226,7 @@ class Ssh:
 
 
 class Postgres:
-    """A PostgreSQL server on loopback with a database `mlflow`; it runs as the user postgres, since root may
-    not."""
+    """A PostgreSQL server on loopback with a database `mlflow`, as the user postgres: root may not."""
 
     def __init__(self, at: Path, binaries: Path):
         self.at, self.binaries, self.port = at, binaries, 20000 + secrets.randbelow(9000)
@@ -277,13 +241,8 @@ class Postgres:
         self._run("pg_ctl", "-D", f"{self.at}/db", "-m", "fast", "stop")
 
     def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            ["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments],
-            cwd="/",
-            check=True,
-            timeout=PATIENCE,
-            stdout=subprocess.DEVNULL,
-        )
+        command = ["runuser", "-u", "postgres", "--", str(self.binaries / program), *arguments]
+        subprocess.run(command, cwd="/", check=True, timeout=PATIENCE, stdout=subprocess.DEVNULL)
 
 
 def answers(url: str) -> bool:

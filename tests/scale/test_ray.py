@@ -13,7 +13,7 @@ from repository import PATIENCE, outputs
 
 @pytest.fixture
 def alone():
-    """A network of its own is to be had."""
+    """A separate network is to be had."""
     pytest.importorskip("ray", reason="ray is not installed: make test-scale")
     programs = all(map(shutil.which, ("unshare", "ip")))
     if not programs or subprocess.run(["unshare", "-n", "true"]).returncode:
@@ -66,5 +66,5 @@ def test_a_missing_token_is_one_line(alone, prepared, tmp_path):
             RAY_AUTH_MODE="token",
             RAY_AUTH_TOKEN="",
         )
-    assert reply.startswith(f"error: --on ray: {address}: Token authentication is enabled but no")
+    assert reply.startswith(f"error: --on ray: {address}: Token authentication")
     assert reply.count("\n") == 1

@@ -1,5 +1,4 @@
-"""A DVC remote on a real S3 server and over SSH; MLflow on a real PostgreSQL with its artifacts on S3, many
-writers at once."""
+"""A DVC remote on S3 and over SSH; MLflow on PostgreSQL with artifacts on S3, many writers at once."""
 
 import getpass
 import os
@@ -62,46 +61,35 @@ def ssh(tmp_path_factory):
 
 
 def test_a_second_clone_pulls_from_s3(undisturbed, tmp_path_factory, s3):
-    second_clone_pulls(
-        undisturbed,
-        tmp_path_factory,
-        "s3://fedrepro/cache",
-        {"endpointurl": s3.url},
-        {"access_key_id": "fedrepro", "secret_access_key": "fedrepro-secret"},
-    )
+    private = {"access_key_id": "fedrepro", "secret_access_key": "fedrepro-secret"}
+    address = "s3://fedrepro/cache", {"endpointurl": s3.url}
+    second_clone_pulls(undisturbed, tmp_path_factory, *address, private)
 
 
 def test_a_second_clone_pulls_over_ssh(undisturbed, tmp_path_factory, ssh):
     store = tmp_path_factory.mktemp("store")
-    second_clone_pulls(
-        undisturbed,
-        tmp_path_factory,
-        f"ssh://{getpass.getuser()}@127.0.0.1{store}",
-        {"port": str(ssh.port)},
-        {"keyfile": str(ssh.key)},
-    )
+    address = f"ssh://{getpass.getuser()}@127.0.0.1{store}", {"port": str(ssh.port)}
+    second_clone_pulls(undisturbed, tmp_path_factory, *address, {"keyfile": str(ssh.key)})
     assert [*store.glob("files/md5/*/*")]
 
 
-def second_clone_pulls(project, tmp_path_factory, url: str, options: dict, own: dict) -> None:
-    """One checkout pushes, another one pulls and has nothing to compute. `own`: options that are not in git
-    but in .dvc/config.local of each."""
+def second_clone_pulls(project, tmp_path_factory, url: str, options: dict, private: dict) -> None:
+    """One checkout pushes, another pulls and has nothing to compute. `private`: of .dvc/config.local."""
     first = shutil.copytree(project, tmp_path_factory.mktemp("first") / "checkout")
     dvc(first, "remote", "add", "--default", "store", url)
     modify(first, options)
-    modify(first, own, "--local")
+    modify(first, private, "--local")
     dvc(first, "push", *stages())
     second = tmp_path_factory.mktemp("second") / "checkout"
     ignored = shutil.ignore_patterns(*LOCAL, ".cells", "digits", "partitions", "representations")
     shutil.copytree(first, second, ignore=ignored)
-    modify(second, own, "--local")
+    modify(second, private, "--local")
     dvc(second, "pull", *stages())
-    assert "nothing to do: 7 stages are up to date" in fedrepro(second, "run", *CELLS)
+    assert "nothing to do: 7 stages" in fedrepro(second, "run", *CELLS)
 
 
 def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
-    """Each trains a cell in a checkout of its own and all begin at once: every run complete, with its files,
-    none twice."""
+    """Each trains a cell in its checkout, all begin at once: every run complete, with its files, once."""
     pytest.importorskip("psycopg2", reason="psycopg2-binary is not installed: make test-scale")
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not binaries or not shutil.which("runuser"):
@@ -110,41 +98,21 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
     for folder in at.parents[:2]:
         folder.chmod(0o755)  # the server's user must get there
     base, port = Postgres(at, binaries[-1]), 29000
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        base.url,
-        "--workers",
-        "2",
-        "--artifacts-destination",
-        "s3://fedrepro/artifacts",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    options = f"--backend-store-uri {base.url} --workers 2 --artifacts-destination s3://fedrepro/artifacts"
+    command = f"-m mlflow server {options} --host 127.0.0.1 --port {port}".split()
+    env = surroundings(**S3.access, MLFLOW_S3_ENDPOINT_URL=s3.url)
     with open(at / "server", "wb") as log:
-        server = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=log,
-            cwd=at,
-            env=surroundings(**S3.access, MLFLOW_S3_ENDPOINT_URL=s3.url),
-        )
+        server = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, cwd=at, env=env)
     try:
         wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"))
         roots = []
         for number in range(WRITERS):
             roots.append(small_repository(tmp_path_factory.mktemp(f"writer{number}")))
-            write_run(
-                roots[-1],
+            run, paper = (
                 f"balanced/{list(BALANCED)[number % 2]}",
-                list(BALANCED.values())[0],
-                paper=["fedcrl", "fedlsa", "rahfl", "fedccl"][number // 2],
+                "fedcrl fedlsa rahfl fedccl".split()[number // 2],
             )
+            write_run(roots[-1], run, list(BALANCED.values())[0], paper=paper)
         message = surroundings(
             MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT), FEDREPRO_TRACKING=""
         )
@@ -154,16 +122,12 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
             "import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
             "print([import_results(Path(root)) for root in sys.argv[1:]])"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", count, *map(str, roots)],
-            env=message,
-            capture_output=True,
-            text=True,
-            check=True,
+        counted = subprocess.check_output(
+            [sys.executable, "-c", count, *map(str, roots)], env=message, text=True
         )
-        assert done.stdout == f"{[(0, 2)] * WRITERS}\n"  # the seeds of each are there, whole
-        done = subprocess.run([sys.executable, "-c", FILES], env=message, capture_output=True, text=True)
-        assert done.stdout == "history.csv result.json\n" * 2 * WRITERS, done.stderr
+        assert counted == f"{[(0, 2)] * WRITERS}\n"  # the seeds of each are there, whole
+        names = subprocess.check_output([sys.executable, "-c", FILES], env=message, text=True)
+        assert names == "history.csv result.json\n" * 2 * WRITERS
     finally:
         end(server.pid)
         base.stop()
@@ -183,12 +147,6 @@ def modify(project: Path, options: dict[str, str], *where: str) -> None:
 
 
 def dvc(project: Path, *arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "dvc", *arguments],
-        cwd=project,
-        timeout=600,
-        env=surroundings(**S3.access),
-        capture_output=True,
-        text=True,
-    )
+    command, env = [sys.executable, "-m", "dvc", *arguments], surroundings(**S3.access)
+    done = subprocess.run(command, cwd=project, timeout=600, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

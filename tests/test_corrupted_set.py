@@ -1,0 +1,202 @@
+"""The corrupted set on disk, and what is trained and tested on it."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from federation import image_clients
+from reporting import described
+from repository import ROOT, run
+from test_corruptions import grid, photos
+
+import stages.corrupt as stage
+from pipeline.cells import inputs, loading
+from pipeline.cells.evaluation import TestSet, measure
+from pipeline.data import corrupted, store
+from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, weather
+from pipeline.data.partition import Parts
+from pipeline.engine.handle import Batch
+from pipeline.errors import DataError, ParamError
+from pipeline.methods.rahfl import RAHFL
+from pipeline.schema import load_paper
+
+
+@pytest.fixture(autouse=True)
+def same_ice(monkeypatch):
+    """The synthetic texture, whether or not the photographs are installed."""
+    ice = weather.synthetic_ice()
+    for module in (weather, stage):
+        monkeypatch.setattr(module, "find_ice", lambda: ice)
+
+
+def test_corrupt_set_draws_types_severities_and_an_order():
+    images = np.broadcast_to(grid(), (3000, 32, 32, 3))[:, :, :, :]
+    made = corrupt_set(np.ascontiguousarray(images), seed=3)
+    assert np.sort(made.rank).tolist() == list(range(3000)) and not np.array_equal(made.rank, np.arange(3000))
+    assert np.bincount(made.kind, minlength=15) == pytest.approx(200, abs=60)  # over 4 standard deviations
+    assert np.bincount(made.severity, minlength=6)[[0, 5]].tolist() == [0, 0]
+    assert np.bincount(made.severity)[1:] == pytest.approx(750, abs=100)
+    for i in (0, 17, 2999):
+        alone = corrupt(images[i : i + 1], KINDS[made.kind[i]], int(made.severity[i]), seed=3, indices=[i])
+        assert np.array_equal(made.images[i], alone[0])
+    images, seen = np.repeat(photos(), 20, 0), []
+    one = corrupt_set(images, 0, progress=seen.append)
+    two = corrupt_set(images, 0)
+    test = corrupt_set(images, 0, part="test")
+    five = corrupt_set(images, 0, max_severity=5)
+    assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in dataclasses.fields(one))
+    assert not np.array_equal(one.kind, test.kind) and not np.array_equal(one.rank, test.rank)
+    assert set(five.severity) == {1, 2, 3, 4, 5} and seen[-1] == len(images) and seen == sorted(seen)
+    assert len(corrupt_set(images[:0], 0).rank) == 0
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """data/tiny (32x32 RGB, 100 training and 20 test images) and data/tiny-corrupted."""
+    root = tmp_path_factory.mktemp("root")
+    images = np.repeat(photos(12), 10, 0)
+    split = (np.arange(120) % 6 == 5).astype(np.uint8)
+    meta = described("tiny", deviation="small")
+    store.write(root / "data" / "tiny", images, np.arange(120) % 2, np.zeros(120), split, meta)
+    with pytest.MonkeyPatch.context() as patch:
+        ice = weather.synthetic_ice()
+        for module in (weather, stage):
+            patch.setattr(module, "find_ice", lambda: ice)
+        patch.setattr(stage, "ROOT", root)
+        stage.corrupt("tiny")
+    return root
+
+
+def test_rates_choose_exactly_so_many_images(federation):
+    clean = store.read(federation / "data" / "tiny")
+    dirty = corrupted.read(federation / "data" / "tiny-corrupted")
+    train = clean.split == 0
+    before = np.zeros(120, bool)
+    for xi, count in ((0.0, 0), (0.005, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)):
+        chosen = dirty.chosen(xi)
+        assert chosen[train].sum() == count and chosen[~train].all() and (chosen | ~before).all()
+        before = chosen & train
+    assert (dirty.images != clean.images).any((1, 2, 3)).mean() > 0.95
+    with pytest.raises(ValueError, match="rate 1.5"):
+        dirty.chosen(1.5)
+
+
+def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
+    clean = store.read(federation / "data" / "tiny")
+    other = store.verify(federation / "data" / "tiny-corrupted")
+    assert np.array_equal(clean.labels, other.labels) and np.array_equal(clean.split, other.split)
+    facts = other.meta["corruption"]
+    assert facts == {
+        "of": "tiny",
+        "clean": clean.meta["digest"],
+        "seed": 0,
+        "max_severity": 4,
+        "kinds": list(KINDS),
+        "frost": "synthetic texture",
+        "digest": facts["digest"],
+    }
+    assert other.meta["deviation"].startswith("small; frost from a synthetic texture")
+    assert other.meta["inputs"] == {"tiny": clean.meta["digest"]}
+
+
+def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
+    """RAHFL as released: a client's accuracy by which it teaches is its printed number, column by column."""
+    clients, rng = image_clients((20, 33)), torch.Generator().manual_seed(1)
+    tests = tuple(
+        TestSet(name, torch.randn(40, 1, 16, 16, generator=rng), torch.arange(40) % 10)
+        for name in ("clean", "corrupted")
+    )
+    scenario = load_paper("rahfl").scenarios["mini"]
+    actual = loading.Federation(
+        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels)
+    )
+    world = loading._world(scenario, actual, 0)
+    models = world.new_models()
+    printed, _ = measure(models, world, tests, "pooled")
+    for column in ("clean", "corrupted"):
+        assert world.test_sets[column].images is {test.name: test for test in tests}[column].images
+        chosen = RAHFL(acc_source=f"test_{column}").accuracies(models, world)[f"test_{column}"]
+        assert [100 * share for share in chosen.tolist()] == [printed[f"{column}.c{k}"] for k in (0, 1)]
+    protocol = dataclasses.replace(scenario.evaluation, tests="domains")
+    by_domain = dataclasses.replace(scenario, evaluation=protocol)
+    assert not loading._world(by_domain, actual, 0).test_sets
+
+
+def test_a_client_tests_on_its_images_as_it_has_them(federation):
+    """As tuning does: half of its private images are corrupted, and so of those that it validates on."""
+    scenario = load_paper("rahfl").scenarios["mini"]
+    scenario = dataclasses.replace(
+        scenario,
+        data=dataclasses.replace(scenario.data, set="tiny", channels=3),
+        evaluation=dataclasses.replace(scenario.evaluation, tests="clients"),
+    )
+    stored = store.read(federation / "data" / "tiny")
+    dirty, at = corrupted.read(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
+    checked = inputs.Inputs(None, stored, None, None, dirty)
+    pictures = loading._Pictures(scenario, checked, torch.device("cpu"))
+    (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
+    changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
+    assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
+
+
+def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "ROOT", tmp_path)
+    (tmp_path / "data").mkdir()
+    subprocess.run(["cp", "-r", federation / "data" / "tiny", tmp_path / "data"], check=True)
+    folder = tmp_path / "data" / "tiny-corrupted"
+    with pytest.raises(DataError, match="no corrupted images there; run `python -m stages.corrupt tiny`"):
+        corrupted.read(folder)
+    stage.corrupt("tiny", "5")
+    assert corrupted.read(folder).severity.max() == 5
+    rank = np.load(folder / "rank.npy")
+    np.save(folder / "rank.npy", rank[::-1].copy())
+    with pytest.raises(DataError, match=r"rank.npy does not fit split.npy"):
+        corrupted.read(folder)
+    np.save(folder / "rank.npy", np.where(rank < 0, rank, (rank + 1) % 100).astype(np.int32))
+    with pytest.raises(DataError, match="rank.npy was altered"):
+        corrupted.verify(folder)
+    np.save(folder / "kind.npy", rank)
+    with pytest.raises(DataError, match=r"kind.npy holds int32 \(120,\), expected uint8"):
+        corrupted.read(folder)
+    (folder / "severity.npy").write_bytes(b"")
+    with pytest.raises(DataError, match="(kind|severity).npy"):
+        corrupted.read(folder)
+    subprocess.run(["cp", folder.with_name("tiny") / "meta.json", folder], check=True)
+    with pytest.raises(DataError, match="not marked as corrupted"):
+        corrupted.read(folder)
+
+
+def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
+    federation, tmp_path, monkeypatch, capsys
+):
+    folder = federation / "data" / "tiny-corrupted"
+    before = corrupted.read(folder).digest
+    monkeypatch.setattr(stage, "ROOT", federation)
+    monkeypatch.setattr(stage, "SECONDS", 0.0)
+    stage.corrupt("tiny")
+    output = capsys.readouterr()
+    assert corrupted.read(folder).digest == before and before[:12] in output.out
+    assert "data/tiny-corrupted: 120 of 120" in output.err
+    monkeypatch.setattr(
+        corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(Exception, match="No space left"):
+        stage.corrupt("tiny")
+    assert corrupted.read(folder).digest == before
+    assert sorted(path.name for path in (federation / "data").iterdir()) == ["tiny", "tiny-corrupted"]
+    with pytest.raises(ParamError, match="max_severity: '7', expected 1 to 5"):
+        stage.corrupt("tiny", "7")
+
+
+def test_reading_needs_neither_scipy_nor_torch(federation):
+    """What trains reads the set; SciPy and the corruptions are the stage's alone."""
+    code = (
+        "import sys; from pathlib import Path; from pipeline.data import corrupted; "
+        "corrupted.read(Path(sys.argv[1])); "
+        "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))"
+    )
+    folder = str(federation / "data" / "tiny-corrupted")
+    assert run(ROOT, sys.executable, "-c", "import json; " + code, folder).stdout == "[]\n"

@@ -1,0 +1,323 @@
+"""Identities and worked numbers of FedPAC and FedCRL."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from federation import (
+    MLP,
+    close,
+    image_clients,
+    image_world,
+    known,
+    mlp,
+    one_round,
+    params,
+    rows,
+    run,
+    same,
+    tiny_world,
+    training,
+    watched,
+)
+from scipy.optimize import nnls as scipy_nnls
+from torch import nn
+
+from pipeline.engine.alike import tensors_of
+from pipeline.engine.phase import LocalOptions
+from pipeline.engine.state import State, mix
+from pipeline.engine.world import World
+from pipeline.errors import TrainingError
+from pipeline.methods import fedpac
+from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedcrl import FedCRL, interpolate
+from pipeline.methods.fedgh import FedGH
+from pipeline.methods.fedpac import FedPAC, combine_heads, label_statistics
+from pipeline.methods.fedproto import FedProto
+from pipeline.methods.fedrep import FedRep
+from pipeline.methods.local import Local
+from pipeline.models import Network
+from pipeline.prototypes import aggregate_means, prototype_contrast
+from pipeline.schema import Model, Optimiser
+
+PAC = [
+    ([[1.0, 0], [3, 0], [0, 2], [0, 2]], [0, 0, 1, 1]),
+    ([[2.0, 0], [1, 1]], [0, 0]),
+    ([[0.0, 1], [0, 3], [1, 2]], [1, 1, 1]),
+]
+WEIGHTS = [[0.304981, 0.379428, 0.315591], [0.105263, 0.894737, 0], [0.097710, 0, 0.902290]]
+
+
+def statistics():
+    actual = [label_statistics(torch.tensor(x), torch.tensor(y), 2) for x, y in PAC]
+    return torch.stack([h for h, _ in actual]), torch.stack([v for _, v in actual])
+
+
+def program(h, spread, i):
+    """P_i of FedPAC's program."""
+    gap = (h[i] - h).flatten(1)
+    return torch.diag(spread) + gap @ gap.T
+
+
+def test_head_weights_of_the_worked_example():
+    h, spread = statistics()
+    close(spread, [0.625, 0.25, 0.296296])
+    close(h, [[[1, 0], [0, 1]], [[1.5, 0.5], [0, 0]], [[0, 0], [0.333333, 2]]])
+    close(program(h, spread, 0), [[0.625, 0, 0], [0, 1.75, -1.5], [0, -1.5, 2.407407]])
+    close(program(h, spread, 1), [[2.125, 0, 3], [0, 0.25, 0], [3, 0, 6.907407]])
+    weights = combine_heads(h, spread)
+    close(weights, WEIGHTS)
+    for i, objective in enumerate((0.190613, 0.223684, 0.267345)):
+        value = (weights[i] @ program(h, spread, i) @ weights[i]).item()
+        assert value == pytest.approx(objective, abs=1e-6) and value <= spread[i]
+
+
+def exact(monkeypatch):
+    """Weights before the threshold."""
+    monkeypatch.setattr("pipeline.methods.fedpac.LEAST_SHARE", 0.0)
+
+
+@pytest.mark.parametrize(
+    "clients, classes, width, scale",
+    [(1, 3, 2, 1), (2, 3, 4, 1e-3), (15, 4, 8, 1), (20, 10, 16, 1e4), (20, 1, 2, 1)],
+)
+def test_head_weights_meet_the_conditions_of_optimality(clients, classes, width, scale, monkeypatch):
+    """(P a)_j >= a'Pa, with equality where a_j > 0; scipy finds the same weights from P's Cholesky factor."""
+    exact(monkeypatch)
+    rng = torch.Generator().manual_seed(clients)
+    h = torch.randn(clients, classes, width, generator=rng).abs().double() / classes
+    spread = torch.rand(clients, generator=rng).double()
+    weights = combine_heads(scale * h, scale**2 * spread)
+    for i in range(clients):
+        p = program(h, spread, i)
+        slope, value = p @ weights[i], weights[i] @ p @ weights[i]
+        assert value <= spread[i] + 1e-12 and (slope >= value - 1e-9).all()
+        close(slope[weights[i] > 0], [value.item()] * int((weights[i] > 0).sum()), within=1e-9)
+        x, _ = scipy_nnls(
+            np.vstack([np.linalg.cholesky(p.numpy()).T, np.ones(clients)]), np.append(np.zeros(clients), 1.0)
+        )
+        close(weights[i], (x / x.sum()).tolist(), within=1e-8)
+
+
+def test_head_weights_at_their_ends():
+    assert torch.equal(combine_heads(torch.randn(6, 3, 2), torch.zeros(6)), torch.eye(6).double())
+    # not unique: the client's head
+    assert torch.equal(combine_heads(torch.ones(4, 3, 2), torch.zeros(4)), torch.eye(4).double())
+    assert combine_heads(torch.randn(1, 3, 2), torch.tensor([2.0])).tolist() == [[1.0]]
+    weights = combine_heads(torch.ones(3, 1, 1), torch.tensor([1.0, 1.0, 1e4]))
+    close(weights, [[0.5, 0.5, 0]] * 3, within=1e-12)
+    assert not weights[:, 2].any()
+    h, spread = statistics()
+    weights = combine_heads(*(torch.cat([part[:1], part[:1] * math.nan, part[1:]]) for part in (h, spread)))
+    assert weights[1].tolist() == [0, 1, 0, 0]
+    close(weights[[0, 2, 3]][:, [0, 2, 3]], WEIGHTS)
+    assert not weights[[0, 2, 3], 1].any()
+
+
+def test_extreme_skew_is_feasible(monkeypatch):
+    """One class per client, some of one image (variance 0), some of equal statistics: despite rounding."""
+    exact(monkeypatch)
+    rng = torch.Generator().manual_seed(0)
+    h = torch.zeros(20, 10, 64).double()
+    for k in range(20):
+        h[k, k % 10] = torch.rand(64, generator=rng).double()
+    h[10], h[11] = h[0], h[1]
+    spread = 1e-7 * torch.rand(20, generator=rng).double()
+    spread[[0, 5, 10]] = 0
+    weights = combine_heads(h, spread)
+    close(weights.sum(1), [1.0] * 20)
+    assert (weights >= 0).all() and weights.isfinite().all()
+    for i in range(20):
+        assert weights[i] @ program(h, spread, i) @ weights[i] <= spread[i] * (1 + 1e-9) + 1e-18
+
+
+def test_heads_whose_weights_do_not_settle_are_an_error(monkeypatch):
+    def endless(*_):
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr("scipy.optimize.nnls", endless)
+    with pytest.raises(TrainingError, match="weights of 3 heads did not settle: Maximum number"):
+        combine_heads(*statistics())
+
+
+def test_fedpac_weighs_trained_heads_by_the_statistics_of_the_received_features(monkeypatch):
+    """Features that begin as the identity, so that the weights are the worked example's."""
+
+    def network():
+        return Network(nn.Sequential(nn.Flatten(1), nn.Linear(2, 2)), nn.Linear(2, 2))
+
+    world, method, start = tiny_world(monkeypatch, *PAC, network=network), FedPAC(), params(MLP)
+    start["features.1.bias"] = torch.zeros(2)
+    before = State(features=start.features, heads=world.everyone(start.head), prototypes=None)
+    after, trained = one_round(method, before, world)
+    heads, seen = trained.models.heads, world.class_means(trained.models)
+    options = LocalOptions("head", stream="head")
+    assert same(heads, world.local_epochs(world.everyone(start), Local().loss, options=options).models.heads)
+    assert same(after.heads, mix(heads, torch.tensor(WEIGHTS, dtype=torch.float64)), within=1e-5)
+    assert same(after.prototypes, aggregate_means(seen.means, seen.counts))
+
+
+def test_fedpac_without_pull_and_with_unmixed_heads_is_fedrep(monkeypatch):
+    monkeypatch.setattr(fedpac, "combine_heads", lambda h, spread: torch.eye(len(h), dtype=torch.float64))
+    pac, rep = run(FedPAC(lam=0.0), image_world()), run(FedRep(head_epochs=1), image_world())
+    assert same(pac.features, rep.features) and same(pac.heads, rep.heads)
+
+
+def test_fedpac_head_phase_takes_its_optimiser_where_given():
+    plain = run(FedPAC(), image_world(), 1)
+    equal, other = Optimiser("sgd", 0.1), Optimiser("sgd", 0.1, 0.5, 5e-4)
+    assert same(plain, run(FedPAC(head_optimiser=equal), image_world(), 1))
+    assert not same(plain.heads, run(FedPAC(head_optimiser=other), image_world(), 1).heads)
+
+
+CRL = ([[1.0, 2], [-1, 0.5], [1, 1]], [0, 1, 0])  # batches of two, then one
+GLOBAL = State(vectors=rows([1, 0.2], [0.1, 1]), known=known(1, 1))
+
+
+@pytest.mark.parametrize(
+    "alpha, weight1, bias1, weight2, bias2, epoch, last, taus",
+    [
+        (
+            1.0,
+            [[1.106684, 0.149662], [-0.108684, 0.875389]],
+            [0.106684, 0.011382],
+            [[0.589572, -0.094167], [0.010428, 0.194167]],
+            [0.061348, 0.038652],
+            0.607021,
+            0.543599,
+            (0.615318, 0.647343),
+        ),
+        (
+            0.0,
+            [[1.036681, 0.050264], [-0.045841, 0.952228]],
+            [0.036681, 0.074224],
+            [[0.586003, -0.089532], [0.013997, 0.189532]],
+            [0.063255, 0.036745],
+            0.635011,
+            0.627569,
+            (0.601692, 0.605286),
+        ),
+    ],
+)
+def test_fedcrl_epoch_of_the_worked_example(
+    alpha, weight1, bias1, weight2, bias2, epoch, last, taus, monkeypatch
+):
+    world, method, values = tiny_world(monkeypatch, CRL, network=mlp), FedCRL(alpha=alpha, tau=0.5), []
+
+    def noted(*args):
+        loss, logged = method.loss(*args)
+        values.append(logged["contrast"].item())
+        return loss, logged
+
+    trained = world.local_epochs(world.everyone(params(MLP)), noted, server_state=GLOBAL)
+    models = trained.models
+    close(models[0]["features.1.weight"], weight1)
+    close(models[0]["features.1.bias"], bias1)
+    close(models[0]["head.weight"], weight2)
+    close(models[0]["head.bias"], bias2)
+    close(trained.logged["contrast"], [epoch])
+    assert values[-1] == pytest.approx(last, abs=1e-6)
+    close(torch.exp(-0.8 * torch.tensor([epoch, last])), taus)
+    state = method.round(State(models=world.everyone(params(MLP)), prototypes=GLOBAL, share=None), world)
+    close(state.share, [taus[0]])
+
+
+@pytest.mark.parametrize(
+    "contrast, share",
+    [
+        (0.368249, 0.744830),
+        (0.231095, 0.831208),
+        (math.log(10), 0.158489),
+        (math.log(47), 0.045954),
+        (math.log(100), 0.025119),
+        (0, 1),
+        (math.nan, 0),
+        (-1e-9, 1),
+    ],
+)
+def test_share_of_the_local_features(contrast, share):
+    actual = FedCRL().share(None, torch.tensor([contrast], dtype=torch.float64), GLOBAL, GLOBAL, None)
+    close(actual, [share])
+
+
+@pytest.mark.parametrize(
+    "method, rounds", [(FedCRL(gamma=1e9, alpha=0.0), 3), (FedCRL(first_tau="global"), 1)]
+)
+def test_a_share_of_zero_is_fedper(method, rounds):
+    """FedPer in four lines: received features, a local head, one epoch, average of the features."""
+    world = image_world()
+    models = world.new_models()
+    for number in range(1, rounds + 1):
+        models = world.at(number).local_epochs(models, Local().loss).models
+        models = models.joined(world.everyone(world.average(models.features)))
+    assert same(run(method, image_world(), rounds).models, models)
+
+
+def test_the_first_round_has_no_contrast_and_ends_with_the_chosen_mix():
+    for choice, share in (("own", 1.0), ("global", 0.0)):
+        world = image_world()
+        state, trained = watched(FedCRL(alpha=100.0, first_tau=choice), world, 1)
+        assert state.share.tolist() == [share] * 3
+        assert same(trained.models, run(Local(), image_world(), 1).models)
+    evaluated, trained = watched(FedCRL(), world, 1)
+    contrast = [
+        prototype_contrast(
+            world.representations(k, m), world.clients[k].labels, tau=0.1, **evaluated.prototypes
+        )
+        for k, m in enumerate(trained.models)
+    ]
+    close(evaluated.share, [math.exp(-0.8 * c.item()) for c in contrast])
+    assert all(0 < s < 1 for s in evaluated.share.tolist())
+
+
+def test_later_shares_come_from_the_epochs_mean_or_from_one_more_pass():
+    world = image_world()
+    state = run(FedCRL(), world, 1)
+    epoch, trained = one_round(FedCRL(), state, world.at(2))
+    close(epoch.share, torch.exp(-0.8 * trained.logged["contrast"]).tolist())
+    after, trained = one_round(FedCRL(contrast="post_eval"), state, world.at(2))
+    contrast = FedCRL().evaluate(trained.models, state.prototypes, world)  # what it was trained against
+    close(after.share, torch.exp(-0.8 * contrast).tolist())
+    assert not same(after.share, epoch.share, 1e-5)
+
+
+def test_post_is_the_trained_model_and_pre_the_mixed_one():
+    world = image_world()
+    state, trained = watched(FedCRL(), world, 2)
+    assert same(state.models.heads, trained.models.heads)
+    mixed = interpolate(trained.models.features, world.average(trained.models.features), state.share)
+    assert same(FedCRL().deployed(state, world).features, mixed)
+
+
+def test_clipping_to_the_letter_reaches_the_evaluated_model_and_the_shared_features():
+    state, trained = watched(FedCRL(clip_params=True), image_world(), 2)
+    assert math.isfinite(trained.losses[0])  # of the training before it
+    for leaf in tensors_of(trained.models) + tensors_of(state.models):
+        assert leaf.min() >= 0 and leaf.max() <= 1
+    assert any(leaf.min() < 0 for leaf in tensors_of(run(FedCRL(), image_world(), 2).models))
+
+
+@pytest.mark.parametrize(
+    "channels, side, classes, fedavg, proto, gh, crl",
+    [
+        (3, 32, 10, 519828, 2560, 2570, 519808),
+        (3, 32, 100, 543048, 25600, 25700, 542848),
+        (1, 28, 47, 378718, 12032, 12079, 378624),
+    ],
+)
+def test_traffic_of_the_papers_networks(channels, side, classes, fedavg, proto, gh, crl):
+    """Sec. V-B5 of FedCRL, with every class at every client, and the counts that its Eq. 6 weights by."""
+    client = dataclasses.replace(
+        image_clients((1,), Model("cnn2"))[0],
+        images=torch.zeros(classes, channels, side, side),
+        labels=torch.arange(classes),
+    )
+    world = World.create([client], training(), classes, 0)
+    assert [sum(m.traffic(world)) for m in (FedAvg(), FedProto(), FedGH(), FedCRL())] == [
+        fedavg,
+        proto,
+        gh,
+        crl + classes,
+    ]

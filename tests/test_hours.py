@@ -1,0 +1,133 @@
+"""Hours that cells take: images, networks, steps, and measured rates."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import yaml
+from one_paper import AVG, CNN, COMMON, LENET, MINI, PAPER, PROX, finish, forget, repository
+from torch.utils.flop_counter import FlopCounterMode
+
+from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
+from pipeline.commands import hours, status
+from pipeline.files import write_text
+from pipeline.methods._adversarial import AdversarialTraining
+from pipeline.models import NAMES, build
+from pipeline.schema import ROOT, Cell, Model
+
+
+@pytest.fixture
+def root(tmp_path):
+    return repository(tmp_path)
+
+
+def test_hours_are_measured_seconds_per_operation(root):
+    """36 s for 1,347.75 images x 3 passes x 2 epochs x 10 rounds and 449.25 tests x 10; MNIST by the
+    network's operations at its size, with its 1,000 test images."""
+    finish(root, AVG)
+    rates = hours.rates_of(status.read_results(root), root)
+    small, large = (hours._table()["cnn4", 3][side] for side in (16, 32))
+    assert [rate.seconds for rate in rates] == [pytest.approx(36 / (1797 * 0.75 * 60 + 4492.5) / small)]
+    assert hours.estimate(PROX, rates, root) == (pytest.approx(72 / 3600), True)
+    mnist = Cell("fedcrl", "mnist", "fedavg")
+    per_image = 72 / 3600 * large / small / (1797 * 0.75 * 60 + 4492.5)
+    assert hours.estimate(mnist, rates, root) == (pytest.approx(per_image * (3000 * 60 + 10_000)), False)
+    write_text(
+        root / "papers/fedcrl/runs/mnist/clients.csv", "client,domain,train,test\n0,m,700,1\n1,m,800,4\n"
+    )
+    # counted, not guessed
+    assert hours.estimate(mnist, rates, root)[0] == pytest.approx(per_image * (1500 * 60 + 50))
+    finish(root, PROX, (72.0, 72.0))
+    rates = hours.rates_of(status.read_results(root), root)
+    # of the same method where there is one
+    assert hours.estimate(MINI, rates, root)[0] == pytest.approx(72 / 3600)
+    # of both, as steps of other networks or data are judged by their size
+    assert hours.estimate(mnist, rates, root)[0] == pytest.approx(1.5 * per_image * (1500 * 60 + 50))
+    assert hours.estimate(mnist, [], root) == (None, False)
+
+
+def test_every_clients_network_and_the_public_images_count(root):
+    """Two clients with a network each; FedMD shows the public images to both, FedAvg to none."""
+    two = COMMON | {
+        "data": {"set": "digits", "size": 32},
+        "models": {"a": CNN, "b": LENET},
+        "partition": {"kind": "subset", "sizes": {"a": 100, "b": 10}},
+        "public": {"set": "photo_patches", "size": 50, "epochs": 2},
+        "evaluation": {"tests": "cross", "every": 5},
+    }
+    write_text(
+        root / "papers/fedcrl/paper.yaml",
+        yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": two}}),
+    )
+    forget(root)
+    scenario = AVG.resolve(root)[0]
+    cnn, lenet = (hours._table()[name, 3][32] for name in ("cnn4", "lenet"))
+    local, tests = 3 * (100 * cnn + 10 * lenet) * 20, hours._expected(scenario)[1] * (cnn + lenet) * 2
+    alone, tuning_states = (
+        hours.work(replace(Experiment.of(AVG, root), algorithm=name)) for name in ("fedavg", "fedmd")
+    )
+    assert alone.whole == pytest.approx(local + tests)
+    assert tuning_states.whole - alone.whole == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
+    assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
+
+
+def test_adversarial_training_attacks_every_image(root):
+    cell = Cell("fedccl", "mini", "fedavg-plus")
+    scenario, _, hyper = cell.resolve()
+    plain, attacked = (
+        hours.work(Experiment(cell, scenario, name, hyper, ROOT)).whole for name in ("fedavg", "fedavg_plus")
+    )
+    tests = hours.images_of(cell, scenario).test
+    images = sum(hours.images_of(cell, scenario).train.values())
+    training = scenario.training.rounds * scenario.training.local_epochs * 3 * images
+    scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
+    assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
+    mnist = Experiment.of(Cell("fedccl", "mnist-adversarial", "fedavg-plus"))
+    reads = provenance.method_attributes(mnist)
+    assert hours._attack_steps(reads, mnist.hyper) == AdversarialTraining.steps
+    assert hours._attack_steps(reads, {"steps": "7"}) == 0  # named before it trains
+
+
+def count(name: str, channels: int, side: int) -> int:
+    """Multiply-adds of torch's counter, and 100 for each number that a layer puts out."""
+    with torch.device("meta"):
+        built = build(Model(name), channels, side, 10).eval()
+        image = torch.zeros(1, 192) if name == "vit_head" else torch.zeros(1, channels, side, side)
+    written: list[int] = []
+    for layer in built.modules():
+        if not list(layer.children()):
+            layer.register_forward_hook(lambda *seen: written.append(seen[-1].numel()))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        built(image)
+    return counter.get_total_flops() // 2 + hours.WRITTEN * sum(written)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_operations_are_those_of_the_networks(name):
+    table = {channels: sizes for (network, channels), sizes in hours._table().items() if network == name}
+    assert table == {
+        channels: {side: count(name, channels, side) for side in sizes} for channels, sizes in table.items()
+    }
+    assert table
+
+
+@pytest.mark.parametrize(
+    "partition, images",
+    [
+        ({"kind": "domains", "clients": {"mnist": 1, "usps": 4}, "share": 0.01}, 600 + 4 * 72.91),
+        ({"kind": "domains", "clients": {"mnist": 1}, "test": "index_mod_10"}, 48_000),
+        ({"kind": "domains", "clients": {"mnist": 3}, "per_class": 7}, 210),
+        ({"kind": "pathological", "clients": 3, "classes": 2, "pool": "train"}, 150_548),
+        ({"kind": "subset", "sizes": {"mnist": 150, "usps": 80}}, 230),
+    ],
+)
+def test_training_images_of_a_partition_that_was_never_made(root, partition, images):
+    document = PAPER | {
+        "scenarios": PAPER["scenarios"]
+        | {"balanced": COMMON | {"data": {"set": "digits4"}, "model": CNN, "partition": partition}}
+    }
+    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
+    forget(root)
+    actual = hours.images_of(AVG, AVG.resolve(root)[0], root)
+    assert sum(actual.train.values()) == pytest.approx(images)

@@ -1,0 +1,257 @@
+"""`fedrepro run` with lock files that are cut or held, with former outputs and other processes."""
+
+import ctypes
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from repository import PATIENCE, commit, wait_for
+from stub_stages import ENVIRONMENT, ROOT, RUN, clean, living, ran, repository, run, stub
+
+from pipeline.commands import locks
+from pipeline.errors import FedReproError
+from pipeline.files import alive
+from pipeline.schema import papers
+
+
+def test_a_broken_rwlock_is_no_obstacle(tmp_path):
+    folder = repository(tmp_path, one=stub("one", "in"))
+    (folder / ".dvc/tmp/rwlock").write_text('{"read": {"')
+    run(folder)
+    assert ran(folder) == ["one"] and clean(folder)
+
+
+def test_an_entry_of_its_in_the_rwlock_is_no_obstacle(tmp_path):
+    """DVC leaves one where the list could not be written after a look at a stage."""
+    folder = repository(tmp_path, one=stub("one", "in"))
+    write = {str(folder / "one.txt"): {"pid": "PID", "cmd": "fedrepro run"}}
+    (folder / "left").write_text(json.dumps({"write": write}).replace('"PID"', "PID"))
+    begin = (
+        f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'  # of this process
+    )
+    subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
+    assert ran(folder) == ["one"] and clean(folder)
+
+
+# A DVC that is killed when it has written a share of a YAML file.
+TORN = """
+import io, os, signal
+from ruamel.yaml import YAML
+whole = YAML.dump
+def dump(self, data, stream, **options):
+    text = io.StringIO()
+    whole(self, data, text, **options)
+    stream.write(text.getvalue()[:int(len(text.getvalue()) * float(os.environ["TORN"]))])
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+if "TORN" in os.environ:
+    YAML.dump = dump
+"""
+
+
+def torn(folder: Path, share: float, *command: str) -> int:
+    """Exit code of a command in which DVC is killed while it writes its lock file."""
+    (folder / "site").mkdir(exist_ok=True)
+    (folder / "site" / "sitecustomize.py").write_text(TORN)
+    environment = {**ENVIRONMENT, "TORN": str(share), "PYTHONPATH": f"{folder / 'site'}:{ROOT}"}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, timeout=PATIENCE
+    ).returncode
+
+
+@pytest.mark.parametrize("share, wrong", [(0.0, "is empty"), (0.7, "is cut")])
+def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path, share, wrong):
+    folder = repository(tmp_path, one=stub("one", "in"), two=stub("two", "in"))
+    run(folder)
+    whole = (folder / "dvc.lock").read_bytes()
+    (folder / "in.txt").write_text("2\n")
+    ran(folder)
+    assert locks.mend_locks(folder) == []  # as `fedrepro status` or a stage
+    assert torn(folder, share, "pipeline", "run", "one") == 1
+    assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() != whole
+    assert (folder / ".cells/locks/dvc.lock").read_bytes() == whole
+    reply = run(folder)
+    assert f"dvc.lock {wrong}, " in reply
+    assert sorted(ran(folder)) == ["one", "two"] and clean(folder)
+
+
+LOCK = """schema: '2.0'
+stages:
+  one@a:
+    cmd: python one
+    deps:
+    - path: in.txt
+      hash: md5
+      md5: b026324c6904b2a9cb4b88d6d61c81d1
+      size: 2
+    outs:
+    - path: one.txt
+      hash: md5
+      md5: b026324c6904b2a9cb4b88d6d61c81d1
+      size: 2
+  two:
+    cmd: python two
+    params:
+      params.yaml:
+        a.b: 12
+    outs:
+    - path: two.txt
+      hash: md5
+      md5: 26ab0db90d72e28ad0ba1e22ee510510
+      size: 2
+"""
+
+
+def test_a_lock_file_cut_anywhere_is_noticed():
+    """Also where DVC was writing an earlier entry anew; a whole one with other entries is none."""
+    old, new = LOCK.encode(), LOCK.replace("b026", "b027").encode()
+    assert [end for end in range(len(old)) if not locks.damage(old[:end], old)] == []
+    missed = {new[:end] for end in range(len(new)) if not locks.damage(new[:end], old)}
+    assert missed == set()
+    assert locks.damage(b"\0" * 512) == "is empty" and locks.damage(b"\xff\xfe") == "is cut"
+    more = old + b"  three:\n    cmd: python three\n"
+    for whole in (old, new, more, b"schema: '2.0'\nstages: {}\n"):
+        assert locks.damage(whole) == "" == locks.damage(whole, whole) == locks.damage(new, old)
+    assert locks.damage(more, old) == "" and locks.damage(old, more) == "lacks 1 of 3 stages"
+
+
+def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_path):
+    repository(tmp_path)
+    lock, copy = tmp_path / "papers/p/dvc.lock", tmp_path / ".cells/locks/papers/p/dvc.lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text(LOCK)
+    commit(tmp_path, "papers")
+    lock.write_text(LOCK.split("  two:")[0])  # good YAML, one entry gone
+    (line,) = locks.mend_locks(tmp_path)
+    assert "papers/p/dvc.lock lacks 1 of 2 stages" in line and line.endswith("replaced by that of git")
+    assert lock.read_text() == LOCK and copy.with_name("dvc.lock.damaged").exists()
+    newer = LOCK + "  three:\n    cmd: python three\n"
+    lock.write_text(newer)
+    assert locks.mend_locks(tmp_path) == [] and copy.read_text() == newer
+    lock.write_text("")
+    (line,) = locks.mend_locks(tmp_path)
+    assert line.endswith("replaced by its copy") and lock.read_text() == newer
+    lock.write_text(LOCK)
+    assert locks.mend_locks(tmp_path) == [] and lock.read_text() == LOCK  # as git has it: checked out
+    lock.write_text("<<<<<<< ours\n" + LOCK + "\n<<<<<<< theirs\n")
+    assert locks.mend_locks(tmp_path) == []  # a conflict is the user's
+    (tmp_path / "dvc.lock").write_text(LOCK[:100])
+    (line,) = locks.mend_locks(tmp_path)
+    assert line.endswith("removed; its stages run again") and not (tmp_path / "dvc.lock").exists()
+    (tmp_path / "dvc.lock").write_text("")
+    import zc.lockfile
+
+    held = zc.lockfile.LockFile(str(tmp_path / ".dvc/tmp/lock"))  # a DVC at work may be writing
+    assert locks.mend_locks(tmp_path) == []
+    held.close()
+
+
+def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
+    """With `persist`, as every written stage has it, a plain `dvc repro` too."""
+    outs = [{"out.txt": {"cache": False, "persist": True}}]
+    cmd = "touch begun && eval $THEN && echo $MARK > out.txt"
+    folder = repository(tmp_path, one={"cmd": cmd, "deps": ["in.txt"], "outs": outs})
+    first = ENVIRONMENT | {"MARK": "former", "THEN": "true"}
+    assert subprocess.run(RUN, cwd=folder, env=first, capture_output=True).returncode == 0
+    for then, how in (("false", None), ("sleep 67.125", signal.SIGINT), ("sleep 67.125", signal.SIGKILL)):
+        (folder / "begun").unlink()
+        environment = ENVIRONMENT | {"MARK": "later", "THEN": then}
+        process = subprocess.Popen([*RUN, "--force"], cwd=folder, env=environment, stdout=subprocess.PIPE)
+        wait_for((folder / "begun").exists)
+        if how:
+            process.send_signal(how)
+        process.communicate(timeout=PATIENCE)
+        wait_for(lambda: not living(folder))
+        assert (folder / "out.txt").read_text() == "former\n" and clean(folder)
+
+
+@pytest.mark.parametrize(
+    "path", ["dvc.yaml", "data/dvc.yaml", *(f"papers/{key}/dvc.yaml" for key in papers())]
+)
+def test_every_stage_leaves_its_former_outputs_until_it_replaces_them(path):
+    for name, stage in yaml.safe_load((ROOT / path).read_text())["stages"].items():
+        outs = stage.get("do", stage).get("outs", [])
+        saved = [isinstance(out, dict) and all(one.get("persist") for one in out.values()) for out in outs]
+        assert all(saved) or (path, name) == ("dvc.yaml", "report")  # whose tables may become fewer
+
+
+@pytest.mark.parametrize("other", [RUN, [sys.executable, "-m", "dvc", "repro"]], ids=["run", "dvc repro"])
+def test_a_stage_that_another_process_runs_is_waited_for(tmp_path, other):
+    folder = repository(tmp_path, one=stub("one", "in", does="sleep 6"), two=stub("two", "one"))
+    process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    wait_for((folder / "one.begun").exists)
+    reply = run(folder)
+    assert process.wait(timeout=PATIENCE) == 0
+    assert re.search(r"one waits for process \d+: .*repro", reply) and "failed" not in reply
+    assert ran(folder).count("one") == 1 and clean(folder)
+
+
+def test_dvcs_lock_is_waited_for(tmp_path):
+    folder = repository(tmp_path, one=stub("one", "in"))
+    code = "import time, zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
+    wait_for((folder / "held").exists)
+    assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))
+    assert process.wait(timeout=PATIENCE) == 0 and ran(folder) == ["one"]
+
+
+def test_locks_of_hard_links_need_no_flock(tmp_path):
+    """Neither a status before it nor what an earlier flock left makes it hang."""
+    folder = repository(tmp_path, one=stub("one", "in"))
+    run(folder)
+    assert (folder / ".dvc/tmp/lock").exists()
+    with open(folder / ".dvc/config", "a") as file:
+        file.write("    hardlink_lock = True\n")
+    (folder / "in.txt").write_text("2\n")
+    run(folder)
+    assert ran(folder) == ["one", "one"] and not (folder / ".dvc/tmp/lock").exists()
+    assert locks.mend_locks(folder) == [] and not (folder / ".dvc/tmp/lock").exists()
+    claim = folder / ".dvc/tmp/claim.lock"
+    claim.touch()
+    os.link(claim, folder / ".dvc/tmp/lock")  # held: nobody mends what its owner may write
+    (folder / "dvc.lock").write_text("")
+    assert locks.mend_locks(folder) == [] and (folder / "dvc.lock").read_text() == ""
+
+
+def test_a_file_system_without_flock_is_one_line(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    with pytest.raises(FedReproError, match="lock: .*core.hardlink_lock true"):
+        locks._check_flock(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("place", [".dvc/tmp", ".cells/logs"])
+def test_a_read_only_folder_is_one_line(tmp_path, place):
+    folder = repository(tmp_path, one=stub("one", "in"))
+    (folder / ".cells/logs").mkdir(parents=True)
+    (folder / place).chmod(0o555)
+    # root may write there; PR_CAPBSET_DROP takes CAP_DAC_OVERRIDE from it, and other users have none
+    done = subprocess.run(
+        RUN,
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None,
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
+
+
+def test_a_zombie_is_not_alive():
+    process = subprocess.Popen(["true"])
+    wait_for(lambda: not alive(process.pid))  # ended, and nobody has asked for its exit code yet
+    assert process.returncode is None and alive(os.getpid())
+    process.wait()
+    assert not alive(process.pid)

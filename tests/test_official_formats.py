@@ -1,0 +1,369 @@
+"""Readers of the official formats of data sets."""
+
+import bz2
+import dataclasses
+import gzip
+import hashlib
+import io
+import struct
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from official import make_tar, make_zip, md5, names
+from PIL import Image
+from scipy.io import savemat
+
+from pipeline import files
+from pipeline.data import formats, registry, sources, store
+from pipeline.errors import DataError
+
+RANDOM = np.random.default_rng(0)
+PARTS = ("train", "test")
+
+
+def pixels(*shape):
+    return RANDOM.integers(0, 256, shape, dtype=np.uint8)
+
+
+def idx(array):
+    head = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    return gzip.compress(head + np.asarray(array, np.uint8).tobytes())
+
+
+def encoded(write, *arguments, **more):
+    """The bytes that a function writes into a file."""
+    buffer = io.BytesIO()
+    write(buffer, *arguments, **more)
+    return buffer.getvalue()
+
+
+def png(image):
+    return encoded(Image.fromarray(image).save, "PNG")
+
+
+def archived(make, members):
+    with tempfile.TemporaryDirectory() as folder:
+        return make(Path(folder) / "made", members).read_bytes()
+
+
+@pytest.fixture
+def official(server, tmp_path, monkeypatch):
+    """Put small official files of a set on the server (without an address: into raw/) and prepare it."""
+    monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
+
+    def prepare(name, contents, counts, **changes):
+        entry = registry.sets()[name]
+        base, listed = [server.url("")] if entry.canonical.base else [], {}
+        for file, content in zip(entry.canonical.official, contents, strict=True):
+            listed[file.name] = md5(content) if base else ""
+            if base:
+                server.content[file.name] = content
+            else:
+                files.write_bytes(tmp_path / "data" / "raw" / name / file.name, content)
+        canonical = dataclasses.replace(entry.canonical, files=listed, base=base)
+        changed = dataclasses.replace(entry, canonical=canonical, counts=counts, **changes)
+        monkeypatch.setitem(registry.sets(), name, changed)
+        meta = sources.prepare(name, tmp_path / "data" / name)
+        assert meta["source"] == "canonical"
+        assert meta["inputs"] == {
+            file.name: hashlib.sha256(content).hexdigest()
+            for file, content in zip(canonical.official, contents, strict=True)
+        }
+        assert {path.name for path in (tmp_path / "data" / "raw" / name).iterdir()} == set(meta["inputs"])
+        return store.verify(tmp_path / "data" / name)
+
+    return prepare
+
+
+def idx_files(first=0):
+    """Images and labels of five training and three test images, classes from `first`."""
+    return pixels(5, 28, 28), np.arange(5) + first, pixels(3, 28, 28), np.arange(3) + first
+
+
+def of_mnist():
+    arrays = idx_files()
+    return map(idx, arrays), np.concatenate([arrays[0], arrays[2]])[..., None], [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def of_emnist(split, first):
+    arrays = idx_files(first)
+    kinds = [f"{part}-{kind}" for part in PARTS for kind in ("images-idx3", "labels-idx1")]
+    members = {
+        f"gzip/emnist-{split}-{kind}-ubyte.gz": idx(array) for kind, array in zip(kinds, arrays, strict=True)
+    }
+    members["gzip/emnist-digits-train-images-idx3-ubyte.gz"] = b"not unpacked"
+    upright = np.concatenate([arrays[0], arrays[2]]).swapaxes(1, 2)[..., None]
+    return [archived(make_zip, members)], upright, [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def of_usps():
+    values = RANDOM.uniform(-1, 1, (8, 256)).astype(np.float32)
+    values[0, :3] = [-1, 0, 1]
+    lines = [
+        f"{i + 1} " + " ".join(f"{j + 1}:{v:.6f}" for j, v in enumerate(row)) for i, row in enumerate(values)
+    ]
+    # torchvision's conversion: parsed as float32, cut off
+    read = np.array(
+        [[np.float32(item.split(":")[1]) for item in line.split()[1:]] for line in lines], np.float32
+    )
+    contents = [bz2.compress("\n".join([*part, ""]).encode()) for part in (lines[:5], lines[5:])]
+    return contents, ((read + 1) / 2 * 255).astype(np.uint8).reshape(-1, 16, 16, 1), list(range(8))
+
+
+def of_svhn():
+    images, labels = pixels(8, 32, 32, 3), np.array([10, 1, 9, 2, 3, 2, 10, 1], np.uint8)
+    contents = [
+        encoded(savemat, {"X": images[part].transpose(1, 2, 3, 0), "y": labels[part, None]})
+        for part in (slice(5), slice(5, 8))
+    ]
+    return contents, images, (labels % 10).tolist()
+
+
+def of_synth_digits():
+    images, labels = pixels(8, 32, 32, 3), np.array([0, 9, 1, 2, 0, 3, 4, 5])
+    parts = {"train": slice(5), "test": slice(5, 8)}
+    content = {f"{name}_data": images[part] for name, part in parts.items()}
+    content |= {f"{name}_label": labels[part, None] for name, part in parts.items()}
+    return [encoded(savemat, content)], images, labels.tolist()
+
+
+def of_cifar(folder, label_bytes, names):
+    """Records of the labels, the fine one last, and three planes."""
+    images, labels = pixels(8, 32, 32, 3), np.arange(8, dtype=np.uint8)
+    before = [labels[:, None] // 5] * (label_bytes - 1)
+    records = np.concatenate([*before, labels[:, None], images.transpose(0, 3, 1, 2).reshape(8, -1)], axis=1)
+    rows = [records[i : i + 1] for i in range(4)] + [records[4:5]] if label_bytes == 1 else [records[:5]]
+    files = (
+        "data_batch_1.bin data_batch_2.bin data_batch_3.bin data_batch_4.bin data_batch_5.bin test_batch.bin"
+        if label_bytes == 1
+        else "train.bin test.bin"
+    ).split()
+    members = {
+        f"{folder}/{name}": row.tobytes() for name, row in zip(files, [*rows, records[5:]], strict=True)
+    }
+    classes = 10 if label_bytes == 1 else 100
+    members[f"{folder}/{names}"] = "\n".join([*(f"c{i}" for i in range(classes)), "", ""]).encode()
+    return [archived(make_tar, members)], images, labels.tolist()
+
+
+def of_mnistm():
+    images, order = pixels(8, 32, 32, 3), {"train": [2, 0, 1, 5, 6], "test": [4, 3, 7]}
+    members = {
+        f"mnist_m/mnist_m_{part}/{i}.png": png(images[i]) for part, chosen in order.items() for i in chosen
+    }
+    for part, chosen in order.items():
+        lines = "".join(f"{i}.png {i}\n" for i in chosen)
+        members[f"mnist_m/mnist_m_{part}_labels.txt"] = lines.encode()
+    labels = order["train"] + order["test"]
+    return [archived(make_tar, members)], images[labels], labels
+
+
+def of_tiny_imagenet():
+    images, root = pixels(8, 64, 64, 3), "tiny-imagenet-200"
+    members = {f"{root}/train/n01/images/n01_{i}.JPEG": png(images[i]) for i in (1, 0, 2)}
+    members |= {f"{root}/train/n02/images/n02_{i}.JPEG": png(images[i]) for i in (4, 3)}
+    members |= {f"{root}/val/images/val_{i}.JPEG": png(images[i]) for i in (7, 6, 5)}
+    listed = b"val_6.JPEG\tn01\t0\t0\t9\t9\nval_5.JPEG\tn02\t0\t0\t9\t9\nval_7.JPEG\tn02\t0\t0\t9\t9\n"
+    members |= {
+        f"{root}/val/val_annotations.txt": listed,
+        f"{root}/train/n01/n01_boxes.txt": b"",
+        f"{root}/test/images/test_0.JPEG": b"not unpacked",
+        f"{root}/words.txt": b"n00\tthing\nn01\tgoldfish\nn02\ttoad, frog\n",
+    }
+    return [archived(make_zip, members)], images, [0, 0, 0, 1, 1, 1, 0, 1]
+
+
+OFFICIAL = {  # set -> (files, images, labels), and what differs in its entry
+    "mnist": (of_mnist, {}),
+    "fashion_mnist": (of_mnist, {}),
+    "emnist_letters": (lambda: of_emnist("letters", 1), {}),
+    "emnist_balanced": (lambda: of_emnist("balanced", 0), {}),
+    "usps": (of_usps, {}),
+    "svhn": (of_svhn, {}),
+    "synth_digits": (of_synth_digits, {}),
+    "cifar10": (lambda: of_cifar("cifar-10-batches-bin", 1, "batches.meta.txt"), {}),
+    "cifar100": (lambda: of_cifar("cifar-100-binary", 2, "fine_label_names.txt"), {}),
+    "mnistm": (of_mnistm, {}),
+    "tiny_imagenet": (of_tiny_imagenet, {"classes": 2}),
+}
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_official_files_of_one_domain(official, name):
+    """Five training and three test images, exactly as their owner packs them."""
+    make, changes = OFFICIAL[name]
+    contents, images, labels = make()
+    stored = official(name, list(contents), [5, 3], **changes)
+    assert np.array_equal(stored.images, images)
+    assert stored.labels.tolist() == labels and stored.split.tolist() == [0] * 5 + [1] * 3
+    assert len(stored.meta["classes"]) == registry.find(name).classes and not stored.meta["deviation"]
+    if name == "tiny_imagenet":
+        assert stored.meta["classes"] == ["goldfish", "toad, frog"]
+
+
+def test_an_incomplete_official_file_is_refused(official, tmp_path):
+    contents = list(of_mnist()[0])
+    with pytest.raises(DataError, match="mnist: domain mnist has 5 .*, expected 60,000 and 3"):
+        official("mnist", contents, [60_000, 3])
+    contents[1] = gzip.compress(gzip.decompress(contents[1])[:-2])
+    (tmp_path / "data" / "raw" / "mnist" / "train-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(DataError, match="train-labels-idx1-ubyte.gz: cannot be read"):
+        official("mnist", contents, [5, 3])
+    with pytest.raises(DataError, match="emnist-gzip.zip: lacks emnist-letters-test-images"):
+        official("emnist_letters", [archived(make_zip, {"gzip/x.gz": b""})], [5, 3])
+    assert not (tmp_path / "data" / "mnist").exists()
+
+
+def cifar10_c_members(stack):
+    domains = registry.find("cifar10_c").domains
+    members = {f"CIFAR-10-C/{domain}.npy": encoded(np.save, stack + i) for i, domain in enumerate(domains)}
+    return members | {"CIFAR-10-C/labels.npy": encoded(np.save, np.arange(6) % 10)}
+
+
+def test_cifar10_c(official, tmp_path):
+    stack = pixels(6, 32, 32, 3)
+    content = archived(lambda path, members: make_tar(path, members, "w"), cifar10_c_members(stack))
+    stored = official("cifar10_c", [content], [0, 6])
+    assert stored.images.shape == (6 * 19, 32, 32, 3) and set(stored.split) == {1}
+    assert np.array_equal(stored.images[stored.domains == 7], stack + 7)
+    assert stored.labels[stored.domains == 3].tolist() == list(range(6))
+
+
+def test_a_pickle_in_an_array_file_is_not_loaded(official, tmp_path):
+    members = cifar10_c_members(pixels(6, 32, 32, 3))
+    members["CIFAR-10-C/fog.npy"] = encoded(np.save, np.array([{}] * 6), allow_pickle=True)
+    with pytest.raises(DataError, match="fog.npy: cannot be read"):
+        official("cifar10_c", [archived(make_tar, members)], None)
+    assert names(tmp_path / "data") == ["raw/cifar10_c/CIFAR-10-C.tar"]
+
+
+def test_syn(official, tmp_path, capsys):
+    members = {
+        f"data/synthetic_digits/{folder}/{digit}/{digit}_00.png": png(
+            np.full((128, 128, 3), 20 * digit + part, np.uint8)
+        )
+        for part, folder in enumerate(("imgs_train", "imgs_valid"))
+        for digit in range(10)
+    }
+    content = archived(make_zip, members)
+    stored = official("syn", [content], [10, 10])
+    assert stored.images.shape == (20, 32, 32, 3)
+    assert stored.labels.tolist() == [*range(10)] * 2 and stored.split.tolist() == [0] * 10 + [1] * 10
+    assert stored.images[13].min() == stored.images[13].max() == 61 and "32x32" in stored.meta["deviation"]
+    assert f"synthetic-digits.zip: SHA-256 {hashlib.sha256(content).hexdigest()}" in capsys.readouterr().err
+
+
+HOME = ("Art", "Clipart", "Product", "Real World")
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "folders", "inner", "make"),
+    [
+        ("pacs", "kfold/", ("art_painting", "cartoon", "photo", "sketch"), "", make_zip),
+        ("office_caltech10", "Office-main/", ("amazon", "Caltech", "dslr", "webcam"), "", make_zip),
+        ("office_home", "OfficeHomeDataset_10072016/", HOME, "", make_zip),
+        ("office31", "", ("amazon", "dslr", "webcam"), "images/", make_tar),
+    ],
+)
+def test_folders(official, tmp_path, name, prefix, folders, inner, make):
+    members, greys = {}, []
+    for d, folder in enumerate(folders):
+        for c, label in enumerate(("back_pack", "mug")):
+            for i in range(d + 1):
+                greys.append(60 * d + 20 * c + i)
+                image = png(np.full((30, 20, 3), greys[-1], np.uint8))
+                members[f"{prefix}{folder}/{inner}{label}/{i}.{'PNG' if i else 'jpg'}"] = image
+    shadows = {f"__MACOSX/{member.replace('/0.jpg', '/._0.jpg')}": b"shadow" for member in members}
+    others = {f"{prefix}{folders[0]}/.DS_Store": b"", f"{prefix}README.md": b""}
+    content = archived(make, dict(reversed(members.items())) | shadows | others)
+    domains = registry.sets()[name].domains
+    counts = {domain: (2 * d + 2, 0) for d, domain in enumerate(domains)}
+    stored = official(name, [content], counts, classes=2, shape=[8, 8, 3])
+    assert stored.images[:, 0, 0, 0].tolist() == greys and stored.images.shape[1:] == (8, 8, 3)
+    assert stored.meta["classes"] == ["back_pack", "mug"] and stored.meta["domains"] == domains
+    assert stored.labels.tolist() == [c for d in range(len(folders)) for c in (0, 1) for _ in range(d + 1)]
+    assert stored.meta["official_split"] is False and stored.split.sum() == 0 and stored.meta["deviation"]
+
+
+def test_domainnet(official, tmp_path):
+    domains, contents = registry.sets()["domainnet"].domains, []
+    for d, domain in enumerate(domains):
+        images = {
+            f"{domain}/{label}/{domain}_{i}.jpg": png(np.full((9, 7, 3), 40 * d + i, np.uint8))
+            for i, label in enumerate(("zebra", "bird", "bird", "anvil"))
+        }
+        train = "".join(
+            f"{domain}/{label}/{domain}_{i}.jpg 9\n" for label, i in (("zebra", 0), ("bird", 2), ("anvil", 3))
+        )
+        contents += [
+            archived(make_zip, images),
+            train.encode(),
+            f"{domain}/bird/{domain}_1.jpg 22\n".encode(),
+        ]
+    stored = official("domainnet", contents, [2, 1], shape=[8, 8, 3])
+    assert stored.domains.tolist() == [d for d in range(6) for _ in range(3)]
+    assert stored.labels.tolist() == [0, 0, 9] * 6 and stored.split.tolist() == [1, 0, 0] * 6
+    assert stored.images[:, 0, 0, 0].tolist() == [40 * d + i for d in range(6) for i in (1, 2, 0)]
+
+
+def grey(value):
+    return png(np.full((9, 7, 3), value, np.uint8))
+
+
+def of_a_table():
+    rows = "file,label,split,writer\na/1.png,cat,train,w1\na/2.png,dog,train,w2\nb.png,cat,test,w1\n"
+    return {
+        "t.csv": rows.encode(),
+        "a.zip": archived(make_zip, {"a/1.png": grey(1), "a/2.png": grey(2), "b.png": grey(3)}),
+    }
+
+
+def of_an_image_folder():
+    images = {"x/train/cat/1.png": grey(1), "x/train/dog/2.png": grey(2), "x/val/cat/3.png": grey(3)}
+    return {"a.tar": archived(make_tar, images | {"x/val/dog/4.png": grey(4), "x/train/cat/Thumbs.db": b""})}
+
+
+def of_arrays(name, write):
+    arrays = {"x_train": [1, 2], "x_test": [3], "y_train": [0, 1], "y_test": [0]}
+    shaped = {
+        key: np.array(v) if key[0] == "y" else np.ones((len(v), 4, 4, 3)) * np.array(v)[:, None, None, None]
+        for key, v in arrays.items()
+    }
+    return {name: write(shaped)}
+
+
+@pytest.mark.parametrize(
+    ("reader", "contents", "labels", "split"),
+    [
+        ("table", of_a_table, [0, 1, 0], [0, 0, 1]),
+        ("image_folder", of_an_image_folder, [0, 1, 0, 1], [0, 0, 1, 1]),
+        ("arrays", lambda: of_arrays("a.npz", lambda a: encoded(np.savez, **a)), [0, 1, 0], [0, 0, 1]),
+        ("arrays", lambda: of_arrays("a.mat", lambda a: encoded(savemat, a)), [0, 1, 0], [0, 0, 1]),
+    ],
+)
+def test_a_form_of_any_data(tmp_path, monkeypatch, reader, contents, labels, split):
+    listed = contents()
+    canonical = registry.Canonical(reader, dict.fromkeys(listed, ""))
+    entry = registry.DataSet("Mine", [4, 4, 3], domains=["mine"], canonical=canonical)
+    monkeypatch.setitem(registry.sets(), "mine", entry)
+    for name, content in listed.items():
+        files.write_bytes(tmp_path / "raw" / "mine" / name, content)
+    sources.prepare("mine", tmp_path / "mine")
+    stored = store.verify(tmp_path / "mine")
+    assert stored.labels.tolist() == labels and stored.split.tolist() == split
+    assert stored.images[:, 0, 0, 0].tolist() == list(range(1, len(labels) + 1))
+    if reader == "table":
+        assert stored.columns["writer"].tolist() == ["w1", "w2", "w1"]
+        np.save(tmp_path / "mine" / "column-writer.npy", np.array(["w2", "w2", "w1"]))
+        with pytest.raises(DataError, match="column-writer.npy was altered"):
+            store.verify(tmp_path / "mine")
+
+
+def test_a_table_that_names_a_file_outside_is_refused(tmp_path, monkeypatch):
+    entry = registry.DataSet("Mine", [4, 4, 3], domains=["mine"])
+    (tmp_path / "t.csv").write_text("file,label\n../secret.png,cat\n")
+    make_zip(tmp_path / "a.zip", {"x.png": grey(1)})
+    with pytest.raises(DataError, match="t.csv: cannot be read .*secret.png.* lies outside"):
+        formats.READERS["table"]([tmp_path / "t.csv", tmp_path / "a.zip"], tmp_path / "unpacked", entry)
