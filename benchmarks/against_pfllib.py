@@ -298,11 +298,11 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
 class Worker:
     """A gated process; `round()` lets it run one round."""
 
-    def __init__(self, name: str, arguments: list[str], **environment: str):
+    def __init__(self, name: str, arguments: list[str], script: str = __file__, **environment: str):
         self.name, self.rows = name, []
         env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
         self.process = subprocess.Popen(
-            [sys.executable, __file__, *arguments],
+            [sys.executable, script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

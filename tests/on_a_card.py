@@ -54,7 +54,8 @@ def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]
 
 def compared(cell: Cell) -> dict:
     """equal: the same models and accuracies bit for bit? again: steps taken of a shape that was taken before;
-    replays of recorded ones; waits: what the host waited for in them."""
+    replays of recorded ones; waits: what the host waited for in them; scored: how often it waited while the
+    models were."""
     with there_is_a_card() as card:
         again: list[list[str]] = []
 
@@ -63,8 +64,17 @@ def compared(cell: Cell) -> dict:
             real(step, turn, chosen)
             again.extend([card.waits[before:]] if known else [])
 
-        real = stack.Step.take
-        with mock.patch.object(stack.Step, "take", take):
+        def measure(*args):
+            before = len(card.waits)
+            measures = real_measure(*args)
+            scored.append(len(card.waits) - before)
+            return measures
+
+        real, real_measure, scored = stack.Step.take, evaluation.measure, []
+        with (
+            mock.patch.object(stack.Step, "take", take),
+            mock.patch.object(evaluation, "measure", measure),
+        ):
             there, accuracies, made = trained(cell, DEVICE)
     here, expected, _ = trained(cell, torch.device("cpu"))
     assert all(isinstance(c.images, OnCard) for c in made.clients)
@@ -73,6 +83,7 @@ def compared(cell: Cell) -> dict:
         "again": len(again),
         "replays": sum(graph.replays for graph in card.graphs),
         "waits": sorted(set(sum(again, []))),
+        "scored": scored,
     }
 
 

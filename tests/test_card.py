@@ -48,6 +48,10 @@ def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
     assert not results[method]["waits"]
 
 
+def test_all_models_are_scored_with_one_wait(found):
+    assert found["fedavg"]["scored"] == found["fedbn"]["scored"] == [1]
+
+
 def test_the_card_has_a_gpus_rules():
     (results,) = run("rules")
     assert "same device" in results["mixed"] and "capturing" in results["fetched"]

@@ -75,10 +75,10 @@ def measure(
     out of every mean.
     """
 
-    def hits(network: Network, test: TestSet, client: int) -> int:
-        return int(right(network, test, client, scores, top).sum())
+    def hits(network: Network, test: TestSet, client: int) -> Tensor:
+        return right(network, test, client, scores, top).sum()
 
-    return MEASURES[kind](_Table(models, world, tests, hits), world, tests)
+    return _Table(models, world, tests, hits).measures(kind)
 
 
 def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
@@ -90,25 +90,33 @@ def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
 
 
 class _Table:
-    """accuracy[client, test set] in percent, computed on demand and once for equal models; `count` gives the
-    hits of a network on a test set, scored as this client's."""
+    """accuracy[client, test set] in percent, once for equal models; `count` gives the hits of a network on a
+    test set, scored as this client's."""
 
     def __init__(
         self,
         models: Clients,
         world: World,
         tests: Sequence[TestSet],
-        count: Callable[[Network, TestSet, int], int],
+        count: Callable[[Network, TestSet, int], Tensor],
     ):
         self.models, self.world, self.tests, self.count = models, world, tests, count
+        self.started: dict[tuple[int, int], Tensor] = {}
         self.known: dict[tuple[int, int], int] = {}
+
+    def measures(self, kind: str) -> tuple[dict[str, float], list[float]]:
+        """First starts all counts that the measures need, so that the host waits for a device once."""
+        MEASURES[kind](self, self.world, self.tests)
+        counts = torch.stack(list(self.started.values())).tolist() if self.started else []
+        self.known = dict(zip(self.started, counts))
+        return MEASURES[kind](self, self.world, self.tests)
 
     def hits(self, client: int, test: int) -> int:
         model = self.models[client]
         at = (id(model), test)
-        if at not in self.known:
-            self.known[at] = self.count(self.world.network(client, model), self.tests[test], client)
-        return self.known[at]
+        if at not in self.started:
+            self.started[at] = self.count(self.world.network(client, model), self.tests[test], client)
+        return self.known.get(at, 0)
 
     def accuracy(self, client: int, test: int) -> float:
         n = len(self.tests[test].labels)
@@ -137,20 +145,20 @@ def under_attack(
     tables = {
         name: _Table(models, world, tests, partial(_withstood, rule, scores)) for name, rule in rules.items()
     }
-    return {name: MEASURES[kind](table, world, tests)[0][HEADLINE[kind]] for name, table in tables.items()}
+    return {name: table.measures(kind)[0][HEADLINE[kind]] for name, table in tables.items()}
 
 
-def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, client: int) -> int:
+def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, client: int) -> Tensor:
     """How many attacked images have their label scored highest."""
 
     def of_client(network: Network, images: Tensor) -> Tensor:
         return scores(network, images, client)
 
-    hits = 0
+    hits = torch.zeros((), dtype=torch.int64, device=test.labels.device)
     for images, labels in test.batches():
         moved = rule(Handle(network), images, labels, scores=partial(of_client, network))
         with torch.inference_mode():
-            hits += int((scores(network, moved, client).argmax(1) == labels).sum())
+            hits = hits + (scores(network, moved, client).argmax(1) == labels).sum()
     return hits
 
 
