@@ -37,7 +37,7 @@ class Commands(click.Group):
             if "\n" in error.format_message():  # called without arguments: the message is the help text
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
-            message = error.format_message().rstrip(".")
+            message = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
             click.echo(f"error: {message}{'' if message.endswith('?') else '.'} See {at} --help", err=True)
         except SyntaxError as error:  # in a method that somebody is writing
             where = os.path.relpath(error.filename or "")
@@ -83,20 +83,21 @@ class Cell(Paper):
     name = "cell"
 
 
-class Hours(click.ParamType):
-    """A number of hours above 0."""
+class Amount(click.ParamType):
+    """A number of hours or seconds above 0; `10h` is one, too."""
 
-    name = "hours"
+    def __init__(self, name: str):
+        self.name = name
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number; `10h` is one, too."""
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
         try:
-            hours = float(str(value).removesuffix("h"))
+            number = float(str(value).removesuffix(self.name[0]))
         except ValueError:
-            hours = math.nan
-        if not 0 < hours < math.inf:
-            raise ParamError(f"HOURS: expected a number above 0, such as 10, not {value!r:.80}")
-        return hours
+            number = math.nan
+        if not 0 < number < math.inf:
+            raise ParamError(f"{self.name.upper()}: expected a number above 0, such as 10, not {value!r:.80}")
+        return number
 
 
 def example(*lines: str) -> str:
@@ -194,9 +195,10 @@ def explain(what: tuple[str, ...]) -> int:
 @click.argument("what", nargs=-1, type=Cell())
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=60.0,
+    type=Amount("seconds"),
+    default=60,
     show_default=True,
+    metavar="SECONDS",
     help="Time for each cell.",
 )
 @jobs_option()
@@ -214,7 +216,7 @@ def verify(what: tuple[str, ...], seconds: float, jobs: int | None) -> int:
 @main.command(
     epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"),
 )
-@click.argument("hours", type=Hours())
+@click.argument("hours", type=Amount("hours"))
 @click.argument("papers", nargs=-1, type=Paper())
 @click.option(
     "--jobs", "-j", metavar="N", type=click.IntRange(min=1), help="Processes, each with HOURS (default: 1)."
@@ -279,6 +281,7 @@ def report(paper: str | None) -> int:
 @click.argument("paper", required=False, type=Paper())
 @click.option(
     "--port",
+    metavar="PORT",
     type=click.IntRange(1024, 65535),
     default=5000,
     show_default=True,

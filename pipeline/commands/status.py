@@ -428,8 +428,8 @@ def document(view: Overview) -> dict:
 
 
 def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
-    known = list(dict.fromkeys(name for view in overviews.values() for name in view.parts))
-    if table not in known:
-        raise ParamError(unknown("table", table, known))
+    known = {name.lower(): name for view in overviews.values() for name in view.parts}
+    if (table := known.get(table.lower(), table)) not in known.values():
+        raise ParamError(unknown("table", table, known.values()))
     parts = [view.parts.get(table, {}) for view in overviews.values()]
     return [one.stage for part in parts for one in part.values() if one.state in LEFT and one.stage]
