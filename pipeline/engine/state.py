@@ -23,7 +23,10 @@ class Params(dict):
         return Params({name: value for name, value in self.items() if name.startswith(prefix)})
 
     def joined(self, other: Mapping[str, Tensor]) -> "Params":
-        """This model with the entries of `other` put over it."""
+        """This model with the entries of another over it.
+
+        other: name -> tensor, such as the other model's `head`
+        """
         return Params({**self, **other})
 
 
@@ -51,7 +54,10 @@ class Clients:
         return Clients(model.head for model in self)
 
     def joined(self, other: "Clients") -> "Clients":
-        """Each client's model with its entries of `other` put over it."""
+        """Each client's model with its entries of another one over it.
+
+        other: as many; ValueError for another number
+        """
         return Clients(mine.joined(theirs) for mine, theirs in zip(self, other, strict=True))
 
 
@@ -63,12 +69,19 @@ class State(dict):
         return self[name]
 
     def updated(self, **changes: Any) -> "State":
-        """This state with other or further entries."""
+        """This state with other or further entries.
+
+        changes: entry -> value; the others stay
+        """
         return State({**self, **changes})
 
 
 def load(network: nn.Module, model: Params) -> None:
-    """Put a model's values into a network."""
+    """Copy a model's values into a network.
+
+    network: with the same entries; it changes
+    model: may lie on another device
+    """
     with torch.no_grad():
         for name, value in network.state_dict().items():
             value.copy_(model[name])
@@ -125,7 +138,11 @@ def _mean(pairs: list[tuple[torch.Tensor, float]], exact: bool = True) -> torch.
 
 
 def entries(function: Callable[..., Tensor], *models: Mapping[str, Tensor]) -> Params:
-    """function(value, ...) for every entry of the first model, with the others' values of that name."""
+    """The entries of the first model, computed.
+
+    function: function(value, ...), with the other models' values of that name
+    models: the first gives the names
+    """
     return Params((name, function(*(model[name] for model in models))) for name in models[0])
 
 
@@ -140,7 +157,10 @@ _KINDS = {"params": Params, "state": State}
 
 
 def pack(value):
-    """Nested dicts and lists of tensors and numbers, which torch.load(weights_only=True) accepts."""
+    """Nested dicts and lists of tensors and numbers, which torch.load(weights_only=True) accepts.
+
+    value: what a `State` may hold
+    """
     if isinstance(value, Clients):
         return {"kind": "clients", "value": [pack(model) for model in value]}
     if isinstance(value, dict):

@@ -35,7 +35,9 @@ class World(Federation):
 
     def new_model(self) -> Params:
         """Fresh parameters of the one network that all clients share, the same for every method at this seed.
-        TrainingError where clients hold different networks."""
+
+        TrainingError where clients hold different networks.
+        """
         if not self.homogeneous:
             raise TrainingError(
                 f"this method averages models, but the clients hold different networks: "
@@ -46,7 +48,8 @@ class World(Federation):
     def new_models(self, pretraining: int = 0, *, individual: bool = False) -> Clients:
         """Parameters for every client: the shared ones where all hold one network, else a draw for each.
 
-        pretraining: epochs that each trains alone on the cross-entropy, where the scenario sets none
+        pretraining: epochs (default 0) that each trains alone on the cross-entropy, where the scenario sets
+            none
         individual: for a method without a model at the server: a draw for each also where all hold one
             network, if the scenario has public data and averages no models, as in RAHFL's code (init_nets);
             where it averages, all start from one (FCCL+, Sec. 4.4)
@@ -62,17 +65,27 @@ class World(Federation):
         return models
 
     def everyone(self, model: Params) -> Clients:
-        """The server's model at every client."""
+        """The server's model at every client.
+
+        model: not copied; verbs return new tensors, so clients do not see each other's changes
+        """
         return Clients(model for _ in self.clients)
 
     def renewed(self, old: Clients, new: Clients) -> Clients:
-        """The new values of the clients that take part in the round, the old ones of the absent."""
+        """What clients hold after a round in which some are absent.
+
+        old: every client's before the round, of the absent the result
+        new: every client's after it, of those that take part the result
+        """
         if len(self.participants) == len(self.clients):
             return new
         return Clients(new[k] if k in self.participants else old[k] for k in range(len(self.clients)))
 
     def scalars(self, part: Part = "all") -> float:
-        """Floating scalars (parameters and buffers) of a model or of a part of it; mean over clients."""
+        """Floating scalars (parameters and buffers) of a model; mean over clients.
+
+        part: `all` (default), `features` or `head`
+        """
         prefix = "" if part == "all" else part
         counts = {
             model: sum(
@@ -101,10 +114,10 @@ class World(Federation):
         models: what every client starts from
         loss: loss(model, batch, server_state, client_state) gives the scalar of one mini-batch, or (scalar,
             {name: scalar}) to have more averaged over the phase, see `Trained.logged`
-        server_state: the same for all clients
-        client_state: Clients, a tensor (clients, ...) or a dict of these; a client's loss sees its share
-        options: what differs from the scenario's local training: epochs, the part that moves, optimiser,
-            stream of draws, and whether the client state is trained too
+        server_state: the same for all clients; default None
+        client_state: Clients, a tensor (clients, ...) or a dict of these; a client's loss sees its share;
+            default None
+        options: what differs from the scenario's local training, see `LocalOptions`; None: nothing
         views: views(images, generator) maps a batch's pixels, uint8 (B, C, H, W), to a tuple of batches of as
             many images, uint8 or floating in [0, 255]: the first becomes batch.images, the others
             batch.views. None: the scenario's augmentation.
@@ -136,8 +149,10 @@ class World(Federation):
         step: step(model, batches, server_state, client_state) returns (new trainable parameters, new client
             state) or (parameters, client state, {name: scalar}), see `Trained.logged`; a scalar `loss` is
             the training loss. It computes with `model.gradient` and `model.at`.
-        batches_per_step: mini-batches that one step is given
-        The others are those of `local_epochs`. TrainingError for a parameter that is not finite.
+        batches_per_step: mini-batches that one step gets; default 1
+        models, server_state, client_state, options: as of `local_epochs`
+
+        TrainingError for a parameter that is not finite.
         """
         return self._train(
             models,
@@ -190,7 +205,10 @@ class World(Federation):
 
     @property
     def public_images(self) -> Tensor:
-        """All public images, (N, C, H, W). TrainingError where the scenario has none."""
+        """All public images, (N, C, H, W), as the networks take them.
+
+        TrainingError where the scenario has none.
+        """
         return self._public().images
 
     def _public(self) -> Public:
@@ -204,7 +222,9 @@ class World(Federation):
         """The round's public batches, one after the other, augmented as the scenario says.
 
         views: as of `local_epochs`: a client gets (images, view, ...), from its draws; None: the same for all
-        unaugmented: views are made of the public images as they are, not of the augmented ones
+        unaugmented: views are made of the public images as they are, not of the augmented ones; default False
+
+        TrainingError where the scenario has no public data.
         """
         public = self._public()
         for batch, stored in public.batches(self.seed, self.round, least_batch(*self.networks.values())):
@@ -225,13 +245,15 @@ class World(Federation):
         """One public batch (FCCL+, Algorithm 1): every client sends its model's outputs on it, the server
         turns these into what each client receives, and each takes one step of a new optimiser.
 
+        models: what every client starts from
+        batch: of `public_batches`
         client_output: client_output(model, images, client_state) gives a tensor or a dict of tensors, with
             their graph; in training mode, so that BatchNorm's statistics move
         aggregate: aggregate(outputs), of every client and as constants, gives what each client receives; None
             for a client that takes no step
         loss: loss(output, received, client_state) gives a client's scalar
-        client_state: as of `local_epochs`
-        optimiser: by default Adam at the scenario's rate without weight decay
+        client_state: as of `local_epochs`; default None
+        optimiser: None: Adam at the scenario's rate without weight decay
 
         All clients compute their outputs before the first one steps.
         """
@@ -251,9 +273,14 @@ class World(Federation):
     # -- looking at clients -------------------------------------------------------------------------------
 
     def each(self, models: Clients, function: Callable, client_state: object = None) -> list:
-        """function(model, images, labels, client_state) for every client with data; None for the others. Its
-        model is in evaluation mode, and its whole training set comes at once. For what is not a mini-batch
-        loop: statistics, adaptive aggregation."""
+        """What a function returns for every client with data, None for the others. For what is not a
+        mini-batch loop: statistics, adaptive aggregation.
+
+        models: every client's; they are in evaluation mode
+        function: function(model, images, labels, client_state), with the client's whole training set,
+            (n, C, H, W) and (n,) int64
+        client_state: as of `local_epochs`; default None
+        """
         return [
             function(Handle(self.network(k, model)), client.images, client.labels, of_client(client_state, k))
             if len(client.labels)
@@ -263,7 +290,11 @@ class World(Federation):
 
     @torch.no_grad()
     def representations(self, client: int, model: Params) -> Tensor:
-        """The client's training set through the features, evaluation mode, no dropout: (n, d)."""
+        """(n, d): features of a client's training set, in evaluation mode and without gradient.
+
+        client: its number
+        model: whose features
+        """
         network = self.network(client, model)
         return torch.cat(
             [network.features(part) for part in self.clients[client].images.split(EVALUATION_BATCH)]
@@ -271,7 +302,12 @@ class World(Federation):
 
     @torch.no_grad()
     def outputs(self, client: int, model: Params, images: Tensor) -> Tensor:
-        """A client's model on images (n, C, H, W), in evaluation mode and without gradient: (n, classes)."""
+        """(n, classes): logits of a client's model, in evaluation mode and without gradient.
+
+        client: its number
+        model: of the client's network
+        images: (n, C, H, W), as the networks take them
+        """
         network = self.network(client, model)
         return torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
 
@@ -284,7 +320,8 @@ class World(Federation):
         """Mean representation per client and class over the whole training set, in evaluation mode, without
         gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training).
 
-        scaled: applied to the representations (n, d) first, where a method asks for it
+        models: every client's
+        scaled: applied to the representations (n, d) first; default: nothing
         """
         like, counts = self.clients[0].images, self.class_counts
         shape = len(self.clients), self.classes, self.width
@@ -301,12 +338,20 @@ class World(Federation):
     @property
     def weights(self) -> list[int]:
         """What each client weighs in a mean: its number of training samples n_k, or 1 where the scenario
-        averages uniformly; 0 without data. TrainingError where no client has any."""
+        averages uniformly; 0 without data.
+
+        TrainingError where no client has any.
+        """
         return self._weights(self.training.averaging == "uniform")
 
     def average(self, models: Iterable[Params], uniform: bool = False) -> Params:
-        """The mean of the clients' models (or parts) by their `weights`, or uniform over the clients with
-        data. TrainingError where no client has any."""
+        """The mean of the clients' models.
+
+        models: every client's, or parts of them
+        uniform: equal weights for all clients with data; default False: `weights`
+
+        TrainingError where no client has data.
+        """
         return weighted_mean(models, self._weights(True) if uniform else self.weights)
 
     def _weights(self, uniform: bool) -> list[int]:
@@ -319,7 +364,11 @@ class World(Federation):
         return weights
 
     def network(self, client: int, model: Params) -> Network:
-        """The client's network in evaluation mode, holding `model`; valid until the next call."""
+        """A client's network in evaluation mode, valid until the next call.
+
+        client: its number
+        model: values that it holds
+        """
         network = self.networks[self.clients[client].model]
         load(network, model)
         return network.eval()

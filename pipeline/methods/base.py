@@ -46,54 +46,91 @@ class Method:
         return 1
 
     def init(self, world: World) -> State:
-        """What server and clients hold before the first round."""
+        """What server and clients hold before the first round.
+
+        world: the federation in round 0
+        """
         raise NotImplementedError
 
     def round(self, state: State, world: World) -> State:
-        """One communication round, from the server's message to its next aggregate."""
+        """The state after one communication round, from the server's message to its next aggregate.
+
+        state: after the round before, of `init` in round 1; it must not be changed
+        world: the federation in this round
+        """
         raise NotImplementedError
 
     def deployed(self, state: State, world: World) -> Clients:
-        """The model each client would use now, after the server's message and before it trains again: the
-        server's `model` of the state, or each client's of its `models`."""
+        """The model each client would use now, after the server's message and before it trains again.
+
+        state: by default its `model`, the server's, or its `models`, each client's
+        world: the federation in this round
+        """
         return world.everyone(state.model) if "model" in state else state.models
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
-        """What the clients hold after the round's local training, of which `trained` are the models that its
-        last phase left; None before the first. Of an absent client that is the model that it began with."""
+        """What the clients hold after the round's local training; None before the first.
+
+        state: after the round
+        trained: the models that its last local phase left, of an absent client the one that it began with;
+            None before the first round
+        """
         return trained
 
     def adapted(self, state: State, world: World) -> Clients:
-        """The models by which clients are scored that come after the last round; `world` holds them alone.
-        For methods that can do `unseen clients`. By default what they would be sent, as it is.
+        """The models by which clients are scored that come after the last round, for methods that support
+        `unseen clients`. By default what they would receive.
 
-        `world.training.local_epochs` is the scenario's `adaptation` where it has one, and so is
-        `world.training.adaptation`, for methods with options for their epochs.
+        state: after the last round
+        world: of these clients alone; its `training.local_epochs` is the scenario's `adaptation` where it has
+            one, and so is `training.adaptation`, for methods with options for their epochs
         """
         return self.deployed(state, world)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Floating scalars that a client sends up and receives in a round, mean over clients."""
+        """(up, down): floating scalars that a client sends and receives in a round, mean over clients.
+
+        world: the federation in this round
+        state: after the round, for methods whose messages depend on it; None: as before the first
+        """
         raise NotImplementedError
 
     def loss(self, model: Handle, batch: Batch, server_state: Any, client_state: Any) -> Objective:
-        """Local objective on one mini-batch: cross-entropy, unless the method adds to it. The states are what
-        its round gives World.local_epochs, see there."""
+        """Local objective on one mini-batch, by default the cross-entropy: a scalar, or (scalar, {name:
+        scalar}) to log more.
+
+        model: the client's, in training mode
+        batch: images (B, C, H, W), labels (B,), further views
+        server_state, client_state: what the round gives `World.local_epochs`, the latter of this client
+        """
         return cross_entropy(model(batch.images), batch.labels)
 
     def plain_loss(self, model: Handle, batch: Batch) -> Tensor:
-        """`loss` without states and without what it logs: for the rules of `World.local_steps`."""
+        """`loss` without states and logged numbers, for the rules of `World.local_steps`: a scalar.
+
+        model, batch: as of `loss`
+        """
         return split_loss(self.loss(model, batch, None, None))[0]
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """Further numbers of the method to record in every round; columns `method.<name>` of history.csv."""
+        """Further numbers to record in every round, in columns `method.<name>` of history.csv; default none.
+
+        state: after the round
+        """
         return {}
 
     def vectors(self, state: State) -> Tensor | None:
-        """(C, d): the vector per class that the server sends, where the method has one; for figures."""
+        """(classes, d): the vector per class that the server sends, for figures; None where there is none.
+
+        state: after the last round
+        """
         return None
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
-        """(B, classes), larger is likelier: how the method predicts. The classifier, unless the method says
-        otherwise."""
+        """(B, classes), larger is likelier: how the method predicts; by default the classifier's logits.
+
+        model: the scored one, in evaluation mode
+        images: (B, C, H, W)
+        state: after the round
+        """
         return model(images)
