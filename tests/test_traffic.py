@@ -26,11 +26,10 @@ def test_traffic_of_seeds():
     actual = seeds.traffic([(512.0, 1280.0), (691.2, 1280.0), (640.0, 1280.0)])
     assert actual["traffic"] == {"up": pytest.approx(614.4), "down": 1280.0, "bytes": 7578}
     assert actual["traffic_of_seeds"]["bytes"] == [7168, 7885, 7680]
-    up, both = (results.traffic(actual, name) for name in ("up", "bytes"))
+    up, both = (results.summarise(results.traffic_of_seeds(actual, name)) for name in ("up", "bytes"))
     assert (up.mean, up.seeds, both.seeds) == (pytest.approx(614.4), 3, 3)
     assert up.std == pytest.approx((((512 - 614.4) ** 2 + 76.8**2 + 25.6**2) / 2) ** 0.5)
     assert seeds.traffic([(0.1, 0.7)] * 3)["traffic"] == {"up": 0.1, "down": 0.7, "bytes": 3}
-    assert results.traffic(LEGACY) == results.Summary(12000, None, 1)
     assert results.traffic_of_seeds(LEGACY, "up") == [1000, 1000]
 
     def taken(result, at):

@@ -107,16 +107,9 @@ def summarise(values: list[float]) -> Summary:
     return Summary(statistics.fmean(values), std, len(values))
 
 
-def traffic(result: dict, name: Literal["up", "down", "bytes"] = "bytes") -> Summary:
-    """What a client sends (`up`, scalars) or receives (`down`) in a round, or both in bytes. Of a result that
-    has the first seed's alone, recorded before every seed had one, this is that one value."""
-    return summarise(
-        traffic_of_seeds(result, name) if "traffic_of_seeds" in result else [result["traffic"][name]]
-    )
-
-
 def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
-    """As `traffic`, of every seed; the one value for each where there is but one."""
+    """What a client of every seed sends (`up`, scalars) or receives (`down`) in a round, or both in bytes; an
+    older result has one value for all."""
     each = result.get("traffic_of_seeds")
     return each[name] if each else [result["traffic"][name]] * len(result["seeds"])
 

@@ -25,7 +25,6 @@ from pipeline.sealing import is_sealed, seal
 FILE = "verified.yaml"
 HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro verify` alone.\n"
 BITS, NUMBERS, ROUNDING = "replay, same bits", "replay, same numbers", "replay, within rounding"
-LEDGER = "ledger"  # until 2026-11-26: short forms of cells trained under both versions of the code
 # seed and rounds are empty where nothing was walked, but the result was certified in another way.
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
