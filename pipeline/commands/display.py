@@ -1,8 +1,10 @@
-"""Progress display of `fedrepro run`: a table at the foot of a terminal, or a line now and then."""
+"""Progress of `fedrepro run`: lines at the foot of a terminal, or one now and then."""
 
 import time
 from collections import Counter
-from typing import Any, Literal
+
+from rich.console import Console
+from rich.text import Text
 
 from pipeline.cells.progress import clock, event
 from pipeline.commands.schedule import (
@@ -18,29 +20,32 @@ from pipeline.commands.schedule import (
 )
 
 SECONDS_BETWEEN_LINES = 10.0  # without a terminal
-SECONDS_BETWEEN_TABLES = 0.5
-ROWS = 8  # stages that run, in a line
+SECONDS_BETWEEN_FRAMES = 0.5  # with one
+ROWS = 8  # stages that run, that are shown
 FEW = 5  # stages in a cluster's queue that are named
-NARROWEST = 20  # columns of a stage's name, in 80 of a terminal
 QUEUED = ("queued", "waits")  # in a cluster's queue, or for room there
 TAIL = 8  # lines of the log of a failed stage
 
 
-class Plain:
-    """A line for every stage that ended; now and then one about those that run."""
+class Display:
+    """A line for every stage that ended; below them, or now and then, what runs."""
 
-    def __init__(self, schedule: Schedule, jobs: int):
-        self.schedule, self.jobs = schedule, jobs
+    def __init__(self, schedule: Schedule, jobs: int, console: Console | None = None):
+        self.schedule, self.jobs, self.console = schedule, jobs, console or Console()
+        self.foot = self.console.status("") if self.console.is_terminal else None
         self.begun = self.drawn = time.monotonic()
         self.latest: dict[Task, dict] = {}
         self.blockers: dict[Task, str] = {}
-        self.every = SECONDS_BETWEEN_LINES
+        self.every = SECONDS_BETWEEN_FRAMES if self.foot else SECONDS_BETWEEN_LINES
 
-    def __enter__(self) -> "Plain":
+    def __enter__(self) -> "Display":
+        if self.foot:
+            self.foot.start()
         return self
 
     def __exit__(self, *error) -> None:
-        pass
+        if self.foot:
+            self.foot.stop()
 
     def ended(self, task: Task) -> None:
         """Say that a stage is done or has failed."""
@@ -67,40 +72,32 @@ class Plain:
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        print(line, flush=True)
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self, now: float) -> None:
-        """One line about what runs."""
-        rows, rest = self.rows(now, ROWS)
-        parts = [
-            ", ".join(filter(None, (name, training, accuracy, left and f"{left} left")))
-            for name, training, accuracy, _, left in rows
-        ]
-        self.say(f"           {self.total(now)}; running: {'; '.join(filter(None, (*parts, rest)))}")
-
-    def rows(self, now: float, most: int, width: int = 1000) -> tuple[list[tuple[str, ...]], str]:
-        """What runs, and in words what is left out.
-
-        A row has the stage in `width` columns, seed and round, accuracy, time so far and time left; trainings
-        that report a round come first. More than a few that wait in a cluster's queue are only counted.
-        """
+        """What runs: trainings that report a round first; more than a few that wait in a cluster's queue are
+        only counted."""
         running = sorted(self.schedule.of(RUNNING), key=lambda task: "round" not in self._state(task))
         queued = [task for task in running if _where(task).startswith(QUEUED)]
         begun = [task for task in running if task not in queued]
-        some = [*begun, *(queued if len(queued) <= FEW else [])][:most]
-        rest = {"more": len(set(begun) - set(some)), "queued": len(set(queued) - set(some))}
-        rows = [self._row(task, now, width) for task in some]
-        return rows, ", ".join(f"{count} {what}" for what, count in rest.items() if count)
+        chosen = [*begun, *(queued if len(queued) <= FEW else [])][:ROWS]
+        rest = {"more": len(set(begun) - set(chosen)), "queued": len(set(queued) - set(chosen))}
+        parts = [self._words(task, now) for task in chosen]
+        parts += [", ".join(f"{count} {what}" for what, count in rest.items() if count)]
+        parts = [part for part in parts if part]
+        if self.foot:
+            self.foot.update(Text("\n".join([self.total(now), *parts])))
+        else:
+            self.say(f"           {self.total(now)}; running: {'; '.join(parts)}")
 
-    def _row(self, task: Task, now: float, width: int) -> tuple[str, ...]:
-        state = self._state(task)
-        return (
-            _fitted(task.name, _where(task), width),
-            f"seed {state['seed']}, round {state['round']}/{state['rounds']}" if "round" in state else "",
-            f"{state['accuracy']:.2f} %" if "accuracy" in state else "",
-            clock(now - task.begun),
-            clock(_left(state, now)) if "left" in state else "",
-        )
+    def _words(self, task: Task, now: float) -> str:
+        """`NAME (on n2), seed 0, round 3/20, 61.26 %, 1:05 left`."""
+        state, where = self._state(task), _where(task)
+        parts = [f"{task.name} ({where})" if where else task.name]
+        if "round" in state:
+            parts.append(f"seed {state['seed']}, round {state['round']}/{state['rounds']}")
+        parts += [f"{state['accuracy']:.2f} %"] * ("accuracy" in state)
+        return ", ".join(parts + ([f"{clock(_left(state, now))} left"] if "left" in state else []))
 
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
@@ -134,71 +131,9 @@ class Plain:
         return state
 
 
-class Table(Plain):
-    """A table at the foot of the terminal, above it a line for every stage that ended."""
-
-    def __init__(self, schedule: Schedule, jobs: int, console: Any):
-        from rich.live import Live
-
-        super().__init__(schedule, jobs)
-        self.every = SECONDS_BETWEEN_TABLES
-        self.live = Live(console=console, auto_refresh=False, transient=True)
-
-    def __enter__(self) -> "Table":
-        self.live.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.live.stop()
-
-    def say(self, line: str) -> None:
-        """A line that stays, above the table."""
-        self.live.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def draw(self, now: float) -> None:
-        """The table."""
-        from rich import box
-        from rich.table import Table as Grid
-
-        columns: list[tuple[str, int, Literal["left", "right"]]] = [
-            ("training", 22, "left"),
-            ("accuracy", 8, "right"),
-            ("time", 7, "right"),
-            ("left", 7, "right"),
-        ]
-        size, total = self.live.console.size, self.total(now)
-        room = max(size.width - sum(width + 3 for _, width, _ in columns) - 4, NARROWEST)
-        lines = -(-len(total) // size.width) + 6  # of all but the rows
-        rows, rest = self.rows(now, max(size.height - lines, 1), room)
-        caption = f"  and {rest}\n{total}" if rest else total
-        grid = Grid(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left", caption_style="bold")
-        grid.add_column("stage", min_width=NARROWEST, no_wrap=True)
-        for title, width, side in columns:
-            grid.add_column(title, justify=side, min_width=width, no_wrap=True)
-        for row in rows:
-            grid.add_row(*row)
-        self.live.update(grid, refresh=True)
-
-
-def display(schedule: Schedule, jobs: int) -> Plain:
-    """A table on a terminal, else lines."""
-    from rich.console import Console
-
-    console = Console()
-    return Table(schedule, jobs, console) if console.is_terminal else Plain(schedule, jobs)
-
-
 def _left(state: dict, now: float) -> float:
     return max(state["at"] + state["left"] - now, 0.0)
 
 
 def _where(task: Task) -> str:
     return task.job.where if task.job else ""
-
-
-def _fitted(name: str, where: str, width: int) -> str:
-    """`…dir-01-fedprox (on n2)`: the end of the name, which distinguishes cells, and where it runs if there
-    is room for both."""
-    place = f" ({where})" if where and width - len(where) - 3 >= min(len(name), NARROWEST) else ""
-    room = width - len(place)
-    return (name if len(name) <= room else f"…{name[1 - room :]}") + place

@@ -1,4 +1,4 @@
-"""`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and a live table.
+"""`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and their progress.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
 without one, all of ./dvc.yaml. A cell whose results are in git is not trained for its representations alone,
@@ -22,7 +22,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.clusters import executor
 from pipeline.commands import extra_seeds
-from pipeline.commands.display import FEW, ROWS, SECONDS_BETWEEN_TABLES, Plain, display
+from pipeline.commands.display import FEW, ROWS, SECONDS_BETWEEN_FRAMES, Display
 from pipeline.commands.names import cells
 from pipeline.commands.schedule import (
     DONE,
@@ -168,9 +168,9 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in signals}
     try:
-        with display(schedule, jobs) as screen:
+        with Display(schedule, jobs) as screen:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
-                schedule.check(SECONDS_BETWEEN_TABLES)
+                schedule.check(SECONDS_BETWEEN_FRAMES)
                 if unchecked and schedule.of(READY):
                     for cell in unchecked:  # now, not hours of other stages later
                         runnable(Experiment.of(cell))
@@ -191,7 +191,7 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
     return _summary(schedule, screen, bool(stopped))
 
 
-def _summary(schedule: Schedule, screen: Plain, stopped: bool) -> int:
+def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
     """The last lines, which name every failed stage; returns the exit code."""
     count, total = Counter(task.state for task in schedule.tasks), len(schedule.tasks)
     if count[UNCHANGED] == total:
