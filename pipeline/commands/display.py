@@ -4,6 +4,7 @@ import time
 from collections import Counter
 
 from rich.console import Console
+from rich.live import Live
 from rich.text import Text
 
 from pipeline.cells.progress import clock, event
@@ -32,7 +33,8 @@ class Display:
 
     def __init__(self, schedule: Schedule, jobs: int, console: Console | None = None):
         self.schedule, self.jobs, self.console = schedule, jobs, console or Console()
-        self.foot = self.console.status("") if self.console.is_terminal else None
+        terminal = self.console.is_terminal
+        self.foot = Live(console=self.console, auto_refresh=False, transient=True) if terminal else None
         self.begun = self.drawn = time.monotonic()
         self.latest: dict[Task, dict] = {}
         self.blockers: dict[Task, str] = {}
@@ -86,7 +88,7 @@ class Display:
         parts += [", ".join(f"{count} {what}" for what, count in rest.items() if count)]
         parts = [part for part in parts if part]
         if self.foot:
-            self.foot.update(Text("\n".join([self.total(now), *parts])))
+            self.foot.update(Text("\n".join([self.total(now), *parts])), refresh=True)
         else:
             self.say(f"           {self.total(now)}; running: {'; '.join(parts)}")
 
@@ -96,8 +98,11 @@ class Display:
         parts = [f"{task.name} ({where})" if where else task.name]
         if "round" in state:
             parts.append(f"seed {state['seed']}, round {state['round']}/{state['rounds']}")
-        parts += [f"{state['accuracy']:.2f} %"] * ("accuracy" in state)
-        return ", ".join(parts + ([f"{clock(_left(state, now))} left"] if "left" in state else []))
+        if "accuracy" in state:
+            parts.append(f"{state['accuracy']:.2f} %")
+        if "left" in state:
+            parts.append(f"{clock(_left(state, now))} left")
+        return ", ".join(parts)
 
     def total(self, now: float) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
