@@ -29,7 +29,7 @@ def main(paper: str | None = None) -> None:
     write_text(ROOT / "reports" / "metrics" / f"{paper}.json", metrics(paper, results))
     folder = ROOT / "papers" / paper
     parts = {
-        "paper.yaml": ["paper.yaml"],
+        "paper.yaml": ["paper.yaml", "figures.py", "templates/*.md"],
         "sources.yaml": ["sources.yaml"],  # by which a page says what is measured by earlier code
         "claims.csv": ["claims.csv"],
         "published": ["published/*.csv"],

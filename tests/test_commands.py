@@ -19,6 +19,7 @@ from pipeline.cells import choices
 from pipeline.commands import reproduce
 from pipeline.commands.cli import main
 from pipeline.commands.names import folder_names
+from pipeline.commands.new import PARTS
 from pipeline.commands.sync import sync, written
 from pipeline.errors import ParamError
 from pipeline.place import surroundings
@@ -289,6 +290,40 @@ def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
     assert here(copy, "sync", "--check").stdout == ""
     (line,) = here(copy, "new", "method", name, *options, expect=2).stderr.splitlines()
     assert line == f"error: {files[0]}: there is such a file already"
+
+
+def test_a_new_part_of_a_paper_has_a_test_that_passes(copy):
+    before = changed(copy)
+    for what, part in PARTS.items():
+        for name in (f"first_{what}", f"second_{what}"):
+            reply = here(copy, "new", what, name, "--paper", "toy").stdout
+            assert f"papers/toy/{part.file}: written" in reply
+        (line,) = here(copy, "new", what, name, "--paper", "toy", expect=2).stderr.splitlines()
+        assert line == f"error: papers/toy/{part.file}: there is {name!r} already"
+    files = {f"papers/toy/{part.file}" for part in PARTS.values()}
+    tests = [f"papers/toy/tests/test_{nth}_{what}.py" for what in PARTS for nth in ("first", "second")]
+    assert set(changed(copy)) - set(before) == files | {*tests}
+    assert "8 passed" in run(copy, sys.executable, "-m", "pytest", "-q", *tests).stdout
+    run(copy, sys.executable, "-m", "ruff", "check", "--quiet", *files)
+    assert here(copy, "sync", "--check").stdout == ""
+
+
+def test_a_papers_own_repository_ignores_what_is_no_result(copy):
+    run(copy / "papers/toy", "git", "init", "-q")
+    assert "papers/toy/.gitignore: written" in here(copy, "sync").stdout
+    (copy / "papers/toy/partitions").mkdir(exist_ok=True)
+    (copy / "papers/toy/partitions/x").write_text("")
+    assert "partitions" not in run(copy / "papers/toy", "git", "status", "--short").stdout
+    shutil.rmtree(copy / "papers/toy/.git")
+
+
+def test_a_method_that_python_cannot_read_is_one_line(copy):
+    path = copy / "papers/toy/methods/broken.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("def round(:\n")
+    edit(copy / "papers/toy/paper.yaml", lambda paper: paper["methods"].update(broken={}))
+    (line,) = here(copy, "explain", "toy/mini/broken", expect=2).stderr.splitlines()
+    assert line.startswith("error: papers/toy/methods/broken.py, line 1: ")
 
 
 @pytest.mark.parametrize("folder", [".", "papers/toy"])

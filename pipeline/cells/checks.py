@@ -19,6 +19,7 @@ from pipeline.schema import (
     NonNegative,
     check,
     folders,
+    functions,
     load_paper,
     method_names,
     metric_names,
@@ -42,7 +43,8 @@ SECTIONS = frozenset(
     "readings tables values verdicts waiting".split()
 )
 FOLDERS = frozenset(
-    "figures methods extra-seeds partitions published representations runs tests tuning".split()
+    "figures methods extra-seeds partitions published representations runs splits templates tests "
+    "tuning".split()
 )
 
 
@@ -61,6 +63,9 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
     paper, algorithms = load_paper(key, root), method_names(key, root)
     for method in dict.fromkeys(cell.method for cell in planned(key, root)):
         yield f"methods.{method}", "method", paper.algorithm(method), algorithms
+    for name, figure in paper.figures.items():
+        if figure.function:
+            yield f"figures.{name}.function", "function", figure.function, functions(key, "figures", root)
     for name, scenario in paper.scenarios.items():
         at = "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
         for part in ("data", "public"):

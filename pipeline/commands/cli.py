@@ -301,7 +301,7 @@ def ui(paper: str | None, port: int) -> int:
     epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"),
 )
 def new() -> None:
-    """Begin a paper or a method, with files that run."""
+    """Begin a paper, or a part of one, with files that run."""
 
 
 @new.command(
@@ -343,6 +343,26 @@ def model(cell: str, seed: int | None, to: str | None) -> int:
     from pipeline.commands import export as command
 
     return command.model(cell, seed, to)
+
+
+def _new_part(what: str, words: str) -> None:
+    @new.command(
+        what,
+        help=f"Add {words} to a paper's folder, with a test.",
+        epilog=example(f"fedrepro new {what} mine --paper fedlsa"),
+    )
+    @click.argument("name")
+    @click.option("--paper", metavar="PAPER", type=Paper(), required=True, help="Whose folder.")
+    def begin_part(name: str, paper: str) -> int:
+        from pipeline.commands import new as command
+
+        return command.part(what, name, paper)
+
+
+_new_part("data", "a data set")
+_new_part("model", "a network")
+_new_part("partition", "a kind of partition")
+_new_part("metric", "a metric")
 
 
 @main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))

@@ -1,13 +1,16 @@
-"""`fedrepro new`: create a paper or a method that runs as it is, to be changed."""
+"""`fedrepro new`: create a paper, a method or another part of a paper that runs as it is, to be changed."""
 
 import keyword
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.commands.sync import sync, written
+from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError
 from pipeline.files import write_text
-from pipeline.schema import ROOT, check_name, load_paper, method_file, papers, shorten
+from pipeline.schema import ROOT, check_name, functions, load_paper, method_file, papers, shorten
+from pipeline.schema.discovery import partition_kinds
 
 PAPER = """# {name} as data: its scenarios, methods, tables and figures. What each key means:
 # pipeline/schema; how to go on: docs/adding-a-paper.md.
@@ -79,6 +82,129 @@ def test_as_begun_it_is_fedavg():
 '''
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a paper defines in a file of its own: how the file begins, an entry of it and a test of that.
+
+    use: the line of a scenario in paper.yaml that names it
+    """
+
+    file: str
+    head: str
+    entry: str
+    test: str
+    use: str
+
+
+PARTS = {
+    "data": Part(
+        "data.py",
+        '''"""Data sets, each called as its variable."""
+
+from pipeline.data.registry import Canonical, DataSet
+''',
+        """
+{name} = DataSet(
+    "{kind}",
+    shape=[28, 28, 1],
+    classes=10,
+    canonical=Canonical("arrays", {{"{name}.npz": ""}}, page="the address where a person finds it"),
+)
+""",
+        """from pipeline.data.registry import find
+
+
+def test_its_files():
+    assert [file.name for file in find("{name}").canonical.official] == ["{name}.npz"]
+""",
+        "data: {{set: {name}}}",
+    ),
+    "model": Part(
+        "models.py",
+        '''"""Networks: functions that give a module with output (B, width), and the width."""
+
+from torch import nn
+''',
+        '''
+
+def {name}(channels: int, size: int) -> tuple[nn.Module, int]:
+    """One layer of 64 units."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 64), nn.ReLU()), 64
+''',
+        """import torch
+
+from pipeline.models import build
+from pipeline.schema import Model
+
+
+def test_it_scores_every_class():
+    network = build(Model("{name}", paper="{paper}"), channels=1, size=16, classes=10)
+    assert network(torch.zeros(2, 1, 16, 16)).shape == (2, 10)
+""",
+        "model: {{name: {name}}}",
+    ),
+    "partition": Part(
+        "partitions.py",
+        '''"""Kinds of partition, whose fields are their keys in paper.yaml."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.schema import Pooled
+''',
+        '''
+
+@dataclass(frozen=True)
+class {kind}(Pooled):
+    """Equal parts of the shuffled images."""
+
+    kind = "{name}"
+
+    def cut(self, pool, indices, rng):
+        return np.array_split(rng.permutation(indices), self.clients)
+''',
+        """import numpy as np
+
+from pipeline.data.partition import partition
+from pipeline.data.parts import Pool
+from pipeline.schema.discovery import partition_kinds
+
+
+def test_every_image_belongs_to_one_client():
+    pool = Pool(np.arange(60) % 10, np.zeros(60, int), np.zeros(60, bool), ["all"], 10)
+    parts = partition(partition_kinds("{paper}")["{name}"](clients=3), pool, "test")
+    assert sorted(np.concatenate([*parts.train, *parts.own_test])) == list(range(60))
+""",
+        "partition: {{kind: {name}, clients: 10}}",
+    ),
+    "metric": Part(
+        "metrics.py",
+        '''"""Metrics in percent, of every client's pipeline.cells.metrics.Predictions."""
+''',
+        '''
+
+def {name}(clients):
+    """Accuracy of the worst client."""
+    return min(client.accuracy for client in clients)
+''',
+        """import torch
+
+from pipeline.cells.metrics import Predictions
+from pipeline.schema import ROOT, load_module
+
+
+def test_the_worst_client_counts():
+    metrics = load_module("papers.{paper}.metrics", ROOT / "papers/{paper}/metrics.py")
+    scores = torch.eye(2)[:, None]
+    clients = [Predictions(str(k), "all", scores[k], torch.tensor([0])) for k in range(2)]
+    assert metrics.{name}(clients) == 0
+""",
+        "evaluation: {{metrics: [{name}]}}",
+    ),
+}
+
+
 def paper(name: str, root: Path = ROOT) -> int:
     """Make papers/<name>: a miniature with FedAvg and one table, and its stages."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
@@ -100,11 +226,7 @@ def paper(name: str, root: Path = ROOT) -> int:
 
 def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     """Make the file of a method, of all papers or of one, and a test."""
-    kind = "".join(part.capitalize() for part in name.split("_"))
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.iskeyword(kind):
-        raise ParamError(
-            f"new method {name!r}: a module's name, of small letters, digits and _, such as fedmine"
-        )
+    kind = _class_name("method", name)
     if paper:
         load_paper(paper, root)
     folder, tests = (
@@ -126,6 +248,39 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     )
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
+
+
+def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
+    """Add an entry to the file of a part of a paper, a key of PARTS, and make a test of it."""
+    kind, made = _class_name(what, name), PARTS[what]
+    load_paper(paper, root)
+    folder = root / "papers" / paper
+    file, test = folder / made.file, folder / "tests" / f"test_{name}.py"
+    known = {"data": sets, "partition": lambda root: partition_kinds(paper, root)}.get(
+        what, lambda root: functions(paper, file.stem, root)
+    )
+    if name in known(root):
+        raise FedReproError(f"{shorten(file)}: there is {name!r} already")
+    if test.exists():
+        raise FedReproError(f"{shorten(test)}: there is such a file already")
+    words = {"name": name, "kind": kind, "paper": paper}
+    text = file.read_text(encoding="utf-8") if file.exists() else made.head
+    _write(file, text + made.entry.format(**words))
+    _write(test, made.test.format(**words))
+    sync(root)
+    print(f"To use it:  `{made.use.format(**words)}` in a scenario of papers/{paper}/paper.yaml")
+    print(f"To test it: python -m pytest {shorten(test)}")
+    return 0
+
+
+def _class_name(what: str, name: str) -> str:
+    """`fed_mine` -> FedMine; ParamError for what cannot be a name in Python."""
+    kind = "".join(part.capitalize() for part in name.split("_"))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.iskeyword(kind):
+        raise ParamError(
+            f"new {what} {name!r}: a module's name, of small letters, digits and _, such as fedmine"
+        )
+    return kind
 
 
 def _round() -> str:

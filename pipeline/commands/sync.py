@@ -37,6 +37,8 @@ from pipeline.schema import (
     shorten,
 )
 
+IGNORED = "/partitions/\n/representations/\n/own-seeds/\n__pycache__/\n"  # by a paper's own repository
+OF_PAGE = ("figures.py", "templates")  # of a paper, which only its page reads
 ENDS = (".csv", ".json")  # of the files that a computed figure is drawn from
 WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
 PAPER = f"""{WRITTEN}\
@@ -104,6 +106,8 @@ def written(root: Path = ROOT) -> dict[Path, str]:
             if grid.separate_file:
                 document = {"vars": ["../paper.yaml"], "stages": {name: _grid(key, name, paper, "../../..")}}
                 texts[folder / name / "dvc.yaml"] = _text(GRID, key, document)
+        if (folder / ".git").exists() and not (folder / ".gitignore").exists():
+            texts[folder / ".gitignore"] = IGNORED
         if not (folder / stamps.FILE).exists():  # DVC waits for it
             texts[folder / stamps.FILE] = stamps.HEADER
         if paper.tuning:
@@ -183,6 +187,7 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     stages |= drawn
     stages["results"] = _read_by_dvc(key, root, bool(mini), of_mini)
     read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
+    read += [f"{at}/{name}" for name in OF_PAGE if (root / at / name).exists()]
     stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])
     plots = {"plots": [_curves(key, paper.name)]} if mini else {}
     return {
@@ -196,7 +201,8 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
 def _read_by_dvc(key: str, root: Path, mini: bool, drawings: list[str]) -> dict[str, Any]:
     """The stage that writes curves, metrics and the digests of the page's inputs."""
     at = f"papers/{key}"
-    texts = [name for name in ("paper.yaml", "claims.csv", "published") if (root / at / name).exists()]
+    texts = ("paper.yaml", "claims.csv", "published", *OF_PAGE)
+    texts = [name for name in texts if (root / at / name).exists()]
     inputs = [f"{at}/{name}" for name in (*texts, "sources.yaml", *[f"runs/{MINIATURE}"] * mini)] + drawings
     files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
     params = [{"sources.yaml": ["results"]}]

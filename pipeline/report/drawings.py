@@ -18,6 +18,7 @@ from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
 from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
+from pipeline.report import of_paper
 from pipeline.report.extras import (
     EXTRA,
     Picture,
@@ -64,9 +65,10 @@ def figures(study: Study) -> list[FigureView]:
     """The paper's figures that are drawn at all, in its order, then those of ours that show something."""
     views: list[FigureView] = []
     for key, figure in study.paper.figures.items():
-        if figure.kind:
-            drawing = _drawing(KINDS[figure.kind](study, key, figure, figure.scenarios)) or Drawing(Markup())
-            mini = _drawing(KINDS[figure.kind](study, key, figure, [MINIATURE]))
+        if figure.kind or figure.function:
+            drawer = KINDS[figure.kind] if figure.kind else of_paper.drawn
+            drawing = _drawing(drawer(study, key, figure, figure.scenarios)) or Drawing(Markup())
+            mini = _drawing(drawer(study, key, figure, [MINIATURE]))
             mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
             heading = f"Figure {figure.number}" if printed else OURS

@@ -26,6 +26,7 @@ from pipeline.report.comparison import (
     sums_up,
 )
 from pipeline.report.drawings import FigureView, curves, figures
+from pipeline.report.of_paper import sections
 from pipeline.report.published import OTHER, Panel, Row, Value, columns, mark, merge_heads
 from pipeline.report.study import (
     Batches,
@@ -250,6 +251,7 @@ class Page:
     waiting     tables without a measured number: heading, title, file of the printed numbers
     curves      (setting, accuracy over rounds)
     readings    by the methods that have them
+    sections    (title, HTML) of the paper's templates
     """
 
     key: str
@@ -279,6 +281,7 @@ class Page:
     values: list[ValueRow]
     provenance: list[tuple[str, Batches]]
     problems: list[str]
+    sections: list[tuple[str, Markup]]
 
     @property
     def stale(self) -> int:
@@ -390,6 +393,7 @@ def _folds(study: Study, compared: list[Setting]) -> dict[str, Any]:
         "values": values(study),
         "provenance": provenance(study),
         "problems": list(study.problems.values()),
+        "sections": list(sections(study)),
     }
 
 

@@ -94,8 +94,11 @@ class Figure:
     window: Count = 1  # of curves: trailing mean over so many rounds
     # Of a sweep, with a panel each: a number of the scenario (partition.beta) or of the method (tau).
     over: list[str] = field(default_factory=list)
+    function: Name | None = None  # of the paper's figures.py, which draws it instead of a kind
 
     def __post_init__(self):
+        if self.kind and self.function:
+            raise ValueError("give either 'kind' or 'function'")
         if (self.kind == "sweep") != bool(self.over):
             raise ValueError("a figure of kind 'sweep' needs 'over', and no other has it")
         if self.kind == "pairs" and len(self.measures) != 2:

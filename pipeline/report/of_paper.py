@@ -1,0 +1,104 @@
+"""What a paper adds to its page: figures of its figures.py, and sections from its templates/*.md.
+
+A figure is shown as an image, in which no script of an SVG runs. A section is Markdown whose HTML is shown as
+text; Jinja fills in the results in a sandbox.
+"""
+
+import base64
+import io
+from collections.abc import Iterator
+
+import jinja2
+import jinja2.sandbox
+import pandas as pd
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure as Drawn
+
+from pipeline.cells.results import summarise
+from pipeline.data.histogram import STYLE
+from pipeline.errors import ParamError
+from pipeline.report.extras import Picture, label
+from pipeline.report.figures import Panel
+from pipeline.report.study import Study
+from pipeline.report.words import FILTERS
+from pipeline.schema import Cell, Figure, load_module, shorten, visible
+
+NUMBERS = ["scenario", "method", "seed", "measure", "value"]
+
+
+def drawn(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """What a function of figures.py draws of the finished cells of these scenarios."""
+    cells = list(study.finished(scenarios, figure.methods))
+    if not cells or not figure.function:
+        return [], "", {}
+    file = study.root / "papers" / study.key / "figures.py"
+    module = load_module(f"papers.{study.key}.figures", file)
+    try:
+        with plt.rc_context(STYLE):
+            plt.switch_backend("svg")
+            picture = getattr(module, figure.function)(_numbers(study, cells), _rounds(study, cells))
+            text = _svg(picture)
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ParamError(f"{shorten(file)}: {figure.function}: {reason}") from error
+    image = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">')
+    panel = Panel((1, 1), (0, 0, 0, 0))
+    panel.html = image.format(base64.b64encode(text.encode()).decode(), figure.title)
+    return [panel], "", {}
+
+
+def _numbers(study: Study, cells: list[Cell]) -> pd.DataFrame:
+    """The reported measures, a row for every seed."""
+    rows = [
+        (cell.scenario, label(study, cell.method), seed, name, value)
+        for cell in cells
+        for name, values in study.results[cell]["measures"].items()
+        for seed, value in zip(study.results[cell]["seeds"], values)
+    ]
+    return pd.DataFrame(rows, columns=NUMBERS)
+
+
+def _rounds(study: Study, cells: list[Cell]) -> pd.DataFrame:
+    """history.csv of all cells, behind `scenario` and `method`."""
+    return pd.concat(
+        study.history(cell).assign(scenario=cell.scenario, method=label(study, cell.method)) for cell in cells
+    )
+
+
+def _svg(picture: object) -> str:
+    """The text of an SVG, or of a figure of matplotlib."""
+    if isinstance(picture, Drawn):
+        target = io.StringIO()
+        picture.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(picture)
+        return target.getvalue()
+    if isinstance(picture, str) and "<svg" in picture:
+        return picture
+    raise TypeError("returned neither a figure of matplotlib nor the text of an SVG")
+
+
+def sections(study: Study) -> Iterator[tuple[str, Markup]]:
+    """(title, HTML) of every templates/*.md in the order of the names; the title is the name in words.
+
+    The templates see `results`, {scenario: {method: {measure: Summary}}} of the finished cells. ParamError
+    names the file that cannot be filled in.
+    """
+    results: dict[str, dict] = {scenario: {} for scenario in study.paper.scenarios}
+    for cell, result in study.results.items():
+        numbers = {name: summarise(values) for name, values in result["measures"].items()}
+        results.setdefault(cell.scenario, {})[cell.method] = numbers
+    jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(autoescape=True, undefined=jinja2.StrictUndefined)
+    jinja.filters["fixed"] = FILTERS["fixed"]
+    markdown = MarkdownIt("js-default").disable("image")
+    for path in visible(study.root / "papers" / study.key, "templates/*.md"):
+        if path.is_symlink():
+            raise ParamError(f"{shorten(path)}: a link; put the template itself there")
+        try:
+            text = jinja.from_string(path.read_text(encoding="utf-8")).render(results=results)
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ParamError(f"{shorten(path)}: {reason}") from None
+        title = path.stem.replace("-", " ").replace("_", " ")
+        yield title[:1].upper() + title[1:], Markup(markdown.render(text))
