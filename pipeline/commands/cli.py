@@ -365,7 +365,51 @@ _new_part("partition", "a kind of partition")
 _new_part("metric", "a metric")
 
 
-@main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
+@main.group("partition", epilog=example("fedrepro partition show fedcrl/mini"))
+def partitions() -> None:
+    """Show, export or import the clients of a scenario."""
+
+
+SEED = click.option("--seed", metavar="N", type=int, help="Whose draw (default: the first seed's).")
+
+
+@partitions.command(epilog=example("fedrepro partition show fedcrl/mini --svg clients.svg"))
+@click.argument("scenario", type=Cell())
+@SEED
+@click.option("--svg", metavar="FILE", help="Draw it into this file, too.")
+def show(scenario: str, seed: int | None, svg: str | None) -> int:
+    """Show a bubble for every client and class."""
+    from pipeline.commands import partition as command
+
+    return command.show(scenario, seed, svg)
+
+
+@partitions.command(epilog=example("fedrepro partition export fedcrl/mini clients"))
+@click.argument("scenario", type=Cell())
+@click.argument("folder")
+@SEED
+def export(scenario: str, folder: str, seed: int | None) -> int:
+    """Write every client's indices into data/<set> to FOLDER, as CSV and npz."""
+    from pipeline.commands import partition as command
+
+    return command.export(scenario, folder, seed)
+
+
+@partitions.command("import", epilog=example("fedrepro partition import PFLlib/dataset/MNIST mypaper/mnist"))
+@click.argument("source")
+@click.argument("scenario", type=Cell())
+def import_partition(source: str, scenario: str) -> int:
+    """Take the clients of another library for a scenario.
+
+    SOURCE is a folder of PFLlib's, a .json with lists of positions in the training part, as Flower's
+    partitioners hold them, or a .csv of `partition export`.
+    """
+    from pipeline.commands import partition as command
+
+    return command.import_split(source, scenario)
+
+
+@main.command(hidden=True, epilog=example("fedrepro sync", "fedrepro sync --check"))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 def sync(check: bool) -> int:
     """Write papers/*/dvc.yaml from the paper.yaml of each."""
@@ -388,12 +432,20 @@ def methods(page: bool) -> int:
     return command.main(page)
 
 
-@main.command("import", hidden=True, epilog=example("fedrepro import"))
-def import_() -> int:
-    """Add every finished seed to MLflow that it does not have; `ui` does it too."""
+@main.command("import", hidden=True, epilog=example("fedrepro import https://example.org/fedmine.git"))
+@click.argument("source", required=False)
+@click.option("--name", metavar="NAME", help="Of the paper's folder (default: as SOURCE is called).")
+def import_(source: str | None, name: str | None) -> int:
+    """Add a paper's folder with its sealed results.
+
+    SOURCE is a folder or a git repository. Without it, every finished seed goes to MLflow, as with `ui`.
+    """
     from pipeline.cells.tracking import say_import
+    from pipeline.commands.bring import bring
     from pipeline.commands.ui import printed
 
+    if source:
+        return bring(source, name)
     return say_import(printed())
 
 

@@ -27,6 +27,7 @@ from pipeline.data.label_skew import (
     quantity_skew,
     shards,
 )
+from pipeline.data.listed import listed
 from pipeline.data.parts import Parts, Pool
 from pipeline.errors import ParamError
 from pipeline.schema import Partition, Pooled, shorten
@@ -45,6 +46,7 @@ CUTS: dict[str, Callable[..., Parts]] = {
     "extended_dirichlet": partial(divide, extended_dirichlet),
     "balanced_dirichlet": partial(divide, balanced_dirichlet),
     "natural": partial(divide, natural),
+    "listed": listed,
 }
 
 

@@ -89,7 +89,9 @@ def sections(study: Study) -> Iterator[tuple[str, Markup]]:
     for cell, result in study.results.items():
         numbers = {name: summarise(values) for name, values in result["measures"].items()}
         results.setdefault(cell.scenario, {})[cell.method] = numbers
-    jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(autoescape=True, undefined=jinja2.StrictUndefined)
+    jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     jinja.filters["fixed"] = FILTERS["fixed"]
     markdown = MarkdownIt("js-default").disable("image")
     for path in visible(study.root / "papers" / study.key, "templates/*.md"):

@@ -70,6 +70,7 @@ from pipeline.schema.partitions import (
     Domains,
     ExtendedDirichlet,
     Iid,
+    Listed,
     Natural,
     Partition,
     Pathological,

@@ -4,6 +4,7 @@
 papers/<paper>/partitions.py.
 """
 
+import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -215,6 +216,27 @@ class Subset(Partition):
         return list(self.sizes)
 
 
+@dataclass(frozen=True)
+class Listed(Partition):
+    """Clients whose images a file lists, such as those of another library (`fedrepro partition import`)."""
+
+    kind = "listed"
+    clients: Clients
+    file: str  # papers/<paper>/splits/<name>.csv
+    sha256: str
+    keeps_split = False
+    _: KW_ONLY
+    fixed: bool = True
+
+    def __post_init__(self):
+        if not re.fullmatch(r"papers/[\w-]+/splits/[\w-]+\.csv", self.file, re.ASCII):
+            raise ValueError(f"'file' is {self.file!r:.80}, not papers/<paper>/splits/<name>.csv")
+
+    @property
+    def names(self) -> list[str]:
+        return [str(k) for k in range(self.clients)]
+
+
 KINDS: dict[str, type[Partition]] = {
     kind.kind: kind
     for kind in (
@@ -228,5 +250,6 @@ KINDS: dict[str, type[Partition]] = {
         ExtendedDirichlet,
         BalancedDirichlet,
         Natural,
+        Listed,
     )
 }

@@ -1,0 +1,79 @@
+"""`fedrepro import SOURCE`: add the folder of a paper that somebody else has measured."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.cells.results import survey
+from pipeline.commands.git import git
+from pipeline.commands.sync import sync
+from pipeline.errors import FedReproError
+from pipeline.schema import ROOT, check_name, load_paper, shorten
+
+LEFT_OUT = ("partitions", "representations", "own-seeds", "__pycache__", ".*")
+
+
+def bring(source: str, name: str | None, root: Path = ROOT) -> int:
+    """Copy a folder, or clone a git repository, as papers/<name>.
+
+    name: of the paper's folder; None: as the source is called. Nothing is written outside papers/, and
+    nothing stays where the paper or one of its results cannot be used (FedReproError).
+    """
+    name = name or Path(source.rstrip("/")).name.removesuffix(".git")
+    check_name(name)
+    target = root / "papers" / name
+    if target.exists() or target.is_symlink():
+        raise FedReproError(f"{shorten(target)}: exists; choose another name by --name")
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=root / "papers") as folder:
+        # A checkout of its own, so that the paper is read before it is among the others.
+        checkout = Path(folder)
+        shutil.copy(root / "params.yaml", checkout)
+        new = checkout / "papers" / name
+        new.parent.mkdir()
+        try:
+            _fetch(source, new, root)
+            load_paper(name, checkout)
+            results, problems = survey(checkout)
+            if problems:
+                raise FedReproError(problems[0].text)
+        except FedReproError as error:
+            raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
+        os.rename(new, target)
+    try:
+        sync(root)
+    except FedReproError:
+        shutil.rmtree(target)
+        raise
+    seeds = sum(len(result["seeds"]) for result in results.values())
+    print(f"papers/{name}: {len(results)} results of {seeds} seeds, every seal whole")
+    print("Its Python files run with your rights: read them first.")
+    print(f"To train some rounds again and compare:  fedrepro verify {name}")
+    return 0
+
+
+def _fetch(source: str, target: Path, root: Path) -> None:
+    """Clone a repository, or copy what is in git or would be. FedReproError for what is no plain file."""
+    local = Path(source).expanduser().resolve()
+    if local.is_dir() and not (local / ".git").exists():
+        _check_plain(local)
+        shutil.copytree(local, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    else:
+        address = str(local) if local.is_dir() else source
+        git(root, "clone", "--quiet", "--no-recurse-submodules", "--", address, str(target))
+        _check_plain(target)
+
+
+def _check_plain(folder: Path) -> None:
+    for path in _inside(folder):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()) or path.name == ".dvc":
+            raise FedReproError(f"{path}: a link, a device or DVC's settings, which no paper needs")
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name != ".git":
+            yield path
+            if path.is_dir() and not path.is_symlink():
+                yield from _inside(path)

@@ -1,0 +1,85 @@
+"""`fedrepro partition`: show, export or import the clients of a scenario."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from pipeline import files
+from pipeline.data import histogram, partition, splits, store
+from pipeline.data.listed import as_csv
+from pipeline.data.parts import Parts
+from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.schema import ROOT, Cell, Scenario, load_paper, shorten
+
+BUBBLES = " ·•●"
+
+
+def show(what: str, seed: int | None, svg: str | None) -> int:
+    """Print how many images of every class each client trains on, the fuller the more; with `svg` also drawn
+    into that file."""
+    parts, stored = _stored(what, seed)
+    counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
+    classes = list(counts.columns[len(histogram.OURS) :])
+    table, width = counts[classes].to_numpy(), max(map(len, counts["client"].astype(str)))
+    levels = np.ceil(table / max(1, table.max()) * (len(BUBBLES) - 1)).astype(int)
+    for (_, row), bubbles in zip(counts.iterrows(), levels):
+        drawn = " ".join(BUBBLES[level] for level in bubbles)
+        print(f"{row['client']!s:>{width}}  {drawn}  {row['train']:>6,} + {row['test']:,}")
+    print(f"Clients by class ({', '.join(classes[:3])}, ...), training + test images; ● {table.max():,}")
+    for warning in parts.warnings:
+        print(warning)
+    if svg:
+        picture = io.StringIO()
+        histogram.bubbles(counts, picture)
+        files.write_text(Path(svg), picture.getvalue())
+    return 0
+
+
+def export(what: str, folder: str, seed: int | None) -> int:
+    """Write clients.csv and clients.npz (train.<client>, test.<client>): indices into the arrays of
+    data/<set>."""
+    parts, stored = _stored(what, seed)
+    target = Path(folder)
+    pairs = (("train", parts.train), ("test", parts.own_test))
+    arrays = {f"{part}.{k}": held for part, each in pairs for k, held in enumerate(each)}
+    files.write_text(target / "clients.csv", as_csv(parts.train, parts.own_test))
+    np.savez_compressed(content := io.BytesIO(), **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
+    files.write_bytes(target / "clients.npz", content.getvalue())
+    print(f"{folder}: clients.csv, clients.npz; indices into data/{stored.meta['set']}/images.npy")
+    return 0
+
+
+def import_split(source: str, what: str) -> int:
+    """Write the split of another library as papers/<paper>/splits/<scenario>.csv, and print the lines of
+    paper.yaml by which the scenario takes it."""
+    paper, name, scenario = _scenario(what)
+    stored = store.verify(ROOT / "data" / scenario.data.set)
+    train, test = splits.read(Path(source), stored)
+    everything = np.concatenate([*train, *test])
+    if len(np.unique(everything)) < len(everything) or everything.max(initial=0) >= len(stored):
+        raise FedReproError(f"{source}: an image twice, or none of data/{scenario.data.set}")
+    path = ROOT / "papers" / paper / "splits" / f"{name}.csv"
+    files.write_text(path, as_csv(train, test))
+    print(f"{shorten(path)}: written, {len(train)} clients, {len(everything)} images. In the scenario:")
+    print(f"  partition: {{kind: listed, clients: {len(train)}, file: {shorten(path)},")
+    print(f"              sha256: {files.sha256(path)}}}")
+    return 0
+
+
+def _scenario(what: str) -> tuple[str, str, Scenario]:
+    """Paper, name and settings of `fedcrl/mini`; ParamError for an unknown one."""
+    paper, _, name = what.partition("/")
+    scenarios = load_paper(paper).scenarios
+    if name not in scenarios:
+        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
+    return paper, name, scenarios[name]
+
+
+def _stored(what: str, seed: int | None) -> tuple[Parts, store.Stored]:
+    """The verified draw that a seed trains on, by default the first, and the set that it indexes."""
+    paper, name, scenario = _scenario(what)
+    folder = ROOT / "papers" / paper / "partitions" / Cell(paper, name, "").partition
+    draw = scenario.draw(scenario.seeds[0] if seed is None else seed)
+    parts, meta = partition.verify(partition.folder_of_draw(folder, draw))
+    return parts, store.read(ROOT / "data" / meta["data"]["set"])

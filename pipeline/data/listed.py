@@ -1,0 +1,50 @@
+"""Partitions that a CSV lists, a row per image: client, part (train or test), index into data/<set>."""
+
+import csv
+import io
+
+import numpy as np
+
+from pipeline import files
+from pipeline.data.parts import Parts, Pool
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Listed, shorten
+
+COLUMNS = ["client", "part", "index"]
+
+
+def listed(settings: Listed, pool: Pool, draw: int, where: str) -> Parts:
+    """The clients of the file; without rows of the part `test` each has the official test images."""
+    path = ROOT / settings.file
+    if not path.is_file():
+        raise ParamError(f"{where}.file: {settings.file}: no such file")
+    if files.sha256(path) != settings.sha256:
+        raise ParamError(f"{where}.sha256: not that of {settings.file}; the file was altered")
+    held: dict[tuple[str, str], list[int]] = {}
+    for line, row in files.read_csv(path, COLUMNS):
+        if row["part"] not in ("train", "test") or not row["index"].isdecimal():
+            raise ParamError(f"{shorten(path)}:{line}: expected train or test, and a whole number")
+        held.setdefault((row["client"], row["part"]), []).append(int(row["index"]))
+    if others := sorted({client for client, _ in held} ^ {*settings.names}):
+        raise ParamError(f"{where}.clients: {settings.clients}, which client {others[0]!r:.80} contradicts")
+    train, test = (
+        [np.sort(np.array(held.get((name, part), []), np.int64)) for name in settings.names]
+        for part in ("train", "test")
+    )
+    domain = pool.names[0] if len(pool.names) == 1 else "all"
+    if any(map(len, test)):
+        tests = {domain: np.sort(np.concatenate(test))}
+    else:
+        test = [np.flatnonzero((pool.domains >= 0) & pool.test)] * settings.clients
+        tests = {name: pool.of_domain(i, test=True) for i, name in enumerate(pool.names)}
+    return Parts([(name, domain) for name in settings.names], train, test, tests)
+
+
+def as_csv(train: list[np.ndarray], test: list[np.ndarray]) -> str:
+    """The content of such a file; clients are numbered."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for part, each in (("train", train), ("test", test)):
+        writer.writerows((client, part, index) for client, held in enumerate(each) for index in held.tolist())
+    return text.getvalue()

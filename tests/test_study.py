@@ -1,0 +1,155 @@
+"""A study in one folder, tests/fedntd: method, data sets, network, metric, figure, section, table, claims."""
+
+import base64
+import gzip
+import io
+import json
+import re
+import shutil
+import struct
+import sys
+import tarfile
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from PIL import Image
+from repository import ROOT, copy_of_the_repository, run
+
+from pipeline.cells.provenance import git_state
+
+DIGESTS = (
+    "import json; from pipeline.cells.provenance import paper_digests; "
+    "print(json.dumps(paper_digests('fedcrl')))"
+)
+GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
+
+
+def patterns(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """120 noisy images (n, side, side) of ten bright squares, and their labels."""
+    rng, labels = np.random.default_rng(seed), np.arange(120) % 10
+    images = rng.integers(0, 120, (120, side, side), dtype=np.uint8)
+    for image, label in zip(images, labels):
+        row, column = divmod(label, 4)
+        image[row * 8 : row * 8 + 8, column * 7 : column * 7 + 7] += 120
+    return images, labels
+
+
+def write_data(folder: Path) -> None:
+    """The official files of both sets, small."""
+    (kmnist := folder / "kmnist").mkdir(parents=True)
+    (cinic10 := folder / "cinic10").mkdir()
+    with tarfile.open(cinic10 / "CINIC-10.tar.gz", "w:gz") as archive:
+        for seed, (prefix, part) in enumerate((("train", "train"), ("t10k", "test"))):
+            images, labels = patterns(28, seed)
+            for kind, head, values in (
+                ("images-idx3", struct.pack(">HBB3I", 0, 8, 3, *images.shape), images),
+                ("labels-idx1", struct.pack(">HBBI", 0, 8, 1, len(labels)), labels.astype(np.uint8)),
+            ):
+                (kmnist / f"{prefix}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
+            for number, (image, label) in enumerate(zip(*patterns(32, seed + 2))):
+                content = io.BytesIO()
+                Image.fromarray(image).save(content, "PNG")
+                entry = tarfile.TarInfo(f"CINIC-10/{part}/class{label}/{number}.png")
+                entry.size = len(content.getvalue())
+                archive.addfile(entry, io.BytesIO(content.getvalue()))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A committed copy with one paper, and the study, not committed, that has run."""
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("study") / "copy", "fedcrl")
+    for words in (("init", "-q"), ("add", "--all"), ("commit", "-qm", "copy")):
+        run(copy, *GIT, *words)
+    write_data(copy / "data" / "raw")
+    before = json.loads(run(copy, "python", "-c", DIGESTS).stdout)
+    shutil.copytree(ROOT / "tests/fedntd", copy / "papers/fedntd")
+    run(copy, sys.executable, "-m", "pipeline", "sync")
+    assert run(copy, "git", "status", "--porcelain").stdout == "?? papers/fedntd/\n"
+    assert json.loads(run(copy, "python", "-c", DIGESTS).stdout) == before
+    run(copy, sys.executable, "-m", "pipeline", "run", "fedntd", FEDREPRO_TRACKING="off")
+    return copy
+
+
+def results(project: Path) -> dict[tuple[str, str], dict]:
+    files = (project / "papers/fedntd/runs").glob("*/*/result.json")
+    return {file.parts[-3:-1]: json.loads(file.read_text()) for file in files}
+
+
+def test_the_metric_is_a_measure_of_every_run(project):
+    trained = results(project)
+    assert len(trained) == 6
+    for result in trained.values():
+        worst = [min(clients) for clients in result["clients"]]
+        assert result["measures"]["metric.worst_client"] == pytest.approx(worst, abs=1e-3)
+
+
+def test_the_page_has_table_claims_figure_and_section(project):
+    page, trained = (project / "reports/fedntd.html").read_text(), results(project)
+    for result in trained.values():
+        for measure in ("weighted", "metric.worst_client"):
+            assert f"{fmean(result['measures'][measure]):.2f}" in page
+    assert re.search(r'id="N2"', page) and page.count("Worst client") > 1
+    (picture,) = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", page)
+    assert b"<svg" in base64.b64decode(picture)
+    section = page.partition("<h2>Worst clients</h2>")[2].partition("</section>")[0]
+    assert section.count("<tr>") == 7 and section.count("<td>fedntd</td>") == 2
+    again = project / "reports/fedntd.html"
+    run(project, sys.executable, "-m", "pipeline", "report", "fedntd")
+    assert again.read_text() == page
+
+
+def test_a_template_cannot_put_active_html_into_the_page(project):
+    file = project / "papers/fedntd/templates/attack.md"
+    file.write_text(
+        "<script>alert(1)</script> [a](javascript:alert(1)) ![b](https://example.org/b.png)\n\n"
+        "{{ '<img src=x onerror=alert(1)>' }}\n"
+    )
+    run(project, sys.executable, "-m", "pipeline", "report", "fedntd")
+    section = (
+        (project / "reports/fedntd.html").read_text().partition("<h2>Attack</h2>")[2].partition("</sec")[0]
+    )
+    assert set(re.findall("<(/?\\w+)", section)) == {"p", "/p"}
+    file.write_text("{{ results.__class__.__mro__[1].__subclasses__() }}")
+    error = run(project, sys.executable, "-m", "pipeline", "report", "fedntd", expect=2).stderr
+    assert error.startswith("error: papers/fedntd/templates/attack.md: SecurityError: ")
+    file.unlink()
+
+
+def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project, tmp_path):
+    """Last: the study moves into a repository of its own, from which it comes back."""
+    paper, elsewhere, trained = project / "papers/fedntd", tmp_path / "fedntd", results(project)
+
+    def brought(source: Path, expect: int = 0) -> str:
+        done = run(project, sys.executable, "-m", "pipeline", "import", str(source), expect=expect)
+        assert not list((project / "papers").glob(".import*"))
+        return done.stderr if expect else done.stdout
+
+    assert "papers/fedntd: exists" in brought(paper, expect=2)
+    shutil.move(paper, elsewhere)
+    before = run(project, "git", "status", "--porcelain").stdout
+    assert "papers/fedntd: 6 results of 12 seeds" in brought(elsewhere)
+    assert results(project) == trained and not (paper / "partitions").exists()
+    shutil.rmtree(paper)
+
+    (elsewhere / "notes").symlink_to("/etc/hostname")
+    assert "fedntd/notes: a link" in brought(elsewhere, expect=2)
+    (elsewhere / "notes").unlink()
+    for words in (("init", "-q"), ("add", "--all"), ("commit", "-qm", "measured")):
+        run(elsewhere, *GIT, *words)
+    brought(elsewhere)
+    assert results(project) == trained
+    state = git_state(project, "fedntd")
+    assert state["paper_commit"] == run(elsewhere, "git", "rev-parse", "HEAD").stdout.strip()
+    assert not state["paper_dirty"] and not run(paper, "git", "status", "--porcelain").stdout
+    (paper / "metrics.py").write_text("")
+    assert git_state(project, "fedntd")["paper_dirty"]
+    shutil.rmtree(paper)
+
+    result = elsewhere / "runs/kmnist/fedavg/result.json"
+    result.write_text(result.read_text().replace('"rounds": 3', '"rounds": 4'))
+    run(elsewhere, *GIT, "commit", "-qam", "altered")
+    error = brought(elsewhere, expect=2)
+    assert error.startswith("error: papers/fedntd/runs/kmnist/fedavg/result.json: 'self' is not the hash")
+    assert not paper.exists() and run(project, "git", "status", "--porcelain").stdout == before
