@@ -88,16 +88,16 @@ def test_an_export_gives_the_same_clients(tmp_path, stored, monkeypatch):
     pool = Pool(stored.labels, stored.domains, stored.split == 1, ["made"], 10)
     cut = partition(Iid(3), pool, WHERE)
     (file := tmp_path / "papers/x/splits/y.csv").parent.mkdir(parents=True)
-    file.write_text(listed.as_csv(cut.train, cut.own_test))
+    file.write_text(listed.as_csv(cut.train, cut.client_test))
     split = splits.read(file, stored)
-    assert lists(split) == lists((cut.train, cut.own_test))
+    assert lists(split) == lists((cut.train, cut.client_test))
     settings = Listed(3, "papers/x/splits/y.csv", files.sha256(file))
     again = partition(settings, pool, WHERE)
-    assert lists((again.train, again.own_test)) == lists(split)
+    assert lists((again.train, again.client_test)) == lists(split)
     assert again.domain_test["made"].tolist() == cut.domain_test["made"].tolist()
     file.write_text(listed.as_csv(cut.train, [part[:0] for part in cut.train]))
     official = partition(dataclasses.replace(settings, sha256=files.sha256(file)), pool, WHERE)
-    assert {tuple(part) for part in official.own_test} == {tuple(range(48, 60))}
+    assert {tuple(part) for part in official.client_test} == {tuple(range(48, 60))}
     with pytest.raises(ParamError, match="y.partition.sha256: not that of papers/x/splits/y.csv"):
         partition(settings, pool, WHERE)
     for change in ({"clients": 2}, {"clients": 4}):

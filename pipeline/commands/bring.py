@@ -12,7 +12,7 @@ from pipeline.commands.sync import sync
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, check_name, load_paper, shorten
 
-LEFT_OUT = ("partitions", "representations", "own-seeds", "__pycache__", ".*")
+LEFT_OUT = ("partitions", "representations", "extra-seeds", "__pycache__", ".*")
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:

@@ -174,7 +174,7 @@ from pipeline.schema.discovery import partition_kinds
 def test_every_image_belongs_to_one_client():
     pool = Pool(np.arange(60) % 10, np.zeros(60, int), np.zeros(60, bool), ["all"], 10)
     parts = partition(partition_kinds("{paper}")["{name}"](clients=3), pool, "test")
-    assert sorted(np.concatenate([*parts.train, *parts.own_test])) == list(range(60))
+    assert sorted(np.concatenate([*parts.train, *parts.client_test])) == list(range(60))
 """,
         "partition: {{kind: {name}, clients: 10}}",
     ),

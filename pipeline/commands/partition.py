@@ -41,9 +41,9 @@ def export(what: str, folder: str, seed: int | None) -> int:
     data/<set>."""
     parts, stored = _stored(what, seed)
     target = Path(folder)
-    pairs = (("train", parts.train), ("test", parts.own_test))
+    pairs = (("train", parts.train), ("test", parts.client_test))
     arrays = {f"{part}.{k}": held for part, each in pairs for k, held in enumerate(each)}
-    files.write_text(target / "clients.csv", as_csv(parts.train, parts.own_test))
+    files.write_text(target / "clients.csv", as_csv(parts.train, parts.client_test))
     np.savez_compressed(content := io.BytesIO(), **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
     files.write_bytes(target / "clients.npz", content.getvalue())
     print(f"{folder}: clients.csv, clients.npz; indices into data/{stored.meta['set']}/images.npy")

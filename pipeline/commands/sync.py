@@ -37,7 +37,7 @@ from pipeline.schema import (
     shorten,
 )
 
-IGNORED = "/partitions/\n/representations/\n/own-seeds/\n__pycache__/\n"  # by a paper's own repository
+IGNORED = "/partitions/\n/representations/\n/extra-seeds/\n__pycache__/\n"  # by a paper's own repository
 OF_PAGE = ("figures.py", "templates")  # of a paper, which only its page reads
 ENDS = (".csv", ".json")  # of the files that a computed figure is drawn from
 WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
