@@ -110,7 +110,8 @@ def test_a_template_cannot_put_active_html_into_the_page(project):
     section = (
         (project / "reports/fedntd.html").read_text().partition("<h2>Attack</h2>")[2].partition("</sec")[0]
     )
-    assert set(re.findall("<(/?\\w+)", section)) == {"p", "/p"}
+    assert set(re.findall("<(/?\\w+)", section)) == {"p", "/p", "a", "/a"}
+    assert re.findall('href="(.*?)"', section) == ["https://example.org/b.png"]
     file.write_text("{{ results.__class__.__mro__[1].__subclasses__() }}")
     error = run(project, sys.executable, "-m", "pipeline", "report", "fedntd", expect=2).stderr
     assert error.startswith("error: papers/fedntd/templates/attack.md: SecurityError: ")
