@@ -2,6 +2,7 @@
 
 import keyword
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -256,10 +257,10 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
     load_paper(paper, root)
     folder = root / "papers" / paper
     file, test = folder / made.file, folder / "tests" / f"test_{name}.py"
-    known = {"data": sets, "partition": lambda root: partition_kinds(paper, root)}.get(
-        what, lambda root: functions(paper, file.stem, root)
-    )
-    if name in known(root):
+    known: Container[str] = functions(paper, file.stem, root)
+    if what in ("data", "partition"):
+        known = sets(root) if what == "data" else partition_kinds(paper, root)
+    if name in known:
         raise FedReproError(f"{shorten(file)}: there is {name!r} already")
     if test.exists():
         raise FedReproError(f"{shorten(test)}: there is such a file already")

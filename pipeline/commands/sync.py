@@ -201,8 +201,8 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
 def _read_by_dvc(key: str, root: Path, mini: bool, drawings: list[str]) -> dict[str, Any]:
     """The stage that writes curves, metrics and the digests of the page's inputs."""
     at = f"papers/{key}"
-    texts = ("paper.yaml", "claims.csv", "published", *OF_PAGE)
-    texts = [name for name in texts if (root / at / name).exists()]
+    names = ("paper.yaml", "claims.csv", "published", *OF_PAGE)
+    texts = [name for name in names if (root / at / name).exists()]
     inputs = [f"{at}/{name}" for name in (*texts, "sources.yaml", *[f"runs/{MINIATURE}"] * mini)] + drawings
     files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
     params = [{"sources.yaml": ["results"]}]

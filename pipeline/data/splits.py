@@ -99,10 +99,10 @@ def _places(path: Path, known: dict[bytes, list[int]], stored: Stored) -> np.nda
     """Where the images of a file lie in the set; equal ones are taken in their order."""
     with _parsing(path):
         content = _unpickled(path)
-        images, labels = np.asarray(content["x"], np.float64), np.asarray(content["y"], np.int64)
-        if images.min(initial=0) < 0:
-            images = images / 2 + 0.5
-        images = np.round(images * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+        values, labels = np.asarray(content["x"], np.float64), np.asarray(content["y"], np.int64)
+        if values.min(initial=0) < 0:
+            values = values / 2 + 0.5
+        images = np.round(values * 255).astype(np.uint8).transpose(0, 2, 3, 1)
     places = []
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         if not (same := known.get(_key(image, label))):
