@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.data.listed import COLUMNS
+from pipeline.data import listed
 from pipeline.data.reading import reading
 from pipeline.data.store import TRAIN, Stored
 from pipeline.errors import DataError
-from pipeline.files import read_csv
 
 Split = tuple[list[np.ndarray], list[np.ndarray]]  # each client's training and test indices
 # What a pickled dict of arrays needs; every other name is refused.
@@ -45,7 +44,7 @@ def read(source: Path, stored: Stored) -> Split:
         if source.suffix == ".json":
             return _flower(json.loads(source.read_text(encoding="utf-8")), stored)
         if source.suffix == ".csv":
-            return _csv(source)
+            return listed.read(source)
     raise DataError(f"{source}: neither a folder of PFLlib's, nor a .json or .csv file")
 
 
@@ -63,15 +62,6 @@ def _parsing(path: Path) -> Iterator[None]:
             zipfile.BadZipFile,
         ) as error:
             raise ValueError(str(error)) from None
-
-
-def _csv(source: Path) -> Split:
-    parts: dict[str, dict[str, list[int]]] = {"train": defaultdict(list), "test": defaultdict(list)}
-    for _, row in read_csv(source, COLUMNS):
-        parts[row["part"]][row["client"]].append(int(row["index"]))
-    names = dict.fromkeys([*parts["train"], *parts["test"]])
-    train, test = ([np.array(part[name], np.int64) for name in names] for part in parts.values())
-    return train, test
 
 
 def _flower(content: Any, stored: Stored) -> Split:
