@@ -158,13 +158,14 @@ def test_adding_a_network_and_a_partition(project):
     before = json.loads(run(project, "python", "-c", digests).stdout)
     printed = follow("adding-a-network.md", project)
     assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
-        "papers/fedcrl/models.py",
-        "papers/fedcrl/partitions.py",
-        "papers/fedcrl/paper.yaml",
-        "papers/fedcrl/dvc.yaml",
+        f"papers/fedcrl/{name}"
+        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml dvc.yaml".split()
     }
     result = json.loads((project / "papers/fedcrl/runs/digits-halved/fedavg/result.json").read_text())
     assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
+    assert result["measures"]["metric.worst_client"] == pytest.approx([min(result["clients"][0])], abs=1e-3)
+    listed = (project / "papers/fedcrl/splits/digits-halved.csv").read_text()
+    assert listed == (project / "clients/clients.csv").read_text()
     counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
     sizes = [int(row.split(",")[2]) for row in counts]
     assert all(abs(b - 0.7 * a) < 3 for a, b in zip(sizes, sizes[1:]))
