@@ -317,15 +317,6 @@ def test_a_papers_own_repository_ignores_what_is_no_result(copy):
     shutil.rmtree(copy / "papers/toy/.git")
 
 
-def test_a_method_that_python_cannot_read_is_one_line(copy):
-    path = copy / "papers/toy/methods/broken.py"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("def round(:\n")
-    edit(copy / "papers/toy/paper.yaml", lambda paper: paper["methods"].update(broken={}))
-    (line,) = here(copy, "explain", "toy/mini/broken", expect=2).stderr.splitlines()
-    assert line.startswith("error: papers/toy/methods/broken.py, line 1: ")
-
-
 @pytest.mark.parametrize("folder", [".", "papers/toy"])
 def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
     """Installed from this repository, called in the copy."""

@@ -335,7 +335,7 @@ def export() -> None:
 @click.option("--seed", type=click.IntRange(min=0), help="One of the scenario's (default: the first).")
 @click.option("--to", metavar="FOLDER", help="Default: models/CELL-SEED.")
 def model(cell: str, seed: int | None, to: str | None) -> int:
-    """Train a seed and write its final models as safetensors, with a card.
+    """Train a seed; write its final models as safetensors.
 
     The server's model, and those of the clients where the tables score them. Exit code 1 where the
     training ends in another state than the result in git.
@@ -343,6 +343,23 @@ def model(cell: str, seed: int | None, to: str | None) -> int:
     from pipeline.commands import export as command
 
     return command.model(cell, seed, to)
+
+
+SEED = click.option("--seed", metavar="N", type=int, help="Whose draw (default: the first seed's).")
+
+
+@export.command("partition", epilog=example("fedrepro export partition fedcrl/mini clients"))
+@click.argument("scenario", type=Cell())
+@click.argument("folder")
+@SEED
+def export_partition(scenario: str, folder: str, seed: int | None) -> int:
+    """Write every client's indices as CSV and npz.
+
+    They index the arrays of data/<set>.
+    """
+    from pipeline.commands import partition as command
+
+    return command.export(scenario, folder, seed)
 
 
 def _new_part(what: str, words: str) -> None:
@@ -367,10 +384,7 @@ _new_part("metric", "a metric")
 
 @main.group("partition", epilog=example("fedrepro partition show fedcrl/mini"))
 def partitions() -> None:
-    """Show, export or import the clients of a scenario."""
-
-
-SEED = click.option("--seed", metavar="N", type=int, help="Whose draw (default: the first seed's).")
+    """Show or import the clients of a scenario."""
 
 
 @partitions.command(epilog=example("fedrepro partition show fedcrl/mini --svg clients.svg"))
@@ -384,17 +398,6 @@ def show(scenario: str, seed: int | None, svg: str | None) -> int:
     return command.show(scenario, seed, svg)
 
 
-@partitions.command(epilog=example("fedrepro partition export fedcrl/mini clients"))
-@click.argument("scenario", type=Cell())
-@click.argument("folder")
-@SEED
-def export(scenario: str, folder: str, seed: int | None) -> int:
-    """Write every client's indices into data/<set> to FOLDER, as CSV and npz."""
-    from pipeline.commands import partition as command
-
-    return command.export(scenario, folder, seed)
-
-
 @partitions.command("import", epilog=example("fedrepro partition import PFLlib/dataset/MNIST mypaper/mnist"))
 @click.argument("source")
 @click.argument("scenario", type=Cell())
@@ -402,7 +405,7 @@ def import_partition(source: str, scenario: str) -> int:
     """Take the clients of another library for a scenario.
 
     SOURCE is a folder of PFLlib's, a .json with lists of positions in the training part, as Flower's
-    partitioners hold them, or a .csv of `partition export`.
+    partitioners hold them, or a .csv of `export partition`.
     """
     from pipeline.commands import partition as command
 

@@ -37,7 +37,7 @@ ARRAY = {
 
 def read(source: Path, stored: Stored) -> Split:
     """The split of a folder of PFLlib's, a .json with a list of positions for each client, or a .csv as
-    `fedrepro partition export` writes it. DataError names the file that is none."""
+    `fedrepro export partition` writes it. DataError names the file that is none."""
     if source.is_dir():
         return _pfllib(source, stored)
     with _parsing(source):

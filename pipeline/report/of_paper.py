@@ -17,7 +17,6 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure as Drawn
 
 from pipeline.cells.results import summarise
-from pipeline.data.histogram import STYLE
 from pipeline.errors import ParamError
 from pipeline.report.extras import Picture, label
 from pipeline.report.figures import Panel
@@ -25,6 +24,7 @@ from pipeline.report.study import Study
 from pipeline.report.words import FILTERS
 from pipeline.schema import Cell, Figure, load_module, shorten, visible
 
+STYLE = {"svg.hashsalt": "fedrepro", "svg.fonttype": "none"}
 NUMBERS = ["scenario", "method", "seed", "measure", "value"]
 
 
@@ -36,7 +36,7 @@ def drawn(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pictu
     file = study.root / "papers" / study.key / "figures.py"
     module = load_module(f"papers.{study.key}.figures", file)
     try:
-        with plt.rc_context(STYLE):
+        with plt.rc_context(STYLE):  # type: ignore[arg-type]  # of literals
             plt.switch_backend("svg")
             picture = getattr(module, figure.function)(_numbers(study, cells), _rounds(study, cells))
             text = _svg(picture)
