@@ -143,7 +143,7 @@ def targets(name: str) -> list[str]:
         return [
             f"papers/{paper}/dvc.yaml:{name}@*"
             for paper in papers()
-            if (mini := load_paper(paper).miniature) and (name == MINIATURE or mini.others)
+            if (miniature := load_paper(paper).miniature) and (name == MINIATURE or miniature.others)
         ] + (["report"] if name == MINIATURE else [])
     if name in papers():
         return [f"papers/{name}/dvc.yaml"]

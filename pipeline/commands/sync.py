@@ -166,7 +166,7 @@ def _extra(scenario: Scenario) -> list[str]:
 
 
 def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
-    at, mini = f"papers/{key}", paper.miniature
+    at, miniature = f"papers/{key}", paper.miniature
     parts = [f"{at}/{part}" for part in ("methods", "models.py", "partitions.py", "metrics.py")]
     code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
     code += [part for part in parts if (root / part).exists()]
@@ -180,16 +180,16 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
             outs=_cached("data/${item.set}"),
         )
     stages |= _partitions(key, paper)
-    if mini:
+    if miniature:
         stages |= _miniature(key, paper)
     stages |= {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.separate_file}
-    drawn, of_mini = _figures(key, paper, root)
+    drawn, of_miniature = _figures(key, paper, root)
     stages |= drawn
-    stages["results"] = _read_by_dvc(key, root, bool(mini), of_mini)
-    read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_mini)]
+    stages["results"] = _read_by_dvc(key, root, bool(miniature), of_miniature)
+    read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_miniature)]
     read += [f"{at}/{name}" for name in OF_PAGE if (root / at / name).exists()]
     stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])
-    plots = {"plots": [_curves(key, paper.name)]} if mini else {}
+    plots = {"plots": [_curves(key, paper.name)]} if miniature else {}
     return {
         "vars": ["paper.yaml"],
         "metrics": [f"../../reports/metrics/{key}.json"],
@@ -198,12 +198,14 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     }
 
 
-def _read_by_dvc(key: str, root: Path, mini: bool, drawings: list[str]) -> dict[str, Any]:
+def _read_by_dvc(key: str, root: Path, miniature: bool, drawings: list[str]) -> dict[str, Any]:
     """The stage that writes curves, metrics and the digests of the page's inputs."""
     at = f"papers/{key}"
     names = ("paper.yaml", "claims.csv", "published", *OF_PAGE)
     texts = [name for name in names if (root / at / name).exists()]
-    inputs = [f"{at}/{name}" for name in (*texts, "sources.yaml", *[f"runs/{MINIATURE}"] * mini)] + drawings
+    inputs = [
+        f"{at}/{name}" for name in (*texts, "sources.yaml", *[f"runs/{MINIATURE}"] * miniature)
+    ] + drawings
     files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
     params = [{"sources.yaml": ["results"]}]
     return _stage(f"results {key}", deps=inputs, params=params, outs=_committed(*files))
@@ -299,14 +301,14 @@ def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, A
 def _figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
     """For every computed figure a stage for the miniature's cells and one for the paper's; and what the
     miniature's write."""
-    cells, stages, of_mini = set(planned(key, root)), {}, []
+    cells, stages, of_miniature = set(planned(key, root)), {}, []
     params = [{"sources.yaml": ["figures"]}]
     for name, figure in paper.figures.items():
         at = f"papers/{key}/figures/{name}"
         if figure.kind == PICTURE:
             for scenario in [MINIATURE] * bool(paper.miniature) + figure.scenarios:
                 picture, data = f"{at}-{scenario}.png", f"data/{paper.scenarios[scenario].data.set}"
-                of_mini += [picture] * (scenario == MINIATURE)
+                of_miniature += [picture] * (scenario == MINIATURE)
                 command = f"figures {key}/{scenario} {name}"
                 outs = _committed(picture)
                 stages[f"{name}-{scenario}"] = _stage(command, deps=[data], params=params, outs=outs)
@@ -316,11 +318,11 @@ def _figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
             if methods:
                 matrix = {"method": every if methods == figure.methods else methods}
                 stages[f"{name}-{MINIATURE}"] = _computed(key, name, MINIATURE, matrix)
-                of_mini += [f"{at}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
+                of_miniature += [f"{at}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
             if figure.scenarios:
                 matrix = {"scenario": f"${{figures.{name}.scenarios}}", "method": every}
                 stages[name] = _computed(key, name, "${item.scenario}", matrix)
-    return stages, of_mini
+    return stages, of_miniature
 
 
 def _computed(key: str, name: str, scenario: str, matrix: dict) -> dict[str, Any]:
@@ -356,16 +358,16 @@ def _tuning(key: str, paper: Paper, root: Path) -> Stages:
 
 def _tuned(key: str, name: str, paper: Paper, root: Path) -> Stages:
     """Of a scenario: choosing for each method, then training with the chosen and with the row's values."""
-    document, tuning, mini = (
+    document, tuning, miniature = (
         read_yaml(root / "papers" / key / "paper.yaml"),
         paper.tuning[name],
         name in MINIATURES,
     )
-    place = "miniature.scenario" if mini else f"scenarios.{name}"
-    settings = document["miniature"]["scenario"] if mini else document["scenarios"][name]
+    place = "miniature.scenario" if miniature else f"scenarios.{name}"
+    settings = document["miniature"]["scenario"] if miniature else document["scenarios"][name]
     at, partition = f"papers/{key}", f"papers/{key}/partitions/{Cell(key, name, '').partition}"
     extra, chosen = _extra(paper.scenarios[name]), f"{at}/tuning/{name}/${{key}}.json"
-    shared = [{"params.yaml": ["miniature"]}] * mini
+    shared = [{"params.yaml": ["miniature"]}] * miniature
     shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
 
     def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:

@@ -78,24 +78,24 @@ class Miniatures:
         return ranked(means, lower_is_better(self.headline(key)))
 
 
-def miniatures(studies: dict[str, Study]) -> Miniatures:
-    minis = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
+def gathered(studies: dict[str, Study]) -> Miniatures:
+    miniatures = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
     rows = {
         key: {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
-        for key, study in minis.items()
+        for key, study in miniatures.items()
     }
     cells = {
         (algorithm, key): rows[key][row]
         for algorithm in algorithms()
-        for key, study in minis.items()
+        for key, study in miniatures.items()
         if (row := plain(algorithm, study.paper, [*rows[key]])) in rows[key]
     }
     results = {
         at: result
         for at, cell in cells.items()
-        if (result := minis[at[1]].results.get(cell)) and result["measures"].get(result["headline"])
+        if (result := miniatures[at[1]].results.get(cell)) and result["measures"].get(result["headline"])
     }
-    return Miniatures(minis, _labels(studies.values()), cells, results)
+    return Miniatures(miniatures, _labels(studies.values()), cells, results)
 
 
 def algorithms() -> list[str]:
@@ -164,37 +164,39 @@ class Group:
     panel: Panel
 
 
-def groups(minis: Miniatures) -> list[Group]:
+def groups(miniatures: Miniatures) -> list[Group]:
     """Miniatures without and with public images, which most algorithms either need or cannot use."""
-    scenarios = {key: minis.studies[key].paper.scenarios[MINIATURE] for key in minis.studies}
-    ran = {key: bool(one.public) for key, one in scenarios.items() if minis.headline(key)}
+    scenarios = {key: miniatures.studies[key].paper.scenarios[MINIATURE] for key in miniatures.studies}
+    ran = {key: bool(one.public) for key, one in scenarios.items() if miniatures.headline(key)}
     titles = {False: "without public images", True: "with public images"}
     return [
-        _group(title, [key for key in ran if ran[key] == public], minis)
+        _group(title, [key for key in ran if ran[key] == public], miniatures)
         for public, title in titles.items()
         if public in ran.values()
     ]
 
 
-def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
-    columns = [_column(key, minis) for key in keys]
+def _group(title: str, keys: list[str], miniatures: Miniatures) -> Group:
+    columns = [_column(key, miniatures) for key in keys]
     dot = {(row.name, key): row for key, column in zip(keys, columns, strict=True) for row in column.rows}
-    ranks_of = {key: minis.ranks(key) for key in keys}
+    ranks_of = {key: miniatures.ranks(key) for key in keys}
     rows: dict[str, list[Place | None]] = {}
-    for name, label in minis.labels.items():
+    for name, label in miniatures.labels.items():
         places = [
-            (dot[label, key], ranks_of[key][name], result_path(minis.cells[name, key]))
-            if (name, key) in minis.results
+            (dot[label, key], ranks_of[key][name], result_path(miniatures.cells[name, key]))
+            if (name, key) in miniatures.results
             else None
             for key in keys
         ]
         rows |= {name: places} if any(places) else {}
     order = sorted(rows, key=lambda name: -fmean(one[1].shade for one in rows[name] if one))
-    names = {study.name for study in minis.studies.values()}
+    names = {study.name for study in miniatures.studies.values()}
     chosen = [
-        name for i, name in enumerate(order) if i < TOP or name in REFERENCES or minis.labels[name] in names
+        name
+        for i, name in enumerate(order)
+        if i < TOP or name in REFERENCES or miniatures.labels[name] in names
     ]
-    shared = _shared(keys, minis)
+    shared = _shared(keys, miniatures)
     proposed = [
         next((one[1].place for row in rows.values() if (one := row[i]) and one[0].proposed), None)
         for i in range(len(keys))
@@ -203,30 +205,30 @@ def _group(title: str, keys: list[str], minis: Miniatures) -> Group:
         title,
         columns,
         proposed,
-        [(minis.labels[name], rows[name]) for name in chosen],
-        [(minis.labels[name], rows[name]) for name in order if name not in chosen],
+        [(miniatures.labels[name], rows[name]) for name in chosen],
+        [(miniatures.labels[name], rows[name]) for name in order if name not in chosen],
         shared,
         differing(shared) if shared else (0, 0),
-        _panel(keys, [*rows], minis),
+        _panel(keys, [*rows], miniatures),
     )
 
 
-def _column(key: str, minis: Miniatures) -> Dots:
-    numbers = {minis.labels[name]: minis.accuracy((name, key)) for name in minis.ran(key)}
-    column, study = Column("", numbers, MINIATURE, minis.headline(key)), minis.studies[key]
+def _column(key: str, miniatures: Miniatures) -> Dots:
+    numbers = {miniatures.labels[name]: miniatures.accuracy((name, key)) for name in miniatures.ran(key)}
+    column, study = Column("", numbers, MINIATURE, miniatures.headline(key)), miniatures.studies[key]
     return dots(Setting(study.name, key, {}, [column]), study.name)
 
 
-def _shared(keys: list[str], minis: Miniatures) -> Ranks | None:
+def _shared(keys: list[str], miniatures: Miniatures) -> Ranks | None:
     """Mean ranks of the algorithms that ran in every one of these miniatures."""
     rows = {
-        label: [minis.accuracy((algorithm, key)).mean for key in keys]
-        for algorithm, label in minis.labels.items()
-        if all((algorithm, key) in minis.results for key in keys)
+        label: [miniatures.accuracy((algorithm, key)).mean for key in keys]
+        for algorithm, label in miniatures.labels.items()
+        if all((algorithm, key) in miniatures.results for key in keys)
     }
     if min(len(keys), len(rows)) < FEWEST:
         return None
-    return ranks(rows, [lower_is_better(minis.headline(key)) for key in keys])
+    return ranks(rows, [lower_is_better(miniatures.headline(key)) for key in keys])
 
 
 def differing(shared: Ranks) -> tuple[int, int]:
@@ -238,23 +240,23 @@ def differing(shared: Ranks) -> tuple[int, int]:
 # -- every number --------------------------------------------------------------------------------------------
 
 
-def _panel(keys: list[str], algorithms: list[str], minis: Miniatures) -> Panel:
+def _panel(keys: list[str], algorithms: list[str], miniatures: Miniatures) -> Panel:
     """FACTS of every algorithm and miniature, in a table that sorts and copies."""
-    heads = merge_heads([[minis.studies[key].name, fact] for key in keys for fact in FACTS])
-    names, rows = {minis.studies[key].name for key in keys}, []
+    heads = merge_heads([[miniatures.studies[key].name, fact] for key in keys for fact in FACTS])
+    names, rows = {miniatures.studies[key].name for key in keys}, []
     for name in algorithms:
-        label = minis.labels[name]
-        values = [value for key in keys for value in _facts((name, key), minis)]
+        label = miniatures.labels[name]
+        values = [value for key in keys for value in _facts((name, key), miniatures)]
         rows.append(Row(label, [label], values, proposed=label in names))
     for i, key in enumerate(keys):
-        mark([row.values[i * len(FACTS)] for row in rows], lower_is_better(minis.headline(key)))
+        mark([row.values[i * len(FACTS)] for row in rows], lower_is_better(miniatures.headline(key)))
     return Panel("", ["algorithm"], heads, rows)
 
 
-def _facts(at: At, minis: Miniatures) -> list[Value]:
-    if at not in minis.results:
+def _facts(at: At, miniatures: Miniatures) -> list[Value]:
+    if at not in miniatures.results:
         return [Value("outside") for _ in FACTS]
-    result, cell = minis.results[at], minis.cells[at]
+    result, cell = miniatures.results[at], miniatures.cells[at]
     costs = measures.costs(result).values()
     memory = [cost["memory_mb"] for cost in costs]
     numbers = [
@@ -263,7 +265,7 @@ def _facts(at: At, minis: Miniatures) -> list[Value]:
         (None if None in memory else fmean(memory), 0),
     ]
     return [
-        Value("measured", minis.accuracy(at), cell=cell),
+        Value("measured", miniatures.accuracy(at), cell=cell),
         *(
             Value("outside")
             if number is None
@@ -276,15 +278,15 @@ def _facts(at: At, minis: Miniatures) -> list[Value]:
 # -- accuracy against cost -----------------------------------------------------------------------------------
 
 
-def costs(minis: Miniatures) -> list[tuple[str, Markup]]:
+def costs(miniatures: Miniatures) -> list[tuple[str, Markup]]:
     """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
     charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
-    for key, study in minis.studies.items():
+    for key, study in miniatures.studies.items():
         rows = []
-        for name in minis.ran(key):
-            result = minis.results[name, key]
+        for name in miniatures.ran(key):
+            result = miniatures.results[name, key]
             spent = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
-            rows.append((minis.labels[name], *spent, minis.accuracy((name, key)).mean))
+            rows.append((miniatures.labels[name], *spent, miniatures.accuracy((name, key)).mean))
         table = pd.DataFrame(rows, columns=["name", *charts, "y"])
         for unit, panels in charts.items():
             chart = table[table[unit] > 0].rename(columns={unit: "x"})
@@ -332,10 +334,10 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
 # -- the page ------------------------------------------------------------------------------------------------
 
 
-def about(study: Study, minis: Miniatures) -> list[str]:
+def about(study: Study, miniatures: Miniatures) -> list[str]:
     """Data, clients, networks and rounds of a miniature, what was computed otherwise, and which
     algorithms have no cell there, by reason."""
-    scenario, headline = study.paper.scenarios[MINIATURE], minis.headline(study.key)
+    scenario, headline = study.paper.scenarios[MINIATURE], miniatures.headline(study.key)
     training = scenario.training
     networks = dict.fromkeys(m.name + (" with a projector" if m.projector else "") for m in scenario.networks)
     texts = [
@@ -343,46 +345,49 @@ def about(study: Study, minis: Miniatures) -> list[str]:
         f"{', '.join(networks)}; {training.rounds} rounds, local epochs: {training.local_epochs}",
         f"public images: {scenario.public.set}" if scenario.public else "",
         f"accuracy: {measure_words(headline)}" if headline else "",
-        study.computed_otherwise(cell for (_, key), cell in minis.cells.items() if key == study.key),
+        study.computed_otherwise(cell for (_, key), cell in miniatures.cells.items() if key == study.key),
     ]
     out: dict[str, list[str]] = {}
-    for name, label in minis.labels.items():
-        if (name, study.key) not in minis.cells:
+    for name, label in miniatures.labels.items():
+        if (name, study.key) not in miniatures.cells:
             out.setdefault(REASONS[excluded(name, scenario) or "not listed"], []).append(label)
     return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
 
 
 def across(studies: dict[str, Study]) -> dict:
     """The context of the templates."""
-    minis = miniatures(studies)
+    miniatures = gathered(studies)
     root = next((study.root for study in studies.values()), ROOT)
-    (tried, problems), cells = tunings(root), minis.cells
-    waiting = [minis.studies[at[1]].target(cell) for at, cell in cells.items() if at not in minis.results]
-    problems += [p for at, cell in cells.items() if (p := minis.studies[at[1]].problems.get(cell))]
-    tabs = tuning_tabs(minis.studies, minis.labels, tried)
+    (tried, problems), cells = tunings(root), miniatures.cells
+    waiting = [
+        miniatures.studies[at[1]].target(cell) for at, cell in cells.items() if at not in miniatures.results
+    ]
+    problems += [p for at, cell in cells.items() if (p := miniatures.studies[at[1]].problems.get(cell))]
+    tabs = tuning_tabs(miniatures.studies, miniatures.labels, tried)
     tuned = [one for tab in tabs for _, _, one, _ in tab.rows]
     changes = [one.change for one in tuned if one.change is not None]
     current = {
-        at: provenance.current(result, Experiment.of(cells[at], root)) for at, result in minis.results.items()
+        at: provenance.current(result, Experiment.of(cells[at], root))
+        for at, result in miniatures.results.items()
     }
     return {
-        "done": len(minis.results),
+        "done": len(miniatures.results),
         "planned": len(cells),
-        "algorithms": len(minis.labels),
-        "groups": groups(minis),
-        "costs": costs(minis),
+        "algorithms": len(miniatures.labels),
+        "groups": groups(miniatures),
+        "costs": costs(miniatures),
         "tuned": tabs,
         "changes": changes,
         "change": signed(fmean(changes), 1) if changes else "",
         "same": sum(one.same for one in tuned if one.before),
         "leakage": leakage(studies, root),
         "processors": processors(root),
-        "about": {study.name: about(study, minis) for study in minis.studies.values()},
+        "about": {study.name: about(study, miniatures) for study in miniatures.studies.values()},
         "older": [
             *(str(cells[at]) for at in current if not current[at]),
             *(str(one.cell) for one in tuned if one.older),
         ],
-        "devices": list(dict.fromkeys(result["device"] for result in minis.results.values())),
+        "devices": list(dict.fromkeys(result["device"] for result in miniatures.results.values())),
         "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
         "problems": problems,
     }

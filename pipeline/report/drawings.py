@@ -68,12 +68,15 @@ def figures(study: Study) -> list[FigureView]:
         if figure.kind or figure.function:
             drawer = KINDS[figure.kind] if figure.kind else of_paper.drawn
             drawing = _drawing(drawer(study, key, figure, figure.scenarios)) or Drawing(Markup())
-            mini = _drawing(drawer(study, key, figure, [MINIATURE]))
-            mini = None if mini in [view.miniature for view in views] else mini  # as another figure's
+            miniature = _drawing(drawer(study, key, figure, [MINIATURE]))
+            # Nothing where another figure has the same.
+            miniature = None if miniature in [view.miniature for view in views] else miniature
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
             heading = f"Figure {figure.number}" if printed else OURS
             title = figure.title.removesuffix(ELSEWHERE)
-            views.append(FigureView(key, figure.number, heading, title, drawing.svg, drawing.caption, mini))
+            views.append(
+                FigureView(key, figure.number, heading, title, drawing.svg, drawing.caption, miniature)
+            )
     return views + list(_ours(study))
 
 
@@ -87,13 +90,13 @@ def _ours(study: Study) -> Iterator[FigureView]:
     main = max(seeds, key=lambda name: seeds[name], default="")
     for key, (title, drawer) in EXTRA.items():
         drawing = _drawing(drawer(study, main)) if main else None
-        mini = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
-        if drawing or mini:
+        miniature = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
+        if drawing or miniature:
             where, there = (
                 f": {study.title(main)}" if drawing else "",
                 drawing or Drawing(Markup()),
             )
-            yield FigureView(key, "", OURS, title + where, there.svg, there.caption, mini)
+            yield FigureView(key, "", OURS, title + where, there.svg, there.caption, miniature)
 
 
 def _drawing(picture: Picture) -> Drawing | None:

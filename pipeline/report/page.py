@@ -268,7 +268,7 @@ class Page:
     ranks: Ranks | None
     tabs: list[Tab]
     waiting: list[tuple[str, str, str]]
-    mini: Tab | None
+    miniature: Tab | None
     figures: list[FigureView]
     curves: list[tuple[str, Markup]]
     why: list[str]
@@ -385,7 +385,7 @@ def _texts(study: Study, compared: list[Setting]) -> dict[str, Any]:
 def _folds(study: Study, compared: list[Setting]) -> dict[str, Any]:
     cells = compared_cells(study, compared)
     return {
-        "mini": scenario_tab(study, MINIATURE),
+        "miniature": scenario_tab(study, MINIATURE),
         "figures": figures(study),
         "curves": [(study.title(name), curves(study, name, several)) for name, several in cells.items()],
         "deviations": deviations(study),

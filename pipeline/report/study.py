@@ -111,8 +111,8 @@ class Study:
 
     def title(self, scenario: str) -> str:
         """What a scenario is, or its name where paper.yaml has no title for it."""
-        minis = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
-        return minis.get(scenario) or self.paper.titles.get(scenario, scenario)
+        names = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
+        return names.get(scenario) or self.paper.titles.get(scenario, scenario)
 
     def notes(self, scenario: str) -> list[str]:
         """What paper.yaml notes of a scenario, point by point."""

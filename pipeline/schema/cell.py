@@ -23,10 +23,10 @@ def planned(key: str, root: Path = ROOT) -> "list[Cell]":
     """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other
     papers' methods."""
     paper = load_paper(key, root)
-    mini = paper.miniature
-    cells = [Cell(key, MINIATURE, method) for method in (mini.methods if mini else [])]
+    miniature = paper.miniature
+    cells = [Cell(key, MINIATURE, method) for method in (miniature.methods if miniature else [])]
     cells += _of_grids(key, paper.grids.values())
-    cells += [Cell(key, ACROSS, method) for method in (mini.others if mini else [])]
+    cells += [Cell(key, ACROSS, method) for method in (miniature.others if miniature else [])]
     return list(dict.fromkeys(cells))
 
 

@@ -119,12 +119,12 @@ def _document(name: str, root: Path) -> dict:
     checked."""
     path = root / "papers" / name / "paper.yaml"
     document, where = read_yaml(path), f"{shorten(path)}:"
-    mini, scenarios = document.get("miniature"), document.get("scenarios")
-    if isinstance(mini, dict) and isinstance(mini.get("scenario"), dict):
+    miniature, scenarios = document.get("miniature"), document.get("scenarios")
+    if isinstance(miniature, dict) and isinstance(miniature.get("scenario"), dict):
         common = dataclasses.asdict(load_params(root).miniature)
         given = {key: value for key, value in common.items() if value is not None}
-        scenario = _partitioned({**given, **mini["scenario"]}, name, root, f"{where} miniature.scenario")
-        document = {**document, "miniature": {**mini, "scenario": scenario}}
+        scenario = _partitioned({**given, **miniature["scenario"]}, name, root, f"{where} miniature.scenario")
+        document = {**document, "miniature": {**miniature, "scenario": scenario}}
     if isinstance(scenarios, dict):
         checked = {
             key: _partitioned(value, name, root, f"{where} scenarios.{key}")
