@@ -17,8 +17,10 @@ from pipeline.errors import TrainingError
 
 # How rows are clustered: FINCH's coarsest partition, its finest, or all in one cluster.
 Representatives = Literal["finch", "first", "mean"]
-BLOCK = 512  # rows whose similarities to all others are held at once
-ROUNDING = 1e-12  # similarities this near count as equal: the smaller index wins
+# rows whose similarities to all others are held at once
+BLOCK = 512
+# similarities this near count as equal: the smaller index wins
+ROUNDING = 1e-12
 
 
 # -- FINCH (Sarfraz, Sharma, Stiefelhagen 2019) --------------------------------------------------------------

@@ -18,8 +18,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import CONTROL, shorten
 
-WEEK = 7 * 86400.0  # seconds
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet's formula begins
+# seconds
+WEEK = 7 * 86400.0
+# with which a spreadsheet's formula begins
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:

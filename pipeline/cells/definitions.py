@@ -21,8 +21,10 @@ from typing import NamedTuple
 from pipeline.cells.syntax import Facts, Module, facts_of, imports, meaning_of, parsed, references
 from pipeline.errors import FedReproError
 
-WHOLE = "*"  # of a module: every definition
-EFFECTS = ""  # of a module: statements that act on import
+# of a module: every definition
+WHOLE = "*"
+# of a module: statements that act on import
+EFFECTS = ""
 
 
 class Definition(NamedTuple):

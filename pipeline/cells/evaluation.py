@@ -22,8 +22,10 @@ from pipeline.models import Network
 from pipeline.schema import Attack
 
 BATCH, PUBLIC = 1024, 512
-EMBEDDED = 128  # images at once for figures: of 64 x 64 pixels a deep network takes 6 MB for each
-CROSSED = 200  # test images of each domain that every client's model embeds
+# images at once for figures: of 64 x 64 pixels a deep network takes 6 MB for each
+EMBEDDED = 128
+# test images of each domain that every client's model embeds
+CROSSED = 200
 # (network, images, client) -> (B, classes), larger is likelier
 Scores = Callable[[Network, Tensor, int], Tensor]
 

@@ -31,8 +31,10 @@ COLUMNS = {
     "sphere": ["x", "y", "z", "label", "client"],
     "transfer": ["client", "domain", "x", "y", "label", "right"],
 }
-WORDS = ("label", "client", "images", "domain")  # columns that need not be numbers
-SMALLEST = 1e-12  # a column of logits that varies less counts as constant
+# columns that need not be numbers
+WORDS = ("label", "client", "images", "domain")
+# a column of logits that varies less counts as constant
+SMALLEST = 1e-12
 Arrays = Mapping[str, np.ndarray]
 
 # -- stored tables -------------------------------------------------------------------------------------------

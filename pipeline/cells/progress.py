@@ -35,8 +35,10 @@ class Progress:
 
         self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
         self.measure = HEADLINE[scenario.evaluation.tests]
-        self.done = dict.fromkeys(self.seeds, 0)  # rounds behind each seed
-        self.fresh = 0  # rounds trained in this process, not resumed
+        # rounds behind each seed
+        self.done = dict.fromkeys(self.seeds, 0)
+        # rounds trained in this process, not resumed
+        self.fresh = 0
         self.begun = self.printed = time.monotonic()
         self.sent = 0.0
 

@@ -35,10 +35,14 @@ FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
 class Reading:
     """One choice, in words."""
 
-    paper: str  # what the paper says, and where
-    run: str  # what is run
-    why: str  # released code with repository and file, or our choice
-    option: str = ""  # which option gives the other form: "clip_params: true"; empty where none does
+    # what the paper says, and where
+    paper: str
+    # what is run
+    run: str
+    # released code with repository and file, or our choice
+    why: str
+    # which option gives the other form: "clip_params: true"; empty where none does
+    option: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,9 +155,12 @@ class Entry:
 
     paper: str
     why: str
-    forms: dict[str, str] = field(default_factory=dict)  # value of the option -> what is run
-    run: str = ""  # the same where there is no choice
-    option: str = ""  # of a number: the value that gives the other form
+    # value of the option -> what is run
+    forms: dict[str, str] = field(default_factory=dict)
+    # the same where there is no choice
+    run: str = ""
+    # of a number: the value that gives the other form
+    option: str = ""
     # The reading holds only where these options have one of these values.
     when: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -168,8 +175,10 @@ class Section:
 
     # By option or topic; null: the base class's reading does not hold here.
     readings: dict[str, Entry | None] = field(default_factory=dict)
-    values: dict[str, Source] = field(default_factory=dict)  # default of a number -> source
-    varied: dict[str, str] = field(default_factory=dict)  # option that only ablations change -> where
+    # default of a number -> source
+    values: dict[str, Source] = field(default_factory=dict)
+    # option that only ablations change -> where
+    varied: dict[str, str] = field(default_factory=dict)
 
 
 @cache

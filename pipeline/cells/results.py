@@ -42,8 +42,10 @@ STATE = "state"
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")  # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
-Measures = dict[str, list[Finite]]  # of every seed
-MEANS = {"final": 1, "last3": 3, "last5": 5}  # further means over the last so many rounds
+# of every seed
+Measures = dict[str, list[Finite]]
+# further means over the last so many rounds
+MEANS = {"final": 1, "last3": 3, "last5": 5}
 KEYS: dict[str, Any] = {
     "cell": str,
     "paper": str,

@@ -25,10 +25,14 @@ from pipeline.cells.mlflow_database import uri
 from pipeline.errors import FedReproError
 from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 
-LIVE_AFTER = 30.0  # seconds after which a cell is followed live
-FLUSH = 10.0  # seconds between two batches of a live run
-BATCH = 1000  # metrics that MLflow takes in one call
-Printed = Mapping[Cell, Mapping[str, float]]  # a cell's measures -> the numbers that the paper prints
+# seconds after which a cell is followed live
+LIVE_AFTER = 30.0
+# seconds between two batches of a live run
+FLUSH = 10.0
+# metrics that MLflow takes in one call
+BATCH = 1000
+# a cell's measures -> the numbers that the paper prints
+Printed = Mapping[Cell, Mapping[str, float]]
 NOTE = """{title}
 
 A run is a seed of a cell, named scenario/method/seed. A column block of a table: search

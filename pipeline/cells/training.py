@@ -41,8 +41,10 @@ class Plan:
     method: Any
     metas: list[dict]
     jobs: list[Job]
-    parameters: dict  # as paper.yaml and params.yaml have them
-    code: str  # digest of the code that trains
+    # as paper.yaml and params.yaml have them
+    parameters: dict
+    # digest of the code that trains
+    code: str
 
     def result(self) -> dict:
         """result.json of the finished seeds."""

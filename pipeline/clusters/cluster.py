@@ -15,9 +15,12 @@ from pipeline.clusters.order import Order
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell, check
 
-SECONDS_BETWEEN_LOOKS = 1.0  # at the folders of seeds
-SECONDS_BETWEEN_POLLS = 5.0  # of the cluster's queue
-GRACE = 30.0  # seconds until a job that the queue forgot counts as failed: its files may come late
+# at the folders of seeds
+SECONDS_BETWEEN_LOOKS = 1.0
+# of the cluster's queue
+SECONDS_BETWEEN_POLLS = 5.0
+# seconds until a job that the queue forgot counts as failed: its files may come late
+GRACE = 30.0
 PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDREPRO_CHECKPOINT_SECONDS")
 
 
@@ -66,17 +69,22 @@ class Cluster(Local):
     """Base of the executors that train elsewhere. A subclass sends jobs, lists those that have not ended and
     ends them."""
 
-    title: str  # which cluster: `slurm cluster 'mini'`
-    outlives = True  # whether jobs go on when this process ends
+    # which cluster: `slurm cluster 'mini'`
+    title: str
+    # whether jobs go on when this process ends
+    outlives = True
 
     def __init__(self, cores: int, root: Path = ROOT):
         super().__init__(cores, root)
         self.pending: list[Sent] = []
         self.sent: list[Sent] = []
         self.looked = self.polled = 0.0
-        self.grown = False  # whether `pending` has grown since the last poll
-        self.full = 0  # jobs that lived when the cluster took no more; 0: it took all
-        self.hope = 0.0  # when one of ours last held a place that will be free
+        # whether `pending` has grown since the last poll
+        self.grown = False
+        # jobs that lived when the cluster took no more; 0: it took all
+        self.full = 0
+        # when one of ours last held a place that will be free
+        self.hope = 0.0
 
     # A subclass has these three.
     def send(self, jobs: list[Sent]) -> list[Sent]:

@@ -28,11 +28,16 @@ OPTIONS = (
     "account constraint cpus-per-task exclude gpus-per-node gres licenses mem mem-per-cpu mem-per-gpu nice "
     "nodelist partition qos reservation time"
 ).split()
-DAY = 24 * 60  # minutes of a task, where --slurm names no time
-AT_ONCE = 256  # tasks of a submission, where --jobs names no number
-NOTICE = 90  # seconds before the time limit at which a task gets the signal to requeue
-FULL = "MaxSubmitJob"  # of sbatch's reasons: this user's jobs are as many as may be
-TIME_OUTS = 10_000  # how often a task may be requeued for its time limit
+# minutes of a task, where --slurm names no time
+DAY = 24 * 60
+# tasks of a submission, where --jobs names no number
+AT_ONCE = 256
+# seconds before the time limit at which a task gets the signal to requeue
+NOTICE = 90
+# of sbatch's reasons: this user's jobs are as many as may be
+FULL = "MaxSubmitJob"
+# how often a task may be requeued for its time limit
+TIME_OUTS = 10_000
 FIELDS = "JobArrayID:|,Name:|,StateCompact:|,NodeList:|,RestartCnt:|,Reason:|"
 
 

@@ -20,12 +20,18 @@ from pipeline.commands.schedule import (
     Task,
 )
 
-SECONDS_BETWEEN_LINES = 10.0  # without a terminal
-SECONDS_BETWEEN_FRAMES = 0.5  # with one
-ROWS = 8  # stages that run, that are shown
-FEW = 5  # stages in a cluster's queue that are named
-QUEUED = ("queued", "waits")  # in a cluster's queue, or for room there
-TAIL = 8  # lines of the log of a failed stage
+# without a terminal
+SECONDS_BETWEEN_LINES = 10.0
+# with one
+SECONDS_BETWEEN_FRAMES = 0.5
+# stages that run, that are shown
+ROWS = 8
+# stages in a cluster's queue that are named
+FEW = 5
+# in a cluster's queue, or for room there
+QUEUED = ("queued", "waits")
+# lines of the log of a failed stage
+TAIL = 8
 
 
 class Display:

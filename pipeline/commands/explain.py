@@ -22,8 +22,10 @@ from pipeline.schema import (
     shorten,
 )
 
-WIDTH = 100  # columns at most
-PARTS = ("data", "public", "partition", "training", "evaluation")  # of a scenario, as sections
+# columns at most
+WIDTH = 100
+# of a scenario, as sections
+PARTS = ("data", "public", "partition", "training", "evaluation")
 
 
 def explain(names: Sequence[str], root: Path = ROOT) -> int:

@@ -28,10 +28,14 @@ TABLE = Path(__file__).with_name("operations.csv")
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
 # come out within a fifth of their CPU seconds on one core; by multiply-adds alone they differ 5-fold.
 WRITTEN = 100
-PASSES = 3  # of a training step, in forward passes: the gradients of activations and of weights cost one each
-NEAR = 0.5  # orders of magnitude that a cell's step may be farther than the nearest one's
-INDEX_TEST = 0.2  # share of a domain whose test part is index mod 10 in {8, 9}
-ATTACK_STEPS = 10  # default of methods._adversarial.AdversarialTraining.steps
+# of a training step, in forward passes: the gradients of activations and of weights cost one each
+PASSES = 3
+# orders of magnitude that a cell's step may be farther than the nearest one's
+NEAR = 0.5
+# share of a domain whose test part is index mod 10 in {8, 9}
+INDEX_TEST = 0.2
+# default of methods._adversarial.AdversarialTraining.steps
+ATTACK_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,20 @@ class Rate:
     data: str
     algorithm: str
     device: str
-    step: float  # operations of a batch's forward pass, on the average
-    seconds: float  # of one process per operation
+    # operations of a batch's forward pass, on the average
+    step: float
+    # of one process per operation
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Images:
     """What one seed goes through."""
 
-    train: dict[str, float]  # client -> its images; one entry "" where they are not known client by client
-    test: float  # that a round scores, by one network
+    # client -> its images; one entry "" where they are not known client by client
+    train: dict[str, float]
+    # that a round scores, by one network
+    test: float
 
 
 @dataclass(frozen=True)

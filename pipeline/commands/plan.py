@@ -25,9 +25,12 @@ from pipeline.report.verdicts import MOST, Chip, Evidence, Source, Verdict, judg
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
 
-EVEN = 0.5  # chance that the seeds that would decide a claim do, if difference and spread stay
-WIDTH = 110  # columns at most
-FILE = ".cells/plan.txt"  # the cells of the last plan, a line each
+# chance that the seeds that would decide a claim do, if difference and spread stay
+EVEN = 0.5
+# columns at most
+WIDTH = 110
+# the cells of the last plan, a line each
+FILE = ".cells/plan.txt"
 DOWNLOAD = "their data are not here, see `--with-network`"
 Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
@@ -36,8 +39,10 @@ Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 class Price:
     """What a cell costs."""
 
-    have: int  # seeds that are finished
-    hours: float  # of one process, for one more
+    # seeds that are finished
+    have: int
+    # of one process, for one more
+    hours: float
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,10 @@ class Need:
 
     claim: str  # in words, with its paper and table
     runs: frozenset[Run]
-    value: float = 1.0  # the chance that these runs settle it
-    figures: tuple[str, ...] = ()  # stages that compute its numbers from the runs
+    # the chance that these runs settle it
+    value: float = 1.0
+    # stages that compute its numbers from the runs
+    figures: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -79,9 +86,12 @@ class Outlay:
     needs: list[Need] = field(default_factory=list)
     prices: dict[Cell, Price] = field(default_factory=dict)
     without: Counter[str] = field(default_factory=Counter)
-    fetched: dict[Cell, set[str]] = field(default_factory=dict)  # the downloads that a cell waits for
-    network: bool = False  # whether claims that wait for a download are planned too
-    waiting: Counter[str] = field(default_factory=Counter)  # claims left out for want of a download
+    # the downloads that a cell waits for
+    fetched: dict[Cell, set[str]] = field(default_factory=dict)
+    # whether claims that wait for a download are planned too
+    network: bool = False
+    # claims left out for want of a download
+    waiting: Counter[str] = field(default_factory=Counter)
 
 
 # -- which runs to buy ---------------------------------------------------------------------------------------

@@ -19,14 +19,21 @@ from pipeline.clusters import Job, file_name
 from pipeline.commands import locks
 
 SECONDS_TO_ASK_AGAIN = 2.0
-SECONDS_TO_GATHER = 5.0  # trained cells, which are recorded together
-AT_ONCE = 50  # of them: writing a long dvc.lock takes seconds, once for all
-TAIL = 20  # lines of a log, in which DVC's last words are
+# trained cells, which are recorded together
+SECONDS_TO_GATHER = 5.0
+# of them: writing a long dvc.lock takes seconds, once for all
+AT_ONCE = 50
+# lines of a log, in which DVC's last words are
+TAIL = 20
 # Seconds of one core, on the processor of benchmarks/README.md.
-OVERHEAD = 5.0  # what a stage costs besides its training: DVC, imports, files
-ENDING = 2.0  # of these, after the last round
-EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}  # on top
-IMPORTED = 0.2  # the runs of a cell in MLflow
+# what a stage costs besides its training: DVC, imports, files
+OVERHEAD = 5.0
+# of these, after the last round
+ENDING = 2.0
+# on top
+EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}
+# the runs of a cell in MLflow
+IMPORTED = 0.2
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -36,22 +43,31 @@ DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
 class Task:
     """A stage, what is known of it and what has become of it."""
 
-    stage: Any  # of DVC
-    name: str  # as `dvc repro` takes it
+    # of DVC
+    stage: Any
+    # as `dvc repro` takes it
+    name: str
     log: Path
-    cell: str | None = None  # <paper>/<scenario>/<method> where the stage trains one
-    known: list[float] = field(default_factory=list)  # seconds of each seed when it was last trained
-    work: float = OVERHEAD  # seconds of one core that are expected
-    rank: float = 0.0  # work of the longest chain of stages that begins here
+    # <paper>/<scenario>/<method> where the stage trains one
+    cell: str | None = None
+    # seconds of each seed when it was last trained
+    known: list[float] = field(default_factory=list)
+    # seconds of one core that are expected
+    work: float = OVERHEAD
+    # work of the longest chain of stages that begins here
+    rank: float = 0.0
     state: str = WAITING
     upstream: list["Task"] = field(default_factory=list)
     downstream: list["Task"] = field(default_factory=list)
     job: Job | None = None
     workers: int = 1  # cores that it was given
     begun: float = 0.0
-    seconds: float = 0.0  # how long it took
-    blocker: str = ""  # who uses its files: another process, which it waits for
-    ask_at: float = 0.0  # when to ask again whether that one has ended
+    # how long it took
+    seconds: float = 0.0
+    # who uses its files: another process, which it waits for
+    blocker: str = ""
+    # when to ask again whether that one has ended
+    ask_at: float = 0.0
 
     @property
     def events(self) -> Path:

@@ -58,10 +58,14 @@ class Status:
     state: str
     stage: str = ""  # as `dvc repro` takes it; empty where there is none
     error: str = ""
-    hours: float | None = None  # of one process; None where nothing is left or no estimate is possible
-    like: bool = True  # the estimate comes from the same networks and data set
-    machines: tuple[str, ...] = ()  # kinds of machine that a finished cell was trained on
-    verified: str = ""  # what shows that today's code gives a result of earlier code
+    # of one process; None where nothing is left or no estimate is possible
+    hours: float | None = None
+    # the estimate comes from the same networks and data set
+    like: bool = True
+    # kinds of machine that a finished cell was trained on
+    machines: tuple[str, ...] = ()
+    # what shows that today's code gives a result of earlier code
+    verified: str = ""
 
     def document(self) -> dict:
         """As JSON."""
@@ -289,8 +293,10 @@ def status(
     table: print only the names of the stages that this table still needs.
     """
     for name in wanted:
-        load_paper(name, root)  # reports a wrong name before anything is read
-    with contextlib.suppress(FedReproError):  # of a checkout where nobody may write
+        # reports a wrong name before anything is read
+        load_paper(name, root)
+    # of a checkout where nobody may write
+    with contextlib.suppress(FedReproError):
         for line in locks.mend_locks(root):
             print(line, file=sys.stderr)
     results = read_results(root)

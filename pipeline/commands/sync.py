@@ -37,9 +37,12 @@ from pipeline.schema import (
     shorten,
 )
 
-IGNORED = "/partitions/\n/representations/\n/extra-seeds/\n__pycache__/\n"  # by a paper's own repository
-OF_PAGE = ("figures.py", "templates")  # of a paper, which only its page reads
-ENDS = (".csv", ".json")  # of the files that a computed figure is drawn from
+# by a paper's own repository
+IGNORED = "/partitions/\n/representations/\n/extra-seeds/\n__pycache__/\n"
+# of a paper, which only its page reads
+OF_PAGE = ("figures.py", "templates")
+# of the files that a computed figure is drawn from
+ENDS = (".csv", ".json")
 WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
 PAPER = f"""{WRITTEN}\
 # `dvc repro papers/{{key}}/dvc.yaml` runs the whole paper, and with `:mini@<method>` at its end one cell.

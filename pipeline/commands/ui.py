@@ -23,10 +23,14 @@ from pipeline.cells import results, tracking
 from pipeline.errors import FedReproError
 from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
 
-HOST = "127.0.0.1"  # MLflow asks for no password
-PATIENCE = 180.0  # seconds that the server may take to start
-COLUMNS = 6  # measures in a view at most
-SECONDS = 5.0  # between two lines of progress
+# MLflow asks for no password
+HOST = "127.0.0.1"
+# seconds that the server may take to start
+PATIENCE = 180.0
+# measures in a view at most
+COLUMNS = 6
+# between two lines of progress
+SECONDS = 5.0
 Results = dict[Cell, dict]
 
 

@@ -35,8 +35,10 @@ NOT_COMPARED = ("seed", "round")
 # differ by less than 0.0001 of the loss until training has amplified the last bits (round 11), from a round
 # to the next by at most ten times more, and later by up to 1 % of the loss and 7 points (two images) of a
 # domain's accuracy.
-LEAST, GROWTH, MOST = 1e-4, 20.0, 0.05  # of the loss, as a share of it
-POINTS, MORE, MOST_POINTS = 4.0, 1000.0, 15.0  # of an accuracy, and for each unit of the loss's share
+# of the loss, as a share of it
+LEAST, GROWTH, MOST = 1e-4, 20.0, 0.05
+# of an accuracy, and for each unit of the loss's share
+POINTS, MORE, MOST_POINTS = 4.0, 1000.0, 15.0
 
 
 class Differs(Exception):
@@ -49,15 +51,22 @@ class Walk:
 
     cell: Cell
     result: dict
-    made: str  # digest of the code that trained the result
-    code: str  # and of today's
+    # digest of the code that trained the result
+    made: str
+    # and of today's
+    code: str
     root: Path
     seed: int
-    rows: dict[int, dict]  # of the seed in history.csv, by round
-    history: str  # digest of that file
-    exact: bool = True  # do the two machines round alike?
-    states: bool = True  # had every round a state to compare?
-    grown: float = LEAST  # largest difference of the loss so far, as a share of it
+    # of the seed in history.csv, by round
+    rows: dict[int, dict]
+    # digest of that file
+    history: str
+    # do the two machines round alike?
+    exact: bool = True
+    # had every round a state to compare?
+    states: bool = True
+    # largest difference of the loss so far, as a share of it
+    grown: float = LEAST
     machine: dict = field(default_factory=dict)
     walked: int = 0
     ended: bool = False

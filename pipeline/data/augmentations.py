@@ -25,8 +25,10 @@ from pipeline.data import image_operations as pillow
 from pipeline.data.image_operations import take
 from pipeline.devices import to_device_of
 
-PAD = 4  # pixels around an image before a random crop
-TURN = 15.0  # degrees either way (RAHFL's public images)
+# pixels around an image before a random crop
+PAD = 4
+# degrees either way (RAHFL's public images)
+TURN = 15.0
 # A random resized crop's share of the area, its width : height, and the tries to fit it.
 SCALE, RATIO, TRIES = (0.2, 1.0), (3 / 4, 4 / 3), 10
 JITTER, HUE = 0.4, 0.1  # brightness, contrast and colour 1 +- .4; hue +- .1 of the circle

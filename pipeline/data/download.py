@@ -26,11 +26,15 @@ from pipeline.schema import shorten
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte
 TRIES = 5
-PAUSE = 2.0  # seconds before the second try, doubled from try to try
-FINAL = {400, 401, 403, 404, 405, 410, 451}  # HTTP answers that another try does not change
+# seconds before the second try, doubled from try to try
+PAUSE = 2.0
+# HTTP answers that another try does not change
+FINAL = {400, 401, 403, 404, 405, 410, 451}
 MIB = 1 << 20
-LARGEST = 200  # an archive that unpacks to more than this many times its size ...
-SMALL = 1024 * MIB  # ... and to more than this is refused
+# an archive that unpacks to more than this many times its size ...
+LARGEST = 200
+# ... and to more than this is refused
+SMALL = 1024 * MIB
 # What tarfile, zipfile and the decompressors raise for a damaged (RuntimeError: encrypted) archive.
 DAMAGED = (
     tarfile.TarError,

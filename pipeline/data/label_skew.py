@@ -23,9 +23,12 @@ from pipeline.schema import (
     Shards,
 )
 
-BLOCK = 4096  # Dirichlet draws whose random numbers are used up together ...
-LARGEST = 1 << 27  # ... unless they are more numbers than this
-AT_ONCE = 1 << 21  # numbers of Dirichlet draws in memory
+# Dirichlet draws whose random numbers are used up together ...
+BLOCK = 4096
+# ... unless they are more numbers than this
+LARGEST = 1 << 27
+# numbers of Dirichlet draws in memory
+AT_ONCE = 1 << 21
 TRIES = 10_000
 
 Indices = np.ndarray

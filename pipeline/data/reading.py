@@ -15,8 +15,10 @@ from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
 from pipeline.schema import shorten
 
-BLOCK = 64  # decoded photographs held in memory
-Row = tuple[Path, int, int, int]  # image, label, TRAIN or TEST, domain
+# decoded photographs held in memory
+BLOCK = 64
+# image, label, TRAIN or TEST, domain
+Row = tuple[Path, int, int, int]
 # What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
 DAMAGED = (
     OSError,

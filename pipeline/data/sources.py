@@ -17,8 +17,10 @@ from pipeline.errors import DataError, unknown
 from pipeline.schema import shorten
 
 SOURCES = ("auto", "mirror", "canonical")
-MIRROR = "FEDREPRO_MIRROR"  # a folder of .npz files, one per set
-GRID = 40  # images in a row of a mirror's mosaic
+# a folder of .npz files, one per set
+MIRROR = "FEDREPRO_MIRROR"
+# images in a row of a mirror's mosaic
+GRID = 40
 CHUNK = 4096
 
 

@@ -16,8 +16,10 @@ STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
     # These are (125.3, 123.0, 113.9) / 255 and (63.0, 62.1, 66.7) / 255.
     "cifar10": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
 }
-GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow converts
-CHUNK = 4096  # images resized at once
+# ITU-R 601, as Pillow converts
+GREY = (0.299, 0.587, 0.114)
+# images resized at once
+CHUNK = 4096
 
 
 def to_tensor(images: np.ndarray, data: Data) -> Tensor:

@@ -28,8 +28,10 @@ class Steps:
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
         self.settings = settings
         self.parameters = list(parameters)
-        self.buffers: list[Tensor | None] = [None] * len(self.parameters)  # SGD: momentum
-        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []  # Adam: first, second, step count
+        # SGD: momentum
+        self.buffers: list[Tensor | None] = [None] * len(self.parameters)
+        # Adam: first, second, step count
+        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []
         if settings.name != "sgd":
             self.moments = [
                 (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))

@@ -18,9 +18,12 @@ Part = Literal["all", "features", "head"]
 # Numbers of a batch, averaged over the phase; those whose names begin with LAST_EPOCH, over its last epoch.
 Logged = dict[str, Tensor]
 LAST_EPOCH = "last_epoch."
-LOSS = "loss"  # the name under which the loss itself is logged
-Objective = Tensor | tuple[Tensor, Logged]  # what a loss gives, see `split_loss`
-Loss = Callable[[Handle, Batch, Any, Any], Objective]  # (model, batch, server_state, client_state)
+# the name under which the loss itself is logged
+LOSS = "loss"
+# what a loss gives, see `split_loss`
+Objective = Tensor | tuple[Tensor, Logged]
+# (model, batch, server_state, client_state)
+Loss = Callable[[Handle, Batch, Any, Any], Objective]
 Views = Callable[[Tensor, torch.Generator], tuple[Tensor, ...]]
 # (model, batches, server_state, client_state) -> (trainable parameters, client_state[, logged])
 Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[Params, object, Logged]]

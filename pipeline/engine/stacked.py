@@ -52,9 +52,12 @@ class Stacked:
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
-        self._tried = 0  # clients of the stack that was stepped last
-        self._pool: tuple[Tensor, ...] = ()  # images and labels of all seeds' clients, end to end
-        self.starts: dict[Client, int] = {}  # where each client's images begin in the pool
+        # clients of the stack that was stepped last
+        self._tried = 0
+        # images and labels of all seeds' clients, end to end
+        self._pool: tuple[Tensor, ...] = ()
+        # where each client's images begin in the pool
+        self.starts: dict[Client, int] = {}
 
     def run(self, phase: Phase) -> Trained:
         """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""

@@ -18,12 +18,17 @@ from torch.overrides import TorchFunctionMode
 from pipeline import files
 from pipeline.schema import ROOT
 
-DEVICES = ("cuda",)  # elsewhere the grouped convolution, without a trial
-PATH = ROOT / ".cells" / "convolutions.json"  # card -> shape -> is im2col chosen?
+# elsewhere the grouped convolution, without a trial
+DEVICES = ("cuda",)
+# card -> shape -> is im2col chosen?
+PATH = ROOT / ".cells" / "convolutions.json"
 TRIES = 3
-SHARE = 0.9  # of the grouped convolution's time; im2col is chosen below it
-MOST = 2**30  # numbers in im2col's matrix, above which it is not tried
-used: dict[str, bool] = {}  # shape -> is im2col chosen? of this process
+# of the grouped convolution's time; im2col is chosen below it
+SHARE = 0.9
+# numbers in im2col's matrix, above which it is not tried
+MOST = 2**30
+# shape -> is im2col chosen? of this process
+used: dict[str, bool] = {}
 
 
 class Convolutions(TorchFunctionMode):

@@ -11,8 +11,10 @@ from pipeline.devices import to_device_of
 from pipeline.engine.handle import Draws
 from pipeline.engine.stacked_values import pick
 
-AHEAD = 2**24  # random numbers drawn at once at most, 64 MiB
-Draw = Callable[..., Tensor]  # torch.rand or torch.randn
+# random numbers drawn at once at most, 64 MiB
+AHEAD = 2**24
+# torch.rand or torch.randn
+Draw = Callable[..., Tensor]
 
 
 class StackedDraws(Draws):

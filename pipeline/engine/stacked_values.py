@@ -8,8 +8,10 @@ from torch import Tensor
 from pipeline.engine.stacked_optimisers import Rows
 from pipeline.engine.state import Clients, Params
 
-STATE = "client_state."  # prefix of a client state that is trained with the models
-Member = tuple[int, int]  # (phase, client)
+# prefix of a client state that is trained with the models
+STATE = "client_state."
+# (phase, client)
+Member = tuple[int, int]
 
 
 def joined(values: Iterable[Tensor]) -> Tensor:

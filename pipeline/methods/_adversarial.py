@@ -22,8 +22,10 @@ class AdversarialTraining:
 
     supports = frozenset[str]()
     requires = frozenset({"one network", "pixels in [0, 1]"})
-    eps: NonNegative = 0.3  # Fashion-MNIST: 0.1
-    step: Positive | None = None  # None: eps / 4
+    # Fashion-MNIST: 0.1
+    eps: NonNegative = 0.3
+    # None: eps / 4
+    step: Positive | None = None
     steps: Count = 10
     random_start: bool = True
 

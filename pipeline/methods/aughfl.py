@@ -19,9 +19,12 @@ from pipeline.losses import consistent_cross_entropy, knowledge_distillation, to
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import NonNegative
 
-SMALLEST_SPREAD = 1e-12  # kappa of a client whose views agree to the last digit
-SMALLEST_SUM = 1e-7  # added to the sum of all 1 / kappa, as released
-CLAMP = (1e-7, 1.0)  # of the released collaborative loss
+# kappa of a client whose views agree to the last digit
+SMALLEST_SPREAD = 1e-12
+# added to the sum of all 1 / kappa, as released
+SMALLEST_SUM = 1e-7
+# of the released collaborative loss
+CLAMP = (1e-7, 1.0)
 
 
 @dataclass(frozen=True)

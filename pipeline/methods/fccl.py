@@ -34,8 +34,10 @@ class FCCL(MeanLogits):
     pearson: bool = False  # Eq. 1 to the letter; the codes have (B - 1) / B of it
     # conference: as in that code, a client's share of Zbar comes from its last model in evaluation mode.
     consensus: Literal["mean", "conference"] = "mean"
-    teacher_mode: Literal["train", "eval"] = "train"  # of BatchNorm in the teachers
-    pretraining: Count = 50  # epochs of BASE (FCCL+ Sec. 4.1)
+    # of BatchNorm in the teachers
+    teacher_mode: Literal["train", "eval"] = "train"
+    # epochs of BASE (FCCL+ Sec. 4.1)
+    pretraining: Count = 50
 
     @property
     def copies(self) -> int:

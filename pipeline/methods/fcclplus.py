@@ -41,8 +41,10 @@ class FCCLPlus(FCCL):
     local: Literal["fntd", "kd", "ce", "ewc", "fccl"] = "fntd"
     kd_share: Share = 0.0
     ewc: NonNegative = 0.7
-    renormalise: bool = False  # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
-    tau_squared: bool = True  # as the code and Eq. 10; Eq. 14 has no factor
+    # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
+    renormalise: bool = False
+    # as the code and Eq. 10; Eq. 14 has no factor
+    tau_squared: bool = True
     # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
 

@@ -31,11 +31,16 @@ class FedALA(FedAvg):
     """
 
     supports = frozenset()
-    eta: NonNegative = 1.0  # the default of this and the next four is the released code's
-    share: Fraction = 0.8  # of the training samples, for the weights
-    tensors: Whole = 2  # last parameter tensors that have weights: 2 is the head; 0: all
-    threshold: Positive = 0.1  # the start phase ends when the std of the last losses is below
-    losses: Count = 10  # how many last losses
+    # the default of this and the next four is the released code's
+    eta: NonNegative = 1.0
+    # of the training samples, for the weights
+    share: Fraction = 0.8
+    # last parameter tensors that have weights: 2 is the head; 0: all
+    tensors: Whole = 2
+    # the start phase ends when the std of the last losses is below
+    threshold: Positive = 0.1
+    # how many last losses
+    losses: Count = 10
     # slice: of one fixed order, contiguous, as released; random: a draw, as in FL-bench.
     subset: Literal["slice", "random"] = "slice"
     dropout: bool = False  # the released code leaves it on while weights are learnt

@@ -18,8 +18,10 @@ class FedBN(FedAvg):
     BatchNorm layers, is neither sent nor overwritten. A layer's type decides, not its name."""
 
     supports = frozenset()
-    local: Literal["all", "statistics"] = "all"  # statistics: weight and bias are averaged
-    allow_plain: bool = False  # run on a network without BatchNorm, where this is FedAvg
+    # statistics: weight and bias are averaged
+    local: Literal["all", "statistics"] = "all"
+    # run on a network without BatchNorm, where this is FedAvg
+    allow_plain: bool = False
 
     def init(self, world: World) -> State:
         model = world.new_model()

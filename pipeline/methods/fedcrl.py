@@ -36,8 +36,10 @@ class FedCRL(Method):
     """
 
     headline = "post"
-    alpha: NonNegative = 1.0  # Table I, as the next two
-    tau: Positive = 0.1  # temperature tau_CL
+    # Table I, as the next two
+    alpha: NonNegative = 1.0
+    # temperature tau_CL
+    tau: Positive = 0.1
     gamma: NonNegative = 0.8
     # post_eval: one more pass with the trained features
     contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"

@@ -41,8 +41,10 @@ class FedDF(MeanLogits):
     second_forward: bool = True
     form: Literal["clients", "original"] = "clients"
     tau: Positive = 1.0
-    server_steps: Count = 10_000  # original: at most so many of the public batches, again and again
-    weighted: bool = True  # original: first average by samples (paper) or uniform (code)
+    # original: at most so many of the public batches, again and again
+    server_steps: Count = 10_000
+    # original: first average by samples (paper) or uniform (code)
+    weighted: bool = True
 
     @property
     def headline(self) -> Literal["pre", "post"]:

@@ -27,9 +27,12 @@ class FedDyn(FedAvg):
     clients, that of the y_k over those who take part. Running statistics are averaged.
     """
 
-    copies = 2  # y_k and the centre of its pull
-    alpha: Positive = 0.01  # released; the paper tunes it over 0.1, 0.01 and 0.001
-    scored: Literal["sent", "mean"] = "sent"  # x, or mean_k y_k
+    # y_k and the centre of its pull
+    copies = 2
+    # released; the paper tunes it over 0.1, 0.01 and 0.001
+    alpha: Positive = 0.01
+    # x, or mean_k y_k
+    scored: Literal["sent", "mean"] = "sent"
 
     def init(self, world: World) -> State:
         start, local = super().init(world), world.training.optimiser

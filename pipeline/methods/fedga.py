@@ -26,9 +26,12 @@ class FedGA(FedAvg):
     """
 
     supports = frozenset()
-    step: NonNegative = 0.2  # d of the released code
-    metric: Literal["loss", "accuracy"] = "loss"  # the paper's; the released code's default is the accuracy
-    schedule: Literal["code", "paper"] = "code"  # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0
+    # d of the released code
+    step: NonNegative = 0.2
+    # the paper's; the released code's default is the accuracy
+    metric: Literal["loss", "accuracy"] = "loss"
+    # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0
+    schedule: Literal["code", "paper"] = "code"
 
     def init(self, world: World) -> State:
         present = self.present(world).double()

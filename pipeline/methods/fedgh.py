@@ -24,8 +24,10 @@ class FedGH(Method):
     the other lets client 0 share it; neither is followed.
     """
 
-    server_lr: NonNegative = 0.01  # as declared in the released code; PFLlib has 1, which can diverge
-    server_batch: Count = 16  # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
+    # as declared in the released code; PFLlib has 1, which can diverge
+    server_lr: NonNegative = 0.01
+    # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
+    server_batch: Count = 16
 
     def init(self, world: World) -> State:
         models = world.new_models()

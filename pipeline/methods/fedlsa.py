@@ -34,18 +34,27 @@ class FedLSA(FedAvg):
     """
 
     supports = frozenset()
-    alpha: NonNegative = 0.02  # the paper has 0.02 or 0.4; like the next two, it depends on the data set
-    lam: NonNegative = 0.1  # 0.1 or 0.7
-    tau: Positive = 0.1  # 0.1 or 0.2
-    server_epochs: Whole = 500  # steps over all anchors at once
+    # the paper has 0.02 or 0.4; like the next two, it depends on the data set
+    alpha: NonNegative = 0.02
+    # 0.1 or 0.7
+    lam: NonNegative = 0.1
+    # 0.1 or 0.2
+    tau: Positive = 0.1
+    # steps over all anchors at once
+    server_epochs: Whole = 500
     server_lr: Positive = 0.01
-    inputs: Count | None = None  # width of R and Theta; None: that of the network's encoder, else of h
-    separation: bool = True  # False: anchors are trained on the classifier's loss alone (Tables 4 and 5)
+    # width of R and Theta; None: that of the network's encoder, else of h
+    inputs: Count | None = None
+    # False: anchors are trained on the classifier's loss alone (Tables 4 and 5)
+    separation: bool = True
     # distance: the mean of ||h - a_y|| (Tables 4 and 5).
     compactness: Literal["anchor", "distance", "none"] = "anchor"
-    temperature: Literal["inside", "outside"] = "inside"  # outside: Eq. 4 to the letter
-    unit: bool = True  # False: anchors of any length
-    sent: Literal["newest", "before_last_step"] = "newest"  # before_last_step: line 17 to the letter
+    # outside: Eq. 4 to the letter
+    temperature: Literal["inside", "outside"] = "inside"
+    # False: anchors of any length
+    unit: bool = True
+    # before_last_step: line 17 to the letter
+    sent: Literal["newest", "before_last_step"] = "newest"
 
     def init(self, world: World) -> State:
         start = super().init(world)

@@ -18,8 +18,10 @@ from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
 from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole
 
-PSI_START = 0.2  # psi begins as this share of sigma
-PROBE = 256  # public images on which clients are compared
+# psi begins as this share of sigma
+PSI_START = 0.2
+# public images on which clients are compared
+PROBE = 256
 
 
 @dataclass(frozen=True)

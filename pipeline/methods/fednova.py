@@ -24,8 +24,10 @@ class FedNova(FedAvg):
     For SGD alone: Adam's change is no such sum. Running statistics are averaged.
     """
 
-    tau_eff: Literal["normaliser", "steps"] = "normaliser"  # sum_k p_k |a_k|, or sum_k p_k tau_k
-    mu: NonNegative = 0.0  # of FedProx's pull at home
+    # sum_k p_k |a_k|, or sum_k p_k tau_k
+    tau_eff: Literal["normaliser", "steps"] = "normaliser"
+    # of FedProx's pull at home
+    mu: NonNegative = 0.0
     server_momentum: Decay = 0.0
     lr: Positive | None = None  # of plain SGD; None: the scenario's optimiser
 

@@ -33,8 +33,10 @@ class FedPAC(FedPer):
     """
 
     supports = frozenset()
-    lam: NonNegative = 1.0  # the paper's
-    head_epochs: Whole = 1  # the paper's; the features train for the round's epochs
+    # the paper's
+    lam: NonNegative = 1.0
+    # the paper's; the features train for the round's epochs
+    head_epochs: Whole = 1
     # None: the scenario's. The released code has SGD at 0.1, momentum 0.5, decay 5e-4.
     head_optimiser: Optimiser | None = None
     weighted: bool = True  # global means over samples (paper, released code); PFLlib: over owners

@@ -29,13 +29,17 @@ class FedPCL(Method):
     """
 
     tau: Positive = 0.07
-    global_weight: NonNegative = 1.0  # of L_g
-    local_weight: NonNegative = 1.0  # of L_p
+    # of L_g
+    global_weight: NonNegative = 1.0
+    # of L_p
+    local_weight: NonNegative = 1.0
     averaging: bool = True
     ce: bool = True
     inference: Literal["classifier", "local_prototype"] = "classifier"
-    normalise_head: bool = False  # the classifier sees unit representations too, as in the released network
-    exclude_positive: bool = False  # the paper's denominators: only labels other than the sample's
+    # the classifier sees unit representations too, as in the released network
+    normalise_head: bool = False
+    # the paper's denominators: only labels other than the sample's
+    exclude_positive: bool = False
     # official: the released loss; anchors are class means, summed over the sets, and there is no L_g.
     contrast: Literal["paper", "official"] = "paper"
 

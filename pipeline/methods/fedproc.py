@@ -24,9 +24,12 @@ class FedProc(FedAvg):
     """
 
     supports = frozenset()
-    alpha: Share | None = None  # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
-    tau: Positive = 1.0  # the method has no temperature
-    weighted: bool = True  # prototypes by samples, as the code; false: the plain mean over owners
+    # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
+    alpha: Share | None = None
+    # the method has no temperature
+    tau: Positive = 1.0
+    # prototypes by samples, as the code; false: the plain mean over owners
+    weighted: bool = True
     # True: the classifier sees unit representations too, as in the released network.
     normalise_features: bool = False
 

@@ -24,9 +24,12 @@ class FedRS(FedAvg):
     """
 
     supports = frozenset()
-    alpha: Share = 0.5  # recommended in the paper
-    mode: Literal["hard", "soft"] = "hard"  # soft: by the classes' sizes, as in the released code
-    bias: bool = False  # True: a bias that is learned, added without the scale
+    # recommended in the paper
+    alpha: Share = 0.5
+    # soft: by the classes' sizes, as in the released code
+    mode: Literal["hard", "soft"] = "hard"
+    # True: a bias that is learned, added without the scale
+    bias: bool = False
 
     def init(self, world: World) -> State:
         if world.network(0, model := world.new_model()).dropout.p:

@@ -33,9 +33,12 @@ class FedSR(FedAvg):
     """
 
     supports = frozenset()
-    l2r: NonNegative = 0.01  # released code
-    cmi: NonNegative = 0.0005  # released code; its README's example 0.001
-    norm: Literal["plain", "squared"] = "plain"  # of z in L2R; squared: the paper's
+    # released code
+    l2r: NonNegative = 0.01
+    # released code; its README's example 0.001
+    cmi: NonNegative = 0.0005
+    # of z in L2R; squared: the paper's
+    norm: Literal["plain", "squared"] = "plain"
     # True: the references are averaged with the models; the paper argues for one r(z | y) for all.
     share_reference: bool = False
     samples: Count = 20  # draws per test image

@@ -32,10 +32,14 @@ class FedTGP(FedProto):
     supports = frozenset()
     # None: 10, as in the released command, or 1 where models are averaged; a number after __post_init__.
     lam: NonNegative | None = None  # type: ignore[assignment]    # FedProto's is never None
-    server_epochs: Whole = 500  # FedLSA, for its server; released command 100, its default 1000
-    server_lr: Positive | None = None  # None: the clients' rate, as released
-    server_batch: Count | None = None  # None: the clients' batch size, as released
-    full_batch: bool = False  # all class means in one batch, instead of shuffled ones
+    # FedLSA, for its server; released command 100, its default 1000
+    server_epochs: Whole = 500
+    # None: the clients' rate, as released
+    server_lr: Positive | None = None
+    # None: the clients' batch size, as released
+    server_batch: Count | None = None
+    # all class means in one batch, instead of shuffled ones
+    full_batch: bool = False
     cap: Positive = 100.0
     # nearest: the released code's; farthest: the largest distance of all pairs.
     margin: Literal["nearest", "farthest"] = "nearest"

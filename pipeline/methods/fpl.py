@@ -33,9 +33,12 @@ class FPL(FedAvg):
 
     supports = frozenset()
     tau: Positive = 0.02
-    clusters: Literal["finch", "first"] = "finch"  # first: FINCH's first level only, as the paper's text
-    upcr: Literal["mean", "sum"] = "mean"  # over the d dimensions: the code's mean, or the sum of Eq. 10
-    means: Means = "eval"  # last_epoch in the released code
+    # first: FINCH's first level only, as the paper's text
+    clusters: Literal["finch", "first"] = "finch"
+    # over the d dimensions: the code's mean, or the sum of Eq. 10
+    upcr: Literal["mean", "sum"] = "mean"
+    # last_epoch in the released code
+    means: Means = "eval"
 
     def init(self, world: World) -> State:
         return State(**super().init(world), prototypes=None)

@@ -14,9 +14,12 @@ from pipeline.engine.world import World
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
 
-LEAST = 1e-12  # of a probability whose logarithm is taken
-ENOUGH = 0.01  # the mean change of a row that the released code aims at
-SHARPNESS = 5.0  # of the softmax that it puts over a row
+# of a probability whose logarithm is taken
+LEAST = 1e-12
+# the mean change of a row that the released code aims at
+ENOUGH = 0.01
+# of the softmax that it puts over a row
+SHARPNESS = 5.0
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,12 @@ class KTpFL(Collaborative):
     update: Literal["paper", "code"] = "paper"
     eta: Positive = 0.1  # step of c (eta_3); like lam it is not stated: our choice
     lam: NonNegative = 1.0
-    rho: NonNegative = 0.7  # penalty_ratio of the released configurations
-    tau: Positive = 1.0  # released: 10
-    reduction: Literal["batchmean", "mean"] = "batchmean"  # mean: over all elements, the released code's
+    # penalty_ratio of the released configurations
+    rho: NonNegative = 0.7
+    # released: 10
+    tau: Positive = 1.0
+    # mean: over all elements, the released code's
+    reduction: Literal["batchmean", "mean"] = "batchmean"
 
     def init(self, world: World) -> State:
         n = len(world.clients)

@@ -27,10 +27,14 @@ class PerFedAvg(FedAvg):
 
     # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
     variant: Literal["fo", "hf"] = "fo"
-    alpha: NonNegative = 0.01  # adaptation step
-    beta: NonNegative = 0.001  # meta step
-    delta: Positive = 0.001  # of the differences; float32 loses about four digits to it
-    meta: Literal["plain", "adam"] = "plain"  # adam: d goes to Adam, new every round
+    # adaptation step
+    alpha: NonNegative = 0.01
+    # meta step
+    beta: NonNegative = 0.001
+    # of the differences; float32 loses about four digits to it
+    delta: Positive = 0.001
+    # adam: d goes to Adam, new every round
+    meta: Literal["plain", "adam"] = "plain"
     adam_lr: Positive = 0.003
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 

@@ -25,15 +25,24 @@ class PFedMe(FedAvg):
     """
 
     headline = "post"
-    copies = 2  # theta and w_k
-    lam: NonNegative = 15.0  # released code, as are inner_steps and beta
-    inner_steps: Count = 5  # K
-    inner_lr: Positive = 0.01  # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
-    lr: NonNegative = 0.01  # eta of the step on w_k; the released code's tuned value
-    beta: NonNegative = 1.0  # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
-    start: Literal["warm", "reset"] = "warm"  # a batch's theta: the last batch's (all public codes), or w_k
-    decay: NonNegative = 0.0  # of theta: 0.001 in the released code, not in the paper
-    uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as the released code
+    # theta and w_k
+    copies = 2
+    # released code, as are inner_steps and beta
+    lam: NonNegative = 15.0
+    # K
+    inner_steps: Count = 5
+    # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
+    inner_lr: Positive = 0.01
+    # eta of the step on w_k; the released code's tuned value
+    lr: NonNegative = 0.01
+    # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
+    beta: NonNegative = 1.0
+    # a batch's theta: the last batch's (all public codes), or w_k
+    start: Literal["warm", "reset"] = "warm"
+    # of theta: 0.001 in the released code, not in the paper
+    decay: NonNegative = 0.0
+    # the paper's mean over clients; False: weighted by samples, as the released code
+    uniform: bool = False
 
     def init(self, world: World) -> State:
         return State(**super().init(world), personal=None)

@@ -19,8 +19,10 @@ from pipeline.losses import consistent_cross_entropy, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import Count, NonNegative, Positive
 
-LEAST_SIMILARITY = 1e-9  # of the strong view's similarities (RAHFL's code)
-BASE_TAU = 0.07  # the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
+# of the strong view's similarities (RAHFL's code)
+LEAST_SIMILARITY = 1e-9
+# the released contrast is scaled by tau_c / 0.07 (Khosla et al.'s code)
+BASE_TAU = 0.07
 
 
 @dataclass(frozen=True)

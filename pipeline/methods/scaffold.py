@@ -28,8 +28,10 @@ class Scaffold(FedAvg):
 
     copies = 2  # y_k and c - c_k
     option: Literal["II", "I"] = "II"
-    server_lr: NonNegative = 1.0  # eta_g
-    lr: Positive | None = None  # of plain SGD; None: the scenario's optimiser
+    # eta_g
+    server_lr: NonNegative = 1.0
+    # of plain SGD; None: the scenario's optimiser
+    lr: Positive | None = None
 
     def init(self, world: World) -> State:
         start = super().init(world)

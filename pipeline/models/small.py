@@ -29,18 +29,25 @@ class Stack:
 
 
 STACKS = {
-    "cnn2": Stack((32, 64), (), 128),  # FedCRL, Sec. V.A; kernels and channels from PFLlib
-    "fedavg_cnn": Stack((32, 64), (), 512),  # PFLlib's FedAvgCNN
-    "cnn4": Stack((10, 20), (), 128),  # FedCCL, MNIST; layers from FedProto's CNNMnist
-    "cnn5": Stack((6, 16), (120,), 128),  # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
-    "lenet": Stack((6, 16), (120,), 84),  # FedLSA's baselines
+    # FedCRL, Sec. V.A; kernels and channels from PFLlib
+    "cnn2": Stack((32, 64), (), 128),
+    # PFLlib's FedAvgCNN
+    "fedavg_cnn": Stack((32, 64), (), 512),
+    # FedCCL, MNIST; layers from FedProto's CNNMnist
+    "cnn4": Stack((10, 20), (), 128),
+    # FedCCL, CIFAR-10; layers from FedProto's CNNCifar
+    "cnn5": Stack((6, 16), (120,), 128),
+    # FedLSA's baselines
+    "lenet": Stack((6, 16), (120,), 84),
     # FedLSA's network: z = encoder(x), h = nor(projector(z)).
     "fedlsa": Stack((6, 16), (120,), 84, relu=False, normalised=True),
     # FedSR's form of the network of FedLSA's baselines.
     "lenet_gaussian": Stack((6, 16), (120,), 84, relu=False, gaussian=True),
     "cnn4_gaussian": Stack((10, 20), (), 128, relu=False, gaussian=True),
-    "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),  # FCCL+, Table 18; MarsFL's SimpleCNN
-    "vit_head": Stack((), (), 128, inputs=192),  # FedCCL, on the class token of a frozen ViT-Ti/16
+    # FCCL+, Table 18; MarsFL's SimpleCNN
+    "simple_cnn": Stack((6, 16), (120, 84, 84), 256, relu=False),
+    # FedCCL, on the class token of a frozen ViT-Ti/16
+    "vit_head": Stack((), (), 128, inputs=192),
 }
 
 

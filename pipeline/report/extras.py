@@ -18,11 +18,16 @@ from pipeline.report.study import Study
 from pipeline.report.words import option_words, pretty, variant
 from pipeline.schema import MINIATURE, Cell
 
-ROUNDS = 61  # points of a line at most
-START = 0.15  # of the rounds, from which on all of a curve is drawn
-SHARE = 0.25  # of the methods, whose reported accuracy lies below the target
-ENOUGH = 15  # rounds, from which on the round of a target distinguishes methods
-Picture = tuple[list[Panel], str, dict[str, Ink]]  # panels, caption, legend
+# points of a line at most
+ROUNDS = 61
+# of the rounds, from which on all of a curve is drawn
+START = 0.15
+# of the methods, whose reported accuracy lies below the target
+SHARE = 0.25
+# rounds, from which on the round of a target distinguishes methods
+ENOUGH = 15
+# panels, caption, legend
+Picture = tuple[list[Panel], str, dict[str, Ink]]
 
 
 def label(study: Study, method: str) -> str:

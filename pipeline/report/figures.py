@@ -48,10 +48,14 @@ STYLE: dict[Any, Any] = {
     "lines.solid_capstyle": "butt",
     "text.parse_math": False,  # a $ in a label is a dollar sign
 }
-INCH = 72  # units of the SVG, each a pixel of the page
-MOST_BANDS, MOST_DOTS = 6, 600  # lines, with more of which ranges hide one another; points of a cloud
-LETTER, LONGEST = 5.9, 40  # pixels, on average, of a letter; letters of a label
-LEVELS = 8  # of fullness in a matrix
+# units of the SVG, each a pixel of the page
+INCH = 72
+# lines, with more of which ranges hide one another; points of a cloud
+MOST_BANDS, MOST_DOTS = 6, 600
+# pixels, on average, of a letter; letters of a label
+LETTER, LONGEST = 5.9, 40
+# of fullness in a matrix
+LEVELS = 8
 DASHES: list[Any] = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]
 STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
     **dict.fromkeys("●○■", [((0, 0), (0, 0))]),

@@ -17,8 +17,10 @@ from pipeline.schema.documents import ROOT, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
 from pipeline.source_code import Loader
 
-CEILING = "centralised"  # no federated method: listed with the others, neither marked nor ranked with them
-SPACES = "pipeline/methods/spaces.yaml"  # where tuning looks, of every method
+# no federated method: listed with the others, neither marked nor ranked with them
+CEILING = "centralised"
+# where tuning looks, of every method
+SPACES = "pipeline/methods/spaces.yaml"
 
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:

@@ -138,8 +138,10 @@ def _error(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
 def _check_size(text: str) -> None:
     """MarkedYAMLError for a document that is nested too deeply or, with every alias written out, has too many
     values: each level of aliases may multiply those of the one before."""
-    whole: dict[str, int] = {}  # anchor -> the values below it, aliases written out
-    inside: list[tuple[str | None, int]] = [(None, 0)]  # (anchor, values before it) of what is open
+    # anchor -> the values below it, aliases written out
+    whole: dict[str, int] = {}
+    # (anchor, values before it) of what is open
+    inside: list[tuple[str | None, int]] = [(None, 0)]
     count = 0
     for event in yaml.parse(text, _UniqueKeys):
         if isinstance(event, yaml.AliasEvent):

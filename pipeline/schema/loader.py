@@ -23,8 +23,10 @@ ROW = {
     "sweep": dict[str, Any],
     "scenarios": dict[str, dict[str, Any]],
 }
-PRINTED = {"lam": "lambda"}  # hyper-parameters that a label spells in another way
-TAKEN = (*MINIATURES, "index")  # names that commands and pages give to something else
+# hyper-parameters that a label spells in another way
+PRINTED = {"lam": "lambda"}
+# names that commands and pages give to something else
+TAKEN = (*MINIATURES, "index")
 
 
 @dataclass(frozen=True)

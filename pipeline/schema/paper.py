@@ -6,9 +6,12 @@ from typing import Any, Literal, get_args
 from pipeline.schema.checker import Count, FileName, Name, Whole
 from pipeline.schema.scenario import Scenario, check_seeds
 
-MINIATURE = "mini"  # the name of the scenario that every paper's miniature becomes
-ACROSS = "across"  # the same scenario, when a method of another paper runs in it
-LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}  # their names besides those of tables
+# the name of the scenario that every paper's miniature becomes
+MINIATURE = "mini"
+# the same scenario, when a method of another paper runs in it
+ACROSS = "across"
+# their names besides those of tables
+LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}
 MINIATURES = (*LISTED,)
 DELTA = "delta"  # the printed column that subtracts the baseline's row
 # Kinds of figures that are computed from a cell's representations.
@@ -16,8 +19,10 @@ Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer"]
 COMPUTED = get_args(Computed)
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
-MOST_POINTS, MOST_WORDS = 5, 40  # of "why do numbers differ" on a paper's page
-PICTURE = "images"  # the kind that is drawn from a scenario's data
+# of "why do numbers differ" on a paper's page
+MOST_POINTS, MOST_WORDS = 5, 40
+# the kind that is drawn from a scenario's data
+PICTURE = "images"
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,10 @@ class Block:
     """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
 
     scenario: str
-    measure: str = ""  # prefix of every measure of the block, e.g. "inter."
-    only: list[str] = field(default_factory=list)  # columns that it fills, printed or ours; empty: all
+    # prefix of every measure of the block, e.g. "inter."
+    measure: str = ""
+    # columns that it fills, printed or ours; empty: all
+    only: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,10 @@ class Grid:
 class Communication:
     """What the paper says that a client sends and receives in a round; reports compare it with our count."""
 
-    source: str  # where it says so, and its symbols
-    counts: dict[str, str]  # key of `methods` -> "2|θ|"
+    # where it says so, and its symbols
+    source: str
+    # key of `methods` -> "2|θ|"
+    counts: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -167,8 +176,10 @@ class Choice:
     run: str
     why: str
     option: str = ""
-    methods: list[str] = field(default_factory=list)  # rows; empty: all
-    scenarios: list[str] = field(default_factory=list)  # empty: all but the miniature
+    # rows; empty: all
+    methods: list[str] = field(default_factory=list)
+    # empty: all but the miniature
+    scenarios: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -228,8 +239,10 @@ class Paper:
     title: str
     authors: str
     reference: str
-    idea: str  # one sentence
-    order: Count  # its place on the pages
+    # one sentence
+    idea: str
+    # its place on the pages
+    order: Count
     scenarios: dict[Name, Scenario]
     # key -> {algorithm?, label?, model?, hyper-parameters..., scenarios?, sweep?}; a sweep's values hold in
     # every scenario and end the label

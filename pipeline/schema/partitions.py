@@ -56,8 +56,10 @@ class Pooled(Partition):
     _: KW_ONLY
     pool: Literal["train+test", "train"] = "train+test"
     train_share: Share = 0.75
-    min_samples: Whole | None = None  # None: floor(min(10 / (1 - train_share), n / N / 2))
-    samples: Count | None = None  # use only so many images of the pool
+    # None: floor(min(10 / (1 - train_share), n / N / 2))
+    min_samples: Whole | None = None
+    # use only so many images of the pool
+    samples: Count | None = None
 
     @property
     def names(self) -> list[str]:
@@ -161,13 +163,19 @@ class Domains(Partition):
     clients: dict[str, Clients]  # printed domain name -> number of clients
     # Each client's share of the domain's training part; None: equal parts.
     share: Fraction | dict[str, Fraction] | None = None
-    per_class: Count | None = None  # images of each class per client, instead of a share
-    beta: Positive | None = None  # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
+    # images of each class per client, instead of a share
+    per_class: Count | None = None
+    # imbalanced: class c gives client k int(base * N * p_k), p ~ Dir(beta)
+    beta: Positive | None = None
     test: Literal["official", "index_mod_10", "random"] = "official"
-    test_share: Share = 0.3  # for test: random
-    test_per_class: Count | None = None  # keep at most so many test images of each class
-    samples: Count | None = None  # at most so many training images per domain
-    validation: bool = False  # score on the training images that no client has, and never on the test part
+    # for test: random
+    test_share: Share = 0.3
+    # keep at most so many test images of each class
+    test_per_class: Count | None = None
+    # at most so many training images per domain
+    samples: Count | None = None
+    # score on the training images that no client has, and never on the test part
+    validation: bool = False
 
     def __post_init__(self):
         if self.beta is not None and self.per_class is None:
@@ -193,9 +201,12 @@ class Subset(Partition):
     """A fixed number of private images per client, one domain each (FCCL+) or all from one pool (RAHFL)."""
 
     kind = "subset"
-    sizes: dict[str, Count]  # printed client name -> images
-    overlap: bool = False  # clients of one domain draw independently
-    beta: Positive | None = None  # labels of a client follow Dir(beta) (RAHFL, supplement B)
+    # printed client name -> images
+    sizes: dict[str, Count]
+    # clients of one domain draw independently
+    overlap: bool = False
+    # labels of a client follow Dir(beta) (RAHFL, supplement B)
+    beta: Positive | None = None
     test: Literal["official", "index_mod_10", "random"] = "official"
     test_share: Fraction | None = None  # for test: random
     test_per_class: Count | None = None

@@ -82,18 +82,24 @@ class Model:
     dropout: Annotated[float, Range(low=0, high=0.99)] | None = None
     # The activation after the representation layer: FedCRL names none, PFLlib has a ReLU.
     activation: Literal["relu", "none"] = "relu"
-    projector: Width | None = None  # width of a projector of the representation (RAHFL's networks: 1024)
-    paper: Name | None = None  # the paper in whose models.py it is defined; None: pipeline.models
+    # width of a projector of the representation (RAHFL's networks: 1024)
+    projector: Width | None = None
+    # the paper in whose models.py it is defined; None: pipeline.models
+    paper: Name | None = None
 
 
 @dataclass(frozen=True)
 class Optimiser:
     name: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: Positive = 0.01
-    momentum: Share = 0.0  # SGD only
-    weight_decay: NonNegative = 0.0  # adamw: decoupled from the gradient (Loshchilov & Hutter 2019)
-    lr_decay: Fraction | None = None  # the rate is multiplied by it after every round
-    clip: Positive | None = None  # largest L2 norm of a step's gradient, over all tensors
+    # SGD only
+    momentum: Share = 0.0
+    # adamw: decoupled from the gradient (Loshchilov & Hutter 2019)
+    weight_decay: NonNegative = 0.0
+    # the rate is multiplied by it after every round
+    lr_decay: Fraction | None = None
+    # largest L2 norm of a step's gradient, over all tensors
+    clip: Positive | None = None
 
     def __post_init__(self):
         if self.name != "sgd" and self.momentum:
@@ -152,13 +158,18 @@ class Evaluation:
     """
 
     tests: Literal["clients", "domains", "pooled", "cross"]
-    every: Count = 1  # rounds between evaluations; the last ones are always evaluated
-    last: Count = 5  # the reported number is the mean over the last so many rounds
-    top: Count = 1  # top-k accuracy
+    # rounds between evaluations; the last ones are always evaluated
+    every: Count = 1
+    # the reported number is the mean over the last so many rounds
+    last: Count = 5
+    # top-k accuracy
+    top: Count = 1
     # Which model the table scores; None: the method's choice.
     hook: Literal["pre", "post"] | None = None
-    attack: Attack | None = None  # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
-    metrics: list[Name] | None = None  # functions of the paper's metrics.py; adds `metric.<name>` of each
+    # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
+    attack: Attack | None = None
+    # functions of the paper's metrics.py; adds `metric.<name>` of each
+    metrics: list[Name] | None = None
 
 
 @dataclass(frozen=True)
@@ -169,8 +180,10 @@ class Scenario:
     partition: Partition
     training: Training
     evaluation: Evaluation
-    model: Model | None = None  # one network for all clients
-    models: dict[str, Model] | None = None  # printed client name -> network (heterogeneous models)
+    # one network for all clients
+    model: Model | None = None
+    # printed client name -> network (heterogeneous models)
+    models: dict[str, Model] | None = None
     public: Public | None = None
     corruption: Share | None = None  # share of the private images that are corrupted (RAHFL)
     # portable: processors of different makers round alike, see pipeline.cells.arithmetic.
