@@ -145,6 +145,31 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
     assert hard["pgd"] < clean[evaluation.HEADLINE[kind]]
 
 
+def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_models():
+    """Two clients of domain b: on its five images, labels 0 0 1 1 1, one model says 0 always, the other 1.
+    Client a's own three images, labels 0 2 2, are all taken for 0. No image of class 3."""
+
+    class World:
+        clients, classes = [Person("a", "x"), Person("b0", "b"), Person("b1", "b")], 4
+
+        def network(self, client, model):
+            return lambda images: torch.eye(4)[torch.full((len(images),), model["row"])]
+
+    tests = [
+        TestSet(name, torch.zeros(len(labels), 1, 1, 1), torch.tensor(labels))
+        for name, labels in (("b", [0, 0, 1, 1, 1]), ("unused", [3]), ("a", [0, 2, 2]))
+    ]
+    models = Clients(Params({"row": row}) for row in (0, 0, 1))
+    actual = evaluation.by_class(models, World(), tests)
+    # class 0: client a is right about its one, b's clients about half of two; class 1: half of three
+    assert actual[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(actual[3])
+    assert evaluation.by_class(models, World(), tests, top=4)[:3] == [100.0, 100.0, 100.0]
+    shown = evaluation.by_class(
+        models, World(), tests, scores=lambda network, images, client: -network(images)
+    )
+    assert shown[:2] == [pytest.approx(100 / 3), 50.0]
+
+
 def plain(network, images, client):
     return images
 

@@ -201,4 +201,8 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "adopted": True,  # without representations
         **{key: result[key] for key in ("device", "precision", "executor", "started")},
     }
+    if "by_class" in result:
+        finished["by_class"] = result["by_class"][at]
+    if "holdings" in result:
+        finished["holdings"] = {name: values[at] for name, values in result["holdings"].items()}
     return finished

@@ -42,6 +42,8 @@ KEYS: dict[str, Any] = {
     "started": str,
     "pictures": str,
 }
+HOLDINGS: dict[str, Any] = {"images": [], "classes": []}
+OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[Whole]], "by_class": list[Percent | None]}
 # What a checkpoint holds: of a seed, or of the training before round 1.
 CHECKPOINTS: tuple[dict[str, Any], ...] = (
     {"state": Any, "rows": list[dict[str, Any]], "own": list[Percent | None], "seconds": NonNegative},
@@ -123,8 +125,13 @@ class SeedFiles:
         if not self.representations.exists() or run["pictures"] != files.sha256(self.representations):
             raise ValueError(f"{self.representations.name} is not what was written with it")
         _check_shape(run, KEYS)
-        if len(run["traffic"]) != 2 or run["memory"].keys() != {"process_mb", "device_mb"}:
-            raise ValueError("traffic or memory have other values than training writes")
+        inside = (
+            len(run["traffic"]) == 2
+            and run["memory"].keys() == {"process_mb", "device_mb"}
+            and run.get("holdings", HOLDINGS).keys() == HOLDINGS.keys()
+        )
+        if not inside:
+            raise ValueError("traffic, memory or holdings have other values than training writes")
         return run
 
     def _checked(self, marked: dict) -> dict:
@@ -167,8 +174,9 @@ def _check_shape(document: dict, kinds: dict[str, Any]) -> None:
     """ParamError unless the document has these keys, and its `rows` a line of numbers for every round."""
     if lost := sorted(kinds.keys() - document.keys()):
         raise ParamError(f"the key {lost[0]!r} is missing")
-    for key, kind in kinds.items():
-        check(kind, document[key], key)
+    for key, kind in {**kinds, **OPTIONAL}.items():
+        if key in document:
+            check(kind, document[key], key)
     if not (rows := document.get("rows", [{"round": 0}])):
         raise ParamError("rows: holds no round")
     for number, row in enumerate(rows):

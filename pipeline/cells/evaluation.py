@@ -83,6 +83,31 @@ def measure(
     return _Table(models, world, tests, hits).measures(kind)
 
 
+def by_class(
+    models: Clients, world: World, tests: Sequence[TestSet], scores: Scores = _raw, top: int = 1
+) -> list[float]:
+    """Accuracy on the test images of each class, in percent, of all clients' test sets together: (classes,),
+    NaN for a class without test images.
+
+    Every model is scored on its client's test set, else on that of its domain, else on the first (the
+    clean images, where there are corrupted ones too). An image that several clients' models are scored on
+    counts once, with their mean. models, world, tests, top and scores as in `measure`.
+    """
+    hits = torch.zeros(world.classes, dtype=torch.float64)
+    total = torch.zeros(world.classes, dtype=torch.float64)
+    used = client_tests(world, tests)
+    for j in sorted(set(used)):
+        mates, labels = [k for k, at in enumerate(used) if at == j], tests[j].labels.cpu()
+        known: dict[int, Tensor] = {}  # the hits of a model that several clients share
+        for k in mates:
+            if id(models[k]) not in known:
+                hit = right(world.network(k, models[k]), tests[j], k, scores, top)
+                known[id(models[k])] = torch.bincount(labels[hit.cpu()], minlength=world.classes)
+            hits += known[id(models[k])].double() / len(mates)
+        total += torch.bincount(labels, minlength=world.classes)
+    return (100 * hits / total).tolist()  # 0 / 0 is NaN
+
+
 def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
     """Which test set is each client's: the one of its name, that of its domain, or the first."""
     names = [test.name for test in tests]

@@ -80,12 +80,15 @@ KEYS: dict[str, Any] = {
 OPTIONAL: dict[str, Any] = {
     "code": str,
     "history": str,
+    "holdings": dict[str, list[list[Whole]]],
+    "by_class": list[list[Percent | None]],
     "traffic_of_seeds": dict[str, list[NonNegative]],
 }
 SENT, DATA = ("up", "down", "bytes"), ("set", "source", "digest", "deviation")
 INSIDE = {
     "traffic": SENT,
     "traffic_of_seeds": SENT,
+    "holdings": ("images", "classes"),
     "data": DATA,
     "public": DATA,
     "versions": ("torch",),
@@ -187,16 +190,17 @@ def _check_values(document: dict) -> None:
     for name, each in _of_seeds(document):
         if len(each) != len(seeds):
             raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
-    if len(set(map(len, document["clients"]))) > 1:
-        raise FedReproError("clients: not the same number for every seed")
+    held = document.get("holdings", {}).values()
+    if len({len(clients) for values in (document["clients"], *held) for clients in values}) > 1:
+        raise FedReproError("clients: not the same number for every seed, or in 'holdings'")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
 
 
 def _of_seeds(document: dict) -> Iterator[tuple[str, list]]:
     """(name, values) of what has a value for every seed."""
-    yield from ((key, document[key]) for key in ("clients", "seconds"))
-    for part in ("measures", *MEANS, "traffic_of_seeds"):
+    yield from ((key, document[key]) for key in ("clients", "seconds", "by_class") if key in document)
+    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings"):
         yield from document.get(part, {}).items()
 
 

@@ -27,7 +27,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
-from pipeline.schema import load_paper
+from pipeline.schema import Scenario, load_paper
 from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
@@ -173,7 +173,7 @@ class SeedTraining:
         scenario = experiment.scenario
         loss = None if self.trained is None else _rounded(self.trained.mean_loss(world.sizes))
         row: dict = {"round": world.round, "loss": loss}
-        if scenario.training.participation is not None or scenario.training.failing is not None:
+        if _some_absent(scenario):
             row["participants"] = len(world.participants) if world.round else 0
         diagnostics = self.method.diagnostics(self.state)
         row |= {f"method.{name}": _rounded(value) for name, value in diagnostics.items()}
@@ -233,6 +233,10 @@ class SeedTraining:
             "seed": self.job.seed,
             "rows": self.rows,
             "clients": self.clients,
+            "holdings": {
+                "images": list(world.sizes),
+                "classes": [len(client.labels.unique()) for client in world.clients],
+            },
             "traffic": method.traffic(world, state),
             "hook": self.hook,
             "seconds": round((self.spent + time.monotonic() - self.begun) / sharing, 1),
@@ -244,6 +248,9 @@ class SeedTraining:
             "started": self.started,
         }
         if (models := self.models(self.hook)) is not None:
+            scores, top = _scores(method, state), self.job.experiment.scenario.evaluation.top
+            by_class = evaluation.by_class(models, world, self.tests, scores, top)
+            results["by_class"] = [_rounded(value) for value in by_class]
             arrays |= evaluation.representations(models, world, self.tests)
         return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
 
@@ -251,6 +258,10 @@ class SeedTraining:
 def _digest(state) -> str:
     """16 hex digits that identify the state of server and clients after a round, bit for bit."""
     return fingerprint(pack(state))[:16]
+
+
+def _some_absent(scenario: Scenario) -> bool:
+    return scenario.training.participation is not None or scenario.training.failing is not None
 
 
 def _scores(method, state) -> evaluation.Scores:
@@ -292,7 +303,10 @@ def summarise(
     metas: `inputs.inputs` of every seed
     digest: of the cell with the first seed's partition
 
-    `partition` is the first seed's, `partitions` those of every seed where they differ.
+    `partition` is the first seed's, `partitions` those of every seed where they differ. Absent from older
+    results: `holdings`, the number of images and of classes that each client trains on, (seeds, clients);
+    `by_class`, (seeds, classes), see `evaluation.by_class`, of the headline hook's models after the last
+    round.
     """
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     result = {
@@ -318,6 +332,8 @@ def summarise(
         "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
         **_machines(runs),
     }
+    if _some_absent(scenario):
+        result["participants"] = int(runs[0]["rows"][-1]["participants"])
     return seal(result)
 
 
@@ -333,7 +349,14 @@ def _numbers(runs: list[dict], last: int) -> dict:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
+    # A seed that was taken over from an older result may lack these.
+    recorded = {
+        key: [run[key] for run in runs] for key in ("holdings", "by_class") if all(key in run for run in runs)
+    }
+    if held := recorded.get("holdings"):
+        recorded["holdings"] = {name: [one[name] for one in held] for name in held[0]}
     return {
+        **recorded,
         "hook": runs[0]["hook"],
         "measures": means(last),
         "final": means(1),
