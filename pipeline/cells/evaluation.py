@@ -32,12 +32,14 @@ Scores = Callable[[Network, Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class TestSet:
-    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`)."""
+    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`); of corrupted
+    ones also the name of each corruption and its severity, (N,) both."""
 
     __test__ = False  # not a pytest class
     name: str
     images: Tensor
     labels: Tensor
+    corruption: tuple[np.ndarray, np.ndarray] | None = None
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(images, labels) of BATCH at once."""
@@ -278,10 +280,11 @@ def representations(
     clients in turn. At most `limit` images, balanced over the classes; the choice depends on the test sets
     alone. Left out where networks differ in d, as there is no common space to draw.
 
-    With public data also logits (clients, n, C) of the same public images, the first PUBLIC of them; and
-    where every client's domain has a test set, what `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
+    Of corrupted test images also what `_corrupted` keeps. With public data also logits (clients, n, C) of the
+    same public images, the first PUBLIC of them; and where every client's domain has a test set, what
+    `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
-    arrays = _sampled(models, world, tests, limit)
+    arrays = _sampled(models, world, tests, limit) | _corrupted(models, world, tests)
     if world.has_public_data:
         arrays["logits"] = _logits(models, world, world.public_images[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
@@ -339,6 +342,17 @@ def _sampled(models: Clients, world: World, tests: Sequence[TestSet], limit: int
     if len({values.shape[1] for values in arrays["values"]}) > 1:
         return {}
     return {name: np.concatenate(parts) for name, parts in arrays.items()}
+
+
+def _corrupted(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:
+    """corruptions, severities (n,) of the corrupted test images, and right (clients, n) bool: whether each
+    client's model scores their label highest; nothing without corrupted images."""
+    damaged = [(test, *test.corruption) for test in tests if test.corruption is not None]
+    if not damaged:
+        return {}
+    ((test, kinds, severities),) = damaged
+    answers = [right(world.network(k, model), test, k, _raw).cpu().numpy() for k, model in enumerate(models)]
+    return {"corruptions": kinds, "severities": severities, "right": np.stack(answers)}
 
 
 def _crossed(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ sphere       their directions and lengths (FedLSA Fig. 2); their uniformity
 margins      between the clients' class means, and what the server sends (FedLSA Fig. 1)
 matrix       cross-correlations of logits (FCCL+ Fig. 8)
 transfer     t-SNE of one client's features of its domain and of another (FCCL+ Fig. 9)
+corruptions  accuracy by corruption and severity (not in a paper)
 """
 
 import json
@@ -30,9 +31,10 @@ COLUMNS = {
     "matrix": ["images", "client", "row", "column", "value"],
     "sphere": ["x", "y", "z", "label", "client"],
     "transfer": ["client", "domain", "x", "y", "label", "right"],
+    "corruptions": ["corruption", "severity", "images", "accuracy"],
 }
 # columns that need not be numbers
-WORDS = ("label", "client", "images", "domain")
+WORDS = ("label", "client", "images", "domain", "corruption")
 # a column of logits that varies less counts as constant
 SMALLEST = 1e-12
 Arrays = Mapping[str, np.ndarray]
@@ -275,10 +277,19 @@ def _transfer(arrays: Arrays) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def _corruptions(arrays: Arrays) -> pd.DataFrame:
+    """Accuracy in percent, mean over clients, and the number of images of every corruption and severity."""
+    kinds, severities, right = (arrays[name] for name in ("corruptions", "severities", "right"))
+    share = pd.DataFrame({"corruption": kinds, "severity": severities, "accuracy": 100 * right.mean(0)})
+    grouped = share.groupby(["corruption", "severity"])["accuracy"]
+    return grouped.agg(images="size", accuracy="mean").reset_index()[COLUMNS["corruptions"]]
+
+
 KINDS: dict[str, tuple[str, Callable[[Arrays], pd.DataFrame]]] = {
     "embedding": ("not representations", _embedding),
     "sphere": ("not representations", _sphere),
     "margins": ("no class means of the clients", _margins),
     "matrix": ("no logits of all clients on common images", _matrices),
     "transfer": ("no features of every client on every domain's images", _transfer),
+    "corruptions": ("no answers of every client on corrupted images", _corruptions),
 }

@@ -164,7 +164,10 @@ def _tests(
             for (name, _), indices in zip(parts.clients, parts.client_test, strict=True)
         )
     if scenario.evaluation.tests == "pooled" and scenario.corruption is not None:
-        return TestSet("clean", *pictures.clean(pooled)), TestSet("corrupted", *pictures.corrupted(pooled))
+        return (
+            TestSet("clean", *pictures.clean(pooled)),
+            TestSet("corrupted", *pictures.corrupted(pooled), pictures.corruption(pooled)),
+        )
     elif scenario.evaluation.tests == "pooled":
         named = [("test", pooled)]
     else:
@@ -185,6 +188,13 @@ class _Pictures:
     def corrupted(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """All of them corrupted, where the scenario has corruption."""
         return self._tensors((self.damage or self.stored).images, indices)
+
+    def corruption(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Name of the corruption and severity of each, where the scenario has corruption."""
+        if self.damage is None:
+            return None
+        kinds = np.array(self.damage.meta["corruption"]["kinds"])
+        return kinds[self.damage.kind[indices]], np.asarray(self.damage.severity[indices])
 
     def private(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """A client's images, of which the share that the scenario states is corrupted."""

@@ -309,6 +309,35 @@ def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
     return panels, caption, ink
 
 
+def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    tables = {title: table for title, (_, table) in _tables(study, key, figure, scenarios).items()}
+    if not tables:
+        return [], "", {}
+    kinds = pd.DataFrame({title: pooled(table, "corruption") for title, table in tables.items()})
+    kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(
+        index=lambda name: name.replace("_", " ")
+    )
+    means = {title: pooled(table, "severity") for title, table in tables.items()}
+    lines = {
+        title: pd.DataFrame({"x": mean.index, "mean": mean, "low": mean, "high": mean})
+        for title, mean in means.items()
+    }
+    ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
+    panels = [
+        draw.lines("By severity", "accuracy, %", "severity", lines, ink, True),
+        draw.rows("By corruption, the hardest first", "accuracy, %", kinds, ink),
+    ]
+    images = max(table["images"].sum() for table in tables.values())
+    caption = f"{images:,} test images, each with one corruption; mean over clients, first seed."
+    return panels, caption, ink
+
+
+def pooled(table: pd.DataFrame, column: str) -> pd.Series:
+    """The accuracy over all images of each value of a column."""
+    right = table["accuracy"] * table["images"]
+    return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
+
+
 KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Picture]] = {
     "curves": _curves,
     "sweep": _sweep,
@@ -317,6 +346,7 @@ KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Picture]] = {
     "margins": _margins,
     "matrix": _matrices,
     "transfer": _transfer,
+    "corruptions": _corruptions,
     "pairs": _pairs,
     "clients": _clients,
     "images": _images,

@@ -15,7 +15,7 @@ LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}
 MINIATURES = (*LISTED,)
 DELTA = "delta"  # the printed column that subtracts the baseline's row
 # Kinds of figures that are computed from a cell's representations.
-Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer"]
+Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer", "corruptions"]
 COMPUTED = get_args(Computed)
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
@@ -85,9 +85,9 @@ class Figure:
     method's: the first of `methods` is the one that the others vary); embedding, t-SNE of
     representations; sphere, their directions and lengths; margins, between the clients' class means and
     what the server sends per class; matrix, cross-correlations of the clients' logits; transfer, t-SNE of
-    the first client's features of its domain's and the next domain's test images; pairs, two
-    measures of every method; clients, images per class and client; images, an example of every class and
-    domain.
+    the first client's features of its domain's and the next domain's test images; corruptions,
+    accuracy by corruption and by severity; pairs, two measures of every method;
+    clients, images per class and client; images, an example of every class and domain.
     """
 
     number: str
