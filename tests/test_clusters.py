@@ -15,6 +15,7 @@ from repository import CELL, forget, outputs, run
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.clusters import cluster, executor, node
 from pipeline.clusters.cluster import Cluster, Sent
+from pipeline.clusters.local import Local
 from pipeline.clusters.node import Keeper
 from pipeline.clusters.order import Order
 from pipeline.errors import FedReproError, ParamError
@@ -369,3 +370,30 @@ def test_options_of_sbatch():
     ):
         with pytest.raises(ParamError, match=f"--slurm: {line}"):
             slurm.parse(text)
+
+
+def test_each_cell_has_a_card(monkeypatch, tmp_path):
+    """The one with the fewest cells; a stage that trains nothing has none, nor a cell on a named device."""
+    given: list = []
+
+    def start(task, environment, force):
+        given.append(environment.get("CUDA_VISIBLE_DEVICES"))
+        return lambda: 0 if task.name == "second" else None
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7,")
+    here, stage = Local(8), SimpleNamespace(cmd="")
+    monkeypatch.setattr(here, "_repro", start)
+
+    def submit(name, cell="a/b/c"):
+        log, events = tmp_path / f"{name}.log", tmp_path / f"{name}.jsonl"
+        task = SimpleNamespace(name=name, cell=cell, stage=stage, workers=1, log=log, events=events)
+        return here.submit(task, False)
+
+    for name in ("first", "second", "third"):
+        submit(name)
+    submit("report", cell=None)
+    here.poll()
+    submit("fourth")
+    assert given == ["4", "7", "4", None, "7"]
+    monkeypatch.setenv("FEDREPRO_DEVICE", "cuda:1")
+    assert Local(8).cards == []

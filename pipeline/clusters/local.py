@@ -3,6 +3,7 @@ a process that has imported torch already."""
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ class Local:
     def __init__(self, cores: int, root: Path = ROOT):
         self.cores, self.root = cores, root
         self.processes: dict[Job, Callable[[], int | None]] = {}
+        self.card: dict[Job, str] = {}
 
     def far(self, task: Any) -> bool:
         """Does the stage take no core of this machine?"""
@@ -38,7 +40,11 @@ class Local:
         task.events.unlink(missing_ok=True)
         job = Job(task)
         start = self._fork if _is_short_cell(task) else self._repro
-        self.processes[job] = start(task, self._environment(task, force), force)
+        environment = self._environment(task, force)
+        if task.cell and len(self.cards) > 1:  # each cell on one card, that with the fewest
+            busy = [self.card[other] for other in self.processes if other in self.card]
+            self.card[job] = environment["CUDA_VISIBLE_DEVICES"] = min(self.cards, key=busy.count)
+        self.processes[job] = start(task, environment, force)
         return job
 
     def poll(self) -> None:
@@ -70,6 +76,17 @@ class Local:
             guard.kill(self.group.pid)
 
     # -- inside ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def cards(self) -> list[str]:
+        """The GPUs among which cells are dealt; none where FEDREPRO_DEVICE chooses a device."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if os.environ.get("FEDREPRO_DEVICE", "cuda") != "cuda":
+            return []
+        if visible is None and shutil.which("nvidia-smi"):
+            command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+            visible = ",".join(subprocess.run(command, capture_output=True, text=True).stdout.split())
+        return [card.strip() for card in (visible or "").split(",") if card.strip()]
 
     @cached_property
     def group(self) -> subprocess.Popen:
