@@ -24,6 +24,8 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import (
+    MINIATURE,
+    MINIATURES,
     ROOT,
     Cell,
     Published,
@@ -31,6 +33,7 @@ from pipeline.schema import (
     Seeded,
     load_paper,
     method_module,
+    overlay,
     planned,
     read_yaml,
 )
@@ -337,17 +340,28 @@ def stage_digests(root: Path = ROOT) -> dict[str, str]:
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
     """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario:
     {method: digest}}."""
-    paper = load_paper(name, root)
+    paper, varied = load_paper(name, root), overlay(name, root)
+    scenarios = varied.get("settings", {})
+    scenarios |= dict.fromkeys(MINIATURES, scenarios.get(MINIATURE))
     cells: dict[str, dict] = {}
     for cell in planned(name, root):
-        cells.setdefault(cell.scenario, {})[cell.method] = code_of(Experiment.of(cell, root))
+        code = code_of(Experiment.of(cell, root))
+        method = varied.get("methods", {}).get(cell.method)
+        cells.setdefault(cell.scenario, {})[cell.method] = _varied(code, scenarios.get(cell.scenario), method)
     return {
         "partition": {
-            key: scenario_digest(("stages.partition:partition",), scenario, root=root)
+            key: _varied(
+                scenario_digest(("stages.partition:partition",), scenario, root=root), scenarios.get(key)
+            )
             for key, scenario in paper.scenarios.items()
         },
         "cells": cells,
     }
+
+
+def _varied(digest: str, *values: dict | None) -> str:
+    """The digest with the values of the overlay, by which DVC knows what they change."""
+    return _sha256([digest, *values]) if any(values) else digest
 
 
 def machine() -> dict:
@@ -389,7 +403,7 @@ def _processor() -> str:
 def git_state(root: Path, paper: str) -> dict:
     """Commit of the work tree and whether code or parameters differ from it, as `paper_commit` and
     `paper_dirty` also of a paper's folder that is another repository; empty outside a repository."""
-    folder, of_paper = f"papers/{paper}", ("paper.yaml", "*.py", "methods/*.py")
+    folder, of_paper = f"papers/{paper}", ("paper.yaml", "params.yaml", "*.py", "methods/*.py")
     code = "pipeline", "stages", "params.yaml", *(f":(glob)papers/*/{name}" for name in of_paper)
     try:
         if git(root / folder, "rev-parse", "--show-prefix"):

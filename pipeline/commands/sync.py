@@ -170,7 +170,9 @@ def _extra(scenario: Scenario) -> list[str]:
 
 def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     at, miniature = f"papers/{key}", paper.miniature
-    parts = [f"{at}/{part}" for part in ("methods", "models.py", "partitions.py", "metrics.py")]
+    parts = [
+        f"{at}/{part}" for part in ("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
+    ]
     code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
     code += [part for part in parts if (root / part).exists()]
     stages = {"sources": _stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}
@@ -194,11 +196,18 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])
     plots = {"plots": [_curves(key, paper.name)]} if miniature else {}
     return {
-        "vars": ["paper.yaml"],
+        "vars": [f"paper.yaml:{','.join(_read(key, root))}"],
+        **({"params": ["params.yaml"]} if (root / at / "params.yaml").exists() else {}),
         "metrics": [f"../../reports/metrics/{key}.json"],
         **plots,
         "stages": stages,
     }
+
+
+def _read(key: str, root: Path) -> list[str]:
+    """What the stages take from paper.yaml: params.yaml, which DVC reads too, must not have the same keys."""
+    document = read_yaml(root / "papers" / key / "paper.yaml")
+    return [name for name in ("scenarios", "miniature", "grids", "figures") if name in document]
 
 
 def _read_by_dvc(key: str, root: Path, miniature: bool, drawings: list[str]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from pipeline.schema.loader import (
     folders,
     load_paper,
     load_params,
+    overlay,
     papers,
 )
 from pipeline.schema.paper import (

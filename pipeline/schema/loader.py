@@ -25,6 +25,8 @@ ROW = {
 }
 # hyper-parameters that a label spells in another way
 PRINTED = {"lam": "lambda"}
+# of a paper's params.yaml; names of which DVC reads none in paper.yaml
+VARIED = ("methods", "settings")
 # names that commands and pages give to something else
 TAKEN = (*MINIATURES, "index")
 
@@ -116,11 +118,51 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
     return paper
 
 
+def overlay(name: str, root: Path = ROOT) -> dict:
+    """papers/<name>/params.yaml, what a user varies: {methods: {row: ...}, settings: {scenario: ...}}. It is
+    laid over paper.yaml; null is the value there. ParamError for a name that paper.yaml has not."""
+    path = root / "papers" / name / "params.yaml"
+    if not path.is_file():
+        return {}
+    if not (given := _without_null(read_yaml(path))):
+        return {}
+    below = read_yaml(path.with_name("paper.yaml"))
+    names = {"methods": [*(below.get("methods") or ())]}
+    names["settings"] = [MINIATURE, *(below.get("scenarios") or ())]
+    for part, values in given.items():
+        if part not in VARIED or not isinstance(values, dict):
+            raise ParamError(f"{shorten(path)}: {part}: expected a mapping of {', '.join(VARIED)}")
+        for key in values:
+            if key not in names[part]:
+                raise ParamError(f"{shorten(path)}: {part}: {unknown('key', key, names[part])}")
+    return given
+
+
+def _without_null(values: dict) -> dict:
+    """Nested mappings without null, and without mappings that held nothing else."""
+    parts = {key: _without_null(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in parts.items() if value is not None and value != {}}
+
+
+def _laid_over(below: dict, above: dict) -> dict:
+    merged = {
+        key: _laid_over(below[key], value)
+        if isinstance(value, dict) and isinstance(below.get(key), dict)
+        else value
+        for key, value in above.items()
+    }
+    return {**below, **merged}
+
+
 def _document(name: str, root: Path) -> dict:
-    """paper.yaml with what params.yaml says of all miniatures, and the partitions of the paper's kinds
-    checked."""
+    """paper.yaml under its overlay, with what params.yaml says of all miniatures, and the partitions of the
+    paper's kinds checked."""
     path = root / "papers" / name / "paper.yaml"
-    document, where = read_yaml(path), f"{shorten(path)}:"
+    varied, where = overlay(name, root), f"{shorten(path)}:"
+    settings = {**varied.get("settings", {})}
+    of_miniature = {"scenario": settings.pop(MINIATURE, None)}
+    above = {"methods": varied.get("methods"), "scenarios": settings, "miniature": of_miniature}
+    document = _laid_over(read_yaml(path), _without_null(above))
     miniature, scenarios = document.get("miniature"), document.get("scenarios")
     if isinstance(miniature, dict) and isinstance(miniature.get("scenario"), dict):
         common = dataclasses.asdict(load_params(root).miniature)

@@ -1,0 +1,78 @@
+"""papers/<paper>/params.yaml: values that a user varies, laid over paper.yaml, with DVC's commands."""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from repository import copy_of_the_repository, run
+
+from pipeline.cells.provenance import paper_digests
+from pipeline.errors import ParamError
+from pipeline.schema import Cell, load_paper, overlay, papers, planned
+
+VALUES = "papers/fedcrl/params.yaml"
+
+
+def digests(root) -> dict:
+    load_paper.cache_clear()
+    return paper_digests("fedcrl", root)
+
+
+def changed(before: dict, after: dict) -> set[tuple[str, str]]:
+    return {
+        (scenario, method)
+        for scenario, cells in after["cells"].items()
+        for method, digest in cells.items()
+        if digest != before["cells"][scenario][method]
+    }
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    return copy_of_the_repository(tmp_path_factory.mktemp("overlay"), "fedcrl")
+
+
+def write(copy, values: dict) -> None:
+    (copy / VALUES).write_text(yaml.safe_dump(values))
+
+
+def test_what_is_committed_changes_nothing():
+    assert [overlay(name) for name in papers()] == [{}] * 5
+
+
+def test_a_value_changes_the_cells_that_have_it(copy):
+    before = digests(copy)
+    write(copy, {"methods": {"fedprox": {"mu": 0.5}, "moon": {"mu": None}}})
+    after = digests(copy)
+    assert Cell.parse("fedcrl/mini/fedprox").resolve(copy)[2] == {"mu": 0.5}
+    assert changed(before, after) == {
+        (cell.scenario, cell.method) for cell in planned("fedcrl", copy) if cell.method == "fedprox"
+    }
+    write(copy, {"settings": {"mini": {"seeds": [3], "training": {"optimiser": {"lr": 0.1}}}}})
+    after = digests(copy)
+    scenario = load_paper("fedcrl", copy).scenarios["mini"]
+    assert (scenario.seeds, scenario.training.optimiser.lr, scenario.training.batch_size) == ([3], 0.1, 16)
+    assert {scenario for scenario, _ in changed(before, after)} == {"mini", "across"}
+    assert {key for key in after["partition"] if after["partition"][key] != before["partition"][key]} == {
+        "mini",
+        "across",
+    }
+    for wrong in ({"methods": {"fedprx": {"mu": 1}}}, {"method": {"fedprox": {"mu": 1}}}):
+        write(copy, wrong)
+        with pytest.raises(ParamError, match=f"{VALUES}: method"):
+            digests(copy)
+
+
+def test_dvc_sets_a_value_and_names_it(copy):
+    """Without a training: the stage that digests the paper's cells runs."""
+    write(copy, {"methods": {"fedprox": {"mu": None}}})
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "start")):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *author, *command], cwd=copy, check=True)
+    setting = f"{VALUES}:methods.fedprox.mu=0.5"
+    run(copy, "dvc", "exp", "run", "-q", "-s", "-S", setting, "papers/fedcrl/dvc.yaml:sources")
+    shown = json.loads(run(copy, "dvc", "params", "diff", "--json", "--targets", VALUES).stdout)
+    assert shown == {VALUES: {"methods.fedprox.mu": {"old": None, "new": 0.5}}}
+    digests(copy)
+    assert Cell.parse("fedcrl/mini/fedprox").resolve(copy)[2] == {"mu": 0.5}
