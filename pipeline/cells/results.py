@@ -324,7 +324,7 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     """As `history`, for what `path` held in another commit."""
     try:
         table = pd.read_csv(io.BytesIO(content), dtype={STATE: str, "seed": int, "round": int})
-    except (ValueError, OverflowError) as error:  # also pandas' own and UnicodeDecodeError
+    except (ValueError, OverflowError) as error:  # also pandas' errors and UnicodeDecodeError
         raise FedReproError(f"{shorten(path)}: not a table: {' '.join(str(error).split())}") from None
     if lost := [name for name in ("seed", "round") if name not in table]:
         raise FedReproError(f"{shorten(path)}: the column {lost[0]!r} is missing")

@@ -27,7 +27,7 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     if target.exists() or target.is_symlink():
         raise FedReproError(f"{shorten(target)}: exists; choose another name by --name")
     with tempfile.TemporaryDirectory(prefix=".import-", dir=root / "papers") as folder:
-        # A checkout of its own, so that the paper is read before it is among the others.
+        # Another checkout, so that the paper is read before it is among the others.
         checkout = Path(folder)
         shutil.copy(root / "params.yaml", checkout)
         new = checkout / "papers" / name

@@ -24,7 +24,7 @@ from pipeline.commands.schedule import (
 SECONDS_BETWEEN_LINES = 10.0
 # with one
 SECONDS_BETWEEN_FRAMES = 0.5
-# stages that run, that are shown
+# rows of running stages
 ROWS = 8
 # stages in a cluster's queue that are named
 FEW = 5

@@ -95,7 +95,7 @@ def _write(training: Any, experiment: Experiment, folder: Path) -> dict:
     if server is not None:
         save("server.safetensors", server, networks[0])
     models = training.models(hook)
-    if all(values is server for values in models):  # the clients' own are those that they trained last
+    if all(values is server for values in models):  # the clients' are those that they trained last
         hook, models = "post", training.models("post")
     for k, (client, values) in enumerate(zip(world.clients, models)):
         save(f"client-{k}.safetensors", values, networks[k])
@@ -148,7 +148,7 @@ def _card(training: Any, experiment: Experiment, written: dict) -> dict:
 def _described(card: dict) -> str:
     """README.md of the folder."""
     notes = {
-        "The accuracy is by the method's own rule, not by the classifier.": not card["by_classifier"],
+        "The accuracy is by the method's rule, not by the classifier.": not card["by_classifier"],
         "The input is the frozen features, not an image.": card["data"]["features"] != "pixels",
     }
     return CARD.format(

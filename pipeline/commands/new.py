@@ -85,7 +85,7 @@ def test_as_begun_it_is_fedavg():
 
 @dataclass(frozen=True)
 class Part:
-    """What a paper defines in a file of its own: how the file begins, an entry of it and a test of that.
+    """What a paper defines in another file: how the file begins, an entry of it and a test of that.
 
     use: the line of a scenario in paper.yaml that names it
     """

@@ -37,7 +37,7 @@ from pipeline.schema import (
     shorten,
 )
 
-# by a paper's own repository
+# by a paper's repository
 IGNORED = "/partitions/\n/representations/\n/extra-seeds/\n__pycache__/\n"
 # of a paper, which only its page reads
 OF_PAGE = ("figures.py", "templates")

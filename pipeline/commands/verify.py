@@ -26,6 +26,7 @@ from typing import Any
 from pipeline.cells import inputs, provenance, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
+from pipeline.commands.extra_seeds import partition_stage
 from pipeline.errors import FedReproError, unknown
 from pipeline.schema import ROOT, Cell, Seeded
 
@@ -230,7 +231,7 @@ def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root:
     """
     begun, wanted = time.monotonic(), [*what]
     walks, lacking = _walks(wanted, root)
-    for line in lacking:
+    for line in dict.fromkeys(lacking):
         print(f"  not walked {line}", file=sys.stderr, flush=True)
     counts: Counter[str] = Counter()
     papers = set()
@@ -288,8 +289,13 @@ def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
             continue
         try:
             result = results.read(path)
-            if wanted or not provenance.current(result, Experiment.of(cell, root)):
+            if not wanted and provenance.current(result, Experiment.of(cell, root)):
+                continue
+            if (root / "papers" / cell.paper / "partitions" / cell.partition).is_dir():
                 walks.append(Walk.of(cell, result, root))
+            else:
+                missing = f"no partition here yet: fedrepro run {partition_stage(cell)}"
+                failed.append(f"{cell.paper}/{cell.partition}: {missing}")
         except FedReproError as error:
             failed.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")
     return sorted(walks, key=lambda walk: walk.seconds), failed

@@ -1,6 +1,6 @@
 """What a paper adds to its page: figures of its figures.py, and sections from its templates/*.md.
 
-A figure is shown as an image, in which no script of an SVG runs. A section is Markdown whose HTML is shown as
+A figure becomes an image, in which no script of an SVG runs. A section is Markdown whose HTML appears as
 text; Jinja fills in the results in a sandbox.
 """
 
