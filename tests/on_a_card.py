@@ -71,10 +71,7 @@ def compared(cell: Cell) -> dict:
             return measures
 
         real, real_measure, scored = stack.Step.take, evaluation.measure, []
-        with (
-            mock.patch.object(stack.Step, "take", take),
-            mock.patch.object(evaluation, "measure", measure),
-        ):
+        with mock.patch.object(stack.Step, "take", take), mock.patch.object(evaluation, "measure", measure):
             there, accuracies, made = trained(cell, DEVICE)
     here, expected, _ = trained(cell, torch.device("cpu"))
     assert all(isinstance(c.images, OnCard) for c in made.clients)

@@ -65,6 +65,12 @@ def run(project: Path, *command: str, expect: int = 0, **environment: str) -> su
     return done
 
 
+def python(project: Path, code: str, *arguments: str, **more) -> subprocess.CompletedProcess:
+    """`python -c` in a checkout that begins warm: not for code that looks at what is imported."""
+    kind = "-c" if warm.python() == Path(sys.executable) else "-warm"
+    return run(project, str(warm.python()), kind, code, *arguments, **more)
+
+
 def git(folder: Path, *words: str) -> str:
     return run(folder, "git", "-c", "user.name=x", "-c", "user.email=x@localhost", *words).stdout.strip()
 

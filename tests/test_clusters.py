@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from repository import CELL, forget, outputs, run
+from repository import CELL, forget, outputs, python, run
 
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.clusters import cluster, executor, node
@@ -36,7 +36,7 @@ def order(project: Path) -> Order:
         "from pipeline.clusters.order import Order; "
         f"print(json.dumps(asdict(Order.of(Cell.parse({CELL!r}), 'fp32'))))"
     )
-    return Order(**json.loads(run(project, sys.executable, "-c", code).stdout))
+    return Order(**json.loads(python(project, code).stdout))
 
 
 def work(project: Path, wanted: Order, expect: int = 0) -> subprocess.CompletedProcess:
@@ -51,7 +51,7 @@ def record(project: Path, expect: int = 0) -> subprocess.CompletedProcess:
         "from pipeline.clusters.order import Order; "
         f"guarded(lambda: Order.of(Cell.parse({CELL!r}), 'fp32').write())"
     )
-    return run(project, sys.executable, "-c", code, expect=expect)
+    return python(project, code, expect=expect)
 
 
 def test_a_worker_writes_to_cells_alone(handed, reference):
@@ -76,7 +76,7 @@ def test_what_is_altered_or_changes_is_not_recorded(handed):
         assert order(handed).trained_with(handed) is None and len([*handed.glob(".cells/*/seed-0.json")]) == 1
         seed.write_bytes(whole)
     # Nor is a result of which one seed was trained on a CPU and another one on a GPU.
-    changed, mixed = run(handed, sys.executable, "-c", CHANGED).stdout.splitlines()
+    changed, mixed = python(handed, CHANGED).stdout.splitlines()
     assert changed.startswith(f"{CELL}: its parameters or its code")
     assert mixed.startswith(f"{CELL}: ") and "cpu" in mixed and "Some GPU" in mixed and "--force" in mixed
 

@@ -1,10 +1,9 @@
 """`fedrepro run CELL --seeds 7,8`: seeds that a user adds, outside of git and of the tables."""
 
 import json
-import sys
 
 import pytest
-from repository import CELL, edit, forget, run, stage
+from repository import CELL, edit, forget, python, stage
 
 from pipeline.commands import extra_seeds
 from pipeline.errors import ParamError
@@ -28,7 +27,7 @@ def test_a_scenario_stands_for_its_cells_and_a_paper_is_refused():
 
 def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     code = f"from pipeline.commands import extra_seeds as o; o.train(o.cells(['{CELL}']), (5,))"
-    text = run(project, sys.executable, "-c", code).stdout
+    text = python(project, code).stdout
     added = ExtraSeeds("fedcrl", "mini", "fedprox", (5,))
     result = json.loads((added.folder(project) / "result.json").read_text())
     assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text

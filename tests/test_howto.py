@@ -11,7 +11,7 @@ from statistics import fmean
 
 import pytest
 import yaml
-from repository import ROOT, commit, copy_of_the_repository, edit, run, search_path, stage
+from repository import ROOT, commit, copy_of_the_repository, edit, python, run, search_path, stage
 
 from pipeline.commands import new
 from pipeline.errors import FedReproError
@@ -155,7 +155,7 @@ def test_adding_a_network_and_a_partition(project):
         "import json; from pipeline.cells.provenance import paper_digests; "
         "print(json.dumps(paper_digests('fedcrl')['cells']))"
     )
-    before = json.loads(run(project, "python", "-c", digests).stdout)
+    before = json.loads(python(project, digests).stdout)
     printed = follow("adding-a-network.md", project)
     assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
         f"papers/fedcrl/{name}"
@@ -169,7 +169,7 @@ def test_adding_a_network_and_a_partition(project):
     counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
     sizes = [int(row.split(",")[2]) for row in counts]
     assert all(abs(b - 0.7 * a) < 3 for a, b in zip(sizes, sizes[1:]))
-    after = json.loads(run(project, "python", "-c", digests).stdout)
+    after = json.loads(python(project, digests).stdout)
     assert after.pop("digits-halved") and after == before
     edit(
         project / "papers/fedcrl/paper.yaml",

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from repository import copy_of_the_repository, edit, forget, outputs, run, stage
+from repository import copy_of_the_repository, edit, forget, outputs, python, stage
 
 from pipeline.cells import cache, workers
 from pipeline.cells.checkpoint import SeedFiles
@@ -92,7 +92,7 @@ def project(tmp_path_factory) -> Path:
         f"from stages.{name} import {name}; {name}({what!r})" for name, all_of in calls for what in all_of
     ]
     code = "\n".join(["import sys; sys.path[:0] = ['.']", *lines])
-    run(copy, sys.executable, "-c", code)
+    python(copy, code)
     return copy
 
 
@@ -281,7 +281,7 @@ def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, m
     edit(project / "papers/fedlsa/paper.yaml", add)
     load_paper.cache_clear()
     code = "import sys; sys.path[:0] = ['.']; from stages.partition import partition; "
-    run(project, sys.executable, "-c", code + "partition('fedlsa/few'); partition('fedlsa/many')")
+    python(project, code + "partition('fedlsa/few'); partition('fedlsa/many')")
     cells = {name: Cell("fedlsa", name, method) for name in ("few", "many")}
     monkeypatch.setenv("FEDREPRO_FORCE", "1")
     alone, _ = trained(cells[second], f"alone-{method}-{second}", project, monkeypatch)

@@ -5,14 +5,13 @@ import json
 import os
 import random
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from repository import CELL, forget, outputs, run, stage
+from repository import CELL, forget, outputs, python, stage
 
 from pipeline.cells.checkpoint import SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
@@ -206,7 +205,7 @@ print(load("mine", {}, "here", "fedcrl").mu)"""
             f"@dataclass(frozen=True)\nclass Mine(FedProx):\n    mu: float = {value}\n"
         )
         os.utime(file, (1, 1))
-        assert run(project, sys.executable, "-c", code).stdout.strip() == value
+        assert python(project, code).stdout.strip() == value
     file.unlink()
 
 
@@ -285,9 +284,7 @@ from pipeline.cells import seeds, training
 from pipeline.schema import Cell
 seeds.load_world = lambda *_: torch.empty(10**15)
 guarded(lambda: training.train_cell(Cell.parse(sys.argv[1])))"""
-    done = run(
-        project, sys.executable, "-c", code, CELL, expect=2, FEDREPRO_FORCE="1", FEDREPRO_WORKERS=workers
-    )
+    done = python(project, code, CELL, expect=2, FEDREPRO_FORCE="1", FEDREPRO_WORKERS=workers)
     assert "not enough memory" in done.stderr and "Traceback" not in done.stderr
 
 

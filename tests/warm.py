@@ -23,14 +23,14 @@ LARGE = ["torch", "torchvision", "pandas", "scipy.stats", "sklearn", "PIL.Image"
 LARGE += "dvc.repo dvc.cli dvc.commands.repro mlflow matplotlib.figure statsmodels.api rich".split()
 
 # What takes the place of `python`: it hands its arguments, environment and files to the server, and ends as
-# the forked process does. All but `python -m` goes to the interpreter.
+# the forked process does. All but `python -m`, and `-c` by the name `-warm`, goes to the interpreter.
 CLIENT = """#!{python} -SE
 import json, os, signal, socket, sys
-if sys.argv[1:2] != ["-m"]:
+if sys.argv[1:2] not in (["-m"], ["-warm"]):
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 server = socket.socket(socket.AF_UNIX)
 server.connect("{address}")
-request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()
+request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
 socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
 server.sendall(request)
 answers = server.makefile()
@@ -116,14 +116,15 @@ def _answer(connection: socket.socket) -> None:
 
 
 def _module(arguments: list[str], environment: dict[str, str], folder: str) -> int:
-    """`python -m` with these arguments; its exit code."""
+    """`python -m`, or `python -c`, with these arguments; its exit code."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
     named = environment.get("PYTHONPATH", "").split(os.pathsep)
     first = [] if environment.get("PYTHONSAFEPATH") else [folder]
     sys.path[:] = [*first, *filter(None, named), *(path for path in sys.path[1:] if path not in named)]
-    sys.argv = arguments
+    kind, what, *_ = arguments
+    sys.argv = arguments[1:] if kind == "-m" else ["-c", *arguments[2:]]
     sys.executable = shutil.which("python") or sys.executable
     encoding = environment.get("PYTHONIOENCODING") or "utf-8"
     sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding=encoding)
@@ -134,7 +135,10 @@ def _module(arguments: list[str], environment: dict[str, str], folder: str) -> i
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     code: object = 0
     try:
-        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
     except SystemExit as end:
         code = end.code
         if code is not None and not isinstance(code, int):
