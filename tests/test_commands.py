@@ -1,5 +1,6 @@
 """The command `fedrepro` as a user meets it, and whose code it runs. Bad input: test_mistakes.py."""
 
+import csv
 import itertools
 import json
 import os
@@ -240,6 +241,32 @@ def test_a_tuned_cell_is_explained_with_what_was_chosen():
     untuned = json.loads((choices.published(cell).folder() / "result.json").read_text())
     before = fmean(untuned["measures"][untuned["headline"]])
     assert re.search(rf"untuned: (stale: )?{before:.2f} \({untuned['headline']}; seeds 0, 1, 2,", reply)
+
+
+def test_words_of_a_table_lead_to_its_numbers():
+    reply = entries(fedrepro("explain", "fedcrl", "table II", "CIFAR-10", "FedProx", "practical"))
+    with (ROOT / "papers/fedcrl/published/table2.csv").open(newline="") as file:
+        printed = [
+            row["value"]
+            for row in csv.DictReader(file)
+            if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]
+        ]
+    assert reply["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
+    assert [text.split()[0] for text in reply["printed"]] == printed and len(reply["measured"]) == len(
+        printed
+    ) > 0
+
+
+def test_words_that_name_many_cells_are_answered_with_commands():
+    first, *commands = fedrepro("explain", "fedcrl", "II", "CIFAR-10")
+    assert first.startswith(f"table II has {len(commands)} cells") and len(commands) > 2
+    words = commands[-1].split()
+    assert words[:2] == ["fedrepro", "explain"] and entries(fedrepro(*words[1:]))["cell"][0].startswith(
+        words[2]
+    )
+
+
+# -- another checkout, and what is new in it ---------------------------------------------------------------
 
 
 def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess:

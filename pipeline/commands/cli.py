@@ -175,13 +175,16 @@ def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
 
 
 @main.command(
-    epilog=example("fedrepro explain fedlsa/mini/fedavg"),
+    epilog=example(
+        "fedrepro explain fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"
+    ),
 )
 @click.argument("what", nargs=-1, required=True, type=Cell())
 def explain(what: tuple[str, ...]) -> int:
     """Explain a number: its data, settings with their sources, state.
 
-    WHAT is a cell, PAPER/SCENARIO/METHOD; or `methods` for a list of all methods.
+    WHAT is a cell, PAPER/SCENARIO/METHOD; or a paper, a table and words of the row and column; or `methods`
+    for a list of all methods.
     """
     from pipeline.commands import explain as command
     from pipeline.commands import methods as listed

@@ -1,4 +1,4 @@
-"""`fedrepro explain CELL ...`: the data, settings, sources and state behind its number."""
+"""`fedrepro explain`: data, settings, sources and state behind a number of a paper."""
 
 import dataclasses
 import textwrap
@@ -11,37 +11,103 @@ from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
+from pipeline.errors import ParamError, unknown
 from pipeline.schema import (
     ACROSS,
     MINIATURES,
     ROOT,
     Cell,
     Model,
+    Paper,
     Scenario,
+    Table,
     load_paper,
     shorten,
 )
 
 # columns at most
 WIDTH = 100
+# cells explained in one call at most
+MOST = 2
 # of a scenario, as sections
 PARTS = ("data", "public", "partition", "training", "evaluation")
+# cell -> (row of the CSV, the measure that runs have of it; "" for none)
+Printed = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
-def explain(names: Sequence[str], root: Path = ROOT) -> int:
-    """Print what cells are; returns the exit code."""
-    cells = [Cell.parse(name) for name in names]
-    for cell in cells:
-        Experiment.of(cell, root)  # reports a wrong name before anything is printed
-    rule = f"\n\n{'-' * status.columns(WIDTH)}\n\n"
-    print(rule.join("\n".join(lines(cell, root)) for cell in cells))
+def explain(what: Sequence[str], root: Path = ROOT) -> int:
+    """Print what a cell, or the numbers of a table that the words choose, are; returns the exit code."""
+    if len(what) == 1 and what[0].count("/") == 2:
+        cell = Cell.parse(what[0])
+        Experiment.of(cell, root)
+        print("\n".join(lines(cell, [], root)))
+        return 0
+    if len(what) > 2 and what[1].lower() == "table":  # without quotes
+        what = (what[0], " ".join(what[1:3]), *what[3:])
+    if len(what) < 2:
+        raise ParamError(
+            f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words "
+            "of the row and column, such as: fedcrl 'table II' CIFAR-10 FedProx"
+        )
+    paper = load_paper(what[0], root)
+    table = _table(paper, what[1])
+    by_cell = chosen(what[0], paper, table, what[2:], root)
+    if len(by_cell) > MOST:
+        print(f"table {table.number} has {len(by_cell)} cells that these words name; say more, or one of:")
+        print("\n".join(f"  fedrepro explain {cell}" for cell in by_cell))
+        return 0
+    print(
+        f"\n\n{'-' * status.columns(WIDTH)}\n\n".join(
+            "\n".join(lines(cell, printed, root)) for cell, printed in by_cell.items()
+        )
+    )
     return 0
+
+
+def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
+    """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
+    method, or a part of one."""
+    # Imported late: its package imports pandas and matplotlib.
+    from pipeline.report.published import read_published
+
+    rows = read_published(key, table, root)
+    fields = ("setting", "dataset", "column", "method")
+    for word in words:
+        near = [row for row in rows if any(word.lower() == row[field].lower() for field in fields)]
+        near = near or [row for row in rows if any(word.lower() in row[field].lower() for field in fields)]
+        if not near:
+            raise ParamError(
+                f"table {table.number} of {key}: "
+                f"{unknown('row or column', word, {row[f] for row in rows for f in fields if row[f]})}"
+            )
+        rows = near
+    by_cell: Printed = {}
+    for row in rows:
+        block, method = (
+            table.block(row["setting"], row["dataset"], row["method"]),
+            paper.method_of(table, row["method"]),
+        )
+        if block and method:
+            by_cell.setdefault(Cell(key, block.scenario, method), []).append(
+                (row, table.measure(block, row["column"]) or "")
+            )
+    if not by_cell:
+        raise ParamError(f"table {table.number} of {key}: no run measures this number")
+    return by_cell
+
+
+def _table(paper: Paper, name: str) -> Table:
+    number = name.lower().removeprefix("table").strip()
+    for table in paper.tables.values():
+        if table.number.lower() == number:
+            return table
+    raise ParamError(unknown("table", name, [f"table {table.number}" for table in paper.tables.values()]))
 
 
 # -- as text -------------------------------------------------------------------------------------------------
 
 
-def lines(cell: Cell, root: Path = ROOT) -> Iterator[str]:
+def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
     """Everything about a cell, a line each."""
     paper, experiment = load_paper(cell.paper, root), Experiment.of(cell, root)
     scenario, algorithm = experiment.scenario, experiment.algorithm
@@ -55,7 +121,15 @@ def lines(cell: Cell, root: Path = ROOT) -> Iterator[str]:
     yield from _entry("state", _state(now, result))
     if now.verified:
         yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {now.verified}")
-    yield from _entry("measured", _measured(result))
+    for row, measure in printed:
+        yield from _entry(
+            "printed",
+            f"{row['value']} "
+            f"({', '.join(filter(None, (row['setting'], row['dataset'], row['column'], row['method'])))})",
+        )
+        yield from _entry("measured", _measured(result, measure, cell, root))
+    if not printed:
+        yield from _entry("measured", _measured(result, result.get("headline", ""), cell, root))
     yield from _tuned(cell, root)
     yield from _entry("command", f"fedrepro run {cell}" if now.stage else "none: no grid has this cell")
     yield from _entry("stage", now.stage or "none")
@@ -107,16 +181,22 @@ def _headline(cell: Cell, root: Path) -> str:
     """The accuracy of a cell that belongs to a tuning."""
     result = status.read_result(cell, root) or {}
     stale = "stale: " * bool(result and status.stale(cell, result, root))
-    return stale + _measured(result)
+    return f"{stale}{_measured(result, result.get('headline', ''), cell, root)}"
 
 
-def _measured(result: dict) -> str:
-    if not result:
-        return "not yet"
-    by_seed = dict(zip(result["seeds"], result["measures"][result["headline"]]))
+def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
+    if not result or not measure:
+        return "no run measures it" if result else "not yet"
+    by_seed = dict(zip(result["seeds"], result["measures"].get(measure, [])))
+    if not by_seed:  # of a curve, a figure or a cost; a second, for pandas
+        from pipeline.report.measures import numbers
+
+        by_seed = numbers(cell, result, measure, root)
+    if not by_seed:
+        return "not in the result"
     each = ", ".join(f"{value:.2f}" for value in by_seed.values())
     seeds = f"{'seeds' if len(by_seed) > 1 else 'seed'} {', '.join(map(str, by_seed))}"
-    return f"{fmean(by_seed.values()):.2f} ({result['headline']}; {seeds}: {each})"
+    return f"{fmean(by_seed.values()):.2f} ({measure}; {seeds}: {each})"
 
 
 def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
