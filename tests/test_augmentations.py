@@ -425,7 +425,7 @@ def test_a_gpu_gives_the_same_views(view, arrays):
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_one_call_gives_every_clients_views(view, batch):
-    """Three clients' batches: the numbers of each are from its generator, which moves as by its own call."""
+    """Three clients' batches: the numbers of each are from its generator, which moves as by its call."""
     images = batch[0][:96].unflatten(0, (3, 32))
     joined, plain = ([draw(k) for k in range(3)] for _ in range(2))
 

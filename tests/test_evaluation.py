@@ -147,7 +147,7 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
 
 def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_models():
     """Two clients of domain b: on its five images, labels 0 0 1 1 1, one model says 0 always, the other 1.
-    Client a's own three images, labels 0 2 2, are all taken for 0. No image of class 3."""
+    Client a's three images, labels 0 2 2, are all taken for 0. No image of class 3."""
 
     class World:
         clients, classes = [Person("a", "x"), Person("b0", "b"), Person("b1", "b")], 4

@@ -23,7 +23,7 @@ def export(project, *words: str, expect: int = 0):
 
 
 def test_the_models_are_those_that_were_measured(project, reference, monkeypatch):
-    """By the code on the card, on the images of a client and on a picture of one's own."""
+    """By the code on the card, on the images of a client and on another picture."""
     assert "the state of the result" in export(project, CELL, "--to", "models/x").stdout
     folder = project / "models/x"
     card = json.loads((folder / "card.json").read_text())

@@ -119,7 +119,7 @@ def test_a_template_cannot_put_active_html_into_the_page(project):
 
 
 def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project, tmp_path):
-    """Last: the study moves into a repository of its own, from which it comes back."""
+    """Last: the study moves into another repository, from which it comes back."""
     paper, elsewhere, trained = project / "papers/fedntd", tmp_path / "fedntd", results(project)
 
     def brought(source: Path, expect: int = 0) -> str:
