@@ -200,3 +200,19 @@ def test_reading_needs_neither_scipy_nor_torch(federation):
     )
     folder = str(federation / "data" / "tiny-corrupted")
     assert run(ROOT, sys.executable, "-c", "import json; " + code, folder).stdout == "[]\n"
+
+
+def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
+    dirty = corrupted.read(federation / "data" / "tiny-corrupted")
+    scenario = load_paper("rahfl").scenarios["mini"]
+    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3))
+    stored, at = store.read(federation / "data" / "tiny"), np.array([5, 11, 119])
+    cpu = torch.device("cpu")
+    checked = inputs.Inputs(None, stored, None, None, dirty)
+    kinds, severities = loading._Pictures(scenario, checked, cpu).corruption(at)
+    assert kinds.tolist() == [KINDS[dirty.kind[i]] for i in at]
+    assert severities.tolist() == dirty.severity[at].tolist()
+    clean = loading._Pictures(
+        dataclasses.replace(scenario, corruption=None), inputs.Inputs(None, stored, None, None, None), cpu
+    )
+    assert clean.corruption(at) is None

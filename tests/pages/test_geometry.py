@@ -5,12 +5,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from drawn import FEDAVG, OURS, keys, represent, svgs
+from drawn import FEDAVG, OURS, keys, represent, svgs, words
 from federation import close
 from reporting import write_run
 
 from pipeline.cells import geometry
 from pipeline.errors import FedReproError
+from pipeline.report import drawings
 
 
 def crossed(**changed):
@@ -63,6 +64,7 @@ def test_silhouette_is_that_of_the_representations(root, labels, expected):
         ("embedding", {"labels": np.zeros(48, int)}, "not representations"),
         ("margins", {}, "no class means of the clients"),
         ("matrix", {}, "no logits of all clients on common images"),
+        ("corruptions", {}, "no answers of every client on corrupted images"),
         ("transfer", crossed(names=None), "no features of every client on every domain's images: .*names"),
         ("transfer", crossed(cross_domains=np.repeat("M", 120)), "no features of every client"),
     ],
@@ -174,6 +176,25 @@ def test_one_client_on_its_domain_and_the_next(root, drawn):
     assert len(svgs(picture)) == 4 and "Ours: one → U" in picture
     assert "75.0 % of these right; intra-domain accuracy 90.5 %" in picture
     assert "25.0 % of these right; inter-domain accuracy 41.5 %" in picture
+
+
+def test_accuracy_by_corruption_is_the_mean_over_clients_and_images(root, drawn):
+    """Two clients' answers on fog at severities 1 and 2 and snow at 1; the second is never right at 2."""
+    kinds, severities = np.repeat(["fog", "fog", "snow"], 4), np.repeat([1, 2, 1], 4)
+    first = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1], bool)
+    arrays = {
+        "corruptions": kinds,
+        "severities": severities,
+        "right": np.stack([first, first & (severities == 1)]),
+    }
+    view = drawn({"kind": "corruptions", "methods": ["ours"]})
+    represent(root, OURS, **arrays)
+    table = geometry.compute("corruptions", OURS, root)
+    rows = [["fog", 1, 4, 100.0], ["fog", 2, 4, 25.0], ["snow", 1, 4, 25.0]]
+    assert table.values.tolist() == rows
+    assert drawings.pooled(table, "severity").to_dict() == {1: 62.5, 2: 25.0}
+    geometry.update("fedcrl", root=root)
+    assert keys(view().svg)[0] == {"Ours"} and {"fog", "snow"} <= set(words(view().svg)[1])
 
 
 def test_representations_of_one_length_lie_on_the_sphere(root, drawn):
