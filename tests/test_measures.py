@@ -10,7 +10,13 @@ from pipeline.schema import Cell
 
 CELL = Cell("fedcrl", "balanced", "ours")
 TABLE = pd.DataFrame(
-    {"seed": [0, 0, 0, 1, 1, 1], "round": [0, 1, 2] * 2, "average": [50.0, 20.0, 40.0, 0.0, None, 30.0]}
+    {
+        "seed": [0, 0, 0, 1, 1, 1],
+        "round": [0, 1, 2] * 2,
+        "average": [50.0, 20.0, 40.0, 0.0, None, 30.0],
+        "method.learns.0.1": [None, 1.0, 0.0, None, 1.0, 1.0],
+        "method.learns.1.0": [None, 0, 1, None, 1, 0],
+    }
 )
 
 
@@ -33,3 +39,11 @@ def test_costs_take_the_devices_memory_where_it_has_some(result):
     memory = {"process_mb": [400, 500], "device_mb": [None, None]}
     assert measures.costs(result | {"memory": memory})[1]["memory_mb"] == 500
     assert measures.costs(result | {"memory": memory | {"device_mb": [7, 8]}})[1]["memory_mb"] == 8
+
+
+def test_who_learns_from_whom_over_rounds():
+    assert measures.teachers(TABLE) == {
+        0: {1: [[0, 1], [0, 0]], 2: [[0, 0], [1, 0]]},
+        1: {1: [[0, 1], [1, 0]], 2: [[0, 1], [0, 0]]},
+    }
+    assert measures.teachers(TABLE[["seed", "round"]]) == {}

@@ -157,7 +157,21 @@ def _signals(study: Study, scenario: str) -> Picture:
     return panels, "Mean over seeds; shaded: their range.", {}
 
 
+def _teachers(study: Study, scenario: str) -> Picture:
+    """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
+    panels, methods = [], finished_methods(study, scenario)
+    for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
+        seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
+        matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
+        for words, late in (("first half", False), ("second half", True)):
+            if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
+                names = [str(k) for k in range(len(chosen[0]))]
+                panels.append(draw.squares(words, "", np.mean(chosen, axis=0), names, names, "teacher"))
+    return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
+
+
 EXTRA: dict[str, tuple[str, Callable[[Study, str], Picture]]] = {
     "cost": ("What a method costs", _cost),
     "signals": ("What the method records", _signals),
+    "teachers": ("Who learns from whom", _teachers),
 }

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from drawn import FEDAVG, keys, run, svgs, words
+from drawn import FEDAVG, OURS, keys, run, svgs, words
 from PIL import Image
 from reporting import PAPER, write_run
 
@@ -189,6 +189,21 @@ def test_what_a_method_has_spent_when_every_seed_reaches_the_target(measured):
     reached, missed = (extras.spent(study, FEDAVG, target) for target in (60.0, 61.0))
     assert (reached["rounds"], reached["sent"], reached["seconds"]) == (2.0, 0.024, 0.75)
     assert np.isnan(missed["rounds"]) and np.isnan(missed["sent"]) and np.isnan(missed["memory"])
+
+
+def test_teachers_are_shown_where_they_are_recorded(root, paper):
+    """Clients 0 and 1 learn from each other in round 1, client 1 alone in round 2."""
+    paper(methods=PAPER["methods"] | {"ours": {"label": PAPER["name"]}})
+    run(root, OURS)
+    study = Study.of("fedcrl", collect(root), root)
+    assert extras._teachers(study, "balanced")[0] == []
+    path = OURS.folder(root) / "history.csv"
+    table = pd.read_csv(path)
+    table["method.learns.0.1"], table["method.learns.1.0"] = [np.nan, 1, 0] * 2, [np.nan, 1, 1] * 2
+    table.to_csv(path, index=False)
+    panels = extras._teachers(study, "balanced")[0]
+    squares = [sum(path.get("d").count("z") for path in svgs(panel.html)[0].iter("path")) for panel in panels]
+    assert [panel.title for panel in panels] == ["first half", "second half"] and squares == [2, 1]
 
 
 @pytest.mark.parametrize("key", papers())
