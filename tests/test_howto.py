@@ -164,6 +164,8 @@ def test_adding_a_network_and_a_partition(project):
     result = json.loads((project / "papers/fedcrl/runs/digits-halved/fedavg/result.json").read_text())
     assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
     assert result["measures"]["metric.worst_client"] == pytest.approx([min(result["clients"][0])], abs=1e-3)
+    page = (project / "reports/fedcrl.html").read_text()
+    assert "<h2>Worst client</h2>" in page and "data:image/svg+xml;base64," in page
     listed = (project / "papers/fedcrl/splits/digits-halved.csv").read_text()
     assert listed == (project / "clients/clients.csv").read_text()
     counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
