@@ -68,7 +68,8 @@ def figures(study: Study) -> list[FigureView]:
         if figure.kind or figure.function:
             drawer = KINDS[figure.kind] if figure.kind else of_paper.drawn
             drawing = _drawing(drawer(study, key, figure, figure.scenarios)) or Drawing(Markup())
-            miniature = _drawing(drawer(study, key, figure, [MINIATURE]))
+            # A function may need what the paper's scenarios alone measure.
+            miniature = _drawing(drawer(study, key, figure, [MINIATURE])) if figure.kind else None
             # Nothing where another figure has the same.
             miniature = None if miniature in [view.miniature for view in views] else miniature
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
