@@ -12,7 +12,6 @@ from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
 from pipeline.engine.public import AUGMENTATIONS
-from pipeline.engine.stacked_views import can_join, joint
 from pipeline.schema import load_paper
 
 N = 128
@@ -421,40 +420,3 @@ def test_a_gpu_gives_the_same_views(view, arrays):
     assert there.is_cuda
     gap = (here.double() - there.cpu().double()).abs()
     assert (gap > 1e-3).double().mean() < 1e-3
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_one_call_gives_every_clients_views(view, batch):
-    """Three clients' batches: the numbers of each are from its generator, which moves as by its call."""
-    images = batch[0][:96].unflatten(0, (3, 32))
-    joined, plain = ([draw(k) for k in range(3)] for _ in range(2))
-
-    def both(pixels, numbers):
-        return pixels.float(), view(pixels, numbers)
-
-    assert can_join([both] * 3, images, joined)
-    (_, first), (_, second) = joint(both, images, joined), joint(both, images, joined)
-    for k in range(3):
-        assert torch.equal(first[k], both(images[k], plain[k])[1])
-        assert torch.equal(second[k], both(images[k], plain[k])[1])
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda pixels, numbers: (pixels[torch.randperm(len(pixels), generator=numbers)],),
-        lambda pixels, numbers: (pixels + torch.rand((), generator=numbers),),
-        lambda pixels, numbers: (
-            pixels.float() * torch.rand(len(pixels), 3 * len(pixels), generator=numbers).mean(),
-        ),
-        lambda pixels, numbers: (pixels.flip(0),),
-        lambda pixels, numbers: (pixels.float() - pixels.float().mean(),),
-    ],
-    ids=["order", "one number", "their mean", "neighbours", "mean"],
-)
-def test_views_that_mix_images_are_made_one_client_at_a_time(view, batch):
-    images = batch[0][:96].unflatten(0, (3, 32))
-    generators = [draw(k) for k in range(3)]
-    before = [generator.get_state() for generator in generators]
-    assert not can_join([view] * 3, images, generators)
-    assert all(map(torch.equal, before, (generator.get_state() for generator in generators)))

@@ -253,21 +253,16 @@ def test_words_of_a_table_lead_to_its_numbers():
             if (row["dataset"], row["method"]) == ("CIFAR-10", "FedProx") and "practical" in row["setting"]
         ]
     assert reply["cell"] == ["fedcrl/cifar10-dir-01/fedprox: FedProx (fedprox) of FedCRL"]
-    assert [text.split()[0] for text in reply["printed"]] == printed and len(reply["measured"]) == len(
-        printed
-    ) > 0
+    assert [text.split()[0] for text in reply["printed"]] == printed
+    assert len(reply["measured"]) == len(printed) > 0
 
 
 def test_words_that_name_many_cells_are_answered_with_commands():
     first, *commands = fedrepro("explain", "fedcrl", "II", "CIFAR-10")
     assert first.startswith(f"table II has {len(commands)} cells") and len(commands) > 2
     words = commands[-1].split()
-    assert words[:2] == ["fedrepro", "explain"] and entries(fedrepro(*words[1:]))["cell"][0].startswith(
-        words[2]
-    )
-
-
-# -- another checkout, and what is new in it ---------------------------------------------------------------
+    assert words[:2] == ["fedrepro", "explain"]
+    assert entries(fedrepro(*words[1:]))["cell"][0].startswith(words[2])
 
 
 def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedProcess:

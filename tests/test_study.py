@@ -15,7 +15,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 from PIL import Image
-from repository import ROOT, copy_of_the_repository, run
+from repository import ROOT, commit, copy_of_the_repository, git, python, run
 
 from pipeline.cells.provenance import git_state
 
@@ -23,7 +23,6 @@ DIGESTS = (
     "import json; from pipeline.cells.provenance import paper_digests; "
     "print(json.dumps(paper_digests('fedcrl')))"
 )
-GIT = ("git", "-c", "user.name=t", "-c", "user.email=t@example.org")
 
 
 def patterns(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -60,14 +59,13 @@ def write_data(folder: Path) -> None:
 def project(tmp_path_factory) -> Path:
     """A committed copy with one paper, and the study, not committed, that has run."""
     copy = copy_of_the_repository(tmp_path_factory.mktemp("study") / "copy", "fedcrl")
-    for words in (("init", "-q"), ("add", "--all"), ("commit", "-qm", "copy")):
-        run(copy, *GIT, *words)
+    commit(copy)
     write_data(copy / "data" / "raw")
-    before = json.loads(run(copy, "python", "-c", DIGESTS).stdout)
+    before = json.loads(python(copy, DIGESTS).stdout)
     shutil.copytree(ROOT / "tests/fedntd", copy / "papers/fedntd")
     run(copy, sys.executable, "-m", "pipeline", "sync")
     assert run(copy, "git", "status", "--porcelain").stdout == "?? papers/fedntd/\n"
-    assert json.loads(run(copy, "python", "-c", DIGESTS).stdout) == before
+    assert json.loads(python(copy, DIGESTS).stdout) == before
     run(copy, sys.executable, "-m", "pipeline", "run", "fedntd", FEDREPRO_TRACKING="off")
     return copy
 
@@ -137,8 +135,7 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     (elsewhere / "notes").symlink_to("/etc/hostname")
     assert "fedntd/notes: a link" in brought(elsewhere, expect=2)
     (elsewhere / "notes").unlink()
-    for words in (("init", "-q"), ("add", "--all"), ("commit", "-qm", "measured")):
-        run(elsewhere, *GIT, *words)
+    commit(elsewhere)
     brought(elsewhere)
     assert results(project) == trained
     state = git_state(project, "fedntd")
@@ -151,7 +148,7 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
 
     result = elsewhere / "runs/kmnist/fedavg/result.json"
     result.write_text(result.read_text().replace('"rounds": 3', '"rounds": 4'))
-    run(elsewhere, *GIT, "commit", "-qam", "altered")
+    git(elsewhere, "commit", "-qam", "altered")
     error = brought(elsewhere, expect=2)
     assert error.startswith("error: papers/fedntd/runs/kmnist/fedavg/result.json: 'self' is not the hash")
     assert not paper.exists() and run(project, "git", "status", "--porcelain").stdout == before

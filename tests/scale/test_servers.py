@@ -108,10 +108,8 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
         roots = []
         for number in range(WRITERS):
             roots.append(small_repository(tmp_path_factory.mktemp(f"writer{number}")))
-            run, paper = (
-                f"balanced/{list(BALANCED)[number % 2]}",
-                "fedcrl fedlsa rahfl fedccl".split()[number // 2],
-            )
+            run = f"balanced/{list(BALANCED)[number % 2]}"
+            paper = "fedcrl fedlsa rahfl fedccl".split()[number // 2]
             write_run(roots[-1], run, list(BALANCED.values())[0], paper=paper)
         message = surroundings(
             MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT), FEDREPRO_TRACKING=""
