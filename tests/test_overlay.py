@@ -1,11 +1,10 @@
 """papers/<paper>/params.yaml: values that a user varies, laid over paper.yaml, with DVC's commands."""
 
 import json
-import subprocess
 
 import pytest
 import yaml
-from repository import copy_of_the_repository, run
+from repository import commit, copy_of_the_repository, run
 
 from pipeline.cells.provenance import paper_digests
 from pipeline.errors import ParamError
@@ -67,9 +66,7 @@ def test_a_value_changes_the_cells_that_have_it(copy):
 def test_dvc_sets_a_value_and_names_it(copy):
     """Without a training: the stage that digests the paper's cells runs."""
     write(copy, {"methods": {"fedprox": {"mu": None}}})
-    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "start")):
-        author = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *author, *command], cwd=copy, check=True)
+    commit(copy)
     setting = f"{VALUES}:methods.fedprox.mu=0.5"
     run(copy, "dvc", "exp", "run", "-q", "-s", "-S", setting, "papers/fedcrl/dvc.yaml:sources")
     shown = json.loads(run(copy, "dvc", "params", "diff", "--json", "--targets", VALUES).stdout)
