@@ -331,7 +331,7 @@ def test_a_new_part_of_a_paper_has_a_test_that_passes(copy):
     assert here(copy, "sync", "--check").stdout == ""
 
 
-def test_a_papers_own_repository_ignores_what_is_no_result(copy):
+def test_a_papers_repository_ignores_what_is_no_result(copy):
     run(copy / "papers/toy", "git", "init", "-q")
     assert "papers/toy/.gitignore: written" in here(copy, "sync").stdout
     (copy / "papers/toy/partitions").mkdir(exist_ok=True)
