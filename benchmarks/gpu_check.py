@@ -1,8 +1,8 @@
 """The first minutes on a GPU: is the engine right there, how fast is it, and how long would the tables take?
 
 `PYTHONPATH=.:tests python benchmarks/gpu_check.py --out gpu_check.json [--pfllib DIR]`, with torch alone: no
-DVC, no MLflow, no data sets. Images are made up. It stops at the first wrong number and names it. What is
-known until then is in the file, which is written after every step.
+DVC, no MLflow, no data sets. Images are made up. It stops at the first wrong number and names it, and after
+--minutes. What is known until then is in the file, which is written after every step.
 `--device cpu` tries the whole order without a card; `--pretended` does so on the tests' pretended card, where
 times mean nothing.
 """
@@ -100,7 +100,21 @@ def steps(device) -> Iterator[tuple[str, dict]]:
             )
 
 
-def _rounds(device, model, optimiser, clients: int, side: int = 32, batch: int = 16) -> Iterator[float]:
+def growth(device) -> Iterator[tuple[str, dict]]:
+    """Seconds of a round as clients grow at the same images in all."""
+    from pipeline.schema import Model, Optimiser
+
+    for clients in (10, 50, 200):
+        images = 60 * IMAGES.get(device.type, FEW) // clients
+        model, optimiser = Model("cnn2", dropout=0.3), Optimiser("adam", 0.003)
+        rounds = _rounds(device, model, optimiser, clients, images=images)
+        seconds = [next(rounds) for _ in range(4)]
+        yield f"{clients} clients", {"images": images * clients, "seconds": min(seconds[2:])}
+
+
+def _rounds(
+    device, model, optimiser, clients: int, side: int = 32, batch: int = 16, images: int = 0
+) -> Iterator[float]:
     """Seconds of each round of FedAvg on made-up images, without end."""
     from growth import federation
 
@@ -109,7 +123,8 @@ def _rounds(device, model, optimiser, clients: int, side: int = 32, batch: int =
 
     os.environ["FEDREPRO_EXECUTOR"] = "sequential" if device.type == "cpu" else "stacked"
     training = Training(rounds=1000, batch_size=batch, local_epochs=1, optimiser=optimiser)
-    world = federation(clients, IMAGES.get(device.type, FEW), side, model, training, device)
+    each = images or IMAGES.get(device.type, FEW)
+    world = federation(clients, each, side, model, training, device)
     method = FedAvg()
     state, number = method.init(world), 0
     while True:
@@ -182,11 +197,30 @@ def pfllib(checkout: Path, device, out: Path) -> None:
         subprocess.run(command, cwd=ROOT, check=True)
 
 
+def run(order, device, document: dict, out: Path, end: float) -> None:
+    """Note a step's rows, until the time is over."""
+    from pipeline.engine import stacked_convolution
+
+    rows = document[order.__name__] = {}
+    if time.monotonic() > end:
+        return print(f"{order.__name__}: left out, the time is over")
+    try:
+        for key, row in order(device):
+            rows[key], document["im2col"] = row, stacked_convolution.used
+            print(order.__name__, key, json.dumps(row), flush=True)
+            out.write_text(json.dumps(document, indent=1) + "\n")
+            if time.monotonic() > end:
+                return print(f"{order.__name__}: cut short, the time is over")
+    except WrongNumber as error:
+        sys.exit(f"error: {order.__name__}: {error}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("gpu_check.json"))
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--pretended", action="store_true", help="on the pretended card of the tests")
+    parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--pfllib", type=Path, help="checkout of TsingZ0/PFLlib, to compare with")
     arguments = parser.parse_args()
     import torch
@@ -203,16 +237,10 @@ def main() -> None:
     elif device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         document |= {"card": properties.name, "memory_gb": round(properties.total_memory / 2**30, 1)}
-    for name, order in (("agreement", agreement), ("steps", steps), ("tables", tables)):
-        document[name] = {}
-        try:
-            for key, row in order(device):
-                document[name][key] = row
-                print(name, key, json.dumps(row), flush=True)
-                arguments.out.write_text(json.dumps(document, indent=1) + "\n")
-        except WrongNumber as error:
-            sys.exit(f"error: {name}: {error}")
-    if arguments.pfllib:
+    end = time.monotonic() + 60 * arguments.minutes
+    for order in (agreement, steps, growth, tables):
+        run(order, device, document, arguments.out, end)
+    if arguments.pfllib and time.monotonic() < end:
         pfllib(arguments.pfllib, device, arguments.out.with_suffix(".pfllib.json"))
 
 

@@ -1,6 +1,7 @@
 """Devices: which run asynchronously, how values reach them, and how the CPU keeps memory."""
 
 import ctypes
+import platform
 import sys
 
 import torch
@@ -20,6 +21,14 @@ def to_device_of(values: Tensor, others: Tensor) -> Tensor:
     if values.device == others.device or not runs_ahead(others.device):
         return values.to(others.device)
     return values.pin_memory().to(others.device, non_blocking=True)
+
+
+def slow_bf16() -> str:
+    """Why bf16 would be slow on this processor; empty where it has the instructions or cannot be known."""
+    known = platform.machine() in ("x86_64", "AMD64")
+    if not known or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return ""
+    return "this processor has no bf16 instructions: on one like it, bf16 took nine times as long as fp32"
 
 
 def keep_memory() -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, warn
 from pipeline.schema import Cell, Count, Finite, NonNegative, Scenario, Whole, check
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -32,7 +32,11 @@ class Progress:
 
     def __init__(self, cell: Cell, scenario: Scenario):
         from pipeline.cells.evaluation import HEADLINE
+        from pipeline.devices import slow_bf16
+        from pipeline.engine.environment import default_device, precision
 
+        if precision() == "bf16" and default_device().type == "cpu" and (note := slow_bf16()):
+            warn(note)
         self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
         self.measure = HEADLINE[scenario.evaluation.tests]
         # rounds behind each seed

@@ -1,0 +1,71 @@
+"""Train cells on a GPU, the most claims a minute first: what to run after gpu_check.py.
+
+`PYTHONPATH=. python benchmarks/gpu_train.py --check gpu_check.json [PAPER ...]`. The price of a cell is
+its work at the speed that gpu_check.py measured for its scenario. Cells whose data are not here are left out.
+What is trained is noted in --out after every cell; the cell that the time cuts off stays as its checkpoint.
+Copy `.cells` back: `fedrepro run` takes the seeds over (docs/gpu.md).
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pipeline.cells.experiment import Experiment
+from pipeline.commands import hours, plan
+from pipeline.schema import ROOT, Cell
+
+
+def prices(total: plan.Outlay, speeds: dict[str, float]) -> dict[Cell, plan.Price]:
+    """Hours of a seed on this card, of the cells whose scenario was measured."""
+    known = {}
+    for cell, price in total.prices.items():
+        speed, work = speeds.get(f"{cell.paper}/{cell.scenario}"), hours.work(Experiment.of(cell))
+        if speed and work:
+            known[cell] = plan.Price(price.have, work.whole / speed / 3600)
+    return known
+
+
+def cells(papers: list[str], speeds: dict[str, float], minutes: float) -> list[Cell]:
+    """In the order in which they are trained."""
+    total = plan.outlay(papers)
+    known = prices(total, speeds)
+    needs = [need for need in total.needs if all(cell in known for cell, _ in need.runs)]
+    bundles = plan.choose(needs, known, minutes / 60)
+    claims = sum(len(bundle.needs) for bundle in bundles)
+    print(
+        f"{claims} claims of {len(needs)} with a known price, in {sum(b.hours for b in bundles) * 60:.1f} min"
+    )
+    return [cell for bundle in bundles for cell in bundle.cells]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("papers", nargs="*", metavar="PAPER")
+    parser.add_argument("--check", type=Path, required=True, help="what gpu_check.py has written")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--out", type=Path, default=Path("gpu_train.json"))
+    arguments = parser.parse_args()
+    end = time.monotonic() + 60 * arguments.minutes
+    tables = json.loads(arguments.check.read_text(encoding="utf-8"))["tables"]
+    speeds = {name: row["operations_per_second"] for name, row in tables.items()}
+    rows: list[dict] = []
+    for cell in cells(arguments.papers, speeds, arguments.minutes):
+        begun = time.monotonic()
+        row: dict = {"cell": str(cell)}
+        try:
+            command = [sys.executable, "-m", "stages.train", str(cell)]
+            row["exit"] = subprocess.run(command, cwd=ROOT, timeout=max(1.0, end - begun)).returncode
+        except subprocess.TimeoutExpired:
+            row["exit"] = "out of time"
+        rows.append(row | {"seconds": round(time.monotonic() - begun, 1)})
+        arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        print(json.dumps(rows[-1]), flush=True)
+        if time.monotonic() >= end:
+            break
+
+
+if __name__ == "__main__":
+    main()
