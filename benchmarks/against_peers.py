@@ -343,8 +343,9 @@ def compare(arguments: argparse.Namespace, pfllib: Path, workload: Path) -> None
         except SystemExit as error:
             print(f"left out: {error}")
     for _ in range(arguments.rounds + 1):
-        for one in started.values():
+        for name, one in started.items():
             one.round()
+            print(f"{name}: {one.rows[-1]['train_cpu']:.2f} CPU s", flush=True)
     ours, rows = started["FedRepro"].rows[1:], []
     for name, one in started.items():
         ratios = [a["train_cpu"] / b["train_cpu"] for a, b in zip(one.rows[1:], ours)]
