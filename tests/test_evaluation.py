@@ -307,3 +307,17 @@ def test_every_client_answers_the_first_private_images_of_each_domain(monkeypatc
     first = torch.cat([world.clients[0].images, world.clients[1].images[:2]])
     expected = world.network(2, models[2])(first)
     close(actual["private.M"][2], expected, 2e-3)
+
+
+def test_of_corrupted_images_every_clients_answers_are_recorded():
+    world, (test, _) = crossed_world((5, 4), ["M", "U"], ["M", "U"], Model("cnn4"))
+    damage = np.array(["fog", "snow"] * 15), np.arange(30) % 4 + 1
+    tests = [test, TestSet("corrupted", test.images + 1, test.labels, damage)]
+    models = world.new_models()
+    actual = evaluation.representations(models, world, tests)
+    assert actual["corruptions"] is damage[0] and actual["severities"] is damage[1]
+    with torch.no_grad():
+        for k, correct in enumerate(actual["right"]):
+            answers = world.network(k, models[k])(test.images + 1).argmax(1)
+            assert correct.dtype == bool and correct.tolist() == (answers == test.labels).tolist()
+    assert "right" not in evaluation.representations(models, world, [test])
