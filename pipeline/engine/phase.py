@@ -115,7 +115,11 @@ def without_data(client: Client) -> Client:
 
 
 def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...]:
-    """The clients, those that are not `present` without data."""
+    """The clients of a round, absent ones without data.
+
+    clients: all of the federation
+    present: numbers of those that take part
+    """
     return tuple(
         client if k in present or not len(client.labels) else without_data(client)
         for k, client in enumerate(clients)
@@ -132,7 +136,11 @@ def merged(clients: tuple[Client, ...]) -> Client:
 
 
 def of_client(client_state: Any, k: int) -> Any:
-    """Client k's share of a `client_state`."""
+    """Client k's share of a `client_state`; None where that is None.
+
+    client_state: Clients, a tensor (clients, ...), a dict of these, or None
+    k: the client's number
+    """
     if isinstance(client_state, dict):
         return type(client_state)((name, of_client(value, k)) for name, value in client_state.items())
     return None if client_state is None else client_state[k]
@@ -176,7 +184,12 @@ def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.G
 def batches(
     n: int, training: Training, network: nn.Module, batches_per_step: int = 1
 ) -> list[tuple[int, int]]:
-    """(first, last + 1) of every batch of a client's n images.
+    """(first, last + 1) of every batch of a client's images.
+
+    n: how many images
+    training: its batch_size and drop_last
+    network: the client's
+    batches_per_step: mini-batches that one step takes; default 1
 
     A last incomplete one counts unless drop_last; one of a single sample is left out where the network has
     BatchNorm, which cannot normalise it. With `batches_per_step` > 1 these are the pieces of one step taken
