@@ -1,80 +1,243 @@
-"""A file that is read is changed at random, and everything is read: parameters, the paper, data, partition,
-what seeds keep, results, pages. Wrong is anything but one line of refusal or, where a change is allowed to
-mean something (a parameter, a printed number), pages that show it: a traceback, ten seconds of computing
-without an end, an altered number in data, partition, result or kept seed that is taken as it stands."""
+"""What is read is changed at random, and whatever reads it is called: parameters, papers, data, partitions,
+what seeds leave, results, tunings, marks of jobs, what a cluster's worker sends. Wrong is anything but one
+line of refusal or, where a change may mean something (a parameter, a printed number), pages that show it: a
+traceback, ten seconds of computing without an end, an altered number that is taken as it stands, a file
+written outside.
 
+Readers run in forks of a process that has imported all of them, so that a change costs no imports.
+"""
+
+import contextlib
+import gc
+import io
+import json
 import os
 import pickle
 import random
 import resource
+import shutil
 import signal
 import traceback
+from collections.abc import Callable
+from functools import _lru_cache_wrapper
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import mutate
+import numpy as np
+import project
 
-from pipeline.cells import stamps
+from pipeline.cells import choices, provenance, stamps
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import verify
+from pipeline.cells.progress import event
+from pipeline.cells.training import plan
+from pipeline.clusters.cluster import Mark
+from pipeline.clusters.node import Keeper
+from pipeline.commands import status, sync
 from pipeline.data import partition, store
 from pipeline.errors import FedReproError
 from pipeline.report import render
-from pipeline.schema import Cell, load_paper, load_params
+from pipeline.schema import Cell, check_files, load_paper, load_params
+from pipeline.sealing import seal
 
 CELL = Cell("tiny", "mini", "fedavg")
-CHANGES = 25  # of one repository
+CHANGES = 50  # of one repository
 SECONDS = 10  # of computing
-# What may change without being refused: it is the user's to write.
-OURS = ("params.yaml", "paper.yaml", "verified.yaml", "table1.csv", "claims.csv", "history.csv")
-FILES = (
-    "params.yaml papers/tiny/verified.yaml papers/tiny/paper.yaml papers/tiny/published/*.csv "
-    "papers/tiny/claims.csv papers/tiny/runs/mini/fedavg/* papers/tiny/partitions/mini/* data/digits/* "
-    ".cells/*/seed-*"
-).split()
+MARKUP = "<img src=x>"  # of mutate.TEXTS
+
+
+class Kind(NamedTuple):
+    """Files of a pattern, and the readers that take them.
+
+    free: a change may be accepted, since the file is the user's to write
+    sealed: half of the changes are sealed again, and may then be accepted
+    """
+
+    pattern: str
+    readers: tuple[str, ...]
+    free: bool = False
+    sealed: bool = False
+
+
+KINDS = [
+    Kind("params.yaml", ("parameters", "pages"), free=True),
+    Kind("papers/*/paper.yaml", ("parameters", "status", "pages"), free=True),
+    Kind("papers/*/published/*.csv", ("status", "pages"), free=True),
+    Kind("papers/*/claims.csv", ("pages",), free=True),
+    Kind("papers/*/verified.yaml", ("status", "pages"), free=True, sealed=True),
+    Kind("papers/*/runs/mini/fedavg/result.json", ("status", "pages"), sealed=True),
+    Kind("papers/*/runs/mini/fedavg/history.csv", ("status", "pages"), free=True),
+    Kind("papers/*/tuning/mini/*.json", ("tuning", "status"), sealed=True),
+    Kind("papers/tiny/partitions/mini/*", ("data",)),
+    Kind("data/digits/*.npy", ("data",)),
+    Kind("data/digits/meta.json", ("data",), sealed=True),
+    Kind(".cells/*/seed-*.json", ("seeds",), sealed=True),
+    Kind(".cells/*/seed-*.npz", ("seeds",)),
+    Kind(".cells/*/error.json", ("status",), free=True),
+    Kind(".cells/jobs/*.json", ("jobs",), free=True),
+    Kind(".cells/logs/*.events", ("jobs",), free=True),
+    Kind(".cells/locks/dvc.lock", ("jobs",), free=True),
+]
 
 
 def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
     """(changes, what was wrong with the first that was)."""
-    actual = [path for pattern in FILES for path in sorted(folder.glob(pattern)) if path.is_file()]
-    whole = _in_a_child(folder)
-    if not isinstance(whole, dict):
+    _prepare(folder)
+    whole = _read(folder, READERS)  # what code a cell has is read here, once for all changes
+    if not isinstance(whole, dict) or None in whole.values():
         return 0, f"without any change: {whole}"
+    around = sorted(folder.parent.iterdir())
     for number in range(1, CHANGES + 1):
-        path = draw.choice(actual)
-        content = path.read_bytes()
-        changed = _changed(path, content, draw)
-        path.unlink()  # a file from DVC's cache may be linked
-        path.write_bytes(changed)
-        answer = _in_a_child(folder)
-        for aside in folder.glob(".cells/*/*.damaged"):
-            aside.rename(aside.with_suffix(""))
-        path.unlink(missing_ok=True)
-        path.write_bytes(content)
-        if isinstance(answer, dict) and (path.name in OURS or changed == content):
-            continue
-        wrong = answer
-        if isinstance(answer, dict):
-            wrong = ", ".join(name for name in whole if answer.get(name) not in (whole[name], None))
+        act = draw.choices((_change, _write_through_a_mapping, _plant, _send), (85, 5, 5, 5))[0]
+        what, wrong = act(folder, draw, whole)
+        if sorted(folder.parent.iterdir()) != around or list(folder.glob("PWNED*")):
+            wrong = wrong or "a file outside, or a command that was run"
         if wrong:
-            saved = folder.parent / f"changed-{number}-{path.name}"
-            saved.write_bytes(changed)
-            return number, f"{path.relative_to(folder)} changed: {wrong} ({len(changed)} bytes)"
+            return number, f"{what}: {wrong}"
     return CHANGES, ""
 
 
-def _changed(path: Path, content: bytes, draw: random.Random) -> bytes:
+def _prepare(folder: Path) -> None:
+    """What a plain run does not leave: a stranger's paper with its own result, a tuning, marks of jobs."""
+    stranger = folder / "papers/stranger"
+    shutil.copytree(folder / "papers/tiny", stranger, ignore=shutil.ignore_patterns("partitions"))
+    path = stranger / "runs/mini/fedavg/result.json"
+    result = json.loads(path.read_text())
+    changed = result | {"cell": "stranger/mini/fedavg", "paper": "stranger"}
+    path.write_text(json.dumps(seal({key: value for key, value in changed.items() if key != "self"})))
+    one = {"changes": {}, "values": {}, "accuracy": [50.0, 60.0], "seconds": [1.0, 2.0], "digest": "d"}
+    tuning = {"cell": str(CELL), "seeds": [0, 1], "chosen": 0, "configurations": [one, one]}
+    mark = {"cell": str(CELL), "title": "slurm", "id": "1", "name": "n", "digests": {"x": {"0": "d"}}}
+    round_ = {"cell": str(CELL), "seed": 0, "round": 1, "rounds": 3, "accuracy": 50.0, "left": 1.5}
+    (cell,) = {path.parent for path in folder.glob(".cells/*/seed-0.json")}
+    error = {"cell": str(CELL), "error": "x", "precision": "fp32", "executor": "sequential"}
+    for name, document in {
+        "papers/tiny/tuning/mini/fedavg.json": seal(tuning),
+        ".cells/jobs/x.json": mark,
+        ".cells/logs/x.events": round_,
+        f"{cell.relative_to(folder)}/error.json": error,
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(document) + "\n")
+
+
+# -- changes -------------------------------------------------------------------------------------------------
+
+
+def _change(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
+    """One file in another form."""
+    kind = draw.choice(KINDS)
+    path = draw.choice(sorted(path for path in folder.glob(kind.pattern) if path.is_file()))
+    content = path.read_bytes()
+    sealed = kind.sealed and draw.random() < 0.5
+    changed = _changed(path, content, draw, seal if sealed else None)
+    with _instead(path, changed):
+        answer = _in_a_child(folder, kind.readers)
+        for aside in folder.glob(".cells/*/*.damaged"):
+            aside.rename(aside.with_suffix(""))
+    what = f"{path.relative_to(folder)} changed{' and sealed' * sealed}"
+    if isinstance(answer, str):
+        (folder.parent.parent / f"changed-{path.name}").write_bytes(changed)
+        return what, answer
+    taken = [name for name in kind.readers if answer[name] not in (whole[name], None)]
+    return what, "" if kind.free or sealed or changed == content else ", ".join(taken)
+
+
+def _write_through_a_mapping(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
+    """Numbers of an array written where it is mapped, after it was read once, its times as before."""
+    path = draw.choice(sorted(folder.glob("data/digits/*.npy")))
+    content, stat = path.read_bytes(), path.stat()
+    with _instead(path, content):
+
+        def act(folder: Path) -> object:
+            before = _data(folder)
+            mapped = np.load(path, mmap_mode="r+").reshape(-1)
+            place = draw.randrange(len(mapped))
+            mapped[place] = mapped[place] ^ 1
+            mapped.flush()
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+            if _data(folder) != before:
+                raise AssertionError("altered numbers were taken")
+            return None
+
+        answer = _in_a_child(folder, {"mapping": act})
+    return f"{path.relative_to(folder)} written through a mapping", answer if isinstance(answer, str) else ""
+
+
+def _plant(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
+    """What no paper's folder may hold: a further dvc.yaml, a link that leads out, a pipe, a device."""
+    papers = folder / "papers/stranger"
+    path = draw.choice([papers, papers / "methods", papers / "a/b", folder / ".cells/x"]) / draw.choice("xyz")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    what = draw.choice(["dvc.yaml", "link", "pipe", "device"])
+    if what == "dvc.yaml" and folder / "papers" in path.parents:
+        path = path.with_name(draw.choice(["dvc.yaml", "x.dvc"]) if path.parent != papers else "x.dvc")
+        path.write_text("stages: {x: {cmd: touch PWNED}}\n")
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero" if what == "device" else draw.choice(["/tmp", "../" * 9 + "etc"]))
+    answer = _in_a_child(
+        folder, {"refused": lambda folder: (check_files(folder / ".cells"), sync.sync(folder, True))}
+    )
+    path.unlink()
+    taken = answer if isinstance(answer, str) else "" if answer["refused"] is None else "taken"
+    return f"{path.relative_to(folder)} planted ({what})", taken
+
+
+def _send(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
+    """Names and lines that a worker of a cluster may send."""
+    name = draw.choice(
+        [*mutate.NAMES, "a/seed-0.json", "../x", "/tmp/x", "a/../../x", "logs/x", "\0", "a/b/c"]
+    )
+
+    def act(folder: Path) -> object:
+        keeper = Keeper(str(folder))
+        with contextlib.suppress(ValueError):
+            keeper.save(name, b"x")
+        with contextlib.suppress(ValueError, OSError):
+            keeper.tell(str(folder / ".cells/logs" / name), b"x")
+        with contextlib.suppress(ValueError):
+            keeper.begin("x", "y", [name])
+        return None
+
+    answer = _in_a_child(folder, {"keeper": act})
+    return f"a worker sends {name!r}", answer if isinstance(answer, str) else ""
+
+
+@contextlib.contextmanager
+def _instead(path: Path, changed: bytes):
+    """The file with another content; a file from DVC's cache may be linked, and stays as it is."""
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(changed)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+
+def _changed(path: Path, content: bytes, draw: random.Random, seal: Callable | None) -> bytes:
+    if path.suffix == ".json" and (seal or draw.random() < 0.6):
+        return mutate.altered_json(content, draw, seal)
     if draw.random() < 0.4:
         return mutate.damaged(content, draw)
     if path.suffix == ".yaml":
         return mutate.altered_yaml(content, draw)
-    if path.suffix == ".json":
-        return mutate.altered_json(content, draw)
+    if path.suffix == ".events":
+        return mutate.altered_json(content, draw) + b"\n"
     return mutate.altered_csv(content, draw) if path.suffix == ".csv" else mutate.damaged(content, draw)
 
 
-def _in_a_child(folder: Path) -> dict[str, object] | str:
-    """What is read, in another process: {what: content}, None where refused; or what went wrong."""
+# -- readers -------------------------------------------------------------------------------------------------
+
+
+def _in_a_child(folder: Path, readers: Any) -> dict[str, object] | str:
+    """What is read, in a process of its own: {reader: content}, None where it was refused; or what went
+    wrong."""
     receiver, sender = os.pipe()
     if not (child := os.fork()):
         os.close(receiver)
@@ -82,23 +245,39 @@ def _in_a_child(folder: Path) -> dict[str, object] | str:
             os.dup2(nothing.fileno(), 1)
             os.dup2(nothing.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+        _forget()
+        answer = _read(
+            folder, {name: READERS[name] for name in readers} if isinstance(readers, tuple) else readers
+        )
         with os.fdopen(sender, "wb") as file:
-            pickle.dump(_read(folder), file)
+            pickle.dump(answer, file)
         os._exit(0)
     os.close(sender)
     with os.fdopen(receiver, "rb") as file:
         content = file.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
+    _, exit_status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(exit_status):
+        name = signal.Signals(os.WTERMSIG(exit_status)).name
         return f"no end after {SECONDS} seconds" if name == "SIGXCPU" else f"ended by {name}"
-    return pickle.loads(content) if content else "ended without a word"  # of this process
+    return pickle.loads(content) if content else "ended without a word"  # of our own process
 
 
-def _read(folder: Path) -> dict[str, object] | str:
+def _forget() -> None:
+    """Empty what functions remember of files, but for the digests of code, which no change is of."""
+    code = (provenance._code, provenance._aside, provenance._digest_of)
+    for one in gc.get_objects():
+        if isinstance(one, _lru_cache_wrapper) and one.__module__.startswith("pipeline") and one not in code:
+            one.cache_clear()
+    limits = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (int(limits.ru_utime) + SECONDS, int(limits.ru_utime) + SECONDS + 1)
+    )
+
+
+def _read(folder: Path, readers: dict[str, Callable]) -> dict[str, object] | str:
     os.environ.pop("FEDREPRO_MIRROR", None)
     try:
-        return {what: _refusable(read, folder) for what, read in READERS.items()}
+        return {what: _refusable(read, folder) for what, read in readers.items()}
     except Exception:  # noqa: BLE001  # what is looked for here
         return " ".join(traceback.format_exc().split())[-600:]
 
@@ -113,30 +292,67 @@ def _refusable(read, folder: Path) -> object:
 
 
 def _parameters(folder: Path) -> str:
+    sync.written(folder)
     return repr((load_params(folder), load_paper("tiny", folder)))
 
 
 def _data(folder: Path) -> list[bytes]:
     verify(Experiment.of(CELL, folder))
     stored = store.verify(folder / "data/digits")
-    parts, _ = partition.verify(folder / "papers/tiny/partitions/mini")
+    parts, meta = partition.verify(folder / "papers/tiny/partitions/mini")
     arrays = partition.to_arrays(parts)
-    every = [stored.images, stored.labels, stored.split, *(arrays[name] for name in sorted(arrays))]
-    return [array.tobytes() for array in every]
+    return [
+        repr((meta, stored.meta)).encode(),
+        stored.images.tobytes(),
+        stored.labels.tobytes(),
+        stored.split.tobytes(),
+        *(arrays[name].tobytes() for name in sorted(arrays)),
+    ]
 
 
-def _kept(folder: Path) -> list | None:
-    actual = [
+def _seeds(folder: Path) -> list | None:
+    """The finished seeds, and the result that is made of them."""
+    runs = [
         SeedFiles(path.parent, int(path.stem.removeprefix("seed-"))).run()
         for path in sorted(folder.glob(".cells/*/seed-*.json"))
     ]
-    return None if None in actual or not actual else actual
+    if None in runs or not runs:
+        return None
+    result = plan(Experiment.of(CELL, folder)).result()
+    return [runs, {key: value for key, value in result.items() if key not in project.VOLATILE}]
 
 
 def _pages(folder: Path) -> str:
     stamps.read("tiny", folder)
     render(root=folder)
+    for page in folder.glob("reports/*.*"):
+        if MARKUP in page.read_text(encoding="utf-8", errors="replace").replace(f"`{MARKUP}`", ""):
+            raise ValueError(f"{page.name}: {MARKUP}")
     return (folder / "reports" / "measured.csv").read_text()
 
 
-READERS = {"parameters": _parameters, "data": _data, "kept seeds": _kept, "results": _pages}
+def _status(folder: Path) -> str:
+    with contextlib.redirect_stdout(text := io.StringIO()):
+        status.status(["tiny", "stranger"], as_json=True, root=folder)
+    return text.getvalue()
+
+
+def _tuning(folder: Path) -> dict:
+    return choices.read(CELL, folder)
+
+
+def _jobs(folder: Path) -> str:
+    marks = [Mark.read(path) for path in sorted(folder.glob(".cells/jobs/*.json"))]
+    lines = [line for path in folder.glob(".cells/logs/*.events") for line in path.read_bytes().split(b"\n")]
+    return repr((marks, list(map(event, lines))))
+
+
+READERS = {
+    "parameters": _parameters,
+    "data": _data,
+    "seeds": _seeds,
+    "pages": _pages,
+    "status": _status,
+    "tuning": _tuning,
+    "jobs": _jobs,
+}
