@@ -28,6 +28,10 @@ from pipeline.schema import (
 )
 
 Key = TypeVar("Key")
+# Columns of history.csv and measures, beside which a domain's accuracy stands, and a client's.
+COLUMNS = "seed round loss state participants average weighted clients_std fgsm pgd".split()
+GROUPS = ("pre.", "post.", "method.", "unseen.", "intra.", "inter.")
+MEAN = "AVG"
 NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_WORKERS": (int, Count),
     "FEDREPRO_CHECKPOINT_SECONDS": (float, NonNegative),

@@ -5,6 +5,7 @@ be called at any time and as often as one likes. The files under papers/*/runs a
 """
 
 import dataclasses
+import hashlib
 import os
 import re
 import statistics
@@ -33,6 +34,8 @@ FLUSH = 10.0
 BATCH = 1000
 # a cell's measures -> the numbers that the paper prints
 Printed = Mapping[Cell, Mapping[str, float]]
+# before a measure's name
+PREFIXES = ("reported/", "printed/", "spread/")
 NOTE = """{title}
 
 A run is a seed of a cell, named scenario/method/seed. A column block of a table: search
@@ -203,7 +206,7 @@ class Store:
         """Curves from rows of history.csv; per-client and per-domain-pair columns stay in the artifact
         alone."""
         metrics = [
-            self.entities.Metric(name, float(value), stamp, int(row["round"]))
+            self.entities.Metric(_key(name), float(value), stamp, int(row["round"]))
             for stamp, row in points
             for name, value in row.items()
             if name not in ("seed", "round", results.STATE)
@@ -278,8 +281,8 @@ class Store:
         """In one call. Metrics have no step, and are drawn as bars."""
         self.client.log_batch(
             run,
-            [self.entities.Metric(name, value, at, 0) for name, value in metrics.items()],
-            [self.entities.Param(name, str(value)) for name, value in parameters.items()],
+            [self.entities.Metric(_key(name), value, at, 0) for name, value in metrics.items()],
+            [self.entities.Param(_key(name), str(value)) for name, value in parameters.items()],
             [self.entities.RunTag(name, str(value)) for name, value in tags.items()],
         )
 
@@ -298,6 +301,15 @@ class Store:
 
     def _search(self, paper: str, query: str) -> list:
         return self.client.search_runs([self.experiment(paper)], query, max_results=50_000)
+
+
+def _key(name: str) -> str:
+    """A name that MLflow takes for a metric or a parameter. What holds a domain's or a client's name may have
+    other characters, or too many; a digest then tells it apart from its like."""
+    group, slash, rest = name.partition("/") if name.startswith(PREFIXES) else ("", "", name)
+    plain = re.sub(r"[^\w.\- ]", "_", rest).strip(".")[:150] or "_"
+    digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
+    return f"{group}{slash}{rest if plain == rest else f'{plain}-{digest}'}"
 
 
 def _scenario_values(cell: Cell, root: Path) -> dict:
