@@ -298,6 +298,8 @@ def test_a_method_is_asked_for_once(others):
 
 
 GRID = {"scenarios": [], "methods": []}
+# Names that a domain's accuracy cannot have beside our columns and measures.
+OURS = ("average", "loss", "seed", "round", "state", "participants", "fgsm", "post.average", "intra.AVG")
 
 
 def put(place, value):
@@ -316,9 +318,27 @@ def one_stage_for_two_cells(document):
     document["grids"]["twice"] = {"scenarios": ["pacs", "pacs-64"], "methods": ["x", "64-x"]}
 
 
+def domain_called(name):
+    """The miniature's first domain under another printed name."""
+
+    def change(document):
+        scenario = document["miniature"]["scenario"]
+        clients = scenario["partition"]["clients"]
+        names = [name, *list(clients)[1:]]
+        scenario["data"]["domains"] = dict(zip(names, clients))
+        scenario["partition"]["clients"] = dict(zip(names, clients.values()))
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
+        *(
+            (domain_called(name), f"miniature.scenario.data.domains: a measure is called {name!r}")
+            for name in OURS
+        ),
+        (domain_called("AVG"), "miniature.scenario.partition: the mean over clients is called 'AVG'"),
         (put("grids.mini", GRID), "grids.mini: a stage of the paper has this name"),
         (put("grids.figure1", GRID), "grids.figure1: a stage of the paper has this name"),
         (put("grids.tuning", GRID | {"separate_file": True}), "grids.tuning: a folder of the paper has"),

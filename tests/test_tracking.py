@@ -299,3 +299,17 @@ def test_another_place_of_the_checkout_writes_into_its_artifacts(fresh, tmp_path
     assert len(list((other / "mlartifacts").rglob("result.json"))) >= 2
     assert list(other.glob("mlflow.db.unusable-*")) and "copied or moved" in capfd.readouterr().err
     assert tracking.import_results(other) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "a/b", "/x", "", "R&D", "x" * 300, "a//b", "照片", "صورة", "a:b", "."]
+)
+def test_mlflow_takes_what_is_named_after_data(name):
+    """A domain's name may be anything."""
+    from mlflow.utils.validation import _validate_metric_name, _validate_param_name
+
+    for key in (tracking._key(name), tracking._key(f"reported/{name}"), tracking._key(f"{name}.AVG")):
+        _validate_metric_name(key)
+        _validate_param_name(key)
+    assert tracking._key("reported/intra.AVG") == "reported/intra.AVG" and tracking._key("照片") == "照片"
+    assert tracking._key("a&b") != tracking._key("a_b")

@@ -58,7 +58,7 @@ def check_names(paper: str, root: Path = ROOT) -> None:
     for at, kind, name, known in _names(paper, root):
         if name not in known:
             raise ParamError(f"papers/{paper}/paper.yaml: {at}: {unknown(kind, name, known)}")
-    for at, why in _clashes(paper, root):
+    for at, why in (*_clashes(paper, root), *_measures(paper, root)):
         raise ParamError(f"papers/{paper}/paper.yaml: {at}: {why}")
 
 
@@ -118,6 +118,17 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
         yield f"tables.{two}.number", f"{one} has {number!r} already"
     for cell, same, stage in _twice({cell: cell.stage(paper) for cell in planned(key, root)}):
         yield "grids", f"{cell} and {same} would both be the stage {stage.partition(':')[2]}; rename one"
+
+
+def _measures(key: str, root: Path) -> Iterator[tuple[str, str]]:
+    """(place, why) of domains and clients whose accuracy would stand under a measure's name."""
+    for name, scenario in load_paper(key, root).scenarios.items():
+        at = "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
+        for domain in scenario.data.domains or sets(root)[scenario.data.set].domains:
+            if domain in COLUMNS or domain.startswith(GROUPS):
+                yield f"{at}.data.domains", f"a measure is called {domain!r}: give the domain another name"
+        if MEAN in scenario.partition.names:
+            yield f"{at}.partition", f"the mean over clients is called {MEAN!r}: rename the client"
 
 
 def _twice(values: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
