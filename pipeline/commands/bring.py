@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.cells.results import survey
-from pipeline.commands.git import git
 from pipeline.commands.sync import sync
 from pipeline.errors import FedReproError
+from pipeline.git import git
 from pipeline.schema import ROOT, check_name, load_paper, shorten
 
 LEFT_OUT = ("partitions", "representations", "extra-seeds", "__pycache__", ".*")
