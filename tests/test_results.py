@@ -48,6 +48,8 @@ DOCUMENTS = [
     (lambda d: d.update(seconds=[-1.0, 1.0]), "seconds[0]:"),
     (lambda d: d["traffic"].update(up=10**400), "traffic.up:"),
     (lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]}), "'bytes' for 2 seeds"),
+    (lambda d: d.update(memory={"process_mb": [1] * 9}), "'process_mb' for 2 seeds"),
+    (lambda d: d.update(memory={"device_mb": "x"}), "memory.device_mb"),
     (lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]}), "'traffic_of_seeds.bytes'"),
     (lambda d: d.update(headline="averag"), "'averag'"),
 ]

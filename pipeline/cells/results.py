@@ -82,6 +82,7 @@ OPTIONAL: dict[str, Any] = {
     "history": str,
     "holdings": dict[str, list[list[Whole]]],
     "by_class": list[list[Percent | None]],
+    "memory": dict[str, list[Whole | None]] | None,
     "traffic_of_seeds": dict[str, list[NonNegative]],
 }
 SENT, DATA = ("up", "down", "bytes"), ("set", "source", "digest", "deviation")
@@ -200,8 +201,8 @@ def _check_values(document: dict) -> None:
 def _of_seeds(document: dict) -> Iterator[tuple[str, list]]:
     """(name, values) of what has a value for every seed."""
     yield from ((key, document[key]) for key in ("clients", "seconds", "by_class") if key in document)
-    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings"):
-        yield from document.get(part, {}).items()
+    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings", "memory"):
+        yield from (document.get(part) or {}).items()
 
 
 def is_percent(measure: str) -> bool:
