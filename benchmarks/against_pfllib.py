@@ -5,9 +5,8 @@
     PYTHONPATH=. python benchmarks/against_pfllib.py --pfllib DIR --device cuda --clients 20
         (wall seconds count; then --clients 100)
 
-DIR is a checkout of TsingZ0/PFLlib, which needs ujson, h5py, cvxpy and calmsize. Workload: 16,000
-MNIST training
-images, PFLlib's own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005,
+DIR is a checkout of TsingZ0/PFLlib, which needs ujson, h5py, cvxpy and calmsize. Workload: 16,000 MNIST
+training images, PFLlib's own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN, SGD 0.005,
 one local epoch, all clients in every round. Both programs run the same images; PFLlib drops the last
 incomplete batch, so FedRepro does too here. PFLlib's main.py runs as it is; hooks around
 Server.select_clients and Server.evaluate mark rounds and evaluations. Results go to benchmarks/results/ with
@@ -18,9 +17,7 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import random
-import resource
 import runpy
 import statistics
 import subprocess
@@ -28,7 +25,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from machine import ROOT, cpu, machine, peak_mb
+
 SAMPLES, SEED = 16_000, 1
 NEEDED = ("ujson", "h5py", "cvxpy", "calmsize")
 PFLLIB = {
@@ -113,15 +111,6 @@ def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
 
 
 # -- workers: `go` on standard input runs a round, which answers with one JSON line --------------------------
-
-
-def cpu() -> float:
-    mine, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return mine.ru_utime + mine.ru_stime + children.ru_utime + children.ru_stime
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def now() -> float:
@@ -392,48 +381,6 @@ def compare(
             flush=True,
         )
     return rows
-
-
-def machine() -> dict:
-    """What the numbers were measured on."""
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        "",
-    )
-    from importlib import metadata
-
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": metadata.version("torch"),
-        "gpu": _gpu(),
-        "date": time.strftime("%Y-%m-%d"),
-        "load": os.getloadavg()[0],
-        "fedrepro": commit,
-    }
-
-
-def _gpu() -> str | None:
-    """The card's name, as its driver tells."""
-    try:
-        return (
-            subprocess.run(
-                ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                capture_output=True,
-                text=True,
-            ).stdout.strip()
-            or None
-        )
-    except OSError:
-        return None
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    from against_pfllib import machine
+    from machine import machine
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

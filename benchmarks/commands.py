@@ -14,8 +14,8 @@ import subprocess
 import sys
 import time
 
-from against_pfllib import ROOT, machine
 from cut_down import RESULTS
+from machine import ROOT, machine
 
 COMMANDS, TURNS = ("--help", "status", "sync --check", "explain fedlsa/mini/fedavg"), 5
 

@@ -91,7 +91,7 @@ def compare(cells: dict[str, Smaller], out: str, shown: Sequence[str], seed: int
     cells: printed label -> a cell; all of one partition. shown: measures printed after every round. Round 0
     is the state before the first round, pretraining included.
     """
-    from against_pfllib import machine
+    from machine import machine
 
     torch.set_num_threads(1)
     first, results = next(iter(cells.values())), []

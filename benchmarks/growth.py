@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("case", nargs="*", type=int, help=argparse.SUPPRESS)  # clients and samples
     if case := parser.parse_args().case:
         return measure(*case)
-    from against_pfllib import machine
+    from machine import machine
 
     rows = []
     for clients, samples in CASES:

@@ -15,8 +15,8 @@ import os
 import statistics
 import time
 
-from against_pfllib import cpu, machine
 from cut_down import RESULTS, Smaller, workplace
+from machine import cpu, machine
 
 SEEDS, TURNS = 4, 3
 
