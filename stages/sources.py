@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import yaml
 
 from pipeline import files
-from pipeline.cells import provenance
+from pipeline.cells import sources as code
 from pipeline.cells.checks import check_names
 from pipeline.schema import ROOT
 from stages._stage import stage
@@ -19,7 +19,7 @@ def sources(paper: str | None = None) -> None:
     stages wait for this one, so what they could not know in time is checked here."""
     if paper:
         check_names(paper)
-    digests: Mapping = provenance.paper_digests(paper) if paper else provenance.stage_digests()
+    digests: Mapping = code.paper_digests(paper) if paper else code.stage_digests()
     folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
     files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
 

@@ -152,7 +152,7 @@ def test_a_data_set_without_its_file_says_what_to_do(project):
 
 def test_adding_a_network_and_a_partition(project):
     digests = (
-        "import json; from pipeline.cells.provenance import paper_digests; "
+        "import json; from pipeline.cells.sources import paper_digests; "
         "print(json.dumps(paper_digests('fedcrl')['cells']))"
     )
     before = json.loads(python(project, digests).stdout)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from repository import commit, copy_of_the_repository, run
 
-from pipeline.cells.provenance import paper_digests
+from pipeline.cells.sources import paper_digests
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, load_paper, overlay, papers, planned
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, run, stage
 
-from pipeline.cells import provenance, stamps
+from pipeline.cells import provenance, sources, stamps
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
@@ -234,11 +234,11 @@ def changed_file(file: Path, old: str, new: str) -> str:
 
 
 def test_the_table_of_data_sets_counts_in_their_stage(monkeypatch):
-    before = provenance.stage_digests()
-    table = provenance.read_yaml(ROOT / "pipeline/data/sets.yaml")
+    before = sources.stage_digests()
+    table = sources.read_yaml(ROOT / "pipeline/data/sets.yaml")
     table["mnist"]["canonical"]["files"]["train-images-idx3-ubyte.gz"] = "md5:" + "0" * 32
-    monkeypatch.setattr(provenance, "read_yaml", lambda path: table)
-    after = provenance.stage_digests()
+    monkeypatch.setattr(sources, "read_yaml", lambda path: table)
+    after = sources.stage_digests()
     assert {stage for stage in after if after[stage] != before[stage]} == {"data"}
 
 

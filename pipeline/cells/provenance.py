@@ -24,17 +24,12 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import (
-    MINIATURE,
-    MINIATURES,
     ROOT,
     Cell,
     Published,
     Scenario,
     Seeded,
-    load_paper,
     method_module,
-    overlay,
-    planned,
     read_yaml,
 )
 
@@ -108,20 +103,13 @@ AROUND = (
     "pipeline.cells.workers:_worker",
 )
 # What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
-TUNING = (
-    "pipeline.cells.spaces:Axis",
-    "pipeline.cells.spaces:shares",
-    "pipeline.cells.choices:means",
-    "pipeline.cells.choices:best",
-)
 PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
-STAGES = ("data", "features", "corrupt", "figures", "report", "results", "split")
 
 
 def code_digest(*entries: str, root: Path = ROOT) -> str:
     """sha256 over the definitions that the entries of a stage which trains nothing reach, and over the
     schema's default values."""
-    return _sha256([_aside(root).digest(entries), _defaults(_schema())])
+    return sha256_of([_aside(root).digest(entries), _defaults(_schema())])
 
 
 @cache
@@ -185,7 +173,7 @@ def _digest_of(
     defaults: str,
     root: Path,
 ) -> str:
-    return _sha256([_code(root).digest(entries, named, around, kinds), defaults])
+    return sha256_of([_code(root).digest(entries, named, around, kinds), defaults])
 
 
 def _kinds(value: Any) -> Iterator[type]:
@@ -318,7 +306,7 @@ def cell_digest(
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     # The partition's digest already identifies the draw.
     values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
-    return _sha256(
+    return sha256_of(
         {
             "scenario": _without_neutral(values),
             "algorithm": experiment.algorithm,
@@ -328,40 +316,6 @@ def cell_digest(
             **({} if precision == "fp32" else {"precision": precision}),
         }
     )
-
-
-def stage_digests(root: Path = ROOT) -> dict[str, str]:
-    """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
-    digests = {stage: code_digest(f"stages.{stage}", root=root) for stage in STAGES}
-    table = read_yaml(root / "pipeline" / "data" / "sets.yaml")
-    return digests | {"data": _sha256([digests["data"], table]), "tune": code_digest(*TUNING, root=root)}
-
-
-def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
-    """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario:
-    {method: digest}}."""
-    paper, varied = load_paper(name, root), overlay(name, root)
-    scenarios = varied.get("settings", {})
-    scenarios |= dict.fromkeys(MINIATURES, scenarios.get(MINIATURE))
-    cells: dict[str, dict] = {}
-    for cell in planned(name, root):
-        code = code_of(Experiment.of(cell, root))
-        method = varied.get("methods", {}).get(cell.method)
-        cells.setdefault(cell.scenario, {})[cell.method] = _varied(code, scenarios.get(cell.scenario), method)
-    return {
-        "partition": {
-            key: _varied(
-                scenario_digest(("stages.partition:partition",), scenario, root=root), scenarios.get(key)
-            )
-            for key, scenario in paper.scenarios.items()
-        },
-        "cells": cells,
-    }
-
-
-def _varied(digest: str, *values: dict | None) -> str:
-    """The digest with the values of the overlay, by which DVC knows what they change."""
-    return _sha256([digest, *values]) if any(values) else digest
 
 
 def machine() -> dict:
@@ -452,5 +406,5 @@ def _without_neutral(value):
     return {k: _without_neutral(v) for k, v in value.items() if v is not None and v is not False}
 
 
-def _sha256(document) -> str:
+def sha256_of(document) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()

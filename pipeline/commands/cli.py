@@ -2,121 +2,15 @@
 time."""
 
 import contextlib
-import math
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pipeline.errors import NO_MEMORY, NOT_INSTALLED, FedReproError, ParamError, short_of_memory, unknown
-from pipeline.place import HOME, begin, checkout_of, cores, surroundings
-
-
-class Commands(click.Group):
-    """Bad input ends with one line and exit code 2."""
-
-    group_class = type  # nested groups are of this class too
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
-        """The command that the first word names; an unknown one names the nearest."""
-        if args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise ParamError(unknown("command", args[0], self.commands))
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> None:
-        """Run the command; what it returns is the exit code."""
-        try:
-            begin()
-            sys.exit(super().invoke(ctx) or 0)
-        except FedReproError as error:
-            click.echo(f"error: {error}", err=True)
-        except click.UsageError as error:
-            if "\n" in error.format_message():  # called without arguments: the message is the help text
-                raise
-            at = error.ctx.command_path if error.ctx else "fedrepro"
-            message = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
-            click.echo(f"error: {message}{'' if message.endswith('?') else '.'} See {at} --help", err=True)
-        except SyntaxError as error:  # in a method that somebody is writing
-            where = os.path.relpath(error.filename or "")
-            click.echo(f"error: {where}, line {error.lineno}: {error.msg}", err=True)
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] in ("pipeline", "stages", "papers"):
-                raise
-            click.echo(f"error: {NOT_INSTALLED.format(error.name, sys.executable)}", err=True)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):  # `| head`
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(0)
-            click.echo(f"error: {error.filename or 'file system'}: {error.strerror or error}", err=True)
-        except (MemoryError, RuntimeError) as error:
-            if not short_of_memory(error):
-                raise
-            click.echo(f"error: {NO_MEMORY}", err=True)
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
-            sys.exit(130)
-        sys.exit(2)
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are written below."""
-        return list(self.commands)
-
-
-class Paper(click.ParamType):
-    """A paper's name, as its folder or its page spells it."""
-
-    name = "paper"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """`FedLSA` -> `fedlsa`; an unknown name stays as it is."""
-        from pipeline.commands.names import folder_names
-
-        return folder_names(value)
-
-
-class Cell(Paper):
-    """A paper, a scenario of it or a cell: PAPER/SCENARIO/METHOD."""
-
-    name = "cell"
-
-
-class Amount(click.ParamType):
-    """A number of hours or seconds above 0; `10h` is one, too."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
-        try:
-            number = float(str(value).removesuffix(self.name[0]))
-        except ValueError:
-            number = math.nan
-        if not 0 < number < math.inf:
-            raise ParamError(f"{self.name.upper()}: expected a number above 0, such as 10, not {value!r:.80}")
-        return number
-
-
-def example(*lines: str) -> str:
-    """The last lines of a command's --help."""
-    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def jobs_option(default: str = "one for each core") -> Callable:
-    """--jobs, of commands that start processes."""
-    return click.option(
-        "--jobs",
-        "-j",
-        metavar="N",
-        type=click.IntRange(min=1),
-        help=f"Processes at once (default: {default}).",
-    )
-
-
-FORCE = click.option("--force", "-f", is_flag=True, help="Start over, also what is up to date.")
+from pipeline.commands.options import FORCE, Amount, Cell, Commands, Paper, example, jobs_option
+from pipeline.place import HOME, checkout_of, cores, surroundings
 
 
 @click.group(
