@@ -7,10 +7,10 @@
 
 DIR is a checkout of TsingZ0/PFLlib, which needs ujson, h5py, cvxpy and calmsize. Workload: 16,000 MNIST
 training images, PFLlib's own Dirichlet(0.1) split over 20 clients and its 75/25 split (seed 1), FedAvgCNN,
-SGD 0.005, one local epoch, all clients in every round. Both programs run the same images; PFLlib drops the last
-incomplete batch, so FedRepro does too here. PFLlib's main.py runs as it is; hooks around
-Server.select_clients and Server.evaluate mark rounds and evaluations. Results go to benchmarks/results/ with
-versions and machine.
+SGD 0.005, one local epoch, all clients in every round. Both programs run the same images; PFLlib drops the
+last incomplete batch, so FedRepro does too here. PFLlib's main.py runs as it is; hooks around
+Server.select_clients and Server.evaluate mark rounds and evaluations. Results go to benchmarks/results/
+with versions and machine.
 """
 
 import argparse

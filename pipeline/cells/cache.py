@@ -169,12 +169,12 @@ def _same_conditions(result: dict, experiment: Experiment) -> bool:
 def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
     """(result, history) of the cell in git's last commit; None where there is none that can be trusted."""
     folder = cell.folder(root).relative_to(root)
-    contents = [git.committed(root, folder / name) for name in ("result.json", "history.csv")]
-    if None in contents:
+    document, rounds = (git.committed(root, folder / name) for name in ("result.json", "history.csv"))
+    if document is None or rounds is None:
         return None
     try:
-        result = results.parse(contents[0], root / folder / "result.json")
-        history = results.parse_history(contents[1], root / folder / "history.csv")
+        result = results.parse(document, root / folder / "result.json")
+        history = results.parse_history(rounds, root / folder / "history.csv")
         results.check_history(result, history, root / folder / "history.csv")
         return result, history
     except FedReproError:

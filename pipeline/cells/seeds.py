@@ -354,7 +354,7 @@ def _numbers(runs: list[dict], last: int) -> dict:
         key: [run[key] for run in runs] for key in ("holdings", "by_class") if all(key in run for run in runs)
     }
     if held := recorded.get("holdings"):
-        recorded["holdings"] = {name: [one[name] for one in held] for name in held[0]}
+        recorded["holdings"] = {name: [one[name] for one in held] for name in held[0]}  # type: ignore[assignment]
     return {
         **recorded,
         "hook": runs[0]["hook"],

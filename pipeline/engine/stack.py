@@ -222,7 +222,7 @@ class Stack:
     def viewed(self, images: Tensor, rows: tuple[int, ...]) -> tuple[Tensor, ...]:
         """The views of these rows' images (rows, size, ...): by one call, where that gave the same when it
         was tried."""
-        views = [self.phases[self.members[row][0]].views for row in rows]
+        views: list = [self.phases[self.members[row][0]].views for row in rows]
         generators = [self.generators["views"][row] for row in rows]
         if self.joins is None:
             self.joins = can_join(views, images, generators)

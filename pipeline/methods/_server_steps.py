@@ -47,7 +47,7 @@ def plain_sgd(world: World, lr: float | None, why: str, momentum: bool = False) 
         rule = Optimiser("sgd", lr, weight_decay=decay, lr_decay=given.lr_decay, clip=given.clip)
         return rule.in_round(world.round)
     if given.name != "sgd" or given.momentum and not momentum:
-        rule = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")
+        rule = given.name + (f" with momentum {given.momentum:g}" if given.momentum else "")  # type: ignore[assignment]
         raise TrainingError(
             f"{why}, but the scenario's optimiser is {rule}: "
             "give the method's row an `lr`, a rate of plain SGD"

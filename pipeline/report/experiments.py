@@ -233,5 +233,5 @@ def processors(root: Path = ROOT) -> dict | None:
     path = root / "reports" / "processors.csv"
     rows = [row for _, row in read_csv(path, PROCESSORS)] if path.exists() else []
     same = sum(row["different"] == "0" for row in rows)
-    makers = [re.match(r"\w+", row[at])[0] for row in rows[:1] for at in ("first", "second")]
+    makers = [re.split(r"\W", row[at])[0] for row in rows[:1] for at in ("first", "second")]
     return {"cells": len(rows), "same": same, "makers": makers} if rows else None
