@@ -42,7 +42,7 @@ def _digits() -> tuple[Arrays, str, dict]:
         _split(labels),
         find("digits").names,
     )
-    return arrays, "stratified 80/20 split by us, seed 0", inputs
+    return arrays, "stratified 80/20 split of our own, seed 0", inputs
 
 
 def _digit_domains() -> tuple[Arrays, str, dict]:
@@ -71,7 +71,7 @@ def _digit_domains() -> tuple[Arrays, str, dict]:
         (
             "derived: each of the 1,797 scans is enlarged from 8x8 to 16x16 and rendered in one of four "
             "styles, "
-            "so that no two domains share a scan; stratified 80/20 split by us, seed 0"
+            "so that no two domains share a scan; stratified 80/20 split of our own, seed 0"
         ),
         inputs,
     )

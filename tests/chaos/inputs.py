@@ -99,7 +99,7 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
 
 
 def _prepare(folder: Path) -> None:
-    """What a plain run does not leave: a stranger's paper with its own result, a tuning, marks of jobs."""
+    """What a plain run does not leave: a stranger's paper with its result, a tuning, marks of jobs."""
     stranger = folder / "papers/stranger"
     shutil.copytree(folder / "papers/tiny", stranger, ignore=shutil.ignore_patterns("partitions"))
     for path in (*stranger.glob("published/*.csv"), stranger / "verified.yaml"):
@@ -236,7 +236,7 @@ def _changed(path: Path, content: bytes, draw: random.Random, seal: Callable | N
 
 
 def _in_a_child(folder: Path, readers: dict[str, Callable]) -> dict[str, str | None] | str:
-    """What is read, in a process of its own: {reader: digest of it}, None where it was refused; or what went
+    """What is read, in a separate process: {reader: digest of it}, None where it was refused; or what went
     wrong."""
     receiver, sender = os.pipe()
     if not (child := os.fork()):
@@ -258,7 +258,7 @@ def _in_a_child(folder: Path, readers: dict[str, Callable]) -> dict[str, str | N
     if os.WIFSIGNALED(exit_status):
         name = signal.Signals(os.WTERMSIG(exit_status)).name
         return f"no end after {SECONDS} seconds" if name == "SIGXCPU" else f"ended by {name}"
-    return pickle.loads(content) if content else "ended without a word"  # of our own process
+    return pickle.loads(content) if content else "ended without a word"  # of our process
 
 
 @cache
