@@ -1,6 +1,6 @@
-"""FINCH clustering, and class vectors of which a class may have several.
+"""FINCH clustering, and class prototypes: mean vectors of a class, one or several (FPL, FedCCL).
 
-Such vectors travel as State(vectors (P, d), classes (P,) int64), class by class.
+They travel as State(vectors (P, d), classes (P,) int64), class by class.
 """
 
 from typing import Literal

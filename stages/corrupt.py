@@ -1,4 +1,4 @@
-"""Corrupt every image of a data set once, for all rates of corruption: `python -m stages.corrupt cifar10`."""
+"""Corrupt all images of a set once; a rate then takes a share of them: `python -m stages.corrupt cifar10`."""
 
 import sys
 import time

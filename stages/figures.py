@@ -1,5 +1,4 @@
-"""Computes what the figures of a paper show: `python -m stages.figures fedcrl`, or fedcrl/mini/fedavg, and of
-one figure alone."""
+"""Compute what figures show of a paper, scenario or cell, without training: `python -m stages.figures fedcrl`."""
 
 from pipeline.cells.geometry import update
 from pipeline.schema import shorten

@@ -1,5 +1,4 @@
-"""Tune one cell: `python -m stages.tune fedcrl/mini/fedprox`; or with a second word, `chosen` or
-`published`, train it with what was chosen or with its row's values, to compare."""
+"""Tune one cell on its clients' validation images, or train it with the `chosen` or `published` values."""
 
 from pipeline.cells import arithmetic, choices
 from pipeline.cells.checks import check_environment

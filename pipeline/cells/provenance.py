@@ -102,7 +102,6 @@ AROUND = (
     "pipeline.cells.workers:_in_processes",
     "pipeline.cells.workers:_worker",
 )
-# What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
 PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
 
 

@@ -1,4 +1,4 @@
-"""The content of sources.yaml: the digests by which DVC sees that code has changed."""
+"""Compute the digests in sources.yaml (the root's and each paper's), by which DVC sees what code has changed."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, load_paper, overlay, planned, read_yaml
 
+# What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
 TUNING = (
     "pipeline.cells.spaces:Axis",
     "pipeline.cells.spaces:shares",

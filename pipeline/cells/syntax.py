@@ -1,4 +1,4 @@
-"""Syntax tree of a Python file: definitions, imports, names, statements that act on import."""
+"""What code digests read from a Python file: definitions, imports, names, statements that act on import."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The executor for CPUs: clients one after another, each a plain loop over one tensor of images.
+"""Trains a phase's clients one after another, each in a plain loop over its batches; fastest on CPUs.
 
 There, one thread, the channels-last layout and data in memory are fast; stacking clients is slower
 (benchmarks/README.md).

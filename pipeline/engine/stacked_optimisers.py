@@ -1,4 +1,4 @@
-"""Optimisers for stacked models, and the rows of a stack that a step moves.
+"""SGD, Adam and AdamW for models stacked with a row per client, and the choice of rows that a step updates.
 
 All values that a step trains lie in one tensor with a row per client, followed by their moments. A step of
 Adam over eight tensors is then about ten kernels instead of two hundred.

@@ -1,4 +1,4 @@
-"""Helpers of servers that do more than average: clients' numbers of steps, weights, trained entries."""
+"""Helpers of methods: clients' step counts, averaging weights, parts of a model, a plain-SGD optimiser."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Small networks of FedCCL, FedLSA and FedCRL: 5 x 5 convolutions, linear layers, no BatchNorm."""
+"""Small networks without BatchNorm, named in STACKS: 5 x 5 convolutions, if any, then linear layers."""
 
 from dataclasses import dataclass
 

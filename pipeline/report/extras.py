@@ -1,4 +1,4 @@
-"""Figures that no paper has, of costs and of recorded values; and helpers of all figures."""
+"""Figures that no paper has: costs, what a method records, who learns from whom; helpers of all figures."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""papers/<paper>/paper.yaml: a paper as data, its scenarios, methods, grids, tables and figures."""
+"""Dataclasses of papers/<paper>/paper.yaml: scenarios, methods, grids, tables and figures."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
