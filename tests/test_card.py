@@ -48,8 +48,8 @@ def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
     assert not results[method]["waits"]
 
 
-def test_all_models_are_scored_with_one_wait(found):
-    assert found["fedavg"]["scored"] == found["fedbn"]["scored"] == [1]
+def test_all_models_are_scored_with_one_wait(results):
+    assert results["fedavg"]["scored"] == results["fedbn"]["scored"] == [1]
 
 
 def test_the_card_has_a_gpus_rules():

@@ -336,7 +336,7 @@ def test_a_papers_repository_ignores_what_is_no_result(copy):
     assert "papers/toy/.gitignore: written" in here(copy, "sync").stdout
     (copy / "papers/toy/partitions").mkdir(exist_ok=True)
     (copy / "papers/toy/partitions/x").write_text("")
-    assert "partitions" not in run(copy / "papers/toy", "git", "status", "--short").stdout
+    assert "partitions/" not in run(copy / "papers/toy", "git", "status", "--short").stdout
     shutil.rmtree(copy / "papers/toy/.git")
 
 
