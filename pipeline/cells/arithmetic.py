@@ -1,4 +1,4 @@
-"""Portable arithmetic: which instructions of the processor the libraries may use.
+"""Portable CPU arithmetic: limit torch, oneDNN and MKL to instructions that round alike on Intel and AMD.
 
 `portable` holds torch's kernels and oneDNN to AVX2 and MKL to its mode for every maker's processors, so that
 an Intel and an AMD processor round alike; without it each library takes the fastest instructions that it

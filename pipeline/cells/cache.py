@@ -1,4 +1,4 @@
-"""Results that cells share, so that each is computed once: pretraining, first rounds, committed seeds.
+"""Reuse of training between runs: pretraining, first rounds in common, and seeds already in git.
 
 The first two lie in `.cells/beginnings/<digest>`. The digest covers code, parameters, partition, precision
 and machine, so a run takes nothing but the bits that it would have computed. Nobody waits: of two runs that

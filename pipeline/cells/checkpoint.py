@@ -1,4 +1,4 @@
-"""The files of a seed under .cells/<digest>/: its checkpoint, and its results once it is finished.
+"""Save and load a seed's checkpoint and final results under .cells/<digest>/, and detect damaged files.
 
 Every file carries the cell's digest, the seed and a hash of its content. A torn, altered or foreign one is
 named in one line and renamed to <name>.damaged, and the seed is trained again from what is left. The hash

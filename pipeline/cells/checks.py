@@ -1,4 +1,4 @@
-"""Checks before anything runs: environment variables, data sets of a paper, methods."""
+"""Checks before training: names in paper.yaml, whether a method can run, environment variables."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping

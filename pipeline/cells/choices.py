@@ -1,6 +1,7 @@
-"""Results of tuning, papers/<paper>/tuning/<scenario>/<method>.json, and the cells of the chosen values.
+"""Hyper-parameter tuning results: read and check the files, pick the best values, list the tuned cells.
 
-Reading it imports no torch, so that pages and commands stay fast.
+The results are papers/<paper>/tuning/<scenario>/<method>.json. Reading them imports no torch, so that pages
+and commands stay fast.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Digests of code: of the definitions that a computation uses, whichever file holds them.
+"""Hash the functions, classes and constants that a computation uses, to detect changes of its code.
 
 A module is cut into its top-level functions, classes and constants. From an entry point the digest follows
 every name that a definition uses, through imports, to the definitions of this repository behind it. What is

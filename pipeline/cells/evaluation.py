@@ -1,5 +1,4 @@
-"""Scores of models: accuracy in percent by client, domain, class and under attack; representations for
-figures.
+"""Evaluate models: accuracy by client, domain, class and under attack; features and logits for figures.
 
 By client: FedCRL Sec. V; domain: FedCCL Sec. 5.1, FedLSA; both: FCCL+ Eq. 21 and 22; one test set: RAHFL
 Sec. 4.1.

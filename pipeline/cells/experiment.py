@@ -1,4 +1,4 @@
-"""Experiment: a cell with its scenario, method and hyper-parameters, resolved once from paper.yaml."""
+"""Experiment: one method in one scenario (a cell), with all its hyper-parameters, from paper.yaml."""
 
 from dataclasses import dataclass
 from pathlib import Path

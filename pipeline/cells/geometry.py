@@ -1,5 +1,6 @@
-"""What figures show of representations, logits, answers and images: computed once, stored small under
-papers/<paper>/figures, drawn from there by any clone.
+"""Compute and store data behind figures: t-SNE, class margins, logit correlations, corruption accuracy.
+
+The tables are small and lie in papers/<paper>/figures, from where any clone draws them.
 
 embedding    t-SNE of representations (FedCRL Fig. 4); their silhouette by label
 sphere       their directions and lengths (FedLSA Fig. 2); their uniformity

@@ -1,5 +1,4 @@
-"""From a scenario's files to the federation of one seed: clients, test sets and public images as tensors on
-the device."""
+"""Build one seed's federation as tensors on a device: clients, newcomers, test sets, public images."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Costs and rounds to a target of a run, from its result and history.
+"""Training costs of a run: time, memory, rounds and bytes to a target accuracy; RAHFL's teacher matrix.
 
     to_target         rounds and bytes to a target accuracy
     costs             wall time and peak memory

@@ -1,4 +1,4 @@
-"""Measures of papers/<paper>/metrics.py, from every client's scores on its test images."""
+"""Load and compute a paper's custom metrics (metrics.py) from each client's test predictions."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The SQLite file of MLflow's runs: made whole or not at all, set aside where it cannot be used."""
+"""Create, check and lock the SQLite database of MLflow's runs, and replace it where it is unusable."""
 
 import contextlib
 import fcntl

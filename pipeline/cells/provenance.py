@@ -1,4 +1,4 @@
-"""What a result depends on: the code that it ran, the parameters, the data; and where it was made.
+"""Digests of a result's code, parameters and data, to tell whether it is current; commit and machine.
 
 DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs
 (`pipeline/cells/definitions.py`), so that a new method, a network that the cell does not use or a reworded

@@ -1,5 +1,4 @@
-"""Readings: what a cell runs where a paper says something else, says it twice or is silent; and where each of
-its values comes from.
+"""Readings: how gaps and contradictions of a paper are interpreted, and the source of each setting.
 
 A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
 paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing."""

@@ -1,4 +1,4 @@
-"""The measured numbers: reading, checking and flattening what the training stage wrote.
+"""Read and check result.json and history.csv of trained cells; turn them into tables of means and spreads.
 
 A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured,
 sealed by its hash) and history.csv (one row per seed and evaluated round).

@@ -1,4 +1,4 @@
-"""Compute the digests in sources.yaml (the root's and each paper's), by which DVC sees what code has changed."""
+"""Compute the digests in all sources.yaml files, by which DVC detects which code has changed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Configurations that tuning tries: a method's values, then quasi-random points of its search space."""
+"""Hyper-parameter configurations to try in tuning: the method's present values, then quasi-random points."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Stamps, papers/<paper>/verified.yaml: results that the current code was verified to give.
+"""Read and write verified.yaml (stamps): earlier results that the current code was verified to reproduce.
 
 `fedrepro verify` walks a result's trajectory again and writes the entry; `provenance` and the pages read
 it. It counts for one result (`result`, its `self`) and one digest of code (`code`). An entry that was

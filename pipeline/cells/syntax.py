@@ -1,4 +1,4 @@
-"""What code digests read from a Python file: definitions, imports, names, statements that act on import."""
+"""Parse a Python file for code digests: definitions, imports, names, and statements that run on import."""
 
 import ast
 from collections.abc import Iterator

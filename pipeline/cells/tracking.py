@@ -1,4 +1,4 @@
-"""MLflow runs from result files: live while a long cell trains, afterwards for all others.
+"""Log training runs to MLflow: live while a cell trains, or imported from result files afterwards.
 
 `fedrepro import` brings in every finished seed that the tracking server does not know yet; it can
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.

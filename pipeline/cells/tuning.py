@@ -1,5 +1,7 @@
-"""Tunes a method in a scenario: trains its configurations on a part of every client's training images and
-chooses by the rest of them (docs/decisions/tuning.md)."""
+"""Tune a method's hyper-parameters in a scenario, by validation images split off each client's data.
+
+See docs/decisions/tuning.md.
+"""
 
 from pathlib import Path
 

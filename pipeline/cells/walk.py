@@ -1,5 +1,6 @@
-"""Train one seed of a cell from round 0 and print what every round gives: `python -m pipeline.cells.walk
-fedcrl/mini/fedprox 0 FOLDER`.
+"""Retrain one seed from round 0 and print every round's measures, for `fedrepro verify` to compare.
+
+`python -m pipeline.cells.walk fedcrl/mini/fedprox 0 FOLDER`.
 
 It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}

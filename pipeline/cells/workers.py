@@ -1,4 +1,4 @@
-"""Run the seeds of a cell in parallel: a process for each, or stacked together in this one."""
+"""Train the seeds of a cell in parallel: in one process each, or batched together in a single process."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Base of the SLURM and Ray clusters: cells are trained there, other stages run here."""
+"""Base class of the SLURM and Ray executors: train cells on a cluster, run all other stages locally."""
 
 import json
 import os

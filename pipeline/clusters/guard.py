@@ -1,4 +1,4 @@
-"""Ends a process group when its owner does: a program that waits for the end of its input."""
+"""Helper process that ends a process group when its parent dies, so that no training is left running."""
 
 import contextlib
 import os

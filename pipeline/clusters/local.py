@@ -1,5 +1,8 @@
-"""Stages as processes of this machine: `dvc repro --single-item` for each; the miniatures' cells in forks of
-a process that has imported torch already."""
+"""Local executor: run DVC stages as processes of this machine, short training jobs as forks.
+
+A stage is a `dvc repro --single-item`; the miniatures' cells are forks of a process that has imported torch
+already.
+"""
 
 import multiprocessing
 import os

@@ -1,6 +1,6 @@
-"""What runs on Ray's machines, sent there by value: it may import nothing of ours, and shares no file system
-with the user's machine.
+"""Code that runs on Ray's machines: train a cell there and send checkpoints and results back.
 
+It is sent there by value: it may import nothing of ours, and shares no file system with the user's machine.
 `Keeper` is the one door to the user's `.cells`; `train` unpacks code and data, runs the worker of
 pipeline/clusters/worker.py as a process, and sends on what it saves.
 """

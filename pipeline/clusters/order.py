@@ -1,4 +1,4 @@
-"""Order: a cell to train elsewhere, what is sent for it, and how its seeds are recognised.
+"""Order: a cell to train on a cluster, with package versions and the digests that identify its seeds.
 
 A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that nothing
 counts that is not whole and of today's parameters and code.

@@ -1,8 +1,8 @@
-"""Cells as tasks of a Ray cluster, without a shared file system. This process runs on a machine of the
-cluster, such as its head.
+"""Ray executor: train cells as tasks of a Ray cluster, whose machines need no shared file system.
 
-Code and data travel through Ray's object store; checkpoints and results come back as they are saved, into
-this machine's `.cells`. A cell whose node dies goes on elsewhere. Tasks end with this process.
+This process runs on a machine of the cluster, such as its head. Code and data travel through Ray's object
+store; checkpoints and results come back as they are saved, into this machine's `.cells`. A cell whose node
+dies goes on elsewhere. Tasks end with this process.
 """
 
 import hashlib

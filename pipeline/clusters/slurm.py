@@ -1,8 +1,8 @@
-"""Cells as array tasks of a SLURM cluster, through submitit. The checkout lies on a file system that all
-nodes share; this process runs where `sbatch` does.
+"""SLURM executor: train cells as array tasks through submitit, and requeue those that are interrupted.
 
-A task that loses its node, is preempted or comes near its time limit is requeued and goes on from its
-checkpoints. That a cell has ended is seen by its seeds in `.cells`, not by asking the cluster's accounting.
+The checkout lies on a file system that all nodes share; this process runs where `sbatch` does. A task that
+loses its node, is preempted or comes near its time limit is requeued and goes on from its checkpoints. That a
+cell has ended is seen by its seeds in `.cells`, not by asking the cluster's accounting.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""The process that trains a cell: on a cluster's node `python -m pipeline.clusters.worker ORDER`, here a
-fork of one that has torch.
+"""Process that trains one cell for an executor, on a cluster node or on the local machine.
+
+On a node it is `python -m pipeline.clusters.worker ORDER`, here a fork of a process that has torch.
 
 On a node it never calls DVC and writes only to `.cells`: checkpoints and seeds. ORDER is an `Order` as JSON.
 """

@@ -1,4 +1,4 @@
-"""`fedrepro import SOURCE`: add the folder of a paper that somebody else has measured."""
+"""`fedrepro import SOURCE`: add another group's paper folder, with results, from disk or a git repository."""
 
 import os
 import shutil

@@ -1,5 +1,7 @@
-"""The command `fedrepro`. A command's module is imported when it is called, so that --help costs no
-time."""
+"""The command line `fedrepro`: every subcommand with its arguments, options and help text.
+
+A command's module is imported when it is called, so that --help costs no time.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Progress of `fedrepro run`: lines at the foot of a terminal, or one now and then."""
+"""Progress display of `fedrepro run`: live lines of running stages in a terminal, else occasional logs."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The downloads that a cell waits for: official files and pretrained weights that are not here yet."""
+"""List the data sets and pretrained weights that still have to be downloaded before a cell can train."""
 
 from collections.abc import Iterator
 from pathlib import Path

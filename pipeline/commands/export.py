@@ -1,4 +1,4 @@
-"""`fedrepro export model CELL`: the final models of a seed as safetensors, with a card."""
+"""`fedrepro export model CELL`: train a seed and write its final models as safetensors, with a model card."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""`fedrepro run CELL --seeds 7,8`: train with a user's seeds, and leave results and tables as they are."""
+"""`fedrepro run CELL --seeds 7,8`: train with extra seeds and compare to git's mean, left unchanged."""
 
 from collections.abc import Sequence
 from dataclasses import replace

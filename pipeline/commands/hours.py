@@ -1,4 +1,4 @@
-"""Estimate the hours of a cell from measured cells and numbers of operations.
+"""Estimate a cell's training hours from operation counts and the measured speed of finished cells.
 
 Counted are three passes of every network over its client's images (one forward, two backward) in every local
 epoch, three over the public images where the method uses them, one over the test images after a round, and

@@ -1,4 +1,4 @@
-"""DVC's lock files: backup, and repair after a kill.
+"""Back up DVC's lock files, hold its lock, and repair what a killed process leaves damaged.
 
 DVC empties dvc.lock before it writes it again. A kill in between leaves an empty or a cut file
 (docs/decisions/lock-files.md), so a copy of every whole one lies in .cells/locks.

@@ -1,5 +1,4 @@
-"""`fedrepro methods`: every method that there is, in a line each; `--page` renews the table of
-docs/methods.md."""
+"""`fedrepro methods`: list every method, a line each; with `--page`, renew the table in docs/methods.md."""
 
 import importlib
 import re

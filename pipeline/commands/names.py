@@ -1,4 +1,4 @@
-"""Names of papers, scenarios and cells as a user types them."""
+"""Resolve names of papers, scenarios and cells that a user types, in any case or as the paper spells them."""
 
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, unknown

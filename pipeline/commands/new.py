@@ -1,4 +1,4 @@
-"""`fedrepro new`: create a paper, a method or another part of a paper that runs as it is, to be changed."""
+"""`fedrepro new`: generate a working template of a paper, a method or a paper's component, with a test."""
 
 import keyword
 import re

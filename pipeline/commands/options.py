@@ -1,4 +1,4 @@
-"""What the commands share: a line for bad input, types of arguments, options."""
+"""Shared parts of the command line: error messages for bad input, argument types, the --jobs option."""
 
 import math
 import os

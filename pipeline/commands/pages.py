@@ -1,4 +1,4 @@
-"""`fedrepro report [PAPER]` and the stages `report`: render the pages from the existing results."""
+"""`fedrepro report [PAPER]` and DVC's `report` stages: write the report pages from existing results."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`fedrepro partition` and `fedrepro export partition`: show, import or export a scenario's clients."""
+"""`fedrepro partition`, `fedrepro export partition`: show, import or export the split over clients."""
 
 import io
 from collections.abc import Iterable

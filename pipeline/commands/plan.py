@@ -1,4 +1,4 @@
-"""`fedrepro plan HOURS [PAPER ...]`: choose the cells that settle the most claims in HOURS.
+"""`fedrepro plan HOURS [PAPER ...]`: choose the training runs that decide the most paper claims in HOURS.
 
 A claim that waits needs the cells that have not run; an undecided one needs more seeds, as many as its
 verdict's outlook names. Cells are shared between claims, so that this is a budgeted coverage problem

@@ -1,4 +1,4 @@
-"""`fedrepro reproduce [PAPER ...]`: train the miniatures in reproduction/ and compare with git's numbers.
+"""`fedrepro reproduce [PAPER ...]`: retrain the small scenarios in a clone and compare with git's results.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
 committed file changes: there every stage runs, or those of the named papers' miniatures. A call that was

@@ -1,4 +1,4 @@
-"""`fedrepro run [stage ...] --jobs N`: what `dvc repro` does, with N stages at once and their progress.
+"""`fedrepro run [stage ...] --jobs N`: run what is out of date, as `dvc repro` does, N stages at once.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
 without one, all of ./dvc.yaml. A cell whose results are in git is not trained for its representations alone,

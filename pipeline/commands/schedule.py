@@ -1,4 +1,4 @@
-"""The loop of `fedrepro run`: hand ready DVC stages to an executor, record trained cells.
+"""Scheduler of `fedrepro run`: start each DVC stage once its inputs are ready, and record trained cells.
 
 DVC itself says what depends on what and what has changed. It lets several `dvc repro --single-item` work at
 once if each waits for the lock and something else keeps the order; this module does.

@@ -1,5 +1,4 @@
-"""`fedrepro status [paper ...]`: what is done, what is left and about how long it takes, of every paper or of
-every table of a paper.
+"""`fedrepro status [paper ...]`: which results are done, stale, failed or missing, and the hours left.
 
 A cell is done, stale (its result was made by other code, parameters, seeds or partitions than today's, or
 cannot be read), failed (its last run ended with an error), missing, or without a stage (no grid of paper.yaml

@@ -1,9 +1,9 @@
-"""Writes papers/<paper>/dvc.yaml from paper.yaml: a stage per partition, grid and computed figure, and the
-miniature's.
+"""`fedrepro sync`: generate the DVC stages of partitions, training, tuning and figures from paper.yaml.
 
-DVC has no way to include a file or to list folders, so the stages are written out, with DVC's templating,
-and committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every
-paper's `results` stage writes.
+It writes papers/<paper>/dvc.yaml: a stage per partition, grid and computed figure, and the miniature's. DVC
+has no way to include a file or to list folders, so the stages are written out, with DVC's templating, and
+committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every paper's
+`results` stage writes.
 """
 
 import os

@@ -1,5 +1,4 @@
-"""`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: the stages of papers/<paper>/tuning/dvc.yaml, and the cells to
-compare with."""
+"""`fedrepro tune [PAPER[/SCENARIO[/METHOD]]]`: tune hyper-parameters, then train with old and new values."""
 
 import os
 from collections.abc import Sequence

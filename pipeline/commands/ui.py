@@ -1,4 +1,4 @@
-"""`fedrepro ui`: MLflow on the runs of this repository, and links to what one wants to see there.
+"""`fedrepro ui`: import results into MLflow, serve its web interface and print links to useful views.
 
 A link names a view that is a tag of the experiment, as MLflow's button Share does: which runs,
 which columns, how they are grouped and sorted.

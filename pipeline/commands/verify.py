@@ -1,4 +1,4 @@
-"""`fedrepro verify [cell, scenario or paper ...]`: train results again and compare every round.
+"""`fedrepro verify [cell, scenario or paper ...]`: retrain and compare each round with the stored result.
 
 A result is a trajectory, and code is right if it walks it again. For each cell one seed is trained once
 more by the training function itself, from round 0 and as far as the time goes (`pipeline/cells/walk.py`),

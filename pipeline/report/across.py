@@ -1,5 +1,4 @@
-"""The page across papers: every algorithm in every miniature by accuracy, rank and cost; what equal tuning
-changes, what can be reconstructed from what clients send, and what rounding alone does.
+"""The page across papers: all algorithms by accuracy, rank and cost; effects of tuning, leakage, rounding.
 
 Of several rows of paper.yaml that run one algorithm, as in ablations, the unmodified one counts.
 """

@@ -1,7 +1,7 @@
-"""What a paper's text claims, as papers/<paper>/claims.csv holds it: one claim per row, one grammar for all
-papers.
+"""Parse the claims of a paper's text: expected differences between numbers, in one grammar for all papers.
 
-A claim expects something of the difference `left - right`, or of `left` where `right` is empty.
+They are in papers/<paper>/claims.csv, one claim per row. A claim expects something of the difference
+`left - right`, or of `left` where `right` is empty.
 
     side       piece { " - " piece }
     piece      selector, max(sides), min(sides) or mean(sides); sides are separated by " ; "

@@ -1,5 +1,4 @@
-"""Printed and measured: the methods of every setting as dots on an axis and as ranks, the claims, and the
-overview of all papers."""
+"""Compare published with measured numbers: dot charts, method ranks, claims, and the overview of papers."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Choose the pictures of a paper's page: its figures, from its scenarios and the miniature, then ours.
+"""Choose and draw the figures of a paper's page: those that the paper has, then additional ones.
 
 `figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
 Both are HTML with SVG inside.

@@ -1,4 +1,4 @@
-"""Experiments of the page across papers: equal tuning, and leakage (reports/leakage)."""
+"""Additional experiments for the page across papers: equal tuning, image leakage, rounding of processors."""
 
 import re
 from collections.abc import Iterable

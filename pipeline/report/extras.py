@@ -1,4 +1,4 @@
-"""Figures that no paper has: costs, what a method records, who learns from whom; helpers of all figures."""
+"""Additional figures (costs, a method's internal signals, who learns from whom) and shared helpers."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

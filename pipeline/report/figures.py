@@ -1,4 +1,4 @@
-"""Draw a panel as one small SVG by matplotlib; its title and legend are HTML around it.
+"""Plot lines, dots, point clouds and matrices by matplotlib as small SVGs, with titles and legends in HTML.
 
 Colours are CSS variables of reports/templates/style.css, for light and dark; there are no fonts and no ids.
 What belongs to a series has `data-key`, its name, and may have a <title> with its numbers: for hover a script

@@ -1,4 +1,4 @@
-"""Tables as LaTeX, one file a table: measured numbers with the printed ones below them.
+"""Write a paper's tables as LaTeX, one file a table: measured numbers with the published ones below them.
 
 A file compiles by itself and inside a paper by `\\input`. Of a table that is wider than a page the columns
 are put below one another; tall ones go over several floats.

@@ -1,4 +1,4 @@
-"""Values of a run by name: from its result, curve and costs, and the points of figures.
+"""Look up a measure of a run by name: accuracies, statistics of its curve, costs, and values of figures.
 
 average, clean.AVG, ...  a measure of result.json
 rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv

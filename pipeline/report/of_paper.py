@@ -1,4 +1,4 @@
-"""What a paper adds to its page: figures of its figures.py, and sections from its templates/*.md.
+"""Render a paper's custom page content: plots from its figures.py and sections from its templates/*.md.
 
 A figure becomes an image, in which no script of an SVG runs. A section is Markdown whose HTML appears as
 text; Jinja fills in the results in a sandbox.

@@ -1,4 +1,4 @@
-"""The page of a paper, as plain data for its template."""
+"""Collect a paper's tables, figures, claims and texts as plain data for the template of its HTML page."""
 
 import re
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""The numbers that a paper prints, as papers/<paper>/published/*.csv holds them, the shape of its tables, and
-the parts of a table on a page.
+"""Read the published numbers of a paper's tables from CSV, and rebuild the tables' panels, rows and columns.
 
-A CSV holds one row per printed number, as text, in printed order. From that order come the panels (a table
-that is printed in stacked halves), the rows and the grouped columns.
+The files are papers/<paper>/published/*.csv. A CSV holds one row per printed number, as text, in printed
+order. From that order come the panels (a table that is printed in stacked halves), the rows and the grouped
+columns.
 """
 
 import math

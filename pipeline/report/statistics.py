@@ -1,4 +1,4 @@
-"""Inference about methods that ran with a few seeds, by a randomised block design.
+"""Statistical tests for methods with few seeds, by a randomised block design: differences, outliers, ranks.
 
 A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition:
 runs of one block share initial weights, clients and order. Least squares of method and block take that out,

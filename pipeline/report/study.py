@@ -1,4 +1,4 @@
-"""Study: a paper with its results, readings and unusable files, as its pages need it."""
+"""Study: a paper's results, interpretations, settings, data deviations and unusable files, for its pages."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

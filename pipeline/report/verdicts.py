@@ -1,4 +1,4 @@
-"""Verdicts: judge each claim of a paper by its runs, and count the verdicts.
+"""Verdicts: test statistically whether runs confirm each claim of a paper, and count the outcomes.
 
 A direction is decided where the difference of runs is significant, corrected for the number of comparisons.
 A size is judged by itself: the 90 % interval confirms it, the range of a result from as few runs as the

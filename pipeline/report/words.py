@@ -1,4 +1,4 @@
-"""Spelling for readers: settings, methods, measures and numbers of the published CSVs as words.
+"""Format settings, methods, measures and numbers as readable text; citations and BibTeX entries.
 
 The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
 `FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
