@@ -1,4 +1,4 @@
-"""FINCH clustering, and class prototypes: mean vectors of a class, one or several (FPL, FedCCL).
+"""FINCH clustering, and class prototypes (mean vectors of a class, one or several) for FPL and FedCCL.
 
 They travel as State(vectors (P, d), classes (P,) int64), class by class.
 """

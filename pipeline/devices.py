@@ -1,4 +1,4 @@
-"""Devices: which run asynchronously, how values reach them, and how the CPU keeps memory."""
+"""Device-specific performance: asynchronous copies to GPUs, slow bf16 on CPUs, reuse of freed CPU memory."""
 
 import ctypes
 import platform

@@ -1,4 +1,4 @@
-"""The errors that a user can mend. A stage prints them as one line and exits with 2."""
+"""Exceptions for mistakes that a user can correct, and how a stage reports them: one line, exit code 2."""
 
 import difflib
 import re

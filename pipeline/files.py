@@ -1,5 +1,7 @@
-"""Files that are whole or absent: everything is written under a temporary name in the same folder, then
-renamed."""
+"""Write files and folders atomically, read and write CSV, compute checksums.
+
+Everything is written under a temporary name in the same folder, then renamed.
+"""
 
 import contextlib
 import csv

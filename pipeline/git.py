@@ -1,4 +1,4 @@
-"""Calls of git, with its errors as one line."""
+"""Run git commands and read files of the last commit; a failure becomes an error of one line."""
 
 import contextlib
 import os

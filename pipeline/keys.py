@@ -1,4 +1,4 @@
-"""Randomness from keys: every draw depends on what it is for, never on what was drawn before it.
+"""Random seeds derived from keys such as (seed, purpose, client, round), independent of earlier draws.
 
 So the order of clients, the number of workers, a crash and a resume change no result.
 """

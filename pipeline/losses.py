@@ -1,4 +1,4 @@
-"""The terms of the papers' losses, as pure functions of tensors."""
+"""Loss terms that methods share: cross-entropy, proximal term, distillation, Jensen-Shannon consistency."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""The environment of a process: checkout, user, terminal, cores, owner of the files."""
+"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files."""
 
 import contextlib
 import io

@@ -1,5 +1,7 @@
-"""Documents with their hash inside, so that an altered one is noticed. It guards against slips and damage,
-not against intent."""
+"""Store a JSON document's SHA-256 hash inside it, so that a later change or damage is detected.
+
+It guards against slips and damage, not against intent.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Imports the checkout's modules from their text: bytecode counts only where it was compiled from it.
+"""Import the checkout's modules from their source text, ignoring bytecode that was not compiled from it.
 
 Python takes a file's bytecode for current where size and time of the file are the same. A file that was
 unpacked or copied with its time would then run as it was before, under the digest of what it now says.

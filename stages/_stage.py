@@ -1,4 +1,4 @@
-"""What every stage script shares: positional arguments, and one clear line of error for bad input."""
+"""The command line of every stage script: positional arguments, and one clear line of error for bad input."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Bring one data set into data/<set>: `python -m stages.data cifar10`."""
+"""Prepare one data set, downloaded if necessary, in data/<set>: `python -m stages.data cifar10`."""
 
 from pipeline.data import sources
 from pipeline.schema import ROOT, load_params

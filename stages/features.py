@@ -1,4 +1,4 @@
-"""Frozen features of one data set into data/<set>-vit_tiny/: `python -m stages.features office_caltech10`."""
+"""Compute a data set's frozen ViT-Ti/16 features: `python -m stages.features office_caltech10`."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Compute what figures show of a paper, scenario or cell, without training: `python -m stages.figures fedcrl`."""
+"""Compute the data that a paper's figures plot, without training: `python -m stages.figures fedcrl`."""
 
 from pipeline.cells.geometry import update
 from pipeline.schema import shorten

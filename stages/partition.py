@@ -1,4 +1,4 @@
-"""Cut a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
+"""Partition a scenario's data over its clients: `python -m stages.partition fedcrl/mini`."""
 
 import sys
 from pathlib import Path

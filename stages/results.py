@@ -1,5 +1,7 @@
-"""Writes reports/results.csv, every measured number of the miniatures, one row each; or of a paper what DVC
-reads: curves, metrics and the digests of its page's inputs."""
+"""Collect measured results: a table of all papers' miniatures, or one paper's curves and metrics for DVC.
+
+The table is reports/results.csv, one row per number. A paper also gets the digests of its page's inputs.
+"""
 
 import hashlib
 from pathlib import Path

@@ -1,5 +1,7 @@
-"""Write sources.yaml, or papers/<paper>/sources.yaml: a digest of the code behind every stage, or behind
-every cell of a paper."""
+"""Write sources.yaml: digests of the code behind every stage or cell, so that DVC reruns what changed.
+
+For a paper it is papers/<paper>/sources.yaml, with a digest for every cell.
+"""
 
 from collections.abc import Mapping
 

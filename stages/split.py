@@ -1,4 +1,4 @@
-"""Splits the clients' training images into training and validation: `python -m stages.split fedcrl/mini`."""
+"""For tuning, split clients' training images to get validation ones: `python -m stages.split fedcrl/mini`."""
 
 from pipeline import files
 from pipeline.data import partition, validation

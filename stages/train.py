@@ -1,4 +1,4 @@
-"""Train one cell: `python -m stages.train fedcrl/mini/fedprox`."""
+"""Train one cell (scenario and method) with all its seeds: `python -m stages.train fedcrl/mini/fedprox`."""
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment

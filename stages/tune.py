@@ -1,4 +1,4 @@
-"""Tune one cell on its clients' validation images, or train it with the `chosen` or `published` values."""
+"""Tune a cell's hyper-parameters on validation images, or train it with the chosen or published values."""
 
 from pipeline.cells import arithmetic, choices
 from pipeline.cells.checks import check_environment

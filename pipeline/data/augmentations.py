@@ -1,4 +1,4 @@
-"""Random views of images, a batch at a time, each image with other draws.
+"""Random augmentations of image batches (crop, flip, colour jitter, AugMix), drawn separately per image.
 
 Every view is a function `view(images, generator)`: images uint8 (B, C, H, W) on any device, square, C = 1 or
 3, at least 5 pixels wide; generator a CPU generator, from which alone all draws come, always equally many, so

@@ -1,5 +1,6 @@
-"""Real images that come with scikit-learn, so that everything runs without a network. All of it is
-deterministic.
+"""Data sets made from images that scikit-learn includes, so that everything runs without a network.
+
+All of it is deterministic.
 
 `digits`: the 1,797 scans of 8x8 pixels. `digit_domains`: four domains derived from them. `photo_patches`:
 unlabelled patches of the two sample photographs.

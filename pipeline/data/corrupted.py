@@ -1,4 +1,6 @@
-"""data/<set>-corrupted/: a copy of a data set with every image corrupted once, for all rates of corruption.
+"""Write, read and verify data/<set>-corrupted/: a data set's copy with every image corrupted once.
+
+Every rate of corruption takes its images from it.
 
 The store's form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
 arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,

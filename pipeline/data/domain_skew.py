@@ -1,4 +1,4 @@
-"""Partitions by domain: domains divided over clients, and fixed private subsets.
+"""Partition data by domain: divide every domain over its clients, or draw private sets of a fixed size.
 
 FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5, RAHFL Sec. 4.1.
 """

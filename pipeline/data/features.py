@@ -1,5 +1,6 @@
-"""The representations of a whole data set under a frozen network, computed once and read by every method:
-data/<set>-<features>/.
+"""Compute, store and read a data set's representations under a frozen network (ViT-Ti/16).
+
+They are computed once and read by every method: data/<set>-<features>/.
 
 features.npy float32 (N, d), row i of image i of data/<set>; meta.json with the weights' origin and SHA-256
 and the digest of the images. Reading needs NumPy alone; computing needs timm.

@@ -1,4 +1,4 @@
-"""Readers of the official files: each turns downloaded files into Arrays.
+"""Readers of data sets' official files (IDX, CIFAR binary, MATLAB, LIBSVM, .npz), which return arrays.
 
 A reader gets the files in the registry's order, a folder to unpack into, and the set's entry. Images that
 would not fit into memory come as blocks. No reader executes anything that a file says: no pickle is ever

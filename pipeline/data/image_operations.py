@@ -1,4 +1,4 @@
-"""Pillow's operations on a batch of images at once, each image with another strength.
+"""Pillow's image operations (colour, contrast, rotation, blur) on tensor batches, a strength per image.
 
 Images are uint8 (B, C, H, W) with C = 1 (grey) or 3 (RGB), on any device; what comes back is new, uint8 and
 of the same shape. Strengths are tensors (B,). Values are Pillow's to the bit, as the tests show, but where

@@ -1,4 +1,4 @@
-"""Readers of images in folders: a folder per class, perhaps per domain, or a list of files.
+"""Readers of data sets stored as image files: a folder per class or domain, or lists with labels.
 
 A reader gets the files in the registry's order, a folder to unpack into, and the set's entry.
 """

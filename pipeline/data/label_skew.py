@@ -1,4 +1,4 @@
-"""Divide one pool of images among clients: at random, by label, by quantity or by a column of the set.
+"""Partition one pool of images over clients: IID, label skew (Dirichlet, shards), quantity skew, by user.
 
 A function of a kind returns every client's images, from the indices (n,) of the pool to divide. What all
 kinds share, the choice of the pool and each client's split, is in `divide`.

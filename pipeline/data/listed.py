@@ -1,4 +1,4 @@
-"""Partitions that a CSV lists, a row per image: client, part (train or test), index into data/<set>."""
+"""Read and write a partition as a CSV with one line per image: client, training or test, image index."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What is divided over clients (Pool), what they get (Parts), and the random numbers of a draw."""
+"""Data structures of partitioning: the images to divide, each client's image indices, random generators."""
 
 from dataclasses import dataclass, field
 

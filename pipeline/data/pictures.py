@@ -1,4 +1,4 @@
-"""Examples of every domain of a scenario (FCCL+ Fig. 5), and the size of a stored picture."""
+"""Draw example images of every domain of a scenario (FCCL+ Fig. 5), and read a stored picture's size."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What readers of data sets share: errors, archives, and images decoded to arrays."""
+"""Helpers of data set readers: report damaged files, unpack archives, decode image files to arrays."""
 
 import contextlib
 import struct

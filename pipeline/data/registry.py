@@ -1,4 +1,4 @@
-"""Every data set that a scenario can name: those of sets.yaml and of the papers' data.py."""
+"""All data sets with their files and download addresses, from sets.yaml and the papers' data.py."""
 
 from dataclasses import dataclass, field, replace
 from functools import cache

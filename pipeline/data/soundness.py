@@ -1,5 +1,7 @@
-"""Check that a stored partition is what its scenario promises. Its digest detects changes, this detects
-mistakes."""
+"""Check that a stored partition fits its scenario: clients, valid indices, no test image in training.
+
+Its digest detects changes, this detects mistakes.
+"""
 
 import numpy as np
 

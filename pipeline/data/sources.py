@@ -1,5 +1,7 @@
-"""Where a data set comes from: bundled, else a mirror folder, else the official files. meta.json records
-which one was used."""
+"""Prepare a data set: from bundled images, else from a mirror folder, else from the official files.
+
+meta.json records which one was used.
+"""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Splits as indices into data/<set>: folders of PFLlib, lists of Flower Datasets, the CSV of an export.
+"""Convert client splits of PFLlib, Flower Datasets or an exported CSV to image indices into data/<set>.
 
 PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
 with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images

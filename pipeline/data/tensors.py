@@ -1,4 +1,4 @@
-"""Stored images to network inputs."""
+"""Convert stored images to normalised network inputs, and inputs to pixels and back for augmentation."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which local phases can be stepped as one: those of several seeds, or one with an earlier recording."""
+"""Decide whether local training of several seeds can run as one, or replay an earlier CUDA graph."""
 
 import dataclasses
 from collections.abc import Callable, Iterator

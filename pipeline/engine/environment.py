@@ -1,4 +1,4 @@
-"""Device, executor and precision of a training, as the environment sets them."""
+"""Choose device, executor and precision of training from environment variables (FEDREPRO_DEVICE, ...)."""
 
 import importlib
 import os

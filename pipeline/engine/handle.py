@@ -1,4 +1,4 @@
-"""A client's model as a loss or a step sees it, and the batch that comes with it."""
+"""What a loss function gets: a client's model (features, head, parameters), other models and the batch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

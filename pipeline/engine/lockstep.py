@@ -1,4 +1,4 @@
-"""Run the seeds of a cell together in one process, so that their local phases are stacked.
+"""Run the seeds of a cell (scenario and method) in one process, with their local training stacked.
 
 Every seed runs as it would alone, in its thread; one thread runs at a time. A seed that comes to a
 local phase waits until all the others have come to one or have ended; then the executor steps all that wait

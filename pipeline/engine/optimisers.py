@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW on plain tensors.
+"""SGD, Adam and AdamW on plain tensors, lighter than torch.optim's classes, and gradient clipping.
 
 The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of
 CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly

@@ -1,4 +1,4 @@
-"""Phase: what every client trains in a round, with which loss, and its random draws."""
+"""A phase of local training: clients and their data, loss, epochs, mini-batches and random numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

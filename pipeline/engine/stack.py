@@ -1,4 +1,4 @@
-"""Clients of one network as a stack of models, and one step of it, which a GPU records and replays."""
+"""Client models of one architecture as stacked tensors; their joint training step, a CUDA graph on GPUs."""
 
 import itertools
 import math

@@ -1,5 +1,4 @@
-"""The executor for GPUs: all clients of one network, of all seeds that wait, stepped together with
-torch.func.
+"""The executor for GPUs: trains the clients of one architecture, of all seeds, together by torch.func.
 
 Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
 Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as

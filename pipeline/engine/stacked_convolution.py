@@ -1,4 +1,4 @@
-"""Convolutions whose weights differ by client: vmap's grouped one, or im2col with a matrix product for each.
+"""Convolutions with weights per client: grouped convolution or im2col, whichever is faster on this GPU.
 
 Which is faster differs by GPU and shape. The first step of a shape tries both on CUDA. The choice stays in
 `.cells`, so that a run which goes on rounds as before, and results record what a process has used.

@@ -1,4 +1,4 @@
-"""SGD, Adam and AdamW for models stacked with a row per client, and the choice of rows that a step updates.
+"""SGD, Adam and AdamW for stacked client models, where a step may update only some of the clients.
 
 All values that a step trains lie in one tensor with a row per client, followed by their moments. A step of
 Adam over eight tensors is then about ten kernels instead of two hundred.

@@ -1,4 +1,4 @@
-"""Clients' values as stacked tensors: models and client states, as nested dicts that torch.func accepts."""
+"""Convert clients' models and states to stacked tensors in nested dicts for torch.func, and back."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Views of the batches of several clients, made by one call; each client's numbers are from its generator."""
+"""Augment the batches of several clients in one call, with random numbers from each client's generator."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Models, clients' models and a method's state as plain values, which a checkpoint can hold."""
+"""Models and a method's state as plain values for checkpoints, and weighted averages of models."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What local training leaves: models, losses, logged numbers and class means, as values."""
+"""The result of local training: models, losses, logged numbers, class means; a check that it is finite."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""The verbs that a method composes: new models, local training, public data, statistics and averages."""
+"""Operations that methods are composed of: new models, local training, public data, class means, averages."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What a federated method is: state, a round, and what the clients hold between rounds."""
+"""Base class of federated methods: initial state, a round, local loss, evaluated models, communication."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""Networks of depthwise convolutions for 32 x 32 images, as the code of FCCL+ and RAHFL has them.
+"""MobileNetV2, EfficientNet and ShuffleNet for 32 x 32 images, as in the code of FCCL+ and RAHFL.
 
 They differ from the networks they are named after; the differences are noted where they are made.
 """

@@ -1,4 +1,4 @@
-"""A cell: a scenario and a method of a paper."""
+"""A cell, the unit that is run and cached: a scenario and a method of a paper, or a tuned variant of them."""
 
 import dataclasses
 from collections.abc import Iterable

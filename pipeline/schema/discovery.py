@@ -1,4 +1,4 @@
-"""Find the code that a paper.yaml names: in the library or in the paper's folder.
+"""Locate the methods, networks, metrics and partitions that a paper.yaml names, in library and papers.
 
 A method is a file of pipeline/methods or of papers/<paper>/methods. In papers/<paper>/,
 functions of models.py are networks, of metrics.py metrics and of figures.py figures; classes of partitions.py

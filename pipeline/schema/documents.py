@@ -1,4 +1,4 @@
-"""Read a YAML document that may hold anything, and spell file names in messages."""
+"""Read YAML safely, refuse unsafe links and devices in a paper's folder, shorten paths for messages."""
 
 import os
 import re

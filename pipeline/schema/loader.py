@@ -1,4 +1,4 @@
-"""Reading params.yaml and papers/<paper>/paper.yaml, checked."""
+"""Load and check the settings of params.yaml and the papers' experiments of papers/<paper>/paper.yaml."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Defocus, glass, motion and zoom blur. uint8 (N, 32, 32, 3) -> the same."""
+"""CIFAR-10-C corruptions: defocus, glass, motion and zoom blur, uint8 (N, 32, 32, 3) -> the same."""
 
 from typing import Literal
 

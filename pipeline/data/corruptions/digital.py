@@ -1,4 +1,7 @@
-"""Brightness, contrast, elastic transform, pixelation and JPEG. uint8 (N, 32, 32, 3) -> the same."""
+"""CIFAR-10-C corruptions: brightness, contrast, elastic transform, pixelation, JPEG, on uint8 images.
+
+uint8 (N, 32, 32, 3) -> the same.
+"""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Gaussian, shot and impulse noise. uint8 (N, 32, 32, 3) -> the same."""
+"""CIFAR-10-C corruptions: Gaussian, shot and impulse noise, uint8 (N, 32, 32, 3) -> the same."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What several corruptions share: keyed draws, bytes from floats, zooming, motion blur, bilinear sampling.
+"""Helpers of the image corruptions: random draws per image, zoom, motion blur, bilinear sampling.
 
 Float images hold values in [0, 1]; all have shape (N, 32, 32, C).
 """

@@ -1,4 +1,4 @@
-"""Snow, frost and fog. uint8 (N, 32, 32, 3) -> the same."""
+"""CIFAR-10-C corruptions: snow, frost and fog, uint8 (N, 32, 32, 3) -> the same."""
 
 import importlib.util
 from dataclasses import dataclass
