@@ -10,11 +10,11 @@ computes it since c8910f4b.
 
 import io
 import json
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 
+from pipeline.git import git
 from pipeline.schema import MINIATURES, ROOT, papers, planned
 
 LEFT_OUT = ("seconds", "state", "fgsm", "pgd")
@@ -32,11 +32,11 @@ def compare(name: str, folder: Path) -> tuple[str, str, str, int, int] | None:
     """(cell, both processors, numbers compared, numbers that differ); None with fewer than two makers."""
     where = folder.relative_to(ROOT)
     newest: dict[str, tuple[str, pd.DataFrame]] = {}
-    for commit in git("log", "--format=%h", "--", f"{where}/result.json").split():
-        versions = json.loads(git("show", f"{commit}:{where}/result.json")).get("versions", {})
+    for commit in git(ROOT, "log", "--format=%h", "--", f"{where}/result.json").split():
+        versions = json.loads(git(ROOT, "show", f"{commit}:{where}/result.json")).get("versions", {})
         processor = versions.get("processor", "")
         if versions.get("arithmetic") == "portable" and processor:
-            history = io.StringIO(git("show", f"{commit}:{where}/history.csv"))
+            history = io.StringIO(git(ROOT, "show", f"{commit}:{where}/history.csv"))
             newest.setdefault(processor.split()[0].partition("(")[0], (processor, pd.read_csv(history)))
     if len(newest) < 2:
         return None
@@ -46,11 +46,6 @@ def compare(name: str, folder: Path) -> tuple[str, str, str, int, int] | None:
         return name, first, second, one[shared].size, one[shared].size
     unlike = (one[shared] != other[shared]) & ~(one[shared].isna() & other[shared].isna())
     return name, first, second, unlike.size, int(unlike.to_numpy().sum())
-
-
-def git(*words: str) -> str:
-    """What git prints; raises CalledProcessError where it fails."""
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

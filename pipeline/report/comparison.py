@@ -10,7 +10,7 @@ from pipeline.report.claims import Claim
 from pipeline.report.published import Panel, columns
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import SHORT, SHORTENED, Chip, Verdict, count
+from pipeline.report.verdicts import SHORTENED, Chip, Verdict, count
 from pipeline.report.words import GROUPS, minus, ordinal, signed
 from pipeline.schema import Cell
 
@@ -113,17 +113,17 @@ def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
     """What shortened scenarios (`<scenario>-short`) measure for the cells of a column that has not run."""
-    columns = []
-    for scenario in (one for one in study.paper.extra_scenarios if one.endswith(SHORT)):
-        numbers = {}
-        for name, cell in cells.items():
-            run = study.results.get(study.cell(scenario, cell.method))
-            same = cell.scenario.removesuffix("-base") == scenario.removesuffix(SHORT)
-            if run and measure in run["measures"] and same:
-                numbers[name] = summarise(run["measures"][measure])
-        if len(numbers) >= FEWEST:
-            columns.append(Column("shortened", numbers, scenario, measure, short=True))
-    return columns
+    numbers: dict[str, dict] = {}
+    for name, cell in cells.items():
+        short = study.shortened(cell)
+        run = study.results.get(short) if short else None
+        if short and run and measure in run["measures"]:
+            numbers.setdefault(short.scenario, {})[name] = summarise(run["measures"][measure])
+    return [
+        Column(SHORTENED, each, scenario, measure, short=True)
+        for scenario, each in numbers.items()
+        if len(each) >= FEWEST
+    ]
 
 
 def _title(study: Study, view: TableView, panel: Panel, i: int, measure: str) -> str:

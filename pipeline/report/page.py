@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from pipeline.cells.results import Summary, is_percent, lower_is_better, ordered, summarise
 from pipeline.report.comparison import (
-    SHORT,
     Axis,
     ClaimRow,
     Dots,
@@ -29,6 +28,7 @@ from pipeline.report.drawings import FigureView, curves, figures
 from pipeline.report.of_paper import sections
 from pipeline.report.published import OTHER, Panel, Row, Value, columns, mark, merge_heads
 from pipeline.report.study import (
+    SHORT,
     Batches,
     NumberedReading,
     Study,

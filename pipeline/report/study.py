@@ -29,6 +29,8 @@ from pipeline.schema import (
 
 # Rows of one algorithm that are named one by one.
 FEW = 3
+# ends the name of a scenario that is cut down to what a CPU can train
+SHORT = "-short"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class Study:
 
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)
+
+    def shortened(self, cell: Cell) -> Cell | None:
+        """The cell in the scenario `<scenario>-short`, cut down to what a CPU can train; None where there is
+        none."""
+        scenario = cell.scenario.removesuffix("-base") + SHORT
+        return self.cell(scenario, cell.method) if scenario in self.paper.extra_scenarios else None
 
     def target(self, cell: Cell) -> str:
         """What `fedrepro run` takes to measure a cell; empty where it has no stage."""

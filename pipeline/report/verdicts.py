@@ -30,8 +30,8 @@ from pipeline.schema import Cell, Paper
 Source = tuple[Cell, str]
 # a seed and the partition that it used
 Block = tuple[int, str]
-# ends the name of a scenario that is cut down to what a CPU can train
-SHORT, SHORTENED = "-short", "shortened"
+# the heading under which shortened runs judge
+SHORTENED = "shortened"
 # percent, over the number of classes: fewer right answers are chance
 GUESSED = 150.0
 # of a printed number with two decimals; seeds that show a spread, and the most that are considered
@@ -151,11 +151,9 @@ class Shortened(Evidence):
 
     def source(self, spot: Spot) -> Source | None:
         """The run of the shortened scenario and the measure; None where there is no such scenario."""
-        if not (whole := super().source(spot)):
-            return None
-        scenario = whole[0].scenario.removesuffix("-base") + SHORT
-        listed = scenario in self.paper.extra_scenarios
-        return (self.study.cell(scenario, whole[0].method), whole[1]) if listed else None
+        whole = super().source(spot)
+        cell = self.study.shortened(whole[0]) if whole else None
+        return (cell, whole[1]) if whole and cell else None
 
 
 def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
