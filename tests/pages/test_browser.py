@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import shutil
 import subprocess
 
@@ -33,6 +34,14 @@ def names(browser, table):
     return browser.run(f"[...document.querySelectorAll('#{table} tbody th')].map(head => head.textContent)")
 
 
+def values(browser, table):
+    """The numbers of the first column, row by row as shown."""
+    cells = browser.run(
+        f"[...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[1].textContent)"
+    )
+    return [float(re.search(r"\d+\.\d+", cell)[0]) for cell in cells]
+
+
 def press(browser, selector, text):
     browser.run(
         f"[...document.querySelectorAll('{selector}')].find(one => one.textContent === '{text}').click()"
@@ -56,10 +65,11 @@ def test_a_tab_shows_its_table_alone(fedlsa):
 def test_a_column_sorts_both_ways_and_back(fedlsa):
     first = names(fedlsa, "table2")
     fedlsa.run("document.querySelector('#table2 thead button').click()")
-    down = names(fedlsa, "table2")
-    assert (down[0], down[-1]) == ("FedLSA", "MOON") and sorted(down) == sorted(first)
+    down = values(fedlsa, "table2")
+    assert down == sorted(down, reverse=True) and len(set(down)) > 4
+    assert sorted(names(fedlsa, "table2")) == sorted(first)
     fedlsa.run("document.querySelector('#table2 thead button').click()")
-    assert names(fedlsa, "table2") == down[::-1]
+    assert values(fedlsa, "table2") == sorted(down)
     fedlsa.run("document.querySelector('#table2 thead button').click()")
     assert names(fedlsa, "table2") == first
 
@@ -69,7 +79,8 @@ def test_the_shown_table_is_copied(fedlsa, pages):
     press(fedlsa, ".tools button", "Copy CSV")
     rows = list(csv.DictReader(io.StringIO(fedlsa.run("window.copied"))))
     [ours] = [row for row in rows if row["method"] == "FedLSA"]
-    assert (ours["Avg"], ours["Avg printed"], ours["DSLR printed"]) == ("53.43", "60.22", "60.00")
+    assert (ours["Avg printed"], ours["DSLR printed"]) == ("60.22", "60.00")
+    assert float(ours["Avg"]) == pytest.approx(max(values(fedlsa, "table2")), abs=0.06)
     assert float(ours["Avg sd"]) > 0 and len(rows) == 9
     fedlsa.run("document.getElementById('t-table5').click()")
     press(fedlsa, ".tools button", "Copy LaTeX")
