@@ -1,10 +1,12 @@
 """Shared by all tests: one thread per process, and the fixtures of several files."""
 
+import fcntl
 import os
 import shutil
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,16 @@ from repository import CELL, copy_of_the_repository, edit, outputs, stage
 from pipeline.schema import Cell
 
 
-def pytest_collection_modifyitems(items):
-    """Tests that share what is made once for a file stay in one process; all others are dealt out singly."""
-    for item in items:
+def pytest_collection_modifyitems(config, items):
+    """Tests that share what is made once for a file stay in one process; all others are dealt out singly.
+
+    The scheduler reads groups from names. xdist 3.8 no longer writes them there with pytest 9.2
+    (pytest-dev/pytest-xdist#1386).
+    """
+    for item in items if config.getoption("loadgroup", False) else ():
         definitions = item._fixtureinfo.name2fixturedefs.values()
         if any(actual[-1].scope == "module" for actual in definitions):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item._id = type(item.id).parse(f"{item.nodeid}@{item.path.stem}")
 
 
 @pytest.fixture
@@ -39,26 +45,49 @@ def measured(root):
 
 
 @pytest.fixture(scope="session")
-def prepared(tmp_path_factory) -> Path:
+def made_once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], object]], Path]:
+    """`made_once(name, make)`: a folder that `make` fills, one for all processes of the tests; not to be
+    changed."""
+    base = tmp_path_factory.getbasetemp()
+    base = base if worker_id == "master" else base.parent
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place, unfinished = base / name, base / f"{name}-unfinished"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():
+                make(unfinished)
+                unfinished.rename(place)
+        return place
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prepared(made_once) -> Path:
     """A copy with the bundled digits prepared and one short miniature partitioned; not to be changed."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("prepared"))
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
 
-    edit(copy / "papers/fedcrl/paper.yaml", shorten)
-    stage(copy, "data", "digits")
-    stage(copy, "partition", "fedcrl/mini")
-    return copy
+    def make(copy: Path):
+        edit(copy_of_the_repository(copy) / "papers/fedcrl/paper.yaml", shorten)
+        stage(copy, "data", "digits")
+        stage(copy, "partition", "fedcrl/mini")
+
+    return made_once("prepared", make)
 
 
 @pytest.fixture(scope="session")
-def finished(prepared, tmp_path_factory) -> Path:
+def finished(prepared, made_once) -> Path:
     """The same with a cell trained in one go, one seed after the other."""
-    copy = shutil.copytree(prepared, tmp_path_factory.mktemp("finished") / "copy", symlinks=True)
-    stage(copy, "train", CELL, FEDREPRO_WORKERS="1")
-    return copy
+
+    def make(copy: Path):
+        shutil.copytree(prepared, copy, symlinks=True)
+        stage(copy, "train", CELL, FEDREPRO_WORKERS="1")
+
+    return made_once("finished", make)
 
 
 @pytest.fixture(scope="module")
