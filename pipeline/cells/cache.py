@@ -63,6 +63,17 @@ class Pretraining:
 
 
 def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
+    """`shared_rounds`, and with `keep: models` the round before the last, from which `final_models` goes
+    on."""
+    last, places = experiment.scenario.training.rounds - 1, shared_rounds(experiment, seed)
+    if experiment.scenario.keep and last:
+        code = provenance.digest_of(experiment, executor_name(default_device()))
+        values = {"cell": str(experiment.cell), "scenario": dataclasses.asdict(experiment.scenario)}
+        places[last] = _place(experiment, seed, code, values | {"hyper": experiment.hyper, "round": last})
+    return places
+
+
+def shared_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
     """Round -> where the run's checkpoint after it lies for scenarios that train longer, or was left by them.
 
     Only rounds before those that any of them reports: until there they measure alike. None for a method

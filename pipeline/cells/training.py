@@ -61,6 +61,10 @@ class Plan:
                 "trained; run it again: seeds of the earlier ones stay in .cells"
             )
         _write(self.experiment, result, self.runs, self.jobs[0].files.representations)
+        if self.experiment.scenario.keep and type(self.experiment.cell) is Cell:
+            from pipeline.cells.final_models import write_all  # also loads what only exports need
+
+            write_all(self.experiment, self.jobs)
 
     @cached_property
     def runs(self) -> list[dict]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
+from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell
 
 EXECUTORS = ("sequential", "stacked")
@@ -29,8 +30,10 @@ class Order:
 
     @classmethod
     def of(cls, cell: Cell, precision: str, root: Path = ROOT) -> "Order":
-        """Today's, computed without torch."""
+        """Today's, computed without torch. ParamError for `keep: models`, which clusters do not support."""
         experiment = Experiment.of(cell, root)
+        if experiment.scenario.keep:
+            raise ParamError(f"{cell}: `keep: models` needs `--on local`")
         dealt = {seed: inputs(experiment, seed)["digest"] for seed in experiment.scenario.seeds}
         known = {
             (executor, partition): provenance.cell_digest(experiment, partition, precision, executor)

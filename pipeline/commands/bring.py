@@ -12,7 +12,7 @@ from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, check_name, load_paper, shorten
 
-LEFT_OUT = ("partitions", "representations", "extra-seeds", "__pycache__", ".*")
+LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__pycache__", ".*")
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:

@@ -84,12 +84,12 @@ class Task:
         return True
 
     def pictures_alone_missing(self) -> bool:
-        """Whether nothing of a cell, tuned or not, is missing but its representations, which git lacks,
-        and no stage of the schedule needs them: then it is not trained for them."""
+        """Whether nothing of a cell, tuned or not, is missing but its representations and models, which git
+        lacks, and no stage of the schedule needs them: then it is not trained for them."""
         gone = [out for out in self.stage.outs if not out.exists]
         needed = [dep.fs_path for needing in self.downstream for dep in needing.stage.deps]
         return bool(gone) and not any(
-            Path(out.fs_path).parents[1].name != "representations"
+            Path(out.fs_path).parents[1].name not in ("representations", "final-models")
             or any(Path(out.fs_path).is_relative_to(path) for path in needed)
             for out in gone
         )

@@ -38,7 +38,7 @@ from pipeline.schema import (
 )
 
 # by a paper's repository
-IGNORED = "/partitions/\n/representations/\n/extra-seeds/\n__pycache__/\n"
+IGNORED = "/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n__pycache__/\n"
 # of a paper, which only its page reads
 OF_PAGE = ("figures.py", "templates")
 # of the files that a computed figure is drawn from
@@ -144,12 +144,12 @@ def _cached(*paths: str) -> list:
     return [{path: {"persist": True}} for path in paths]
 
 
-def _results(key: str, folder: str, scenario: str, method: str) -> list:
-    """What training a cell writes."""
+def _results(key: str, folder: str, scenario: str, method: str, keep: str | None = None) -> list:
+    """What training a cell writes; `keep` as of its scenario."""
     at, name = f"papers/{key}", f"{scenario}/{method}"
     return [
         *_committed(f"{at}/{folder}/{name}/result.json", f"{at}/{folder}/{name}/history.csv"),
-        *_cached(f"{at}/representations/{name}.npz"),
+        *_cached(f"{at}/representations/{name}.npz", *[f"{at}/final-models/{name}"] * bool(keep)),
     ]
 
 
@@ -284,29 +284,31 @@ def _miniature(key: str, paper: Paper) -> Stages:
                 {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
                 {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
             ],
-            outs=_results(key, "runs", name, method),
+            outs=_results(key, "runs", name, method, scenario.keep),
         )
     return stages
 
 
 def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, Any]:
-    extra = {tuple(_extra(paper.scenarios[scenario])) for scenario in paper.grids[name].scenarios}
-    if len(extra) > 1:
+    scenarios = [paper.scenarios[scenario] for scenario in paper.grids[name].scenarios]
+    alike = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
+    if len(alike) > 1:
         raise ParamError(
             f"papers/{key}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
-            "or frozen features; give each another grid"
+            "or frozen features, or `keep` differs; give each another grid"
         )
+    extra, keep = next(iter(alike), ((), None))
     at, scenario, method = f"papers/{key}", "${item.scenario}", "${item.method}"
     return _stage(
         f"train {key}/{scenario}/{method}",
         wdir=wdir,
         matrix={part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")},
-        deps=[f"{at}/partitions/{scenario}", *next(iter(extra), ())],
+        deps=[f"{at}/partitions/{scenario}", *extra],
         params=[
             {f"{at}/paper.yaml": [f"scenarios.{scenario}", f"methods.{method}"]},
             {f"{at}/sources.yaml": [f"cells.{scenario}.{method}"]},
         ],
-        outs=_results(key, "runs", scenario, method),
+        outs=_results(key, "runs", scenario, method, keep),
     )
 
 

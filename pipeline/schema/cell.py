@@ -80,6 +80,10 @@ class Cell:
         depend on files that a fresh clone lacks."""
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
 
+    def final_models(self, root: Path = ROOT) -> Path:
+        """The folder of the models that a scenario with `keep: models` leaves; DVC has it, git does not."""
+        return root / "papers" / self.paper / "final-models" / self.scenario / self.method
+
     def stage(self, paper: Paper) -> str:
         """The DVC stage that makes the cell, as `dvc repro` takes it; empty where no grid holds it."""
         if self.scenario in MINIATURES:

@@ -189,6 +189,8 @@ class Scenario:
     # portable: processors of different makers round alike, see pipeline.cells.arithmetic.
     arithmetic: Literal["portable"] | None = None
     seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
+    # what stays of every seed besides its numbers; None: nothing
+    keep: Literal["models"] | None = None
 
     def __post_init__(self):
         if (self.model is None) == (self.models is None):
