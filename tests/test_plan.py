@@ -52,7 +52,7 @@ def test_the_choice_of_claims():
     claims = needs(prices, open=({A: 3}, 0.8), waits=({B: 2},), other=({C: 1},))
     assert hours_of(claims[0].runs, prices) == 1 and hours_of(claims[1].runs, prices) == 2
     assert hours_of(claims[0].runs | claims[1].runs, prices) == 4
-    assert names(choose(claims, prices, 3)) == [["waits"]]  # with `open` it would take four
+    assert names(choose(claims, prices, 3)) == [["open"]]  # with `waits` it would take four
     assert names(choose(claims, prices, 1)) == [["open"]]
     prices = {A: Price(0, 1.0), C: Price(0, 1.0)}
     assert names(choose(needs(prices, likely=({A: 1}, 0.8), certain=({C: 1},)), prices, 1)) == [["certain"]]

@@ -10,7 +10,7 @@ import pytest
 from repository import ROOT, commit, git
 
 from pipeline.commands import reproduce
-from pipeline.commands.reproduce import BEYOND, SAME, WITHIN, compare, summary
+from pipeline.commands.reproduce import compare, summary
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
@@ -43,24 +43,18 @@ def move(root: Path, method: str, points: float, **versions: str) -> None:
 
 def test_the_same_bits(committed, here):
     actual = compare(committed, here)
-    assert len(actual) == 17 and {one.agreement for one in actual} == {SAME}
+    assert len(actual) == 17 and all(one.same_bits for one in actual)
     lines = summary(actual, committed, here)
     assert "(committed: " not in lines[0] and "17 of 17 cells" in lines[1] and len(lines) == 2
 
 
 def test_another_processor_is_normal(committed, here):
-    room = compare(committed, here)[0].tolerance
     for one in compare(committed, here):
-        move(
-            here,
-            one.cell.method,
-            {"fedprox": 0.9 * room, "moon": -1.5 * room}.get(one.cell.method, 0.0),
-            processor="AMD EPYC",
-        )
+        points = {"fedprox": 0.9, "moon": -1.5}.get(one.cell.method, 0.0)
+        move(here, one.cell.method, points, processor="AMD EPYC")
     by_method = {one.cell.method: one for one in compare(committed, here)}
-    assert by_method["fedprox"].agreement == WITHIN
-    assert by_method["moon"].agreement == BEYOND
-    assert by_method["ditto"].agreement == SAME
+    moved = {name: round(one.difference, 4) for name, one in by_method.items() if not one.same_bits}
+    assert moved == {"fedprox": 0.9, "moon": -1.5}
     lines = summary([*by_method.values()], committed, here)
     assert "AMD EPYC; processor AMD EPYC (committed: " in lines[0] and "15 of 17 cells" in lines[1]
     assert [line.split(":")[0].strip() for line in lines[2:]] == ["fedcrl/mini/moon", "fedcrl/mini/fedprox"]
@@ -159,7 +153,7 @@ def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
     with reproduce.committed(here, ["fedcrl"]) as before:
         actual = {one.cell.method: one for one in compare(before, here)}
     assert len(actual) == 17 and actual["fedprox"].difference == pytest.approx(5.0)
-    assert actual["fedavg"].agreement == SAME
+    assert actual["fedavg"].same_bits
 
 
 def test_a_paper_whose_miniature_git_does_not_have_is_compared_with_nothing(here):

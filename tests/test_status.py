@@ -215,26 +215,6 @@ def test_what_is_printed(root, capsys):
         f"papers/fedcrl/dvc.yaml:main@{name}"
         for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")
     ]
-    assert status.status(["fedcrl"], as_json=True, root=root) == 0
-    document = json.loads(capsys.readouterr().out)["fedcrl"]
-    assert (document["cells"], document["done"], document["missing"], document["no_stage"]) == (7, 2, 3, 2)
-    assert document["tables"]["table II"]["done"] == 1
-    assert document["by_cell"][str(AVG)] == {
-        "state": "done",
-        "stage": f"papers/fedcrl/dvc.yaml:main@{AVG.scenario}-fedavg",
-    }
-
-
-def test_a_table_of_mixed_machines_is_named(root, capsys):
-    """Portable processors round alike, others do not."""
-    finish(root, AVG, versions={"processor": "A avx2", "arithmetic": "portable"})
-    finish(root, MINI, versions={"processor": "A avx2"})
-    status.status(["fedcrl"], root=root)
-    assert "mixed" not in capsys.readouterr().out  # a table each
-    finish(root, AVG, machines=[{"processor": "A avx2"}, {"processor": "B"}])
-    status.status(["fedcrl"], root=root)
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if "mixed" in line)
-    assert line.startswith("table II: ") and line.endswith("1 on A avx2, 1 on B")
 
 
 def test_columns_stay_apart():

@@ -22,20 +22,6 @@ def adopt(arithmetic: str | None) -> None:
     os.environ.update(environment(arithmetic))
 
 
-def kinds(result: dict) -> tuple[str, ...]:
-    """What the seeds of a result were trained on, of which two may round differently: `portable CPUs`, a
-    processor, or a GPU."""
-    if result.get("device") != "cpu":
-        return (str(result.get("device")),)
-    made = result.get("machines") or [result.get("versions") or {}]
-    return tuple(
-        dict.fromkeys(
-            "portable CPUs" if versions.get("arithmetic") else versions.get("processor", "unknown CPU")
-            for versions in made
-        )
-    )
-
-
 def in_use() -> str:
     """`portable` where this process runs under that setting, else an empty string."""
     if platform.machine().lower() not in ("x86_64", "amd64") or any(

@@ -58,16 +58,15 @@ def run(stages: tuple[str, ...], jobs: int | None, force: bool, on: str, **optio
     epilog=example("fedrepro status", "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run"),
 )
 @click.argument("papers", nargs=-1, type=Paper())
-@click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @click.option("--stages", metavar="TABLE", help="Only list the stages that a table still needs.")
-def status(papers: tuple[str, ...], as_json: bool, stages: str | None) -> int:
+def status(papers: tuple[str, ...], stages: str | None) -> int:
     """Show what is done, and about how many hours are left.
 
     A line for each paper, or the tables of PAPERS.
     """
     from pipeline.commands import status as command
 
-    return command.status(papers, as_json, stages)
+    return command.status(papers, stages)
 
 
 @main.command(
@@ -286,15 +285,14 @@ def partitions() -> None:
     """Show or import the clients of a scenario."""
 
 
-@partitions.command(epilog=example("fedrepro partition show fedcrl/mini --svg clients.svg"))
+@partitions.command(epilog=example("fedrepro partition show fedcrl/mini"))
 @click.argument("scenario", type=Cell())
 @SEED
-@click.option("--svg", metavar="FILE", help="Draw it into this file, too.")
-def show(scenario: str, seed: int | None, svg: str | None) -> int:
+def show(scenario: str, seed: int | None) -> int:
     """Show a bubble for every client and class."""
     from pipeline.commands import partition as command
 
-    return command.show(scenario, seed, svg)
+    return command.show(scenario, seed)
 
 
 @partitions.command("import", epilog=example("fedrepro partition import PFLlib/dataset/MNIST mypaper/mnist"))

@@ -1,11 +1,9 @@
 """`fedrepro partition`, `fedrepro export partition`: show, import or export the split over clients."""
 
 import io
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from pipeline import files
 from pipeline.data import histogram, partition, splits, store
@@ -17,9 +15,8 @@ from pipeline.schema import ROOT, Cell, Scenario, load_paper, shorten
 BUBBLES = " ·•●"
 
 
-def show(what: str, seed: int | None, svg: str | None) -> int:
-    """Print how many images of every class each client trains on, the fuller the more; with `svg` also drawn
-    into that file."""
+def show(what: str, seed: int | None) -> int:
+    """Print how many images of every class each client trains on, the fuller the more."""
     parts, stored = _stored(what, seed)
     counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
     classes = list(counts.columns[len(histogram.OURS) :])
@@ -31,21 +28,7 @@ def show(what: str, seed: int | None, svg: str | None) -> int:
     print(f"Clients by class ({', '.join(classes[:3])}, ...), training + test images; ● {table.max():,}")
     for warning in parts.warnings:
         print(warning)
-    if svg:
-        files.write_with(Path(svg), lambda path: _draw(counts["client"].astype(str), classes, table, path))
     return 0
-
-
-def _draw(clients: Iterable[str], classes: list[str], counts: np.ndarray, path: Path) -> None:
-    """An SVG with a bubble for every client and class, its area the number of images."""
-    width, height = (1.5 + 0.2 * min(number, 100) for number in counts.shape)
-    figure = Figure((width, height), layout="constrained")
-    axes, (client, label) = figure.add_subplot(), np.indices(counts.shape)
-    axes.scatter(client, label, 150 * counts / max(1, counts.max()), linewidths=0)
-    axes.set_xticks(range(len(counts)), clients, rotation=90)
-    axes.set_yticks(range(len(classes)), classes)
-    axes.set(xlabel="client", ylabel="class")
-    figure.savefig(path, format="svg", metadata={"Date": None})
 
 
 def export(what: str, folder: str, seed: int | None) -> int:

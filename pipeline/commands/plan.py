@@ -1,8 +1,7 @@
 """`fedrepro plan HOURS [PAPER ...]`: choose the training runs that decide the most paper claims in HOURS.
 
 A claim that waits needs the cells that have not run; an undecided one needs more seeds, as many as its
-verdict's outlook names. Cells are shared between claims, so that this is a budgeted coverage problem
-(Khuller, Moss and Naor 1999), solved greedily: the most claims an hour first.
+verdict's outlook names. Cells are shared between claims; the choice is greedy, the most claims an hour first.
 """
 
 import math
@@ -102,70 +101,39 @@ def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
     since `seeds` is the scenario's."""
     most: dict[tuple[str, str], int] = {}
     cells = {}
-    for run in runs:
-        cells[run[0]] = name = _scenario(run)
-        most[name] = max(most.get(name, 0), run[1] + 1)
+    for cell, seed in runs:
+        cells[cell] = name = cell.paper, cell.scenario
+        most[name] = max(most.get(name, 0), seed + 1)
     return math.fsum(prices[cell].hours * (most[name] - prices[cell].have) for cell, name in cells.items())
 
 
 def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> list[Bundle]:
-    """The bundles to train within the budget, the most claims an hour first."""
-    single = {need.runs for need in needs if hours_of(need.runs, prices) <= budget}
-    every = single.union(_whole_scenarios(sorted(single, key=_name)))
-    sets = sorted((runs for runs in every if hours_of(runs, prices) <= budget), key=_name)
-    plans = [_greedy(needs, sets, prices, budget)]
-    if sets:  # the greedy choice may spend on a cheap one what a better one takes
-        best = max(sets, key=lambda runs: (_value(needs, runs), -hours_of(runs, prices)))
-        plans.append(_greedy(needs, [best], prices, budget))
-    return max(plans, key=lambda plan: sum(need.value for bundle in plan for need in bundle.needs))
-
-
-def _greedy(
-    needs: Sequence[Need], sets: list[frozenset[Run]], prices: dict[Cell, Price], budget: float
-) -> list[Bundle]:
-    taken: dict[tuple[str, str], set[Run]] = {}  # by scenario, on whose runs alone a price depends
-    have: frozenset[Run] = frozenset()
-    bundles: list[Bundle] = []
-    spent = 0.0
+    """The bundles to train within the budget, the most claims an hour first: the runs that one claim needs,
+    or all that the claims about one scenario need, since they share cells."""
+    options = {need.runs for need in needs if hours_of(need.runs, prices) <= budget}
+    scenarios: dict[tuple[str, str], frozenset[Run]] = {}
+    for runs in options:
+        name, *others = {(cell.paper, cell.scenario) for cell, _ in runs}
+        if not others:
+            scenarios[name] = scenarios.get(name, frozenset()) | runs
+    sets = sorted(options.union(scenarios.values()), key=lambda runs: sorted(map(str, runs)))
+    have, spent, bundles = frozenset[Run](), 0.0, list[Bundle]()
     while True:
-        left, options = [need for need in needs if not need.runs <= have], []
-        for runs in (runs for runs in sets if not runs <= have):
-            booked = set().union(*(taken.get(name, ()) for name in {_scenario(run) for run in runs}))
-            cost = hours_of(booked | runs, prices) - hours_of(booked, prices)
-            if spent + cost <= budget:
-                options.append((-_value(left, have | runs) / max(cost, 1e-9), cost, runs))
-        if not options:
+        left = [need for need in needs if not need.runs <= have]
+        best = None
+        for runs in sets:
+            cost = hours_of(have | runs, prices) - spent
+            if runs <= have or spent + cost > budget:
+                continue
+            value = sum(need.value for need in left if need.runs <= have | runs) / max(cost, 1e-9)
+            if best is None or (value, -cost) > best[:2]:
+                best = value, -cost, runs
+        if best is None:
             return bundles
-        _, cost, runs = min(options, key=lambda option: option[:2])
-        cells = sorted({cell for cell, _ in runs - have}, key=str)
-        for run in runs:
-            taken.setdefault(_scenario(run), set()).add(run)
-        have, spent, sets = have | runs, spent + cost, [runs for *_, runs in options]
-        bundles.append(Bundle([need for need in left if need.runs <= have], cells, cost))
-
-
-def _value(needs: Sequence[Need], runs: frozenset[Run]) -> float:
-    return sum(need.value for need in needs if need.runs <= runs)
-
-
-def _scenario(run: Run) -> tuple[str, str]:
-    return run[0].paper, run[0].scenario
-
-
-def _whole_scenarios(sets: list[frozenset[Run]]) -> list[frozenset[Run]]:
-    """All that is wanted of each scenario, whose claims share cells: together they may be worth more than
-    one by one."""
-    by_scenario: dict[tuple[str, str], set[Run]] = {}
-    for runs in sets:
-        scenarios = {_scenario(run) for run in runs}
-        if len(scenarios) == 1:
-            by_scenario.setdefault(scenarios.pop(), set()).update(runs)
-    return [frozenset(runs) for runs in by_scenario.values()]
-
-
-def _name(runs: frozenset[Run]) -> str:
-    """Something to sort by."""
-    return " ".join(sorted(f"{cell} {seed}" for cell, seed in runs))
+        settled = have | best[2]
+        cells = sorted({cell for cell, _ in best[2] - have}, key=str)
+        bundles.append(Bundle([need for need in left if need.runs <= settled], cells, -best[1]))
+        have, spent = settled, spent - best[1]
 
 
 # -- what claims need ----------------------------------------------------------------------------------------

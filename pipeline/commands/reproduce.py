@@ -6,10 +6,7 @@ interrupted goes on: its stages run again, but seeds that it has trained count; 
 `--force`, all are trained. To train in place and replace the committed numbers, use `dvc repro` or `fedrepro
 run`.
 
-Another type of processor rounds differently, and training amplifies that. A cell whose bits differ is judged
-by the spread over the seeds of its scenario: s is the residual standard deviation over methods and seeds
-(block design), of a cell that spreads more than the others that cell's, and means of n seeds agree within
-t s sqrt(2 / n).
+Another type of processor may round differently: then both means are printed with the spread over the seeds.
 """
 
 import shutil
@@ -22,43 +19,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from scipy import stats
-
 from pipeline import files
-from pipeline.cells import results
+from pipeline.cells.results import Summary, collect, summarise
 from pipeline.errors import ParamError
 from pipeline.git import git
 from pipeline.place import surroundings
-from pipeline.report.statistics import Design
 from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
 
 FOLDER = "reproduction"
 DONE = ".cells/reproduced"  # of the clone: the papers whose stages have all run once
-LEVEL = 0.05
-SAME, WITHIN, BEYOND = "same bits", "within the seeds' spread", "beyond the seeds' spread"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A cell's accuracy in git and on this machine, percent; `tolerance` is None where no spread is known."""
+    """A cell's accuracy over the seeds in git and on this machine, percent."""
 
     cell: Cell
-    committed: float
-    here: float
-    tolerance: float | None
+    committed: Summary
+    here: Summary
     same_bits: bool
 
     @property
     def difference(self) -> float:
-        return self.here - self.committed
-
-    @property
-    def agreement(self) -> str:
-        """SAME, WITHIN or BEYOND."""
-        if self.same_bits:
-            return SAME
-        return WITHIN if self.tolerance is not None and abs(self.difference) <= self.tolerance else BEYOND
+        """Of the means, in points."""
+        return self.here.mean - self.committed.mean
 
 
 def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
@@ -155,56 +139,16 @@ def _environment(root: Path, clone: Path) -> dict[str, str]:
 def compare(committed: Path, here: Path) -> list[Comparison]:
     """The cells of the miniatures that both folders have."""
     old, new = (_miniatures(root) for root in (committed, here))
-    spread: dict[Cell, tuple[float, int]] = {}
-    for paper in {cell.paper for cell in old}:
-        spread |= spreads({cell: result for cell, result in old.items() if cell.paper == paper})
     comparisons = []
     for cell in sorted(old.keys() & new.keys(), key=str):
-        before, now = (float(np.mean(_accuracies(side[cell]))) for side in (old, new))
+        before, now = (side[cell]["measures"][side[cell]["headline"]] for side in (old, new))
         texts = [(cell.folder(root) / "history.csv").read_bytes() for root in (committed, here)]
-        comparisons.append(
-            Comparison(
-                cell,
-                before,
-                now,
-                tolerance(spread[cell], len(old[cell]["seeds"])),
-                texts[0] == texts[1],
-            )
-        )
+        comparisons.append(Comparison(cell, summarise(before), summarise(now), texts[0] == texts[1]))
     return comparisons
 
 
-def spreads(cells: dict[Cell, dict]) -> dict[Cell, tuple[float, int]]:
-    """(s, df) of every cell of a scenario: the residual standard deviation of accuracy over methods and
-    seeds, method and seed taken out; of a cell that spreads more than the others, that cell's. (0, 0) where
-    there are too few."""
-    rows = {
-        str(cell): dict(zip(result["seeds"], _accuracies(result), strict=True))
-        for cell, result in cells.items()
-    }
-    design = Design(rows, rows)
-    by_cell = dict.fromkeys(cells, (design.s, design.df))
-    for cell in cells:
-        values = [*rows[str(cell)].values()]
-        if str(cell) in design.outliers and (s := float(np.std(values, ddof=1))) > design.s:
-            by_cell[cell] = s, len(values) - 1
-    return by_cell
-
-
-def tolerance(spread: tuple[float, int], seeds: int, level: float = LEVEL) -> float | None:
-    """How far means over the same number of seeds may differ, in points, two-sided; None where no spread
-    is known."""
-    s, df = spread
-    return float(stats.t.ppf(1 - level / 2, df)) * s * (2 / seeds) ** 0.5 if df else None
-
-
 def _miniatures(root: Path) -> dict[Cell, dict]:
-    return {cell: result for cell, result in results.collect(root).items() if cell.scenario == MINIATURE}
-
-
-def _accuracies(result: dict) -> list[float]:
-    """The headline number of every seed, percent."""
-    return result["measures"][result["headline"]]
+    return {cell: result for cell, result in collect(root).items() if cell.scenario == MINIATURE}
 
 
 # -- saying it -----------------------------------------------------------------------------------------------
@@ -215,16 +159,20 @@ def summary(comparisons: list[Comparison], committed: Path, here: Path) -> list[
     largest difference first."""
     if not comparisons:
         return ["Measured:      git has no number of these miniatures to compare with"]
-    moved = [one for one in comparisons if one.agreement != SAME]
+    moved = [one for one in comparisons if not one.same_bits]
     count = f"{len(comparisons) - len(moved)} of {len(comparisons)} cells of the miniatures"
     return [
         machine_words(committed, here),
         f"Measured:      {count} have the same bits as in git",
         *(
-            f"  {one.cell}: {one.committed:.2f} % in git, {one.here:.2f} % here, {one.agreement}"
+            f"  {one.cell}: {_words(one.committed)} in git, {_words(one.here)} here"
             for one in sorted(moved, key=lambda one: -abs(one.difference))
         ),
     ]
+
+
+def _words(number: Summary) -> str:
+    return f"{number.mean:.2f} %" + (f" ± {number.std:.2f}" if number.std is not None else "")
 
 
 def machine_words(committed: Path, here: Path) -> str:

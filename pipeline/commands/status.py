@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.cells import choices, outputs, provenance, stamps
-from pipeline.cells.arithmetic import kinds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.clusters import file_name
@@ -61,21 +60,8 @@ class Status:
     hours: float | None = None
     # the estimate comes from the same networks and data set
     like: bool = True
-    # kinds of machine that a finished cell was trained on
-    machines: tuple[str, ...] = ()
     # what shows that today's code gives a result of earlier code
     verified: str = ""
-
-    def document(self) -> dict:
-        """As JSON."""
-        left = {"hours": self.hours, "same_network_and_data": self.like} if self.state in LEFT else {}
-        return {
-            "state": self.state,
-            "stage": self.stage or None,
-            **({"error": self.error} if self.error else {}),
-            **({"verified": self.verified} if self.verified else {}),
-            **left,
-        }
 
 
 @dataclass(frozen=True)
@@ -174,7 +160,7 @@ def _status(
 ) -> Status:
     if result is not None and not stale(cell, result, root):
         stamp = provenance.verified(result, Experiment.of(cell, root))
-        return Status(DONE, stage, machines=kinds(result), verified=stamps.words(stamp) if stamp else "")
+        return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
     error = errors.of(cell, stage)
@@ -283,9 +269,7 @@ def columns(most: int) -> int:
     return min(most, shutil.get_terminal_size((most, 24)).columns)
 
 
-def status(
-    wanted: Sequence[str] = (), as_json: bool = False, table: str | None = None, root: Path = ROOT
-) -> int:
+def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT) -> int:
     """Print the state of the papers; returns the exit code.
 
     wanted: papers whose tables are printed; without any, a line for each paper.
@@ -299,12 +283,10 @@ def status(
         for line in locks.mend_locks(root):
             print(line, file=sys.stderr)
     results = read_results(root)
-    rates, whole = rates_of(results, root), bool(wanted or as_json or table)
+    rates, whole = rates_of(results, root), bool(wanted or table)
     overviews = {key: overview(key, results, rates, root, whole) for key in wanted or papers(root)}
     if table is not None:
         print("\n".join(_stages(overviews, table)))
-    elif as_json:
-        print(json.dumps({key: document(one) for key, one in overviews.items()}, indent=2))
     else:
         print("\n".join(lines(overviews, rates, bool(wanted))))
     return 0
@@ -328,8 +310,6 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
     yield from failed if tables else failed[:FEW]
     if not tables and len(failed) > FEW:
         yield f"failed: {len(failed) - FEW} more"
-    if tables:
-        yield from _mixed(overviews)
     every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
     yield from _legend([one for one in every if one.state in LEFT], rates)
     if tables:
@@ -363,16 +343,6 @@ def _hours(statuses: list[Status]) -> str:
     text = f"{known:,.{0 if known >= 100 else 1}f}" if known >= 0.05 else "0.1" if known else ""
     parts = (text and ("" if like else "~") + text, f"{unsized} cells" if unsized else "")
     return " + ".join(filter(None, parts))
-
-
-def _mixed(overviews: dict[str, Overview]) -> Iterator[str]:
-    """A line for each table whose cells were trained on machines that round differently."""
-    for view in overviews.values():
-        for name, cells in view.tables.items():
-            count = Counter(kind for cell in cells for kind in view.cells[cell].machines)
-            if len(count) > 1:
-                each = ", ".join(f"{cells} on {kind}" for kind, cells in count.most_common())
-                yield from _wrapped(f"{name}: mixed machines, which round differently: {each}")
 
 
 def _legend(left: list[Status], rates: list[Rate]) -> Iterator[str]:
@@ -409,27 +379,6 @@ def _next(overviews: dict[str, Overview]) -> Iterator[str]:
                 break
     yield "To go on:" if commands else "Nothing to run: every cell that has a stage is done."
     yield from (f"  {command}" for command in commands)
-
-
-def document(view: Overview) -> dict:
-    """A paper's state as JSON."""
-
-    def counts(statuses: list[Status]) -> dict:
-        count, (known, like, unsized) = Counter(status.state for status in statuses), _sum(statuses)
-        return {
-            "cells": len(statuses),
-            **{state.replace(" ", "_"): count[state] for state in STATES},
-            "hours_left": round(known, 3),
-            "same_network_and_data": like,
-            "cells_of_unknown_length": unsized,
-        }
-
-    return {
-        **counts(list(view.cells.values())),
-        "tables": {name: counts([view.cells[cell] for cell in cells]) for name, cells in view.tables.items()},
-        "by_cell": {str(cell): status.document() for cell, status in view.cells.items()},
-        "tunings": {name: counts(list(cells.values())) for name, cells in view.tunings.items()},
-    }
 
 
 def _stages(overviews: dict[str, Overview], table: str) -> list[str]:

@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.progress import Progress
 
 from pipeline.cells import results, tracking
 from pipeline.errors import FedReproError
@@ -27,10 +27,6 @@ from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
 HOST = "127.0.0.1"
 # seconds that the server may take to start
 PATIENCE = 180.0
-# measures in a view at most
-COLUMNS = 6
-# between two lines of progress
-SECONDS = 5.0
 Results = dict[Cell, dict]
 
 
@@ -41,8 +37,10 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     for key in keys:
         load_paper(key, root)  # reports an unknown one
     try:
-        click.echo("Bringing results into MLflow that it does not know yet")
-        tracking.import_results(root, printed(root), _Progress())
+        with Progress(transient=True) as bar:
+            task = bar.add_task("Bringing results into MLflow that it does not know yet")
+            numbers = printed(root)
+            tracking.import_results(root, numbers, lambda n, of: bar.update(task, completed=n, total=of))
         store, by_cell = tracking.Store(root), results.collect(root)
         links = {
             key: dict(views(key, {cell: by_cell[cell] for cell in by_cell if cell.paper == key}, store))
@@ -71,18 +69,6 @@ def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
                     if value.cell and value.printed is not None:
                         by_measure.setdefault(value.cell, {}).setdefault(value.measure, value.printed)
     return by_measure
-
-
-class _Progress:
-    """A line every few seconds while results are brought in."""
-
-    def __init__(self) -> None:
-        self.printed_at = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        if (now := time.monotonic()) - self.printed_at >= SECONDS:
-            self.printed_at = now
-            click.echo(f"  {done} of {total} cells")
 
 
 # -- views ---------------------------------------------------------------------------------------------------
@@ -129,17 +115,9 @@ def view(by_cell: Results, query: str, group: str, order: str) -> dict:
 
 
 def columns(by_cell: Results) -> list[str]:
-    """Metrics worth a column: the headlines, then the other measures that most cells report."""
-    headlines = [result["headline"] for result in by_cell.values()]
-    counts: dict[str, int] = {}
-    for result in by_cell.values():
-        for name in result["measures"]:
-            if "." not in name and name != "loss":
-                counts[name] = counts.get(name, 0) + 1
-    others = sorted(counts, key=lambda name: -counts[name])
-    kinds = ("reported", "printed", "spread")
-    first = [f"{kind}/{name}" for name in dict.fromkeys(headlines) for kind in kinds]
-    return list(dict.fromkeys([*first, *(f"reported/{name}" for name in others)]))[:COLUMNS]
+    """Metrics worth a column: the headlines, measured, printed and their spread."""
+    headlines = dict.fromkeys(result["headline"] for result in by_cell.values())
+    return [f"{kind}/{name}" for name in headlines for kind in ("reported", "printed", "spread")]
 
 
 # -- the server ----------------------------------------------------------------------------------------------
@@ -208,15 +186,11 @@ def _answers(address: str) -> bool:
 
 
 def _show(links: dict[str, dict[str, str]], address: str, root: Path) -> None:
-    """Print the links; open the first in a browser, where somebody sits before one."""
-    every = [path for paper in links.values() for path in paper.values()]
-    click.echo(f"\nMLflow: {address}" + ("" if every else "; no runs yet: fedrepro run"))
+    """Print the links."""
+    click.echo(f"\nMLflow: {address}" + ("" if any(links.values()) else "; no runs yet: fedrepro run"))
     for key, paper in links.items():
         if paper:
             click.echo(f"\n{load_paper(key, root).name}")
         for title, path in paper.items():
             click.echo(f"  {title:<{max(map(len, paper))}}  {address}{path}")
     click.echo()
-    screen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if every and screen and sys.stdout.isatty():
-        webbrowser.open(address + every[0])

@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib import rc_context
 
-from pipeline.cells import measures, provenance
+from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
@@ -21,7 +21,7 @@ from pipeline.report import figures as draw
 from pipeline.report import markdown
 from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, ranked
 from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
-from pipeline.report.published import Panel, Row, Value, mark, merge_heads, result_path
+from pipeline.report.published import result_path
 from pipeline.report.statistics import Ranks, ranks
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words, signed, variant
@@ -38,7 +38,6 @@ REASONS = {
     "pixels in [0, 1]": "attacks images, which here are normalised",
     "not listed": "could run, but paper.yaml does not list it",
 }
-FACTS = ("accuracy, %", "kB a round", "s a round", "peak MB")
 # Always listed.
 REFERENCES = ("fedavg", "local")
 # Methods above the fold, besides those and the papers'.
@@ -160,7 +159,6 @@ class Group:
     rest: list[Places]
     shared: Ranks | None
     pairs: tuple[int, int]
-    panel: Panel
 
 
 def groups(miniatures: Miniatures) -> list[Group]:
@@ -208,7 +206,6 @@ def _group(title: str, keys: list[str], miniatures: Miniatures) -> Group:
         [(miniatures.labels[name], rows[name]) for name in order if name not in chosen],
         shared,
         differing(shared) if shared else (0, 0),
-        _panel(keys, [*rows], miniatures),
     )
 
 
@@ -234,44 +231,6 @@ def differing(shared: Ranks) -> tuple[int, int]:
     """(pairs of methods that differ by Nemenyi's distance, pairs)."""
     pairs = [abs(one - other) >= shared.distance for one, other in combinations(shared.means.values(), 2)]
     return sum(pairs), len(pairs)
-
-
-# -- every number --------------------------------------------------------------------------------------------
-
-
-def _panel(keys: list[str], algorithms: list[str], miniatures: Miniatures) -> Panel:
-    """FACTS of every algorithm and miniature, in a table that sorts and copies."""
-    heads = merge_heads([[miniatures.studies[key].name, fact] for key in keys for fact in FACTS])
-    names, rows = {miniatures.studies[key].name for key in keys}, []
-    for name in algorithms:
-        label = miniatures.labels[name]
-        values = [value for key in keys for value in _facts((name, key), miniatures)]
-        rows.append(Row(label, [label], values, proposed=label in names))
-    for i, key in enumerate(keys):
-        mark([row.values[i * len(FACTS)] for row in rows], lower_is_better(miniatures.headline(key)))
-    return Panel("", ["algorithm"], heads, rows)
-
-
-def _facts(at: At, miniatures: Miniatures) -> list[Value]:
-    if at not in miniatures.results:
-        return [Value("outside") for _ in FACTS]
-    result, cell = miniatures.results[at], miniatures.cells[at]
-    costs = measures.costs(result).values()
-    memory = [cost["memory_mb"] for cost in costs]
-    numbers = [
-        (result["traffic"]["bytes"] / 1000, 1),
-        (fmean(cost["seconds_per_round"] for cost in costs), 2),
-        (None if None in memory else fmean(memory), 0),
-    ]
-    return [
-        Value("measured", miniatures.accuracy(at), cell=cell),
-        *(
-            Value("outside")
-            if number is None
-            else Value("measured", Summary(number, None, 1), cell=cell, digits=digits)
-            for number, digits in numbers
-        ),
-    ]
 
 
 # -- accuracy against cost -----------------------------------------------------------------------------------
@@ -320,7 +279,14 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
         style: dict = {"color": draw.PAINT[inks[row.name].colour if row.name in inks else "mute"]}
         style["alpha"] = 1 if row.name in inks else 0.35
         at = [row.x] * 2, [row.y] * 2
-        axes.plot(*at, lw=8, solid_capstyle="round", zorder=3, gid=panel.of(row.name, row.name), **style)
+        axes.plot(
+            *at,
+            lw=8,
+            solid_capstyle="round",
+            zorder=3,
+            gid=panel.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %"),
+            **style,
+        )
     axes.margins(0.08, 0.1)
     draw.few_ticks(axes, table["x"].to_numpy(), True)
     axes.yaxis.set_major_locator(draw.MaxNLocator(4))
@@ -386,7 +352,6 @@ def across(studies: dict[str, Study]) -> dict:
             *(str(cells[at]) for at in current if not current[at]),
             *(str(one.cell) for one in tuned if one.older),
         ],
-        "devices": list(dict.fromkeys(result["device"] for result in miniatures.results.values())),
         "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
         "problems": problems,
     }

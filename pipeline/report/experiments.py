@@ -11,19 +11,16 @@ from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.data.pictures import size
-from pipeline.errors import FedReproError, ParamError
-from pipeline.files import read_csv
+from pipeline.errors import FedReproError
 from pipeline.report.comparison import Axis
 from pipeline.report.study import Study
 from pipeline.report.words import signed
-from pipeline.schema import MINIATURES, ROOT, Cell, shorten
+from pipeline.schema import MINIATURES, ROOT, Cell
 
 # Of the attacks: the paper whose miniature is attacked, and the files.
 PAPER, FOLDER = "fedcrl", Path("reports", "leakage")
 SCORES = ("ssim", "random", "mean")
-COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCORES]
 TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean image"}
-PROCESSORS = ["cell", "first", "second", "numbers", "different"]
 
 
 # -- equal tuning --------------------------------------------------------------------------------------------
@@ -185,22 +182,27 @@ class Leakage:
 
 def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     """None where the stage has not run."""
-    table = read(root)
-    if table.empty or PAPER not in studies:
+    path = root / FOLDER / "leakage.csv"
+    if not path.exists() or PAPER not in studies:
         return None
+    table = pd.read_csv(path)
+    guess = table[["random", "mean"]].max(axis=1)
+    table = table.assign(
+        above=table["ssim"] > guess, size=[*map(images_in_words, table["images"], table["target"])]
+    )
+    # Of one image the mean is that image.
+    table = table[(table["size"] != "1") | (table["target"] != "class mean")]
     kinds: dict[tuple[str, str, str, str], dict[int, Score]] = {}
     for (number, *kind), rows in table.groupby(["round", "method", "sent", "size", "target"]):
-        above = int((rows["ssim"] > rows[["random", "mean"]].max(axis=1)).sum())
-        ssim, random, mean = rows[[*SCORES]].mean()
-        kinds.setdefault(tuple(kind), {})[number] = Score(ssim, random, mean, above, len(rows))
-    rounds, rows = table["round"].unique().tolist(), []
+        scores = rows[[*SCORES]].mean()
+        kinds.setdefault(tuple(kind), {})[number] = Score(*scores, int(rows["above"].sum()), len(rows))
+    rounds = table["round"].unique().tolist()
     order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))
-    for method, sent, images, target in order:
-        # Of one image the mean is that image.
-        if (images, target) != ("1", "class mean"):
-            words = studies[PAPER].label(method), sent, images, TARGETS[target]
-            rows.append((words, [*map(kinds[method, sent, images, target].get, rounds)]))
-    path = root / FOLDER / "leakage.png"
+    rows = [
+        ((studies[PAPER].label(kind[0]), *kind[1:3], TARGETS[kind[3]]), [*map(kinds[kind].get, rounds)])
+        for kind in order
+    ]
+    path = path.with_suffix(".png")
     picture = size(path, "dvc repro reports/leakage/dvc.yaml") if path.exists() else None
     return Leakage(rounds, Axis.over([0, 1]), rows, picture)
 
@@ -210,28 +212,12 @@ def images_in_words(images: int, target: str) -> str:
     return str(images) if target == "batch" or images == 1 else "2 to 9" if images < 10 else "10 or more"
 
 
-def read(root: Path = ROOT) -> pd.DataFrame:
-    """An attempt each, with `size` in words, empty without the file; ParamError names the line that is
-    wrong."""
-    path, rows = root / FOLDER / "leakage.csv", []
-    for line, row in read_csv(path, COLUMNS) if path.exists() else []:
-        try:
-            scores = {score: float(row[score]) for score in SCORES}
-            size = images_in_words(int(row["images"]), row["target"])
-            rows.append({**row, **scores, "round": int(row["round"]), "size": size})
-        except ValueError as error:
-            raise ParamError(f"{shorten(path)}:{line}: {error}") from None
-        if row["target"] not in TARGETS or not all(-1 <= score <= 1 for score in scores.values()):
-            wrong = f"target not one of {', '.join(TARGETS)}, or a similarity outside [-1, 1]"
-            raise ParamError(f"{shorten(path)}:{line}: {wrong}")
-    return pd.DataFrame(rows)
-
-
 def processors(root: Path = ROOT) -> dict | None:
     """Of reports/processors.csv: cells compared on two processors, and how many of them have the same numbers
     in every round; None without the file."""
     path = root / "reports" / "processors.csv"
-    rows = [row for _, row in read_csv(path, PROCESSORS)] if path.exists() else []
-    same = sum(row["different"] == "0" for row in rows)
-    makers = [re.split(r"\W", row[at])[0] for row in rows[:1] for at in ("first", "second")]
-    return {"cells": len(rows), "same": same, "makers": makers} if rows else None
+    if not path.exists():
+        return None
+    table = pd.read_csv(path)
+    makers = [re.split(r"\W", table.loc[0, at])[0] for at in ("first", "second")]
+    return {"cells": len(table), "same": int((table["different"] == 0).sum()), "makers": makers}

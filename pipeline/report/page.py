@@ -25,6 +25,7 @@ from pipeline.report.comparison import (
     sums_up,
 )
 from pipeline.report.drawings import FigureView, curves, figures
+from pipeline.report.measures import numbers
 from pipeline.report.of_paper import sections
 from pipeline.report.published import OTHER, Panel, Row, Value, columns, mark, merge_heads
 from pipeline.report.study import (
@@ -43,10 +44,8 @@ from pipeline.report.verdicts import SHORTENED, Chip, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
 from pipeline.schema import CEILING, MINIATURE, Cell, Paper, printed
 
-# The model that a column of averages scores, by the result's hook, and the column of the other one.
+# The model that a column of averages scores, by the result's hook.
 LINES = {"pre": "before local training", "post": "after local training"}
-OTHERS = {"pre": LINES["post"], "post": LINES["pre"]}
-MIXED = "the other model"
 
 
 # -- tables --------------------------------------------------------------------------------------------------
@@ -75,17 +74,6 @@ class Tab:
     rest: str = ""
 
 
-def other_model(study: Study, value: Value) -> Value:
-    """The same measure of the clients' models on the other side of local training."""
-    result = study.results[value.cell] if value.cell and value.measure else None
-    hook = "post" if result and result["hook"] == "pre" else "pre"
-    measure = f"{hook}.{value.measure}"
-    if not result or not result["measures"].get(measure):
-        return Value("outside", measure=measure)
-    number = summarise(result["measures"][measure])
-    return Value("measured", number, printed=value.printed, cell=value.cell, measure=measure)
-
-
 def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     """A table of the paper, cut to its measured columns and rows; averages come first in their group.
 
@@ -102,8 +90,8 @@ def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
         view.number.partition(", ")[2] if base and base.measured else view.heading,
         ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.about])),
         view.note,
-        [smaller for panel in panels if (smaller := cut(study, panel))],
-        seeds([value.number for value in _values(panels) if value.number and value.cell]),
+        [smaller for panel in panels if (smaller := cut(study.name, panel))],
+        _seeds([value.number for value in _values(panels) if value.number and value.cell]),
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
         line=main_line(study, _values(panels)),
         rest=base.heading if base and left else "",
@@ -119,16 +107,10 @@ def _differs(row: Row, there: set[Cell | None]) -> bool:
     return not cells or not cells <= there
 
 
-def _two_models(study: Study, values: Iterable[Value]) -> set[str]:
-    """The hooks of results that have another number of the other model."""
-    cells = {v.cell for v in values if v.cell and other_model(study, v).mean not in ("", v.mean)}
-    return {study.results[cell]["hook"] for cell in cells}
-
-
 def main_line(study: Study, values: list[Value]) -> str:
-    """Which model the main line scores, where results have the other one too."""
-    hooks = _two_models(study, values)
-    return ", ".join(LINES[hook] for hook in hooks) if len(hooks) < 2 else "as each method is scored"
+    """Which model the main line scores."""
+    hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
+    return "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
 
 
 def scenario_tab(study: Study, scenario: str) -> Tab | None:
@@ -140,34 +122,36 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
     names = [n for n in ordered(every) if is_percent(n) and not n.startswith(("pre.", "post.", "method."))]
     metrics = [name for name in names if name.startswith("metric.")]
     names = [name for name in names if name not in metrics]
-    if any("." in name for name in names):
+    if grouped := any("." in name for name in names):
         names = [name for name in names if "." in name]
     if not scenario.endswith(SHORT):
         names = [name for name in names if sums_up(name) or lower_is_better(name)]
+    if not grouped and every.keys() & {"pre.average", "post.average"}:
+        names.insert(1, "other.average")
     names += metrics
     rows = []
     for cell, run in runs.items():
-        label, measures = study.label(cell.method), run["measures"]
-        values = [
-            Value("measured", summarise(measures[name]), cell=cell, measure=name)
-            if name in measures
-            else Value("outside")
-            for name in names
-        ]
+        label, values = study.label(cell.method), []
+        for name in names:
+            seeds = [*numbers(cell, run, name, study.root).values()]
+            known = (
+                Value("measured", summarise(seeds), cell=cell, measure=name) if seeds else Value("outside")
+            )
+            values.append(known)
         rows.append(Row(label, [label], values))
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]
     for i, name in enumerate(names):
         mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
-    heads = merge_heads([w.split(", ", 1) if "." in name else [w] for w, name in zip(words, names)])
-    panel = cut(study, Panel("", ["method"], heads, rows))
+    heads = merge_heads([text.split(", ", 1) if grouped else [text] for text in words])
+    panel = cut(study.name, Panel("", ["method"], heads, rows))
     return Tab(
         scenario,
         _label(study, scenario),
         study.title(scenario),
         "",
         [panel] if panel else [],
-        seeds([value.number for row in rows for value in row.values if value.number]),
+        _seeds([value.number for row in rows for value in row.values if value.number]),
         scenario in study.paper.extra_scenarios,
         line=main_line(study, [value for row in rows for value in row.values]),
     )
@@ -182,47 +166,41 @@ def _label(study: Study, scenario: str) -> str:
     return [*unique, ", ".join(parts)][0]
 
 
-def seeds(numbers: list[Summary]) -> str:
+def _seeds(numbers: list[Summary]) -> str:
     """`5`, `1 to 3`: seeds behind the numbers."""
     few, most = min(n.seeds for n in numbers), max(n.seeds for n in numbers)
     return f"{few}" if few == most else f"{few} to {most}"
 
 
-def cut(study: Study, panel: Panel) -> Panel | None:
-    """A panel without the columns and rows that have no measured number, with the other model's average next
-    to each average; None where nothing is left."""
+def cut(proposed: str, panel: Panel) -> Panel | None:
+    """A panel without the columns and rows that have no measured number, averages first in their group; None
+    where nothing is left. proposed: name of the paper's method."""
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
     texts = columns(panel.heads)
     groups: dict[tuple[str, ...], list[int]] = {}
     for i in range(len(texts)):
         if any(row.values[i].number for row in rows):
             groups.setdefault(tuple(texts[i][:-1]), []).append(i)
-    if not groups:
+    measures = [
+        next((row.values[i].measure for row in rows if row.values[i].measure), "") for i in range(len(texts))
+    ]
+    chosen = [i for group in groups.values() for i in sorted(group, key=lambda i: _order(measures[i]))]
+    if not chosen:
         return None
-    heads: list[list[str]] = []
-    numbers: list[list[Value]] = [[] for _ in rows]
-    for group in groups.values():
-        measures = {
-            i: next((row.values[i].measure for row in rows if row.values[i].measure), "") for i in group
-        }
-        given = any(measure.startswith(OTHER) for measure in measures.values())
-        for i in sorted(group, key=lambda i: _order(measures[i])):
-            column = [row.values[i] for row in rows]
-            heads.append(texts[i])
-            others = []
-            if sums_up(measures[i]) and not given and (label := _other(study, column)):
-                heads.append([*texts[i][:-1], label])
-                others = [other_model(study, value) for value in column]
-            for row, *both in zip(numbers, column, *[others] * bool(others)):
-                row += both
+    heads = [texts[i] for i in chosen]
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
     merged = merge_heads([[text for level, text in enumerate(head) if level not in shared] for head in heads])
     # a column of words that says the same of every row goes into the note of the main line
     stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
     rows = [
-        replace(row, stub=[row.stub[i] for i in stubs], values=values, proposed=row.name == study.name)
-        for row, values in zip(rows, numbers)
+        replace(
+            row,
+            stub=[row.stub[i] for i in stubs],
+            values=[row.values[i] for i in chosen],
+            proposed=row.name == proposed,
+        )
+        for row in rows
     ]
     return Panel(title, [panel.stub[i] for i in stubs], merged, rows)
 
@@ -230,14 +208,6 @@ def cut(study: Study, panel: Panel) -> Panel | None:
 def _order(measure: str) -> int:
     """The average first, then that of the other model."""
     return 0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2
-
-
-def _other(study: Study, column: list[Value]) -> str:
-    """Heading of the second column of an average; empty where no result has it."""
-    if not _two_models(study, column):
-        return ""
-    hooks = {study.results[value.cell]["hook"] for value in column if value.cell}
-    return OTHERS[hooks.pop()] if len(hooks) == 1 else MIXED
 
 
 # -- the page ------------------------------------------------------------------------------------------------

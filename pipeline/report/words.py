@@ -61,7 +61,7 @@ GROUPS = {
     "metric": "",
     "pre": "before local training",
     "post": "after local training",
-    "other": "of the models on the other side of local training",
+    "other": "other model",
 }
 ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")

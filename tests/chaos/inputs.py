@@ -335,7 +335,7 @@ def _pages(folder: Path) -> str:
 
 def _status(folder: Path) -> str:
     with contextlib.redirect_stdout(text := io.StringIO()):
-        status.status(["tiny", "stranger"], as_json=True, root=folder)
+        status.status(["tiny", "stranger"], root=folder)
     return text.getvalue()
 
 

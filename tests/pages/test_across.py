@@ -10,7 +10,7 @@ from reporting import BALANCED, write_run
 
 from pipeline import methods
 from pipeline.cells.results import Problem, collect, summarise
-from pipeline.errors import FedReproError, ParamError
+from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill
 from pipeline.report.study import studies
@@ -104,22 +104,13 @@ def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
     assert group.shared.means == {"FedProx": 1.0, "FedAvg": 2.0, "moon": 3.0}
     # all orders alike: p is (3!)^-2; the critical distance is 1.91
     assert group.shared.p == pytest.approx(1 / 36) and group.pairs == (1, 3)
-    best, second, last = group.panel.rows[1], group.panel.rows[0], group.panel.rows[2]
-    assert [(line.name, line.proposed, line.values[0].mark) for line in (best, second, last)] == [
-        ("FedProx", True, "best"),
-        ("FedAvg", False, "second"),
-        ("moon", False, ""),
-    ]
 
 
-def test_a_cell_has_accuracy_bytes_seconds_and_memory(measured):
+def test_what_the_page_says_of_one_cell(measured):
     context = across.across(studies(collect(measured), measured))
-    assert (context["done"], context["planned"], context["devices"]) == (1, 5, ["cpu"])
+    assert (context["done"], context["planned"]) == (1, 5)
     (group,) = context["groups"]
-    (line,) = group.panel.rows
-    # 1.5 s of 2 rounds; memory was not recorded
-    assert [number.mean for number in line.values] == ["61.00", "12.0", "0.75", ""]
-    assert (line.values[0].spread, group.shared) == ("1.41", None)
+    assert group.shared is None and [name for name, _ in group.rows] == ["FedAvg"]
     missing = [key for key in PAPERS if key != "fedcrl"]
     assert context["command"].split()[2:] == [f"{key}/mini/fedavg" for key in missing]
     reasons = [text.partition(":")[0] for text in context["about"]["FEDCRL"]]
@@ -151,7 +142,7 @@ def test_the_front_has_what_none_beats_and_is_named():
     )
     svg = across.pareto("Digits", "kB", table, "Ours").html
     assert {*re.findall(r"<text[^>]*>([A-Z]\w+)</text>", svg)} == {"Cheap", "Best", "Ours"}
-    assert {*re.findall(r"<title>(\w+)</title>", svg)} == {"Cheap", "Best", "Ours", "Worse"}
+    assert {*re.findall(r"<title>(\w+): ", svg)} == {"Cheap", "Best", "Ours", "Worse"}
 
 
 def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compared):
@@ -216,7 +207,7 @@ fedcrl,class means,0,1,c,1,class mean,0.5,0.6,0.7
 def attacked(root, text):
     path = root / "reports/leakage/leakage.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(",".join(experiments.COLUMNS) + "\n" + text)
+    path.write_text("method,sent,seed,round,client,images,target,ssim,random,mean\n" + text)
 
 
 def test_reconstructions_are_compared_with_both_guesses(root):
@@ -240,20 +231,6 @@ def test_reconstructions_are_compared_with_both_guesses(root):
         experiments.leakage(studies({}, root), root)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("fedavg,gradient,0,1,a,1,batch,high,0,0\n", "leakage.csv:2: could not convert"),
-        ("fedavg,gradient,0,1,a,1,image,0,0,0\n", "leakage.csv:2: target"),
-        ("fedavg,gradient,0,1,a,1,batch,2,0,0\n", "leakage.csv:2: .* outside"),
-    ],
-)
-def test_wrong_numbers_of_attacks_are_named(root, text, message):
-    attacked(root, text)
-    with pytest.raises(ParamError, match=message):
-        experiments.read(root)
-
-
 def test_a_page_with_one_result(measured):
     attacked(measured, ATTACKS)
     (measured / "reports").mkdir(exist_ok=True)
@@ -265,9 +242,9 @@ def test_a_page_with_one_result(measured):
     for page in made.values():
         assert "1 of 2 miniature cells" in page and "on processors of AMD and Intel" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])
-    assert {"ranks", "leakage", "numbers"} <= {*ids} and len({*ids}) == len(ids)
+    assert {"ranks", "leakage"} <= {*ids} and len({*ids}) == len(ids)
     assert (
-        'href="../papers/fedcrl/runs/mini/fedavg/result.json">61.00</a><small>±1.41</small>'
+        'href="../papers/fedcrl/runs/mini/fedavg/result.json">61.0</a><small>±1.4</small>'
         in made["across.html"]
     )
     assert "[61.0](../papers/fedcrl/runs/mini/fedavg/result.json) ±1.4 (1)" in made["across.md"]
