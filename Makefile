@@ -76,8 +76,8 @@ $(BIN)/.installed-docs: requirements/docs.lock | $(BIN)/uv
 
 lock: | $(BIN)/uv                ## renew the pins; UV=<version> for another uv
 	echo uv==$(UV) | $(BIN)/uv pip compile $(COMPILE) - -o requirements/uv.lock
-	$(BIN)/uv pip compile $(COMPILE) --extra pipeline pyproject.toml -o requirements/base.lock
-	$(BIN)/uv pip compile $(COMPILE) --extra pipeline --extra test --extra check pyproject.toml -c requirements/base.lock -o requirements/test.lock
+	$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements/base.lock
+	$(BIN)/uv pip compile $(COMPILE) --extra test --extra check --extra onnx pyproject.toml -c requirements/base.lock -o requirements/test.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | \
 	  $(BIN)/uv pip compile $(COMPILE) - -c requirements/test.lock -o requirements/docs.lock
 	for extra in $(SCALE); do $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \

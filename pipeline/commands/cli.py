@@ -202,6 +202,18 @@ def new() -> None:
     """Begin a paper, or a part of one, with files that run."""
 
 
+@new.command(epilog=example("fedrepro new project mine && cd mine && fedrepro run"))
+@click.argument("name")
+def project(name: str) -> int:
+    """Make a folder with the code, the stages and a paper of two methods.
+
+    For an installation outside of any checkout.
+    """
+    from pipeline.commands import new as command
+
+    return command.project(name)
+
+
 @new.command(
     epilog=example("fedrepro new paper mypaper && fedrepro run mypaper"),
 )

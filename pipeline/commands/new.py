@@ -1,7 +1,10 @@
 """`fedrepro new`: generate a working template of a paper, a method or a paper's component, with a test."""
 
+import contextlib
+import io
 import keyword
 import re
+import shutil
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +12,9 @@ from pathlib import Path
 from pipeline.commands.sync import sync, written
 from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError
-from pipeline.files import write_text
+from pipeline.files import replace_folder, write_text
+from pipeline.git import git
+from pipeline.place import HOME
 from pipeline.schema import ROOT, check_name, functions, load_paper, method_file, papers, shorten
 from pipeline.schema.discovery import partition_kinds
 
@@ -25,7 +30,7 @@ order: {order}
 # The protocol on scikit-learn's handwritten digits, small enough for a laptop: `dvc repro` runs it. Seeds
 # are in params.yaml.
 miniature:
-  methods: [fedavg]
+  methods: [{names}]
   scenario:
     data: {{set: digits, size: 16, channels: 1}}
     partition: {{kind: dirichlet, clients: 5, beta: 0.5}}
@@ -37,7 +42,7 @@ miniature:
 scenarios: {{}}
 
 methods:
-  fedavg: {{label: FedAvg}}
+{rows}
 
 grids: {{}}
 
@@ -53,6 +58,7 @@ tables:
 PUBLISHED = """paper,table,setting,dataset,column,method,value,std,note
 {key},1,label skew,Digits,Acc.,FedAvg,,,a number of the paper goes before the last two commas
 """
+ROWS = {"fedavg": "{label: FedAvg}", "fedprox": "{label: FedProx, mu: 0.01}"}
 METHOD = '''"""{kind}: in one line what it does (Authors, year, Algorithm 1)."""
 from dataclasses import dataclass
 
@@ -206,19 +212,37 @@ def test_the_worst_client_counts():
 }
 
 
-def paper(name: str, root: Path = ROOT) -> int:
-    """Make papers/<name>: a miniature with FedAvg and one table, and its stages."""
-    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ParamError(
-            f"new paper {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine"
-        )
-    check_name(name)
+def project(name: str) -> int:
+    """Make a folder with this code, the settings of its stages and a paper of two methods, in a new git
+    repository."""
+    from fedrepro import files  # of an installation alone: a project has no such folder
+
+    target = Path(name)
+    _check_folder("project", target.name)
+    if target.exists():
+        raise FedReproError(f"{target}: there is such a file or folder already")
+    with replace_folder(target.resolve()) as new:
+        for file in files(HOME):
+            (new / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(HOME / file, new / file)
+        with contextlib.redirect_stdout(io.StringIO()):
+            paper(target.name, new, tuple(ROWS))
+        git(new, "init", "--quiet")
+    print(f"To run it:  cd {target} && fedrepro run")
+    return 0
+
+
+def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) -> int:
+    """Make papers/<name>: a miniature with methods of ROWS and one table, and its stages."""
+    _check_folder("paper", name)
     folder = root / "papers" / name
     if folder.exists():
         raise FedReproError(f"{shorten(folder)}: there is such a folder already")
     written(root)  # reports first what is wrong with another paper
     order = max((load_paper(key, root).order for key in papers(root)), default=0) + 1
-    _write(folder / "paper.yaml", PAPER.format(name=name, order=order))
+    rows = "\n".join(f"  {method}: {ROWS[method]}" for method in methods)
+    text = PAPER.format(name=name, order=order, names=", ".join(methods), rows=rows)
+    _write(folder / "paper.yaml", text)
     _write(folder / "published" / "table1.csv", PUBLISHED.format(key=name))
     print("\n".join(f"{shorten(path)}: written" for path in sync(root)))
     print(f"To run it:  fedrepro run {name}")
@@ -272,6 +296,15 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
     print(f"To use it:  `{made.use.format(**words)}` in a scenario of papers/{paper}/paper.yaml")
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
+
+
+def _check_folder(what: str, name: str) -> None:
+    """ParamError for what cannot name a paper's folder."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+        raise ParamError(
+            f"new {what} {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine"
+        )
+    check_name(name)
 
 
 def _class_name(what: str, name: str) -> str:

@@ -1,0 +1,38 @@
+"""The installed package: `import fedrepro` makes `pipeline` importable, the command runs a project's code.
+
+A wheel carries the checkout's code and settings in `fedrepro/project`, so that no other name is taken in
+site-packages. `fedrepro new project` copies them: a project trains with its copy, which git tracks.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# what a project begins with
+FILES = """pipeline/**/*.py pipeline/**/*.yaml stages/*.py reports/templates/* data/dvc.yaml dvc.yaml
+    params.yaml .dvc/config .dvc/.gitignore .dvc/plots/*.json .dvcignore .gitignore LICENSE""".split()
+INSTALLED = Path(__file__).resolve().parent / "project"
+SOURCE = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
+
+if str(SOURCE) not in sys.path:
+    sys.path.insert(0, str(SOURCE))
+
+
+def files(root: Path) -> Iterator[Path]:
+    """FILES of a checkout or an installation, relative to it."""
+    for pattern in FILES:
+        yield from (path.relative_to(root) for path in sorted(root.glob(pattern)) if path.is_file())
+
+
+def main() -> None:
+    """The command `fedrepro`: in a project or a checkout its code, elsewhere the installed one, which only
+    makes projects."""
+    from pipeline.commands.cli import here
+    from pipeline.place import checkout_of
+
+    words = sys.argv[1:]
+    works = words[:2] == ["new", "project"] or {"-h", "--help", "--version"}.intersection(words) or not words
+    if SOURCE == INSTALLED and not works and checkout_of(Path.cwd()) is None:
+        print("error: this folder is in no project: `fedrepro new project NAME` makes one", file=sys.stderr)
+        sys.exit(2)
+    here()

@@ -1,0 +1,54 @@
+"""The wheel, installed outside of any checkout: a project begins and runs with what it carries."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from repository import copy_of_the_repository, edit, run
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """A folder with what pip makes of the wheel; built without a network from a copy."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = copy_of_the_repository(folder / "copy", "none")
+    pip = sys.executable, "-m", "pip", "--disable-pip-version-check"
+    run(copy, "env", *pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", ".")
+    (wheel,) = (copy / "dist").glob("*.whl")
+    run(copy, "env", *pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel))
+    return folder / "site"
+
+
+def fedrepro(installed: Path, folder: Path, *words: str, expect: int = 0):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    settings = {"PYTHONPATH": str(installed), "PATH": path, "FEDREPRO_TRACKING": "off"}
+    return run(
+        folder, "env", sys.executable, str(installed / "bin/fedrepro"), *words, expect=expect, **settings
+    )
+
+
+def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
+    before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
+    assert {path.name for path in installed.glob("[!.]*") if "dist-info" not in path.name} == {
+        "bin",
+        "fedrepro",
+    }
+    assert "new project" in fedrepro(installed, tmp_path, "status", expect=2).stderr
+    fedrepro(installed, tmp_path, "new", "project", "mine")
+    project = tmp_path / "mine"
+    edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[0]))
+    fedrepro(installed, project, "run", "mine")
+    assert "FedProx" in (project / "reports/mine.html").read_text()
+    for method in ("fedavg", "fedprox"):
+        result = json.loads((project / f"papers/mine/runs/mini/{method}/result.json").read_text())
+        assert result["measures"]["weighted"][0] > 50
+    assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
+
+
+@pytest.mark.parametrize("name, part", [("mine", "mine"), ("../Odd", "Odd")])
+def test_a_project_needs_a_free_and_plain_name(installed, tmp_path, name, part):
+    (tmp_path / "mine").mkdir()
+    assert part in fedrepro(installed, tmp_path, "new", "project", name, expect=2).stderr
+    assert [*tmp_path.iterdir()] == [tmp_path / "mine"]
