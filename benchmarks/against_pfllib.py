@@ -63,7 +63,7 @@ def prepare(pfllib: Path, mnist: Path, clients: int) -> Path:
     ours = pfllib / "dataset" / f"{name}.npz"
     if ours.exists():
         return ours
-    stored = store.read(mnist)
+    stored = store.verify(mnist)
     train = np.flatnonzero(stored.split == store.TRAIN)
     chosen = np.sort(np.random.RandomState(SEED).permutation(train)[:SAMPLES])
     images, labels = stored.images[chosen][..., 0], stored.labels[chosen]

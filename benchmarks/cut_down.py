@@ -58,7 +58,7 @@ def divide(cell: Smaller, root: Path) -> None:
     """The partition of the smaller scenario, drawn as stages/partition.py does; then the test sets are
     thinned out."""
     scenario = cell.resolve()[0]
-    stored, public = store.read(ROOT / "data" / scenario.data.set), None
+    stored, public = store.verify(ROOT / "data" / scenario.data.set), None
     pool = Pool.of(scenario.data, stored, str(cell))
     parts = partition.partition(scenario.partition, pool, str(cell))
     if cell.tests is not None:
@@ -67,7 +67,7 @@ def divide(cell: Smaller, root: Path) -> None:
             name: np.sort(rng.permutation(test)[: cell.tests]) for name, test in parts.domain_test.items()
         }
     if scenario.public is not None:
-        public = store.read(ROOT / "data" / scenario.public.set)
+        public = store.verify(ROOT / "data" / scenario.public.set)
         candidates = np.flatnonzero(public.split == store.TRAIN)
         shuffled = generator(scenario.partition, PUBLIC, 0).permutation(candidates)
         parts.public = np.sort(shuffled[: scenario.public.size])

@@ -8,7 +8,7 @@ import numpy as np
 from pipeline.cells.progress import clock
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
-from pipeline.data.corruptions.weather import SYNTHETIC, find_ice
+from pipeline.data.corruptions.weather import PACKAGE, find_ice
 from pipeline.data.store import TEST, TRAIN
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT
@@ -49,29 +49,17 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
         if code == TRAIN:
             rank[here] = made.rank
         behind += int(here.sum())
-    ice = find_ice()
-    facts = {"seed": SEED, "max_severity": highest, "kinds": list(KINDS), "frost": ice.source}
+    frost = f"photographs of the package {PACKAGE}"
+    facts = {"seed": SEED, "max_severity": highest, "kinds": list(KINDS), "frost": frost}
     resized = (
         f"resized to {clean.shape[1]}x{clean.shape[2]} RGB"
         if stored.images.shape[1:] != clean.shape[1:]
         else ""
     )
-    frost = f"frost from a {SYNTHETIC}, not from photographs" if ice.source == SYNTHETIC else ""
-    meta = corrupted.write(
-        folder,
-        stored,
-        images,
-        kind,
-        severity,
-        rank,
-        facts,
-        "; ".join(filter(None, (resized, frost))),
-        ice.inputs,
-    )
+    meta = corrupted.write(folder, stored, images, kind, severity, rank, facts, resized, find_ice().inputs)
     print(
         f"data/{folder.name}: {total:,} images in {clock(time.monotonic() - begun)}, severities 1 to "
-        f"{highest}, "
-        f"frost: {ice.source}, digest {meta['corruption']['digest'][:12]}"
+        f"{highest}, frost: {frost}, digest {meta['corruption']['digest'][:12]}"
     )
 
 

@@ -49,8 +49,8 @@ def everything(folder):
 def test_what_is_written_is_read(tmp_path):
     images, labels, domains, split, meta = tiny()
     written = store.write(tmp_path / "tiny", images, labels, domains, split, meta)
-    stored = store.read(tmp_path / "tiny")
-    assert isinstance(stored.images, np.memmap) and not stored.images.flags.writeable
+    stored = store.verify(tmp_path / "tiny")
+    assert not stored.images.flags.writeable
     for name, expected in (("images", images), ("labels", labels), ("domains", domains), ("split", split)):
         assert np.array_equal(getattr(stored, name), expected)
     dtypes = [getattr(stored, name).dtype for name in ("images", "labels", "domains", "split")]
@@ -91,14 +91,16 @@ def test_a_missing_or_cut_file_is_named_with_the_command_that_makes_it(tmp_path,
     store.write(tmp_path / "tiny", *tiny())
     path = tmp_path / "tiny" / name
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(DataError, match=rf"{name} cannot be read .* dvc repro data/dvc.yaml:fetch@tiny$"):
-        store.read(tmp_path / "tiny")
+    with pytest.raises(
+        DataError, match=rf"{name} (cannot be read|was altered).* dvc repro data/dvc.yaml:fetch@tiny$"
+    ):
+        store.verify(tmp_path / "tiny")
     path.write_bytes(b"")
-    with pytest.raises(DataError, match=f"{name} cannot be read"):
-        store.read(tmp_path / "tiny")
+    with pytest.raises(DataError, match=f"{name} (cannot be read|was altered)"):
+        store.verify(tmp_path / "tiny")
     path.unlink()
     with pytest.raises(DataError, match=f"{name} is missing; .* dvc repro data/dvc.yaml:fetch@tiny"):
-        store.read(tmp_path / "tiny")
+        store.verify(tmp_path / "tiny")
 
 
 def test_verify_names_the_altered_file_and_both_digests(tmp_path):
@@ -106,7 +108,6 @@ def test_verify_names_the_altered_file_and_both_digests(tmp_path):
     with open(tmp_path / "tiny" / "images.npy", "r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\xff")
-    store.read(tmp_path / "tiny")
     actual = files.sha256(tmp_path / "tiny" / "images.npy")
     with pytest.raises(DataError, match=f"images.npy .*{actual}, expected {meta['digests']['images.npy']}"):
         store.verify(tmp_path / "tiny")
@@ -252,7 +253,7 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
     monkeypatch.setenv("FEDREPRO_MIRROR", str(MIRROR))
     entry = registry.sets()[name]
     meta = sources.prepare(name, tmp_path / name)
-    stored = store.read(tmp_path / name)
+    stored = store.verify(tmp_path / name)
     assert meta["source"] == "mirror" and meta["inputs"] == {entry.mirror.file: entry.mirror.sha256}
     assert bool(meta["deviation"]) == (name != "mnist") and len(meta["classes"]) == entry.classes
     for i, domain in enumerate(entry.domains):

@@ -27,7 +27,7 @@ def stored(tmp_path_factory) -> Stored:
     folder = tmp_path_factory.mktemp("data") / "tiny"
     images = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), dtype=np.uint8)
     store.write(folder, images, np.arange(6) % 2, np.zeros(6), np.repeat([0, 1], 3), described("tiny"))
-    return store.read(folder)
+    return store.verify(folder)
 
 
 @pytest.fixture(scope="module")

@@ -47,8 +47,8 @@ SECTIONS = frozenset(
     "readings tables values verdicts waiting".split()
 )
 FOLDERS = frozenset(
-    "figures final-models methods extra-seeds partitions published representations runs splits templates "
-    "tests tuning".split()
+    "figures final-models methods extra-seeds partitions published representations runs templates tests "
+    "tuning".split()
 )
 
 

@@ -38,9 +38,9 @@ def inputs(experiment: Experiment, seed: int) -> dict:
         untrained = "" if described["trained"] else "features of an untrained network"
         meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], untrained]))
     if scenario.corruption is not None:
-        damage = corrupted.read(corrupted.folder_of(folder))
-        added["corrupted"] = damage.digest
-        meta["data"]["deviation"] = damage.meta["deviation"]
+        damage = corrupted.read_meta(corrupted.folder_of(folder))
+        added["corrupted"] = damage["corruption"]["digest"]
+        meta["data"]["deviation"] = damage["deviation"]
     if added:
         meta["digest"] = hashlib.sha256("".join([meta["digest"], *added.values()]).encode()).hexdigest()
     return meta

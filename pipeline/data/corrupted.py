@@ -9,7 +9,6 @@ the image's place in a random order of the training part, -1 for test images. Re
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +33,7 @@ ARRAYS: dict[str, np.dtype] = {
 
 @dataclass(frozen=True)
 class Corrupted:
-    """images uint8 (N, 32, 32, 3) mapped read-only, all of them corrupted; kind, severity, rank (N,);
+    """images uint8 (N, 32, 32, 3), read-only, all of them corrupted; kind, severity, rank (N,);
     meta.json as a dict."""
 
     images: np.ndarray
@@ -42,11 +41,6 @@ class Corrupted:
     severity: np.ndarray
     rank: np.ndarray
     meta: dict
-
-    @property
-    def digest(self) -> str:
-        """Over all arrays, ranks included."""
-        return self.meta["corruption"]["digest"]
 
     def chosen(self, xi: float) -> np.ndarray:
         """(N,) bool: exactly floor(xi N) of the N training images, and every test image. A higher rate keeps
@@ -85,8 +79,8 @@ def write(
     severity: np.ndarray,
     rank: np.ndarray,
     facts: dict,
-    deviation: str = "",
-    inputs: dict | None = None,
+    deviation: str,
+    inputs: dict[str, str],
 ) -> dict:
     """Write the corrupted form of `stored` as a whole or not at all; returns its meta.
 
@@ -98,7 +92,7 @@ def write(
         **{key: stored.meta[key] for key in ("source", "classes", "domains", "official_split")},
         "set": name + SUFFIX,
         "deviation": "; ".join(filter(None, (stored.meta["deviation"], deviation))),
-        "inputs": {name: clean, **(inputs or {})},
+        "inputs": {name: clean, **inputs},
     }
     with files.replace_folder(folder) as new:
         meta = store.write(new, images, stored.labels, stored.domains, stored.split, meta)
@@ -112,57 +106,32 @@ def write(
     return meta
 
 
-def read(folder: Path) -> Corrupted:
-    """Open data/<set>-corrupted/. Raises DataError naming the file, and the command that makes it, if it is
-    missing or damaged.
-
-    The digests are not recomputed, see `verify`.
-    """
-    return _opened(Path(folder), store.read)
+def read_meta(folder: Path) -> dict:
+    """meta.json of data/<set>-corrupted/. DataError naming the command that makes it where there is none."""
+    if not (folder / store.META).exists():
+        raise DataError(f"{shorten(folder)}: no corrupted images there; {_again(folder)}")
+    meta = store.read_meta(folder)
+    if "corruption" not in meta:
+        raise DataError(f"{shorten(folder)}: its images are not marked as corrupted; {_again(folder)}")
+    if meta["corruption"].get("digest") != _over(meta["digests"]):
+        raise DataError(f"{shorten(folder / store.META)} was altered; {_again(folder)}")
+    return meta
 
 
 def verify(folder: Path) -> Corrupted:
-    """As `read`, with every array in memory and checked, see `store.verify`."""
-    stored = _opened(Path(folder), store.verify)
-    if stored.digest != _over(stored.meta["digests"]):
-        raise DataError(
-            f"{shorten(Path(folder) / store.META)} was altered; {_again(stored.meta['corruption']['of'])}"
-        )
-    return stored
-
-
-def _opened(folder: Path, open_set: Callable[[Path], Stored]) -> Corrupted:
-    again = _again(folder.name.removesuffix(SUFFIX))
-    if not (folder / store.META).exists():
-        raise DataError(f"{shorten(folder)}: no corrupted images there; {again}")
-    stored = open_set(folder)
-    if "corruption" not in stored.meta:
-        raise DataError(f"{shorten(folder)}: its images are not marked as corrupted; {again}")
-    arrays = {}
+    """data/<set>-corrupted/ with every array in memory and checked, see `store.verify`."""
+    meta, stored = read_meta(folder), store.verify(folder)
+    arrays = {name: store.array(folder, name, meta["digests"].get(name, "")) for name in ARRAYS}
     for name, dtype in ARRAYS.items():
-        values = _array(folder, name, stored.meta["digests"].get(name, ""), open_set is store.verify)
-        if values.dtype != dtype or values.shape != stored.labels.shape:
+        if (values := arrays[name]).dtype != dtype or values.shape != stored.labels.shape:
             raise DataError(
                 f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
-                f"expected {dtype} {stored.labels.shape}; {again}"
+                f"expected {dtype} {stored.labels.shape}; {_again(folder)}"
             )
-        arrays[name] = values
     if not np.array_equal(arrays["rank.npy"] < 0, stored.split == TEST):
-        raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {again}")
+        raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {_again(folder)}")
     kind, severity, rank = arrays.values()
-    return Corrupted(stored.images, kind, severity, rank, stored.meta)
-
-
-def _array(folder: Path, name: str, digest: str, checked: bool) -> np.ndarray:
-    if checked:
-        return store.array(folder, name, digest)
-    try:
-        return np.load(folder / name, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"{shorten(folder / name)} cannot be read ({' '.join(str(error).split())}); "
-            f"{_again(folder.name.removesuffix(SUFFIX))}"
-        ) from None
+    return Corrupted(stored.images, kind, severity, rank, meta)
 
 
 def _over(digests: dict[str, str]) -> str:
@@ -170,5 +139,5 @@ def _over(digests: dict[str, str]) -> str:
     return hashlib.sha256("".join(value for _, value in sorted(digests.items())).encode()).hexdigest()
 
 
-def _again(name: str) -> str:
-    return f"run `python -m stages.corrupt {name}`"
+def _again(folder: Path) -> str:
+    return f"run `python -m stages.corrupt {folder.name.removesuffix(SUFFIX)}`"

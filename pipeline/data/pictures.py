@@ -39,7 +39,7 @@ def examples_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Pa
 def write_examples(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
     """Draw and store the first training image of every class of every domain, a row per domain. DataError
     where the data are not there."""
-    stored = store.read(root / "data" / scenario.data.set)
+    stored = store.verify(root / "data" / scenario.data.set)
     domains, classes = stored.meta["domains"], range(len(stored.meta["classes"]))
     named, step = scenario.data.domains or dict(zip(domains, domains)), EXAMPLE + GAP
     width, height = MARGIN + MOST_CLASSES * step, len(named) * step

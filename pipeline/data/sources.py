@@ -48,9 +48,7 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
             "official_split": entry.official_split,
             **facts,
         }
-        return store.write(
-            out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta, arrays.columns
-        )
+        return store.write(out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -60,12 +60,11 @@ def corrupt(
     seed: int = 0,
     indices: Sequence[int] | np.ndarray | None = None,
     part: str = "train",
-    **options,
 ) -> np.ndarray:
     """Images under one corruption at one severity; severity 0 gives a copy.
 
     indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the
-    keys. options: of the corruption, such as exchange="swap" of glass_blur.
+    keys.
     """
     _check(images)
     if name not in CORRUPTIONS:
@@ -75,7 +74,7 @@ def corrupt(
     if severity == 0 or len(images) == 0:
         return images.copy()
     indices = range(len(images)) if indices is None else indices
-    return CORRUPTIONS[name](images, severity, Draws(name, indices, seed, part), **options)
+    return CORRUPTIONS[name](images, severity, Draws(name, indices, seed, part))
 
 
 def corrupt_set(

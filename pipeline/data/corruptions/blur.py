@@ -1,7 +1,5 @@
 """CIFAR-10-C corruptions: defocus, glass, motion and zoom blur, uint8 (N, 32, 32, 3) -> the same."""
 
-from typing import Literal
-
 import numpy as np
 from scipy import ndimage
 
@@ -30,19 +28,14 @@ def defocus_blur(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     )
 
 
-def glass_blur(
-    images: np.ndarray, severity: int, draws: Draws, exchange: Literal["copy", "swap"] = "copy"
-) -> np.ndarray:
-    """Blur, let every pixel take the value of a neighbour above and to the left, blur.
-
-    exchange: "copy" as CIFAR-10-C was made: its exchange of two array views left the neighbour as it was.
-    "swap" is what was meant.
-    """
+def glass_blur(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
+    """Blur, let every pixel take the value of a neighbour above and to the left, blur. The neighbour keeps
+    its value, as CIFAR-10-C was made: its exchange of two array views left it as it was."""
     sigma, rounds = ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))[severity - 1]
     x = to_bytes(_gaussian(images / 255, sigma), SLACK)
     for _ in range(rounds):
         steps = draws.integers(-1, 1, SIDE - 2, SIDE - 2, 2)  # [n, h - 2, w - 2] = (dx, dy)
-        x = _copy(x, steps) if exchange == "copy" else _swap(x, steps)
+        x = _copy(x, steps)
     return to_bytes(_gaussian(x / 255, sigma), SLACK)
 
 
@@ -57,17 +50,6 @@ def _copy(x: np.ndarray, steps: np.ndarray) -> np.ndarray:
     out = x.copy()
     out[:, 2:, 2:] = pick(x, place[:, None] + steps[..., 1], place + steps[..., 0])
     return out
-
-
-def _swap(x: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    x, image = x.copy(), np.arange(len(x))
-    for h in range(SIDE - 1, 1, -1):
-        for w in range(SIDE - 1, 1, -1):
-            dx, dy = steps[:, h - 2, w - 2].T
-            here, there = x[:, h, w].copy(), x[image, h + dy, w + dx]
-            x[:, h, w] = there
-            x[image, h + dy, w + dx] = here
-    return x
 
 
 def motion_blur(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:

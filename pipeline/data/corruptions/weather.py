@@ -7,16 +7,15 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from scipy import ndimage
 
-from pipeline import files, keys
+from pipeline import files
 from pipeline.data.corruptions.tools import SIDE, Draws, motion, to_bytes, zoomed
+from pipeline.errors import DataError
 
 GREY = np.array([0.299, 0.587, 0.114])
 PACKAGE = "imagecorruptions"
 # The reference holds a sixth photograph and draws from five.
 PHOTOS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
-SYNTHETIC = "synthetic texture"
 PHOTO_STEP = 5  # photographs are shrunk by this factor
 
 
@@ -84,17 +83,16 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ice:
-    """Five pictures uint8 (H, W, 3) to cut frost from, their origin, and the digests of their files."""
+    """Five pictures uint8 (H, W, 3) to cut frost from, and the digests of their files."""
 
     pictures: tuple[np.ndarray, ...]
-    source: str
     inputs: dict[str, str]
 
 
-def frost(images: np.ndarray, severity: int, draws: Draws, ice: Ice | None = None) -> np.ndarray:
+def frost(images: np.ndarray, severity: int, draws: Draws) -> np.ndarray:
     """A share of the image plus a share of a random cut of a picture of ice."""
     keep, amount = ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))[severity - 1]
-    pictures = (ice or find_ice()).pictures
+    pictures = find_ice().pictures
     cuts = np.empty(images.shape)
     chosen, rows, columns = draws.integers(0, len(pictures)), draws.uniform(0, 1), draws.uniform(0, 1)
     for i, (which, row, column) in enumerate(zip(chosen, rows, columns, strict=True)):
@@ -106,43 +104,15 @@ def frost(images: np.ndarray, severity: int, draws: Draws, ice: Ice | None = Non
 
 @cache
 def find_ice() -> Ice:
-    """The photographs where the package that ships them is installed, else generated pictures."""
-    folder = _photo_folder()
-    return photographs(folder) if folder else synthetic_ice()
-
-
-def _photo_folder() -> Path | None:
-    """Located without an import of the package, which would ask for OpenCV and scikit-image."""
-    spec = importlib.util.find_spec(PACKAGE)
-    folders = [Path(place) / "frost" for place in (spec and spec.submodule_search_locations) or ()]
-    return next((folder for folder in folders if all((folder / name).is_file() for name in PHOTOS)), None)
-
-
-def photographs(folder: Path) -> Ice:
-    """Every fifth pixel, from the third on: what bilinear shrinking by exactly 5 picks in OpenCV."""
-    pictures = []
+    """The reference's photographs, from the package that ships them; DataError without it. Every fifth pixel,
+    from the third on: what bilinear shrinking by exactly 5 picks in OpenCV."""
+    spec = importlib.util.find_spec(PACKAGE)  # not imported: it would ask for OpenCV and scikit-image
+    if spec is None or spec.origin is None:
+        raise DataError(f"frost needs the photographs of {PACKAGE}: `pip install {PACKAGE}`")
+    folder, pictures = Path(spec.origin).with_name("frost"), []
     for name in PHOTOS:
         with Image.open(folder / name) as file:
             photo = np.asarray(file.convert("RGB"))
         height, width = round(photo.shape[0] / PHOTO_STEP), round(photo.shape[1] / PHOTO_STEP)
         pictures.append(photo[PHOTO_STEP // 2 :: PHOTO_STEP, PHOTO_STEP // 2 :: PHOTO_STEP][:height, :width])
-    return Ice(
-        tuple(pictures),
-        f"photographs of the package {PACKAGE}",
-        {name: files.sha256(folder / name) for name in PHOTOS},
-    )
-
-
-def synthetic_ice() -> Ice:
-    """Ridged noise at three scales, bluish, with about the mean and the spread of the photographs. A
-    stand-in, not ice."""
-    pictures = []
-    for i in range(len(PHOTOS)):
-        draw = np.random.default_rng(keys.key("ice", i))
-        light = np.zeros((96, 128))
-        for scale in (0.7, 2, 5):
-            hills = ndimage.gaussian_filter(draw.standard_normal(light.shape), scale, mode="wrap")
-            light -= np.abs(hills / hills.std())
-        light = (light - light.mean()) / light.std()
-        pictures.append(np.clip((146, 164, 177) + 30 * light[..., None], 0, 255).astype(np.uint8))
-    return Ice(tuple(pictures), SYNTHETIC, {})
+    return Ice(tuple(pictures), {name: files.sha256(folder / name) for name in PHOTOS})
