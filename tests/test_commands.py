@@ -19,8 +19,8 @@ from repository import checkout, run, stage
 from pipeline.cells import choices
 from pipeline.commands import reproduce
 from pipeline.commands.cli import main
-from pipeline.commands.names import folder_names
 from pipeline.commands.new import PARTS
+from pipeline.commands.options import Paper
 from pipeline.commands.sync import sync, written
 from pipeline.errors import ParamError
 from pipeline.place import surroundings
@@ -70,14 +70,13 @@ def test_help_shows_eleven_commands_and_imports_nothing_large():
     "typed, meant",
     [
         ("FedLSA", "fedlsa"),
-        ("FCCL+", "fcclplus"),
         ("FedLSA/Mini/FedAvg", "fedlsa/mini/fedavg"),
         ("fedlsa/mini/none", "fedlsa/mini/none"),
         ("data/dvc.yaml:fetch@mnist", "data/dvc.yaml:fetch@mnist"),
     ],
 )
 def test_names_are_known_in_any_case(typed, meant):
-    assert folder_names(typed) == meant
+    assert Paper().convert(typed, None, None) == meant
 
 
 @pytest.mark.parametrize(

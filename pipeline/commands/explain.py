@@ -17,7 +17,6 @@ from pipeline.schema import (
     MINIATURES,
     ROOT,
     Cell,
-    Model,
     Paper,
     Scenario,
     Table,
@@ -202,27 +201,19 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
 def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
     sources = {setting.name: setting.source for setting in settings_of(Experiment.of(cell, root))}
     for part in PARTS:
-        value = getattr(scenario, part)
-        if value is not None:
+        if (value := getattr(scenario, part)) is not None:
             kind = f" ({value.kind})" if hasattr(value, "kind") else ""
             yield from ("", part.capitalize() + kind)
             yield from _values(dataclasses.asdict(value), sources, f"{part}.")
     yield from ("", "Networks")
-    networks = scenario.models or ({"all clients": scenario.model} if scenario.model else {})
-    for client, model in networks.items():
-        yield from _item(client, _network(model))
+    for client, model in (scenario.models or {"all clients": scenario.networks[0]}).items():
+        given = {key: value for key, value in dataclasses.asdict(model).items() if value is not None}
+        yield from _item(client, ", ".join([given.pop("name"), *(f"{k} {v}" for k, v in given.items())]))
     yield from ("", "Seeds")
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     yield from _item(
         "partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
     )
-
-
-def _network(model: Model | None) -> str:
-    given = (
-        {key: value for key, value in dataclasses.asdict(model).items() if value is not None} if model else {}
-    )
-    return ", ".join([given.pop("name", ""), *(f"{key} {value}" for key, value in given.items())])
 
 
 def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
@@ -246,15 +237,12 @@ def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
 
 def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterator[str]:
     for name, value in values.items():
-        if value in (None, False, {}, []):
-            continue
-        inside = isinstance(value, dict) and any(f"{at}{name}.{key}" in sources for key in value)
-        if inside and at + name not in sources:
+        if isinstance(value, dict) and at + name not in sources:
             yield from _values(value, sources, f"{at}{name}.")
-            continue
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
-        yield from _item(f"{at}{name}".partition(".")[2], value, sources.get(at + name, ""))
+        elif value not in (None, False, {}, []):
+            if isinstance(value, dict):
+                value = ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
+            yield from _item(f"{at}{name}".partition(".")[2], value, sources.get(at + name, ""))
 
 
 def _entry(name: str, text: object) -> list[str]:

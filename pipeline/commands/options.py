@@ -63,15 +63,15 @@ class Commands(click.Group):
 
 
 class Paper(click.ParamType):
-    """A paper's name, as its folder or its page spells it."""
+    """A paper's name, in any case."""
 
     name = "paper"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """`FedLSA` -> `fedlsa`; an unknown name stays as it is."""
-        from pipeline.commands.names import folder_names
+        """`FedLSA/mini` -> `fedlsa/mini`; an unknown name stays as it is."""
+        from pipeline.schema import folders
 
-        return folder_names(value)
+        return value.lower() if value.lower().partition("/")[0] in folders() else value
 
 
 class Cell(Paper):

@@ -13,16 +13,14 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.cells import choices, outputs, provenance, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
-from pipeline.clusters import file_name
 from pipeline.commands import locks
 from pipeline.commands.hours import Rate, estimate, rates_of
-from pipeline.commands.schedule import Task
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import (
@@ -128,7 +126,9 @@ def overview(
     return Overview(paper, cells, tables, tuned)
 
 
-def _tuned(key: str, scenario: str, errors: "Failures", rates: list[Rate], root: Path) -> dict[Cell, Status]:
+def _tuned(
+    key: str, scenario: str, errors: dict[Cell, str], rates: list[Rate], root: Path
+) -> dict[Cell, Status]:
     """The cells that a tuning compares: of each method with the chosen values and with the row's."""
     paper, compared = load_paper(key, root), {}
     tuning = paper.tuning[scenario]
@@ -156,14 +156,14 @@ def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Statu
 
 
 def _status(
-    cell: Cell, stage: str, result: dict | None, errors: "Failures", rates: list[Rate], root: Path
+    cell: Cell, stage: str, result: dict | None, errors: dict[Cell, str], rates: list[Rate], root: Path
 ) -> Status:
     if result is not None and not stale(cell, result, root):
         stamp = provenance.verified(result, Experiment.of(cell, root))
         return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
-    error = errors.of(cell, stage)
+    error = errors.get(cell, "")
     hours, like = estimate(cell, rates, root)
     return Status(FAILED if error else MISSING if result is None else STALE, stage, error, hours, like)
 
@@ -217,37 +217,16 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         return True
 
 
-@dataclass
-class Failures:
-    """Errors of cells whose last training failed: from the mark next to the checkpoints, or from the log of
-    `pipeline.commands.run`."""
-
-    root: Path
-    marks: dict[Cell, str] = field(default_factory=dict)
-
-    def of(self, cell: Cell, stage: str) -> str:
-        """One line; empty where nothing is known to have failed."""
-        return self.marks.get(cell) or self._log(stage)
-
-    def _log(self, stage: str) -> str:
-        log = self.root / ".cells" / "logs" / f"{file_name(stage)}.log"
-        task = Task(None, stage, log)
-        tail = task.tail(20)
-        stopped = any("interrupted by the user" in line for line in tail)
-        failed = any(line.startswith("ERROR: ") for line in tail) and not stopped
-        return task.error().removeprefix("error: ") if failed else ""
-
-
-def failures(key: str, root: Path = ROOT) -> Failures:
-    """The failed cells of a paper. A mark, .cells/<digest>/error.json, counts while the cell still has that
-    digest."""
-    failed = Failures(root)
+def failures(key: str, root: Path = ROOT) -> dict[Cell, str]:
+    """The failed cells of a paper and their errors. A mark next to the checkpoints counts while the cell
+    still has the digest that its folder, .cells/<digest>, is named after."""
+    failed = {}
     for path in sorted(root.glob(".cells/*/error.json")):
         try:
             mark = json.loads(path.read_text(encoding="utf-8"))
             cell = Cell.parse(mark["cell"])
             if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
-                failed.marks[cell] = str(mark["error"])
+                failed[cell] = str(mark["error"])
         except (OSError, ValueError, KeyError, TypeError, FedReproError):
             continue  # an incomplete mark, or one of a cell that no longer exists
     return failed

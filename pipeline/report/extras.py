@@ -15,7 +15,7 @@ from pipeline.data.pictures import size
 from pipeline.report import figures as draw
 from pipeline.report.figures import Ink, Panel
 from pipeline.report.study import Study
-from pipeline.report.words import option_words, pretty, variant
+from pipeline.report.words import pretty
 from pipeline.schema import MINIATURE, Cell
 
 # points of a line at most
@@ -31,12 +31,8 @@ Picture = tuple[list[Panel], str, dict[str, Ink]]
 
 
 def label(study: Study, method: str) -> str:
-    """`RAHFL[hfl=1,asymhfl=0]` -> `RAHFL (HFL)`; other variants as everywhere."""
-    base, options = variant(study.paper.label(method))
-    if not options or not set(options.values()) <= {"0", "1"}:
-        return pretty(study.label(method))
-    names = [option_words(key) for key, value in options.items() if value == "1"]
-    return f"{base} ({' + '.join(names) or 'none'})"
+    """A method in a figure."""
+    return pretty(study.label(method))
 
 
 def method_inks(study: Study, names: Iterable[str]) -> dict[str, Ink]:

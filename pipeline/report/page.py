@@ -141,7 +141,8 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
         rows.append(Row(label, [label], values))
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]
     for i, name in enumerate(names):
-        mark([row.values[i] for row in rivals], lower_is_better(name))
+        if not name.startswith(OTHER):
+            mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
     heads = merge_heads([text.split(", ", 1) if grouped else [text] for text in words])
     panel = cut(study.name, Panel("", ["method"], heads, rows))

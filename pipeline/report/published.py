@@ -7,7 +7,6 @@ columns.
 
 import math
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,12 +19,10 @@ from pipeline.report.words import (
     as_number,
     method_words,
     minus,
-    option_words,
     pretty,
     setting_words,
     signed,
     split_setting,
-    variant,
 )
 from pipeline.schema import PUBLISHED, ROOT, Cell, Table, shorten
 
@@ -35,8 +32,6 @@ NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 PRINTED = re.compile(rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*")
 LIKELY = re.compile(r"likely=([^\s;]*)")
 BLANK = {"", "n/a"}
-# Values of a component that is there or not.
-SWITCH = {"0", "1", None}
 # Points between measured and printed at which the colour is full, and its steps.
 FULL, TINTS = 15.0, 6
 # Prefixes of measures of the model on the other side of local training than the headline's.
@@ -216,36 +211,6 @@ class Titles:
         differs = [i == last or len({texts[i] for texts in levels}) > 1 for i in range(last + 1)]
         shared = [text for text, keep in zip(levels[0], differs) if text and not keep]
         return ", ".join(shared), [[text for text, keep in zip(texts, differs) if keep] for texts in levels]
-
-
-def stub_of(names: list[str], row: str, words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """(headings, texts of each row): `words`, or for an ablation a name and, as the paper shows it, a check
-    mark per component."""
-    variants = [variant(name) for name in names]
-    keys = list(dict.fromkeys(key for _, options in variants for key in options))
-    values = {key: [options.get(key) for _, options in variants] for key in keys}
-    keys = [key for key in keys if len(set(values[key])) > 1]
-    if not keys or not all(options for _, options in variants) or len({base for base, _ in variants}) > 1:
-        return [row], [[text] for text in words]
-    switches = {key for key in keys if set(values[key]) <= SWITCH}
-    texts = [
-        [combination(base, {key: options.get(key) for key in keys}, switches)] for base, options in variants
-    ]
-    for key in keys:
-        for text, value in zip(texts, values[key]):
-            text.append(("✓" if value == "1" else "") if key in switches else value or "")
-    return [row, *map(option_words, keys)], texts
-
-
-def combination(base: str, options: dict[str, str | None], switches: Collection[str]) -> str:
-    """An ablation's row as a name: `none`, `compactness only`, `HFL + Aug`, `FedLSA, complete`; what is no
-    switch (0 or 1) is named with its value."""
-    on = [option_words(key) for key in options if key in switches and options[key] == "1"]
-    name = " + ".join(on) + " only" * (len(on) == 1) if on else "none" if switches else ""
-    if switches and len(on) == len(switches):
-        name = f"{base}, complete"
-    others = [f"{option_words(key)} {value}" for key, value in options.items() if key not in switches]
-    return ", ".join(filter(None, [name, *others]))
 
 
 # -- on a page -----------------------------------------------------------------------------------------------

@@ -5,11 +5,8 @@ Measured numbers come from results alone; a published number is only ever the `p
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
-from pipeline.cells.experiment import Experiment
-from pipeline.cells.readings import class_of
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
@@ -29,15 +26,10 @@ from pipeline.report.published import (
     row_names,
     shape_of,
     split_panels,
-    stub_of,
 )
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
-from pipeline.schema import DELTA, Cell, Table
-
-# Heading of the column that says whether a client's model is scored before or after local training
-SCORED = "scored"
-HOOKS = {"pre": "before", "post": "after"}
+from pipeline.schema import DELTA, Table
 
 
 @dataclass
@@ -100,25 +92,6 @@ class Filler:
         """Key of the method in a printed row."""
         return self.study.paper.method_of(self.table, label)
 
-    def hooks(self, label: str, settings: list[tuple[str, Place]]) -> str:
-        """Which models of the clients a printed row scores: as they were run, else as they would be."""
-        method, hooks = self.method(label), dict[str, None]()
-        for setting, place in settings if method else []:
-            block = self.table.block(setting, place.dataset, label)
-            if block and self.measure(setting, place, label):
-                cell = self.study.cell(block.scenario, method or "")
-                run = self.results.get(cell)
-                hooks[run["hook"] if run else hook_of(cell, self.study.root)] = None
-        return ", ".join(HOOKS[hook] for hook in hooks if hook)
-
-
-def hook_of(cell: Cell, root: Path) -> str:
-    """The hook of a cell that has not run: the scenario's or the method's; empty for an algorithm without
-    code."""
-    experiment = Experiment.of(cell, root)
-    kind = class_of(experiment)
-    return experiment.scenario.evaluation.hook or (kind.says("headline", experiment.hyper) if kind else "")
-
 
 class Body:
     """The values of one panel: {(row name, place): Value}."""
@@ -147,9 +120,6 @@ class Body:
             value = self.values[position]
             value.published = re.sub(r"^-(?=\d)", "−", record["value"])
             value.printed = None if "likely=" in record["note"] else printed_number(record)
-
-    def hooks(self, name: str) -> str:
-        return self.filler.hooks(name, [(self.setting(name, place), place) for place in self.plain])
 
     def setting(self, name: str, place: Place) -> str:
         return self.row_settings.get(name, place.setting)
@@ -255,15 +225,11 @@ def other_measures(table: Table) -> dict[str, str]:
 def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
     title, levels = titles.split(places)
     names = [titles.row(name) for name in body.names]
-    stub, texts = stub_of(body.names, row, names)
+    stub, texts = [row], [[name] for name in names]
     if body.row_settings:
         stub = [*stub, "setting"]
         for name, text in zip(body.names, texts):
             text.append(titles.setting(body.row_settings.get(name, "")))
-    if body.filler.table.hook:
-        stub = [*stub, SCORED]
-        for name, text in zip(body.names, texts):
-            text.append(body.hooks(name))
     values = [[body.values[name, place] for place in places] for name in body.names]
     means = [name not in body.methods for name in body.names]
     return Panel(title, stub, merge_heads(levels), [*map(Row, names, texts, values, means)])

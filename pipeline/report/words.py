@@ -105,10 +105,14 @@ def option_words(key: str) -> str:
 
 
 def method_words(label: str) -> str:
-    """A method's name as running text."""
+    """A method's name as running text; of components that are there or not those that are:
+    `RAHFL[hfl=1,asymhfl=0]` -> `RAHFL (HFL)`."""
     base, options = variant(label)
-    listed = ", ".join(f"{option_words(key)} = {value}" for key, value in options.items())
-    return f"{base} ({listed})" if listed else base
+    if not options:
+        return base
+    if set(options.values()) <= {"0", "1"}:
+        return f"{base} ({' + '.join(option_words(key) for key in options if options[key] == '1') or 'none'})"
+    return f"{base} ({', '.join(f'{option_words(key)} = {value}' for key, value in options.items())})"
 
 
 def method_label(paper: Paper, method: str) -> str:

@@ -46,7 +46,6 @@ class Table:
     rows     printed method -> key of `methods`, where it is not the label; null: a mean over the rows, not a
              method
     also     heading -> measure of a column of ours behind the printed ones of every block
-    hook     whether a column says which of a client's models each row scores
     """
 
     number: str  # as printed: "2", "III"
@@ -57,7 +56,6 @@ class Table:
     rows: dict[str, str | None] = field(default_factory=dict)
     baseline: str | None = None  # printed method that `delta` subtracts; null: each block's row without one
     also: dict[str, str] = field(default_factory=dict)
-    hook: bool = False
     note: str = ""
 
     def block(self, setting: str, dataset: str, method: str) -> Block | None:
