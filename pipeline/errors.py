@@ -3,6 +3,9 @@
 import difflib
 import re
 import sys
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 
 NOT_INSTALLED = (
@@ -11,6 +14,11 @@ NOT_INSTALLED = (
 )
 NO_MEMORY = "not enough memory; smaller batches or networks, or FEDREPRO_WORKERS=1, need less"
 MOST = 24  # names that a message lists
+# What reading a damaged or foreign document or archive raises.
+DAMAGED = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, EOFError),
+    *(NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
 NO_REPOSITORY = (
     "this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "
     "downloading an archive"

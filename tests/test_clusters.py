@@ -312,7 +312,7 @@ def test_cells_on_a_machine_share_what_they_begin_with(tmp_path, monkeypatch):
     for root in (first, second):
         root.mkdir()
         node._share_beginnings(root)
-    content = {"models": {}, "losses": [1.0], "seconds": 1.0}
+    content = {"models": {"kind": "clients", "value": []}, "losses": [1.0], "seconds": 1.0}
     SeedFiles(first / ".cells/beginnings/digest", 0).save(content)
     assert SeedFiles(second / ".cells/beginnings/digest", 0).resume(torch.device("cpu")) == content
     assert not node._stamps(first)  # it stays on the machine

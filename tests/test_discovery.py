@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from federation import image_world
+from repository import commit, git
 
 from pipeline import methods
 from pipeline.cells import metrics, provenance
@@ -16,9 +17,10 @@ from pipeline.cells.evaluation import TestSet, measure
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
 from pipeline.commands import explain
-from pipeline.errors import ParamError, TrainingError
+from pipeline.commands.bring import bring
+from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.methods.fedavg import FedAvg
-from pipeline.schema import ROOT, Cell, load_paper, load_params, method_names, papers
+from pipeline.schema import ROOT, Cell, load_paper, load_params, method_names, network_names, papers
 
 OURS = '''"""Ours: FedAvg with a separate number."""
 from dataclasses import dataclass
@@ -260,3 +262,70 @@ def test_a_metric_gets_the_scores_of_every_client_with_test_images(root):
     assert len(accuracies) == 2 and min(accuracies) < max(accuracies)
     with pytest.raises(TrainingError, match="alpha/metrics.py: large: 101 is not a percentage"):
         measured("large")
+
+
+@pytest.fixture
+def theirs(root, tmp_path_factory) -> Path:
+    """Another group's paper, whose files leave a mark when they run."""
+    folder = tmp_path_factory.mktemp("elsewhere") / "theirs"
+    shutil.copytree(root / "papers/zeta", folder)
+    document = yaml.safe_load((folder / "paper.yaml").read_text())
+    scenario = document["miniature"]["scenario"]
+    scenario["partition"] = {"kind": "halves", "clients": 5, "power": 2.0}
+    (folder / "paper.yaml").write_text(yaml.safe_dump(document))
+    (folder / "methods").mkdir()
+    mark = f"open({str(root / 'ran')!r}, 'a').close()\n"
+    for name in ("data", "models", "metrics", "figures", "methods/new"):
+        (folder / f"{name}.py").write_text(mark)
+    (folder / "partitions.py").write_text(mark + HALVES)
+    return folder
+
+
+HALVES = """
+from dataclasses import dataclass
+
+from pipeline.schema import Pooled
+
+
+@dataclass(frozen=True)
+class Halves(Pooled):
+    kind = "halves"
+    power: float = 1.0
+"""
+
+
+def test_a_paper_is_imported_without_running_its_code(root, theirs, capsys):
+    assert bring(str(theirs), None, root) == 0
+    assert not (root / "ran").exists()
+    assert "data.py and partitions.py" in capsys.readouterr().out
+    assert load_paper("theirs", root).scenarios["mini"].partition.power == 2.0
+    assert (root / "ran").exists()
+
+
+def test_a_paper_of_a_kind_that_its_files_do_not_have_is_not_imported(root, theirs):
+    (theirs / "partitions.py").write_text(HALVES.replace('"halves"', '"thirds"'))
+    with pytest.raises(ParamError, match="papers/theirs/paper.yaml: .*unknown kind 'halves'"):
+        bring(str(theirs), None, root)
+    assert not (root / "papers/theirs").exists()
+
+
+def test_a_paper_is_cloned_with_the_bytes_that_it_has(root, theirs, monkeypatch):
+    (theirs / "data.py").unlink(), (theirs / "partitions.py").write_text(HALVES)
+    commit(theirs)
+    git(root, "init", "-q")
+    for key, value in (("COUNT", "1"), ("KEY_0", "core.autocrlf"), ("VALUE_0", "true")):
+        monkeypatch.setenv(f"GIT_CONFIG_{key}", value)
+    bring(str(theirs), None, root)
+    for path in theirs.glob("**/*.*"):
+        if path.is_file() and ".git" not in path.parts:
+            assert (root / "papers/theirs" / path.relative_to(theirs)).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("text", ["def (\n", "\0", "-" * 100_000 + "1\n"])
+def test_a_method_that_is_no_python_is_one_line(root, text):
+    (root / "papers/alpha/methods/ours.py").write_text(text)
+    with pytest.raises(FedReproError, match="papers/alpha/methods/ours.py: "):
+        provenance.digest_of(Experiment.of(Cell("alpha", "mini", "ours"), root))
+    (root / "papers/alpha/models.py").write_text(text)
+    with pytest.raises(ParamError, match="papers/alpha/models.py: "):
+        network_names("alpha", root)

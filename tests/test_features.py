@@ -68,10 +68,10 @@ def test_the_class_token_of_the_resized_image_is_the_representation(stored, fold
     [
         (lambda f: (f / "features.npy").unlink(), "features.npy"),
         (lambda f: np.save(f / "features.npy", np.zeros((5, 192), np.float32)), "was altered"),
-        (lambda f: (f / "meta.json").write_text("{"), "no features there"),
+        (lambda f: (f / "meta.json").write_text("{"), "not such a document"),
         (
             lambda f: (f / "meta.json").write_text(
-                json.dumps(dict.fromkeys(("images", "width", "digest", "trained"), 1))
+                json.dumps({"images": "x", "width": 192, "digest": "x", "trained": True})
             ),
             "other images",
         ),

@@ -283,6 +283,7 @@ def test_a_method_is_asked_for_once(others):
 GRID = {"scenarios": [], "methods": []}
 # Names that a domain's accuracy cannot have beside our columns and measures.
 OURS = ("average", "loss", "seed", "round", "state", "participants", "fgsm", "post.average", "intra.AVG")
+OURS += ("memory", "x.loss", "metric.recall", "..")
 
 
 def put(place, value):
@@ -321,6 +322,11 @@ def domain_called(name):
             (domain_called(name), f"miniature.scenario.data.domains: a measure is called {name!r}")
             for name in OURS
         ),
+        *(
+            (domain_called(name), f"miniature.scenario: {name!r} is no name of a domain or client")
+            for name in ("", " ", "a\nb", "x ")
+        ),
+        (put("scenarios.Office-Caltech-Trial", "scenarios.pacs"), "scenarios.Office-Caltech-Trial: the"),
         (domain_called("AVG"), "miniature.scenario.partition: the mean over clients is called 'AVG'"),
         (put("grids.mini", GRID), "grids.mini: a stage of the paper has this name"),
         (put("grids.figure1", GRID), "grids.figure1: a stage of the paper has this name"),

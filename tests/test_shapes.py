@@ -53,7 +53,12 @@ SEED = {
     "versions": {"torch": "2"},
     "started": "2026-01-01T00:00:00+00:00",
 }
-CHECKPOINT = {"state": {"x": 1}, "rows": SEED["rows"], "own": [None, 12.5], "seconds": 3.0}
+CHECKPOINT = {
+    "state": {"kind": "dict", "value": {"x": 1}},
+    "rows": SEED["rows"],
+    "own": [None, 12.5],
+    "seconds": 3.0,
+}
 
 
 @pytest.mark.parametrize("key", [*SEED, "pictures", "row"])

@@ -13,21 +13,27 @@ import pytest
 import torch
 from repository import CELL, forget, outputs, python, stage
 
+from pipeline.cells import provenance, results
 from pipeline.cells.checkpoint import SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
+from pipeline.cells.training import plan
 from pipeline.cells.workers import train_seeds
-from pipeline.data import partition
-from pipeline.errors import DataError, FedReproError, ParamError
-from pipeline.schema import Cell, load_paper
+from pipeline.clusters.cluster import Mark
+from pipeline.commands.locks import mend_rwlock
+from pipeline.commands.status import failures, read_result
+from pipeline.data import features, partition, store
+from pipeline.engine.state import pack
+from pipeline.errors import DataError, FedReproError, ParamError, TrainingError
+from pipeline.schema import Cell, Tuned, load_paper
 from pipeline.sealing import seal
 
 PARTS = "papers/fedcrl/partitions/mini"
 CPU = torch.device("cpu")
 CONTENT = {
-    "state": {"weights": torch.arange(6.0).reshape(2, 3), "on": torch.tensor([True, False])},
+    "state": pack({"weights": torch.arange(6.0).reshape(2, 3), "on": torch.tensor([True, False])}),
     "rows": [{"round": 0, "loss": 0.5}],
     "own": [None, 12.5],
     "seconds": 3.0,
@@ -105,7 +111,7 @@ def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
     for said, changed in (
         ("other clients than", meta | {"clients": [["x", "all"], *meta["clients"][1:]]}),
         ("pairs of names", meta | {"clients": [["0"], *meta["clients"][1:]]}),
-        ("pairs of names", meta | {"warnings": [7]}),
+        ("warnings", meta | {"warnings": [7]}),
         ("was altered", meta | {"data": meta["data"] | {"digest": "0" * 64}}),
         ("other data than", meta | {"data": meta["data"] | {"source": "canonical"}}),
         ("other data than", meta | {"data": meta["data"] | {"deviation": ""}}),
@@ -191,6 +197,82 @@ def test_data_altered_while_a_seed_trains_reach_no_later_seed(mended, monkeypatc
     mapped.flush()
     with pytest.raises(DataError, match="data/digits/labels.npy was altered"):
         load(experiment, 1)
+
+
+def test_a_partition_replaced_after_the_digests_were_taken_is_not_trained_on(mended):
+    """Whole and sound, yet another than the one whose digest the seed will carry."""
+    job = plan(Experiment.of(Cell.parse(CELL), mended)).jobs[0]
+    with_arrays(mended, lambda arrays: arrays.update({"own_test.0": arrays["own_test.0"][1:]}))
+    with pytest.raises(TrainingError, match="its partition or data changed while it trained"):
+        train_seed(job)
+
+
+SHAPES = [
+    *("[]", "7", "null", '"x"', "{", "\x00", "[" * 100_000, '{"self": {}}', "9" * 5000),
+    '{"cell": 7, "seeds": 3, "rounds": [], "executor": [], "self": "x"}',
+    '{"cell": "fedcrl/mini/fedprox", "precision": {}, "executor": ["x"], "error": 7}',
+]
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_a_document_of_any_shape_ends_no_reader(mended, reference, text, capsys):
+    """What stands where a document should: refused in one line, or not counted."""
+    cell, experiment = Cell.parse(CELL), Experiment.of(Cell.parse(CELL), mended)
+    features_folder = mended / "data/digits-vit_tiny"
+    names = (PARTS + "/meta.json", ".cells/x/error.json", "data/digits/meta.json", "mark", "rwlock")
+    files = [cell.folder(mended) / "result.json", features_folder / "meta.json", *map(mended.joinpath, names)]
+    before = {path: path.read_bytes() for path in files if path.exists()}
+    for path in files:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    try:
+        assert failures("fedcrl", mended).marks == {} and not read_result(cell, mended)
+        assert provenance.code_of(experiment) and Mark.read(mended / "mark") is None
+        mend_rwlock(mended / "rwlock")
+        for read in (
+            lambda: results.read(files[0]),
+            lambda: partition.read(mended / PARTS),
+            lambda: features.meta(features_folder),
+            lambda: store.read(mended / "data/digits"),
+        ):
+            with pytest.raises(FedReproError) as error:
+                read()
+            assert "\n" not in str(error.value)
+    finally:
+        shutil.rmtree(mended / ".cells/x")
+        shutil.rmtree(features_folder)
+        for path, content in before.items():
+            path.write_bytes(content)
+
+
+@pytest.mark.parametrize("cells", ["5", "{mini: 5}", "{mini: {fedprox: [1]}}", "null"])
+def test_digests_noted_in_another_shape_are_none(tmp_path, cells):
+    (tmp_path / "papers/p").mkdir(parents=True)
+    (tmp_path / "papers/p/sources.yaml").write_text(f"cells: {cells}\n")
+    assert provenance.noted("p", tmp_path) == {}
+
+
+@pytest.mark.parametrize("rate", ["x", -1, True, float("nan"), 10**400, [0.1]])
+def test_a_tuned_learning_rate_is_a_number(rate):
+    with pytest.raises(ParamError, match="learning_rate"):
+        Tuned.of(Cell.parse(CELL), (("learning_rate", rate),)).resolve()
+
+
+@pytest.mark.parametrize(
+    "key, value", [("partitions", 5), ("partitions", ["a"]), ("machines", [5, 5]), ("participants", "x")]
+)
+def test_a_sealed_result_with_another_shape_is_refused(project, reference, key, value):
+    path = Cell.parse(CELL).folder(project) / "result.json"
+    document = {name: one for name, one in json.loads(path.read_text()).items() if name != "self"}
+    with pytest.raises(FedReproError, match=key):
+        results.parse(json.dumps(seal(document | {key: value})).encode(), path)
+
+
+@pytest.mark.parametrize("state", [{}, {"kind": "params"}, {"kind": 7, "value": 7}, [{"kind": "clients"}]])
+def test_a_checkpoint_with_another_shape_is_set_aside(tmp_path, state, capfd):
+    saved = SeedFiles(tmp_path, 0)
+    saved.save(CONTENT | {"state": state})
+    assert saved.resume(CPU) is None and "renamed to seed-0.pt.damaged" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["papers/fedcrl/methods/mine.py", "pipeline/methods/mine.py"])

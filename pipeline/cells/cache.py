@@ -194,7 +194,7 @@ def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
 
 def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
     """A seed's entry as training would have written it, from the files in git."""
-    at = result["seeds"].index(seed)
+    at, memory = result["seeds"].index(seed), result.get("memory") or {}
     rows = [
         {"round": int(row["round"]), "loss": None}
         | {name: value for name, value in row.items() if name not in ("seed", "round") and value == value}
@@ -207,7 +207,7 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "traffic": [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")],
         "hook": result["hook"],
         "seconds": result["seconds"][at],
-        "memory": {name: values[at] for name, values in result["memory"].items()},
+        "memory": {name: (memory.get(name) or [None] * (at + 1))[at] for name in ("process_mb", "device_mb")},
         "versions": result["machines"][at] if "machines" in result else result["versions"],
         "adopted": True,  # without representations
         **{key: result[key] for key in ("device", "precision", "executor", "started")},

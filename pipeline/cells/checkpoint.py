@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pipeline import files
 from pipeline.cells.choices import Percent
+from pipeline.engine.state import unpack
 from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.schema import NonNegative, Whole, check, shorten
 from pipeline.sealing import is_sealed, seal
@@ -140,6 +141,7 @@ class SeedFiles:
             raise ValueError("it is not what training wrote")
         content = check(dict[str, Any], marked["content"], "content")
         _check_shape(content, CHECKPOINTS["models" in content])
+        unpack(content["models" if "models" in content else "state"])
         return content
 
     def _check_owner(self, marked: dict) -> None:

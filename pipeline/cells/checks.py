@@ -29,8 +29,9 @@ from pipeline.schema import (
 
 Key = TypeVar("Key")
 # Columns of history.csv and measures, beside which a domain's accuracy stands, and a client's.
-COLUMNS = "seed round loss state participants average weighted clients_std fgsm pgd".split()
-GROUPS = ("pre.", "post.", "method.", "unseen.", "intra.", "inter.")
+COLUMNS = (
+    "seed round loss state participants average weighted clients_std fgsm pgd traffic memory seconds".split()
+)
 MEAN = "AVG"
 NUMBERS: dict[str, tuple[type, Any]] = {
     "FEDREPRO_WORKERS": (int, Count),
@@ -103,7 +104,7 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
     )
     for kind, names, others, what in taken:
         for name in names:
-            if (name.casefold() if kind == "grids" else name) in others:
+            if name.casefold() in map(str.casefold, others):
                 yield f"{kind}.{name}", f"{what} has this name"
     alike = "on some file systems this is the same name as"
     for kind in ("methods", "scenarios", "grids", "figures", "tables"):
@@ -122,11 +123,15 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
 
 def _measures(key: str, root: Path) -> Iterator[tuple[str, str]]:
     """(place, why) of domains and clients whose accuracy would stand under a measure's name."""
-    for name, scenario in load_paper(key, root).scenarios.items():
-        at = "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
+    for scenario_name, scenario in load_paper(key, root).scenarios.items():
+        at = "miniature.scenario" if scenario_name in MINIATURES else f"scenarios.{scenario_name}"
         for domain in scenario.data.domains or sets(root)[scenario.data.set].domains:
-            if domain in COLUMNS or domain.startswith(GROUPS):
-                yield f"{at}.data.domains", f"a measure is called {domain!r}: give the domain another name"
+            if domain in COLUMNS or "." in domain:  # inter.average
+                why = f"a measure is called {domain!r:.80}, or could be: give the domain another name"
+                yield f"{at}.data.domains", why
+        for name in (*scenario.data.domains, *scenario.partition.names):
+            if name != " ".join(name.split()) or not name:
+                yield at, f"{name!r:.80} is no name of a domain or client: it is blank or ends with a blank"
         if MEAN in scenario.partition.names:
             yield f"{at}.partition", f"the mean over clients is called {MEAN!r}: rename the client"
 

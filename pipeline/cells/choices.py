@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
 from pipeline.schema import (
     ROOT,
     Cell,
@@ -66,7 +66,7 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
         document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FedReproError(f"{shorten(file)}: no such file; `fedrepro tune {cell}` makes it") from None
-    except (ValueError, RecursionError) as error:
+    except DAMAGED as error:
         raise FedReproError(f"{shorten(file)}: not whole JSON: {error}; tune the cell again") from None
     check_keys(document, KEYS, f"{shorten(file)}:")
     if not is_sealed(document) or document["cell"] != str(cell):

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from pipeline.cells.syntax import Facts, Module, facts_of, imports, meaning_of, parsed, references
 from pipeline.errors import FedReproError
+from pipeline.schema import shorten
 
 # of a module: every definition
 WHOLE = "*"
@@ -193,7 +194,10 @@ class Code:
             base = self.root.joinpath(*name.split("."))
             path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
             package = name if path is not None and path.stem == "__init__" else name.rpartition(".")[0]
-            self._modules[name] = None if path is None else parsed(path.read_bytes(), package, str(path))
+            try:
+                self._modules[name] = None if path is None else parsed(path.read_bytes(), package, str(path))
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                raise FedReproError(f"{shorten(path)}: {error}") from None
         return self._modules[name]
 
     def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:

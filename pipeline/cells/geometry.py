@@ -11,7 +11,6 @@ corruptions  accuracy by corruption and severity (not in a paper)
 """
 
 import json
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pandas as pd
 from scipy.spatial.distance import pdist
 
 from pipeline.data import pictures
-from pipeline.errors import FedReproError
+from pipeline.errors import DAMAGED, FedReproError
 from pipeline.files import write_json, write_text
 from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper, shorten
 
@@ -78,7 +77,7 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
         known = ["silhouette"] if kind == "embedding" else facts.keys() & {"uniformity"}
         table.attrs = {name: float(facts[name]) for name in known}
         return table
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except DAMAGED as error:
         raise FedReproError(f"{shorten(path)}: not the {kind} of a cell with its JSON: {error}") from None
 
 
@@ -136,7 +135,7 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     except FileNotFoundError:
         text = f"{shorten(path)}: no such file; the training stage of the cell writes it"
         raise FedReproError(text) from None
-    except (LookupError, StopIteration, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (*DAMAGED, StopIteration) as error:
         raise FedReproError(f"{shorten(path)}: {needs}: {error}") from None
 
 

@@ -17,13 +17,15 @@ from pipeline.schema import Scenario, Trial, shorten
 @dataclass(frozen=True)
 class Inputs:
     """A draw of the partition and the images that it indexes, in memory. `vectors` (N, d): of features;
-    `damage`: the corrupted images; None where the scenario takes none, as for `public`."""
+    `damage`: the corrupted images; None where the scenario takes none, as for `public`. `digest`: of them
+    all, as `inputs` has it."""
 
     parts: partition.Parts
     stored: Stored
     public: Stored | None
     vectors: np.ndarray | None
     damage: Corrupted | None
+    digest: str = ""
 
 
 def inputs(experiment: Experiment, seed: int) -> dict:
@@ -31,19 +33,23 @@ def inputs(experiment: Experiment, seed: int) -> dict:
     images that the scenario takes, `data` with their deviations."""
     scenario = experiment.scenario
     _, meta = partition.read(experiment.partition(seed))
-    folder, added = experiment.root / "data" / scenario.data.set, {}
+    folder = experiment.root / "data" / scenario.data.set
+    added: list[str] = []
     if scenario.data.features != "pixels":
         described = features.meta(folder.with_name(f"{folder.name}-{scenario.data.features}"))
-        added["features"] = described["digest"]
+        added.append(described["digest"])
         untrained = "" if described["trained"] else "features of an untrained network"
-        meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"]["deviation"], untrained]))
+        meta["data"]["deviation"] = "; ".join(filter(None, [meta["data"].get("deviation"), untrained]))
     if scenario.corruption is not None:
         damage = corrupted.read_meta(corrupted.folder_of(folder))
-        added["corrupted"] = damage["corruption"]["digest"]
+        added.append(damage["corruption"]["digest"])
         meta["data"]["deviation"] = damage["deviation"]
-    if added:
-        meta["digest"] = hashlib.sha256("".join([meta["digest"], *added.values()]).encode()).hexdigest()
-    return meta
+    return meta | {"digest": _joined(meta["digest"], *added)}
+
+
+def _joined(digest: str, *added: str) -> str:
+    """Of a partition, and of the features or corrupted images that the scenario takes."""
+    return hashlib.sha256("".join([digest, *added]).encode()).hexdigest() if added else digest
 
 
 def load(experiment: Experiment, place: Path) -> Inputs:
@@ -64,15 +70,18 @@ def load(experiment: Experiment, place: Path) -> Inputs:
     if not isinstance(cell, Trial):  # whose clients have fewer images than the scenario says
         soundness.check(parts, scenario, stored, public, shorten(place))
     vectors = None
+    added: list[str] = []
     if scenario.data.features != "pixels":
-        vectors = features.read(folder.with_name(f"{folder.name}-{scenario.data.features}"), stored)
+        of_features = folder.with_name(f"{folder.name}-{scenario.data.features}")
+        vectors, added = features.read(of_features, stored), [features.meta(of_features)["digest"]]
     damage = None if scenario.corruption is None else corrupted.verify(corrupted.folder_of(folder))
     if damage is not None and damage.meta["corruption"]["clean"] != stored.meta["digest"]:
         raise ParamError(
             f"data/{folder.name}-corrupted: made from other images than data/{folder.name} now holds; "
             f"run `python -m stages.corrupt {folder.name}` again"
         )
-    return Inputs(parts, stored, public, vectors, damage)
+    added += [damage.digest] if damage else []
+    return Inputs(parts, stored, public, vectors, damage, _joined(meta["digest"], *added))
 
 
 def _listed(stored: Stored, noted: dict | None, place: str) -> Stored:

@@ -32,6 +32,7 @@ class Federation(NamedTuple):
     public: Tensor | None
     heldout: Batch | None
     judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
+    digest: str  # of what they were loaded from
 
 
 def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
@@ -151,6 +152,7 @@ def _load(experiment: Experiment, folder: Path) -> Federation:
         public,
         heldout,
         judged,
+        checked.digest,
     )
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from pipeline.errors import ParamError, warn
+from pipeline.errors import DAMAGED, ParamError, warn
 from pipeline.schema import Cell, Count, Finite, NonNegative, Scenario, Whole, check
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -99,7 +99,7 @@ def event(line: bytes) -> dict[str, Any]:
         values = {
             key: check(EVENT[key], document[key], key) for key in EVENT if document.get(key) is not None
         }
-    except (ValueError, RecursionError, ParamError):
+    except (*DAMAGED, ParamError):
         return {}
     whole = "accuracy" in values if "done" in values else {"seed", "round", "rounds"} <= values.keys()
     return values if whole else {}

@@ -21,7 +21,7 @@ from typing import Any
 from pipeline.cells import arithmetic, stamps
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
-from pipeline.errors import FedReproError
+from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import (
     ROOT,
@@ -29,6 +29,7 @@ from pipeline.schema import (
     Published,
     Scenario,
     Seeded,
+    check,
     method_module,
     read_yaml,
 )
@@ -208,7 +209,7 @@ def code_of(experiment: Experiment, executor: str = "sequential") -> str:
         experiment = Experiment.of(cell, root)
     try:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except DAMAGED:
         stamp = stamps.of(cell, root)
         listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
         return listed if stamp and listed == stamp["made"] and stamp["code"] == code else code
@@ -221,7 +222,8 @@ def noted(paper: str, root: Path) -> dict:
     """The cells of the paper's sources.yaml as it is. While a stage runs, DVC has deleted the result, and
     this is the digest that it will record."""
     try:
-        return read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
+        cells = read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
+        return check(dict[str, dict[str, str]], cells, "cells")
     except FedReproError:
         return {}
 
@@ -247,7 +249,7 @@ def made_by(result: dict, experiment: Experiment) -> str | None:
             ),
             None,
         )
-    except (KeyError, TypeError):
+    except DAMAGED:
         return None
 
 

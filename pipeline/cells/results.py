@@ -84,6 +84,10 @@ OPTIONAL: dict[str, Any] = {
     "by_class": list[list[Percent | None]],
     "memory": dict[str, list[Whole | None]] | None,
     "traffic_of_seeds": dict[str, list[NonNegative]],
+    "partitions": list[str],
+    "machines": list[dict[str, Any]],
+    "resolved": dict[str, Any],
+    "participants": Whole,
 }
 SENT, DATA = ("up", "down", "bytes"), ("set", "source", "digest", "deviation")
 INSIDE = {
@@ -95,6 +99,7 @@ INSIDE = {
     "versions": ("torch",),
     "git": ("commit",),
 }
+OF_SEEDS = ("clients", "seconds", "by_class", "partitions", "machines")
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
 
 
@@ -141,11 +146,11 @@ def parse(content: bytes, path: Path) -> dict:
     try:
         document = json.loads(content)
         sealed = is_sealed(document)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FedReproError(
             f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again"
         ) from None
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise FedReproError(f"{shorten(path)}: not a result: {error!r}") from None
     if not sealed:
         raise FedReproError(
@@ -200,7 +205,7 @@ def _check_values(document: dict) -> None:
 
 def _of_seeds(document: dict) -> Iterator[tuple[str, list]]:
     """(name, values) of what has a value for every seed."""
-    yield from ((key, document[key]) for key in ("clients", "seconds", "by_class") if key in document)
+    yield from ((key, document[key]) for key in OF_SEEDS if key in document)
     for part in ("measures", *MEANS, "traffic_of_seeds", "holdings", "memory"):
         yield from (document.get(part) or {}).items()
 

@@ -19,7 +19,7 @@ from pipeline.cells import evaluation, metrics, provenance
 from pipeline.cells.cache import Pretraining, first_rounds
 from pipeline.cells.checkpoint import FORCE, SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.loading import load_newcomers, load_world
+from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.outputs import rounded as _rounded
 from pipeline.cells.results import STATE
 from pipeline.engine.environment import executor_name, precision
@@ -27,6 +27,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
+from pipeline.errors import TrainingError
 from pipeline.schema import Scenario, load_paper
 from pipeline.sealing import seal
 
@@ -36,11 +37,13 @@ BYTES = 4  # of a float32 scalar on the wire
 
 @dataclass(frozen=True)
 class Job:
-    """One seed of a cell, as a worker process gets it."""
+    """One seed of a cell, as a worker process gets it. `inputs`: the digest of what it is to train on, where
+    that is known."""
 
     experiment: Experiment
     seed: int
     digest: str
+    inputs: str = ""
 
     @property
     def folder(self) -> Path:
@@ -116,6 +119,11 @@ class SeedTraining:
         """From the checkpoint where there is one, else before the first round."""
         it = job.experiment
         method = methods.load(it.algorithm, it.hyper, it.where, it.cell.paper, it.root)
+        if job.inputs and load(it, job.seed).digest != job.inputs:
+            raise TrainingError(
+                f"{it.cell}: its partition or data changed while it trained; run it again: seeds of the "
+                "earlier ones stay in .cells"
+            )
         world, tests = load_world(it, job.seed)
         executor = share(world.executor)
         begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")

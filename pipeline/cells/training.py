@@ -88,7 +88,7 @@ def plan(experiment: Experiment, precise: str | None = None, executor: str | Non
     metas = [inputs(experiment, seed) for seed in seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
     jobs = [
-        Job(experiment, seed, provenance.cell_digest(experiment, meta["digest"], *chosen))
+        Job(experiment, seed, provenance.cell_digest(experiment, meta["digest"], *chosen), meta["digest"])
         for seed, meta in zip(seeds, metas)
     ]
     parameters = _parameters(experiment.cell, experiment.root)

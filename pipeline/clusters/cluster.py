@@ -12,7 +12,7 @@ from pipeline import files
 from pipeline.clusters import Job, file_name
 from pipeline.clusters.local import Local
 from pipeline.clusters.order import Order
-from pipeline.errors import FedReproError
+from pipeline.errors import DAMAGED, FedReproError
 from pipeline.schema import ROOT, Cell, check
 
 # at the folders of seeds
@@ -39,7 +39,7 @@ class Mark:
         """What is noted of a job; None where that is nothing that can be used."""
         try:
             return check(cls, json.loads(path.read_text(encoding="utf-8")), "")
-        except (OSError, ValueError, TypeError, RecursionError, FedReproError):
+        except (*DAMAGED, FedReproError):
             return None
 
 

@@ -11,12 +11,13 @@ from pipeline.commands.sync import sync
 from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, check_name, load_paper, shorten
+from pipeline.schema.discovery import UNREAD
 
 LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__pycache__", ".*")
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:
-    """Copy a folder, or clone a git repository, as papers/<name>.
+    """Copy a folder, or clone a git repository, as papers/<name>, without running any of its code.
 
     name: of the paper's folder; None: as the source is called. Nothing is written outside papers/, and
     nothing stays where the paper or one of its results cannot be used (FedReproError).
@@ -29,6 +30,7 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     with tempfile.TemporaryDirectory(prefix=".import-", dir=root / "papers") as folder:
         # Another checkout, so that the paper is read before it is among the others.
         checkout = Path(folder)
+        UNREAD.add(checkout)
         shutil.copy(root / "params.yaml", checkout)
         new = checkout / "papers" / name
         new.parent.mkdir()
@@ -41,14 +43,17 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
         except FedReproError as error:
             raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
         os.rename(new, target)
+    unread = [file for file in ("data.py", "partitions.py") if (target / file).exists()]
     try:
-        sync(root)
+        if not unread:
+            sync(root)
     except FedReproError:
         shutil.rmtree(target)
         raise
     seeds = sum(len(result["seeds"]) for result in results.values())
     print(f"papers/{name}: {len(results)} results of {seeds} seeds, every seal whole")
-    print("Its Python files run with your rights: read them first.")
+    then = f"; {' and '.join(unread)} from `fedrepro sync` on" if unread else ""
+    print(f"Its Python files run with your rights: read them first{then}.")
     print(f"To train some rounds again and compare:  fedrepro verify {name}")
     return 0
 
@@ -61,7 +66,9 @@ def _fetch(source: str, target: Path, root: Path) -> None:
         shutil.copytree(local, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
     else:
         address = str(local) if local.is_dir() else source
-        git(root, "clone", "--quiet", "--no-recurse-submodules", "--", address, str(target))
+        # the same bytes whatever git is set to: seals and DVC hash them
+        same = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
+        git(root, "clone", "--quiet", "--no-recurse-submodules", *same, "--", address, str(target))
         _check_plain(target)
 
 

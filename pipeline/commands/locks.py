@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files, git
-from pipeline.errors import FedReproError, conflict
+from pipeline.errors import DAMAGED, FedReproError, conflict
 from pipeline.schema import ROOT
 
 LOCKS = "dvc.lock", "data/dvc.lock", "papers/*/dvc.lock", "papers/*/*/dvc.lock", "reports/*/dvc.lock"
@@ -192,5 +192,5 @@ def mend_rwlock(path: Path) -> None:
         path.write_text(json.dumps(left), encoding="utf-8")
     except FileNotFoundError:
         pass
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except DAMAGED:
         path.unlink()

@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.clusters import Job, file_name
 from pipeline.commands import locks
+from pipeline.errors import DAMAGED
 
 SECONDS_TO_ASK_AGAIN = 2.0
 # trained cells, which are recorded together
@@ -286,7 +287,7 @@ class Schedule:
             for path in (Path(out.fs_path) for out in task.stage.outs):
                 if path.name == "result.json" and path.parents[2].name == "runs":
                     task.cell = "/".join((path.parents[3].name, path.parents[1].name, path.parents[0].name))
-                    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    with contextlib.suppress(*DAMAGED):
                         seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
                         task.known = [float(one) for one in seconds]
         known = [sum(task.known) for task in self.tasks if task.known]

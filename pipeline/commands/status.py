@@ -21,7 +21,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.commands import locks
 from pipeline.commands.hours import Rate, estimate, rates_of
-from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import (
     LISTED,
@@ -187,16 +187,13 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
     folder = cell.folder(root)
     try:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {}
-    try:
         lines = (folder / "history.csv").read_bytes().count(b"\n")
         whole = lines == 1 + len(document["seeds"]) * (document["rounds"] + 1)
         outputs.check_history(cell, document, (folder / "history.csv").read_bytes(), root)
         return document if whole and is_sealed(document) else {}
-    except (OSError, KeyError, TypeError, ValueError, FedReproError):
+    except FileNotFoundError:
+        return {} if (folder / "result.json").exists() else None
+    except (*DAMAGED, FedReproError):
         return {}
 
 
@@ -227,7 +224,7 @@ def failures(key: str, root: Path = ROOT) -> dict[Cell, str]:
             cell = Cell.parse(mark["cell"])
             if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
                 failed[cell] = str(mark["error"])
-        except (OSError, ValueError, KeyError, TypeError, FedReproError):
+        except (*DAMAGED, FedReproError):
             continue  # an incomplete mark, or one of a cell that no longer exists
     return failed
 

@@ -18,12 +18,14 @@ from PIL import Image
 from pipeline import files
 from pipeline.data import store
 from pipeline.data.store import TEST, Stored
-from pipeline.errors import DataError
-from pipeline.schema import shorten
+from pipeline.errors import DAMAGED, DataError, ParamError
+from pipeline.schema import check, shorten
 from pipeline.sealing import seal
 
 SIDE = 32
 SUFFIX = "-corrupted"
+# what meta["corruption"] holds
+FACTS = {"of": str, "clean": str, "digest": str, "kinds": list[str]}
 ARRAYS: dict[str, np.dtype] = {
     "kind.npy": np.dtype(np.uint8),
     "severity.npy": np.dtype(np.uint8),
@@ -111,9 +113,13 @@ def read_meta(folder: Path) -> dict:
     if not (folder / store.META).exists():
         raise DataError(f"{shorten(folder)}: no corrupted images there; {_again(folder)}")
     meta = store.read_meta(folder)
-    if "corruption" not in meta:
-        raise DataError(f"{shorten(folder)}: its images are not marked as corrupted; {_again(folder)}")
-    if meta["corruption"].get("digest") != _over(meta["digests"]):
+    try:
+        for key, kind in FACTS.items():
+            check(kind, meta["corruption"][key], f"corruption.{key}")
+    except (*DAMAGED, ParamError) as error:
+        reason = f"its images are not marked as corrupted ({error})"
+        raise DataError(f"{shorten(folder)}: {reason}; {_again(folder)}") from None
+    if meta["corruption"]["digest"] != _over(meta["digests"]):
         raise DataError(f"{shorten(folder / store.META)} was altered; {_again(folder)}")
     return meta
 

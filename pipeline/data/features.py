@@ -9,7 +9,6 @@ and the digest of the images. Reading needs NumPy alone; computing needs timm.
 import hashlib
 import json
 import logging
-import tokenize
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +16,8 @@ import numpy as np
 
 from pipeline import files
 from pipeline.data.store import Stored
-from pipeline.errors import DataError
-from pipeline.schema import shorten
+from pipeline.errors import DAMAGED, DataError, FedReproError
+from pipeline.schema import Count, check, shorten
 from pipeline.sealing import is_sealed, seal
 
 # FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code
@@ -27,6 +26,7 @@ from pipeline.sealing import is_sealed, seal
 VIT_TINY = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WIDTH, SIDE, BATCH = 192, 224, 64
 ARRAY, META = "features.npy", "meta.json"
+KEYS = {"images": str, "width": Count, "digest": str, "trained": bool}
 
 
 def read(folder: Path, stored: Stored) -> np.ndarray:
@@ -38,7 +38,7 @@ def read(folder: Path, stored: Stored) -> np.ndarray:
     try:
         vectors = np.load(folder / ARRAY, allow_pickle=False)
         altered = hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest() != described["digest"]
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+    except DAMAGED as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{shorten(folder / ARRAY)} cannot be read ({reason}); {again}") from None
     if altered or vectors.shape != (len(stored), described["width"]) or vectors.dtype != np.float32:
@@ -52,11 +52,12 @@ def meta(folder: Path) -> dict:
     again = f"run `python -m stages.features {folder.name.rpartition('-')[0]}`"
     try:
         described = json.loads((folder / META).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        for key, kind in KEYS.items():
+            check(kind, described[key], key)
+    except FileNotFoundError:
         raise DataError(f"{folder}: no features there; {again} first") from None
-    keys = {"images", "width", "digest", "trained"}
-    if not isinstance(described, dict) or not keys <= set(described):
-        raise DataError(f"{shorten(folder / META)}: expected {', '.join(sorted(keys))}; {again} again")
+    except (*DAMAGED, FedReproError) as error:
+        raise DataError(f"{shorten(folder / META)}: not such a document ({error}); {again} again") from None
     if "self" in described and not is_sealed(described):
         raise DataError(f"{shorten(folder / META)} was altered; {again} again")
     return described

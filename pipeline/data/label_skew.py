@@ -43,6 +43,12 @@ def divide(kind: Kind, settings: Pooled, pool: Pool, draw: int, where: str) -> P
         indices = indices[np.sort(rng.permutation(len(indices))[: settings.samples])]
     if settings.clients > len(indices):
         raise ParamError(f"{where}.clients: {settings.clients} clients for only {len(indices)} images")
+    if not isinstance(settings, Pathological) and (settings.min_samples or 0) * settings.clients > len(
+        indices
+    ):
+        raise ParamError(
+            f"{where}.min_samples: {settings.min_samples} for each, of only {len(indices)} images"
+        )
     try:
         held = kind(settings, pool, indices, rng)
     except ValueError as error:
@@ -123,6 +129,8 @@ def iid(settings: Iid, pool: Pool, indices: Indices, rng: Random) -> list[Indice
 
 
 def shards(settings: Shards, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
+    if settings.clients * settings.shards > len(indices):
+        raise ValueError(f".shards: {settings.shards} for each client, of only {len(indices)} images")
     by_label = indices[np.argsort(pool.labels[indices], kind="stable")]
     pieces = np.array_split(by_label, settings.clients * settings.shards)
     order = rng.permutation(len(pieces)).reshape(settings.clients, settings.shards)

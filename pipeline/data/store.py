@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pipeline import files
-from pipeline.errors import DataError
+from pipeline.errors import DAMAGED, DataError
 from pipeline.schema import ROOT, shorten, visible
 from pipeline.sealing import is_sealed, seal
 
@@ -207,8 +207,7 @@ def _readable(folder: Path, name: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise _broken(folder, name, "is missing") from None
-    # a JSON error is a ValueError; NumPy can raise all three
-    except (OSError, ValueError, EOFError) as error:
+    except DAMAGED as error:
         raise _broken(folder, name, f"cannot be read ({' '.join(str(error).split())})") from None
 
 

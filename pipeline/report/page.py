@@ -169,7 +169,7 @@ def _label(study: Study, scenario: str) -> str:
 
 def _seeds(numbers: list[Summary]) -> str:
     """`5`, `1 to 3`: seeds behind the numbers."""
-    few, most = min(n.seeds for n in numbers), max(n.seeds for n in numbers)
+    few, most = (best((n.seeds for n in numbers), default=0) for best in (min, max))
     return f"{few}" if few == most else f"{few} to {most}"
 
 

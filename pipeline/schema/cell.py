@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pipeline.errors import ParamError, unknown
-from pipeline.schema.checker import Spelling
+from pipeline.schema.checker import Positive, Spelling, check
 from pipeline.schema.discovery import network_names
 from pipeline.schema.documents import ROOT
 from pipeline.schema.loader import load_paper
@@ -174,7 +174,8 @@ class Tuned(Cell):
         scenario, algorithm, hyper = self.base.resolve(root)
         changes = dict(self.changes)
         if RATE in changes:
-            optimiser = dataclasses.replace(scenario.training.optimiser, lr=changes.pop(RATE))
+            rate = check(Positive, changes.pop(RATE), f"{self.base}: tuning: changes.{RATE}")
+            optimiser = dataclasses.replace(scenario.training.optimiser, lr=rate)
             training = dataclasses.replace(scenario.training, optimiser=optimiser)
             scenario = dataclasses.replace(scenario, training=training)
         if self.seeds:
