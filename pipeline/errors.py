@@ -68,6 +68,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {str(name)!r:.80} ({hint})"
 
 
+def cause(error: BaseException) -> str:
+    """`ValueError: what is wrong`, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def short_of_memory(error: Exception) -> bool:
     """Whether memory ran out, as Python, NumPy or torch tell it."""
     text = str(error).lower()

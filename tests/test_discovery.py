@@ -304,7 +304,7 @@ def test_a_paper_is_imported_without_running_its_code(root, theirs, capsys):
 
 def test_a_paper_of_a_kind_that_its_files_do_not_have_is_not_imported(root, theirs):
     (theirs / "partitions.py").write_text(HALVES.replace('"halves"', '"thirds"'))
-    with pytest.raises(ParamError, match="papers/theirs/paper.yaml: .*unknown kind 'halves'"):
+    with pytest.raises(FedReproError, match="papers/theirs/paper.yaml: .*unknown kind 'halves'"):
         bring(str(theirs), None, root)
     assert not (root / "papers/theirs").exists()
 

@@ -2,6 +2,7 @@
 from a server that has imported them, one for each process of the tests. The pipeline is imported by each."""
 
 import atexit
+import contextlib
 import gc
 import io
 import json
@@ -109,9 +110,10 @@ def _answer(connection: socket.socket) -> None:
         os._exit(_module(arguments, environment, folder))
     for file in files:
         os.close(file)
-    connection.sendall(f"{child}\n".encode())
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    connection.sendall(f"{code}\n".encode())
+    with contextlib.suppress(OSError):  # whoever asked was killed
+        connection.sendall(f"{child}\n".encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        connection.sendall(f"{code}\n".encode())
     os._exit(0)
 
 

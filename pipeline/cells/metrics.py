@@ -12,7 +12,7 @@ from pipeline.cells.evaluation import BATCH, Scores, TestSet, client_tests
 from pipeline.cells.experiment import Experiment
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
-from pipeline.errors import ParamError, TrainingError, unknown
+from pipeline.errors import ParamError, TrainingError, cause, unknown
 from pipeline.schema import load_module, metric_names, shorten
 
 
@@ -69,8 +69,8 @@ def measured(
         where = f"{shorten(experiment.root / 'papers' / experiment.cell.paper / 'metrics.py')}: {name}"
         try:
             value = float(metric(clients)) if clients else math.nan
-        except Exception as error:
-            raise TrainingError(f"{where}: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise TrainingError(f"{where}: {cause(error)}") from error
         if value < 0 or value > 100:
             raise TrainingError(f"{where}: {value:g} is not a percentage")
         values[f"metric.{name}"] = value

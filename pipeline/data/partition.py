@@ -21,7 +21,7 @@ from pipeline.data.label_skew import (
     shards,
 )
 from pipeline.data.parts import Parts, Pool
-from pipeline.errors import DAMAGED, ParamError
+from pipeline.errors import DAMAGED, FedReproError, ParamError, cause
 from pipeline.schema import Partition, Pooled, check, shorten
 
 AGAIN = "run the partition stage of this scenario again"
@@ -45,7 +45,12 @@ def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Par
     if settings.kind in CUTS:
         return CUTS[settings.kind](settings, pool, draw, where)
     assert isinstance(settings, Pooled)  # of a paper's kind, as the schema has checked
-    return divide(type(settings).cut, settings, pool, draw, where)
+    try:
+        return divide(type(settings).cut, settings, pool, draw, where)
+    except FedReproError:
+        raise
+    except (Exception, SystemExit) as error:  # of the paper's code
+        raise ParamError(f"{where}.kind: {settings.kind!r:.80} fails: {cause(error)}") from error
 
 
 def to_arrays(parts: Parts) -> dict[str, np.ndarray]:

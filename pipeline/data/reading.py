@@ -12,7 +12,7 @@ from scipy.io.matlab import MatReadError
 
 from pipeline.data.download import extract
 from pipeline.data.store import TEST, TRAIN, Arrays
-from pipeline.errors import DataError
+from pipeline.errors import DataError, cause
 from pipeline.schema import shorten
 
 # decoded photographs held in memory
@@ -41,9 +41,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except DAMAGED as error:
-        raise DataError(
-            f"{shorten(path)}: cannot be read ({type(error).__name__}: {' '.join(str(error).split())})"
-        ) from None
+        raise DataError(f"{shorten(path)}: cannot be read ({cause(error)})") from None
 
 
 def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:

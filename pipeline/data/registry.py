@@ -1,15 +1,16 @@
 """All data sets with their files and download addresses, from sets.yaml and the papers' data.py."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DataError, ParamError, unknown
-from pipeline.schema import ROOT, Whole, check, load_module, read_yaml, shorten, visible
+from pipeline.schema import ROOT, Spelling, Whole, check, load_module, read_yaml, shorten, visible
 
 TABLE = Path(__file__).with_name("sets.yaml")
 Counts = list[Whole]  # [training, test] images
+RAW = "raw"  # folder in data/ of official files
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ def _sets(root: Path) -> dict[str, DataSet]:
     }
     for file in visible(root, "papers/*/data.py"):
         for name, entry in of_paper(file.parent.name, root).items():
-            if name in known:
-                raise ParamError(f"{shorten(file)}: there is another data set {name!r}: rename one")
+            if other := next((one for one in known if one.casefold() == name.casefold()), None):
+                raise ParamError(f"{shorten(file)}: {name}: there is another data set {other!r}: rename one")
             known[name] = entry
     return known
 
@@ -116,7 +117,18 @@ def of_paper(paper: str, root: Path = ROOT) -> dict[str, DataSet]:
     if not file.is_file():
         return {}
     values = vars(load_module(f"papers.{paper}.data", file)).items()
-    return {name: _named(name, entry) for name, entry in values if isinstance(entry, DataSet)}
+    entries = {name: entry for name, entry in values if isinstance(entry, DataSet)}
+    return {name: _checked(name, entry, f"{shorten(file)}: {name}:") for name, entry in entries.items()}
+
+
+def _checked(name: str, entry: DataSet, where: str) -> DataSet:
+    """With the types of sets.yaml, and a name that its folder in data/ can have."""
+    taken = "is the folder of official files" if name.casefold() == RAW else None
+    if problem := Spelling().problem(name) or taken:
+        raise ParamError(f"{where} {problem}")
+    values = {each.name: getattr(entry, each.name) for each in fields(entry)}
+    lists = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    return _named(name, check(DataSet, lists, where))
 
 
 def _named(name: str, entry: DataSet) -> DataSet:

@@ -5,7 +5,7 @@ from functools import partial
 
 from torch import nn
 
-from pipeline.errors import ParamError, unknown
+from pipeline.errors import ParamError, cause, unknown
 from pipeline.models.batchnorm import cnn3_bn
 from pipeline.models.googlenet import googlenet
 from pipeline.models.layers import Dropout, Network, projector, set_generator
@@ -41,7 +41,12 @@ def build(model: Model, channels: int, size: int, classes: int) -> Network:
     for the others.
     """
     if model.paper:
-        features, width = _of_paper(model.paper, model.name)(channels, size)
+        network = _of_paper(model.paper, model.name)
+        try:
+            features, width = network(channels, size)
+            nn.Sequential(features, nn.Linear(width, classes))
+        except (Exception, SystemExit) as error:
+            raise ParamError(f"papers/{model.paper}/models.py: {model.name}: {cause(error)}") from error
     elif model.name in STACKS:
         features, width = small(model.name, channels, size, model.features, relu=model.activation == "relu")
     elif model.name in DEEP:

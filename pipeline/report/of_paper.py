@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure as Drawn
 
 from pipeline.cells.results import summarise
-from pipeline.errors import ParamError
+from pipeline.errors import DAMAGED, ParamError, cause
 from pipeline.report.extras import Picture, label
 from pipeline.report.figures import Panel
 from pipeline.report.study import Study
@@ -40,9 +40,8 @@ def drawn(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pictu
             plt.switch_backend("svg")
             picture = getattr(module, figure.function)(_numbers(study, cells), _rounds(study, cells))
             text = _svg(picture)
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ParamError(f"{shorten(file)}: {figure.function}: {reason}") from error
+    except (Exception, SystemExit) as error:
+        raise ParamError(f"{shorten(file)}: {figure.function}: {cause(error)}") from error
     image = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">')
     panel = Panel((1, 1), (0, 0, 0, 0))
     panel.html = image.format(base64.b64encode(text.encode()).decode(), figure.title)
@@ -99,8 +98,7 @@ def sections(study: Study) -> Iterator[tuple[str, Markup]]:
             raise ParamError(f"{shorten(path)}: a link; put the template itself there")
         try:
             text = jinja.from_string(path.read_text(encoding="utf-8")).render(results=results)
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ParamError(f"{shorten(path)}: {reason}") from None
+        except (jinja2.TemplateError, ArithmeticError, *DAMAGED) as error:
+            raise ParamError(f"{shorten(path)}: {cause(error)}") from None
         title = path.stem.replace("-", " ").replace("_", " ")
         yield title[:1].upper() + title[1:], Markup(markdown.render(text))

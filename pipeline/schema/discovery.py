@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, cause
 from pipeline.schema.checker import Spelling
 from pipeline.schema.documents import ROOT, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
@@ -144,7 +144,7 @@ def load_module(name: str, file: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ParamError(f"{shorten(file)}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise ParamError(f"{shorten(file)}: cannot be imported: {cause(error)}") from error
     return module

@@ -22,7 +22,7 @@ import inputs
 import kills
 import project
 
-KINDS = {"kills": kills.chain, "faults": faults.fault, "inputs": inputs.changes}
+KINDS = {"kills": kills.chain, "faults": faults.chain, "inputs": inputs.changes}
 
 
 def main() -> int:

@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 import mutate
 import numpy as np
 import project
+import torch
 
 from pipeline.cells import choices, provenance, stamps
-from pipeline.cells.checkpoint import SeedFiles
+from pipeline.cells.checkpoint import SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import verify
 from pipeline.cells.progress import event
@@ -38,12 +39,14 @@ from pipeline.clusters.cluster import Mark
 from pipeline.clusters.node import Keeper
 from pipeline.commands import status, sync
 from pipeline.data import partition, store
+from pipeline.engine.state import pack
 from pipeline.errors import FedReproError
 from pipeline.report import render
 from pipeline.schema import Cell, check_files, load_paper, load_params
 from pipeline.sealing import seal
 
 CELL = Cell("tiny", "mini", "fedavg")
+CPU = torch.device("cpu")
 CHANGES = 50  # of one repository
 SECONDS = 10  # of computing
 MARKUP = "<img src=x>"  # of mutate.TEXTS
@@ -75,7 +78,9 @@ KINDS = [
     Kind("data/digits/meta.json", ("data",), sealed=True),
     Kind(".cells/*/seed-*.json", ("seeds",), sealed=True),
     Kind(".cells/*/seed-*.npz", ("seeds",)),
+    Kind(".cells/*/seed-*.pt", ("checkpoints",)),
     Kind(".cells/*/error.json", ("status",), free=True),
+    Kind("papers/*/sources.yaml", ("status", "pages"), free=True),
     Kind(".cells/jobs/*.json", ("jobs",), free=True),
     Kind(".cells/logs/*.events", ("jobs",), free=True),
 ]
@@ -114,6 +119,8 @@ def _prepare(folder: Path) -> None:
     round_ = {"cell": str(CELL), "seed": 0, "round": 1, "rounds": 3, "accuracy": 50.0, "left": 1.5}
     cell = next(folder.glob(".cells/*/seed-0.json")).parent
     error = {"cell": str(CELL), "error": "x", "precision": "fp32", "executor": "sequential"}
+    state = pack({"weights": torch.arange(6.0)})
+    SeedFiles(cell, 7).save({"state": state, "rows": [{"round": 0}], "own": [50.0], "seconds": 1.0})
     for name, document in {
         "tuned/papers/tiny/tuning/mini/fedavg.json": seal(tuning),
         ".cells/jobs/x.json": mark,
@@ -324,6 +331,12 @@ def _seeds(folder: Path) -> list | None:
     return [runs, {key: value for key, value in result.items() if key not in project.VOLATILE}]
 
 
+def _checkpoints(folder: Path) -> list | None:
+    paths = sorted(folder.glob(".cells/*/seed-*.pt"))
+    saved = [SeedFiles(path.parent, int(path.stem.removeprefix("seed-"))).resume(CPU) for path in paths]
+    return None if None in saved or not saved else [fingerprint(one) for one in saved]
+
+
 def _pages(folder: Path) -> str:
     stamps.read("tiny", folder)
     render(root=folder)
@@ -353,6 +366,7 @@ READERS = {
     "parameters": _parameters,
     "data": _data,
     "seeds": _seeds,
+    "checkpoints": _checkpoints,
     "pages": _pages,
     "status": _status,
     "tuning": _tuning,

@@ -3,17 +3,15 @@ the first process alone, so that its children live on), and then what a user doe
 Every file that a run leaves must have the bits of an undisturbed run, MLflow every run once, and nothing may
 lie about that git does not ignore."""
 
-import contextlib
-import os
 import random
-import signal
 import subprocess
 from pathlib import Path
 
 import project
+import psutil
 
-CHAIN = 5  # kills before what is left is finished and compared
-LONGEST = {"run": 40, "force": 15, "repro": 30, "train": 12, "partition": 2.5, "report": 6, "import": 8}
+CHAIN = 10  # kills before what is left is finished and compared
+LONGEST = {"run": 24, "force": 9, "repro": 18, "train": 8, "partition": 2, "report": 5, "import": 6}
 
 
 def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
@@ -25,21 +23,21 @@ def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[
         whole_group = draw.random() < 0.7
         steps.append(f"{name} {after:.1f}{'' if whole_group else ' alone'}")
         started.append(project.start(folder, *project.COMMANDS[name]))
-        kill(started[-1], after, whole_group)
+        kill(started[-1], folder, after, whole_group)
     wrong = project.compare(folder, expected)
-    for process in started:  # children of a process that was killed alone
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    project.kill_all(folder)  # children of a process that was killed alone
     return CHAIN, f"after {', '.join(steps)}: {wrong}" if wrong else ""
 
 
-def kill(process: subprocess.Popen, after: float, whole_group: bool) -> None:
+def kill(process: subprocess.Popen, folder: Path, after: float, whole_group: bool) -> None:
     """SIGKILL after so many seconds, if the process still lives."""
     try:
         process.communicate(timeout=after)
     except subprocess.TimeoutExpired:
         if whole_group:
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+            project.kill_all(folder)
+        else:  # the command, and the process that does its work
+            begun = psutil.Process(process.pid).create_time()
+            for one in [one for one in project.processes(folder) if one.create_time() >= begun][:2]:
+                one.kill()
         process.wait()

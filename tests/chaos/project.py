@@ -1,5 +1,6 @@
 """A small repository to destroy: one paper, FedAvg on the bundled digits, a few rounds."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,9 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+import warm  # noqa: E402  # of the tests: commands that need not import torch again
+
+PATIENCE = 1800  # seconds after which a process counts as hanging, however busy the machine
 CELL = "tiny/mini/fedavg"
 STAGES = ("sources", "data", "results", "track", "report")  # of the root; the rest serves other papers
 VOLATILE = ("started", "seconds", "memory", "git", "self")  # of result.json: when and how fast
@@ -55,11 +61,35 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def start(folder: Path, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
-    """A command of the repository in a separate session, its output in a pipe."""
-    command, env = [sys.executable, "-m", module, *arguments], {**ENVIRONMENT, **environment}
+def start(
+    folder: Path, module: str, *arguments: str, cold: bool = False, **environment: str
+) -> subprocess.Popen:
+    """A command of the repository in a separate session, its output in a pipe.
+
+    cold: with an interpreter of its own, and those of its stages, too; else they begin with torch imported
+    """
+    python = Path(sys.executable) if cold else warm.python()
+    command, env = [str(python), "-m", module, *arguments], {**ENVIRONMENT, **environment}
+    env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **pipes)
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Those that work in the folder, the oldest first."""
+    inside = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.cwd()).is_relative_to(folder):
+                inside.append(process)
+    return sorted(inside, key=lambda process: process.create_time())
+
+
+def kill_all(folder: Path) -> None:
+    """SIGKILL to whatever works in the folder."""
+    for process in processes(folder):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
@@ -74,9 +104,9 @@ def done(folder: Path, module: str, *arguments: str, **environment: str) -> str:
 
 
 def heard(process: subprocess.Popen) -> str:
-    """What a command reply, once it has ended; RuntimeError where it does not, after it was killed."""
+    """What a command replies, once it has ended; RuntimeError where it does not, after it was killed."""
     try:
-        return process.communicate(timeout=600)[0]
+        return process.communicate(timeout=PATIENCE)[0]
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise RuntimeError(f"it never ends:\n{process.communicate()[0][-2000:]}") from None
