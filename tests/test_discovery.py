@@ -313,8 +313,8 @@ def test_a_paper_is_cloned_with_the_bytes_that_it_has(root, theirs, monkeypatch)
     (theirs / "data.py").unlink(), (theirs / "partitions.py").write_text(HALVES)
     commit(theirs)
     git(root, "init", "-q")
-    for key, value in (("COUNT", "1"), ("KEY_0", "core.autocrlf"), ("VALUE_0", "true")):
-        monkeypatch.setenv(f"GIT_CONFIG_{key}", value)
+    (root / "gitconfig").write_text("[core]\nautocrlf = true\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(root / "gitconfig"))
     bring(str(theirs), None, root)
     for path in theirs.glob("**/*.*"):
         if path.is_file() and ".git" not in path.parts:
