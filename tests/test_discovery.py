@@ -5,6 +5,7 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from federation import image_world
@@ -18,9 +19,21 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
 from pipeline.commands import explain
 from pipeline.commands.bring import bring
+from pipeline.data.partition import partition
+from pipeline.data.parts import Pool
+from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.methods.fedavg import FedAvg
-from pipeline.schema import ROOT, Cell, load_paper, load_params, method_names, network_names, papers
+from pipeline.schema import (
+    ROOT,
+    Cell,
+    discovery,
+    load_paper,
+    load_params,
+    method_names,
+    network_names,
+    papers,
+)
 
 OURS = '''"""Ours: FedAvg with a separate number."""
 from dataclasses import dataclass
@@ -329,3 +342,33 @@ def test_a_method_that_is_no_python_is_one_line(root, text):
     (root / "papers/alpha/models.py").write_text(text)
     with pytest.raises(ParamError, match="papers/alpha/models.py: "):
         network_names("alpha", root)
+
+
+@pytest.mark.parametrize(
+    "body", ["raise KeyError(5)", "return 5", "return [indices[:0]] * 5", "return ['x'] * 5"]
+)
+def test_a_kind_of_a_paper_that_fails_is_one_line(root, body):
+    (root / "papers/alpha/partitions.py").write_text(
+        f"{HALVES}\n    def cut(self, pool, indices, rng):\n        {body}\n"
+    )
+    settings = discovery.partition_kinds("alpha", root)["halves"](clients=5)
+    images = Pool(np.arange(20) % 2, np.zeros(20), np.zeros(20, bool), ["all"], 2)
+    with pytest.raises(ParamError, match="alpha.partition"):
+        partition(settings, images, "alpha.partition")
+
+
+@pytest.mark.parametrize("name", ["Digits", "raw", "mÿ"])
+def test_a_data_set_has_a_name_of_its_own_on_every_disk(root, name):
+    """`Digits` and `digits` would share a folder on a Mac."""
+    text = f"from pipeline.data.registry import DataSet\n{name} = DataSet('T', [8, 8, 1])\n"
+    (root / "papers/alpha/data.py").write_text(text)
+    with pytest.raises(ParamError, match=f"papers/alpha/data.py: {name}: "):
+        sets(root)
+
+
+def test_a_data_set_of_other_types_is_one_line(root):
+    (root / "papers/alpha/data.py").write_text(
+        "from pipeline.data.registry import DataSet\nmine = DataSet('T', 'x')\n"
+    )
+    with pytest.raises(ParamError, match="papers/alpha/data.py: mine: shape: expected a list"):
+        sets(root)

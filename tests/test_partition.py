@@ -162,7 +162,9 @@ def test_a_kind_keeps_what_it_promises(name):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (Iid(5, min_samples=200), "min_samples: client 0 has 120 images"),
+        (Iid(5, min_samples=200), "min_samples: 200 for each, of only 600 images"),
+        (Dirichlet(9, 0.5, min_samples=10**9), "min_samples: 1000000000 for each, of only 600"),
+        (Shards(5, shards=10**8), "shards: 100000000 for each client, of only 600 images"),
         (Iid(700), "clients: 700 clients for only 600 images"),
         (Pathological(5, 11), "classes: 11 classes per client, but the set has 10"),
     ],
