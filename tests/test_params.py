@@ -20,6 +20,7 @@ from pipeline.schema import (
     Data,
     Domains,
     Miniature,
+    Name,
     Paper,
     Partition,
     Scenario,
@@ -272,6 +273,14 @@ def test_the_projects_parameters():
     assert Cell("fedccl", "mini", "fedavg").partition == "mini"
     assert Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
     assert cell.stage(load_paper("fedccl")) == "papers/fedccl/dvc.yaml:across@fedsr"
+
+
+@pytest.mark.parametrize("key", ["true", "null", "false"])
+def test_a_method_that_yaml_reads_as_another_value_is_refused(tmp_path, key):
+    file = tmp_path / "x.yaml"
+    file.write_text(f"{key}: {{label: x}}\n")
+    with pytest.raises(ParamError, match="x: methods: YAML reads a key as .*: put it in quotes"):
+        check(dict[Name, dict], read_yaml(file), "x: methods")
 
 
 @pytest.mark.parametrize("others", [["fedavg"], ["fedprox", "fedprox"]])

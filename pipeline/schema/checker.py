@@ -98,6 +98,8 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if origin is list:
         return [check(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
+        if args[0] == Name and (odd := [key for key in value if key is None or isinstance(key, bool)]):
+            raise ParamError(f"{where}: YAML reads a key as {odd[0]!r:.80}: put it in quotes")
         return {
             check(args[0], str(key), where): check(args[1], item, _at(where, key))
             for key, item in value.items()
