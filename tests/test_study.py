@@ -123,6 +123,8 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     def brought(source: Path, expect: int = 0) -> str:
         done = run(project, sys.executable, "-m", "pipeline", "import", str(source), expect=expect)
         assert not list((project / "papers").glob(".import*"))
+        if not expect:  # which runs what has been read
+            run(project, sys.executable, "-m", "pipeline", "sync")
         return done.stderr if expect else done.stdout
 
     assert "papers/fedntd: exists" in brought(paper, expect=2)
