@@ -19,15 +19,17 @@ from pipeline.schema import Cell
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests that share what is made once for a file stay in one process; all others are dealt out singly.
+    """Tests that share what is made once for a file, or the committed pages, stay in one process; all others
+    are dealt out singly.
 
     The scheduler reads groups from names. xdist 3.8 no longer writes them there with pytest 9.2
     (pytest-dev/pytest-xdist#1386).
     """
     for item in items if config.getoption("loadgroup", False) else ():
-        definitions = item._fixtureinfo.name2fixturedefs.values()
-        if any(actual[-1].scope == "module" for actual in definitions):
-            item._id = type(item.id).parse(f"{item.nodeid}@{item.path.stem}")
+        definitions = item._fixtureinfo.name2fixturedefs
+        group = "committed" if "committed" in definitions else item.path.stem
+        if group == "committed" or any(actual[-1].scope == "module" for actual in definitions.values()):
+            item._id = type(item.id).parse(f"{item.nodeid}@{group}")
 
 
 @pytest.fixture

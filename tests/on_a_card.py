@@ -122,8 +122,8 @@ def rules() -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if sys.argv[1:] == ["rules"]:
-        sys.exit(print(json.dumps(rules())))
+    if "rules" in sys.argv:
+        print(json.dumps(rules()), flush=True)
     for algorithm, cell in miniature_cells().items():
         if not sys.argv[1:] or algorithm in sys.argv[1:]:
             print(json.dumps({"algorithm": algorithm, **compared(cell)}), flush=True)

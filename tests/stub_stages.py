@@ -2,21 +2,19 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import repository as checkout
 import yaml
-from repository import PATIENCE
 
-ROOT = Path(__file__).resolve().parent.parent
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
+MORE = {
+    "PYTHONPATH": str(checkout.ROOT),
     "DVC_NO_ANALYTICS": "1",
     "COLUMNS": "200",
     "FEDREPRO_WORKERS": "",
 }
+ENVIRONMENT = {**os.environ, **MORE}
 RUN = [sys.executable, "-m", "pipeline", "run"]
 TIMED = (
     "date +%s.%N > {0}.begun; echo {0} $FEDREPRO_WORKERS $OMP_NUM_THREADS >> ran; {1}; "
@@ -44,10 +42,7 @@ def repository(folder: Path, **stages: dict) -> Path:
 
 
 def run(folder: Path, *arguments: str, expect: int = 0) -> str:
-    done = subprocess.run(
-        [*RUN, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.returncode == expect, done.stdout + done.stderr
+    done = checkout.run(folder, *RUN, *arguments, expect=expect, **MORE)
     return done.stdout + done.stderr
 
 
@@ -59,19 +54,8 @@ def ran(folder: Path) -> list[str]:
 
 
 def clean(folder: Path) -> bool:
-    return (
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-m", "dvc", "status", "--json"],
-                cwd=folder,
-                env=ENVIRONMENT,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-        )
-        == {}
-    )
+    status = checkout.run(folder, sys.executable, "-m", "dvc", "status", "--json", **MORE)
+    return json.loads(status.stdout) == {}
 
 
 def living(folder: Path) -> list[str]:

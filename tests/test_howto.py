@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +16,7 @@ from repository import ROOT, commit, copy_of_the_repository, edit, python, run, 
 
 from pipeline.commands import new
 from pipeline.errors import FedReproError
+from pipeline.schema import Cell
 
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -28,8 +30,16 @@ def steps(page: str) -> list[tuple[str, dict, str]]:
     ]
 
 
-def follow(page: str, project: Path) -> list[str]:
-    """Do what a page says; what its commands printed."""
+# Commands whose work a later page's can do as well.
+RUNS = re.compile(r"^fedrepro (run|report) (.*)\n", re.MULTILINE)
+
+
+def follow(page: str, project: Path, later: list[str] | None = None, first: Sequence[str] = ()) -> list[str]:
+    """Do what a page says; what its commands printed.
+
+    later  takes what the page would run, which is then not run
+    first  is run with what the page runs
+    """
     printed = []
     for language, about, content in steps(page):
         if "file" in about:
@@ -48,6 +58,12 @@ def follow(page: str, project: Path) -> list[str]:
             path.write_text(before + actual + content + after)
         else:
             assert language == "sh", f"{page}: a block of {language} that nobody follows"
+            if later is not None:
+                later += [
+                    cell for verb, cells in RUNS.findall(content) if verb == "run" for cell in cells.split()
+                ]
+                content = RUNS.sub("", content)
+            content = content.replace("fedrepro run ", f"fedrepro run {' '.join(first)} ")
             done = run(
                 project,
                 "bash",
@@ -111,25 +127,88 @@ def rows(project: Path, page: str, label: str) -> list[str]:
     return [text for text in texts if re.match(rf"{re.escape(label)}\b", text)]
 
 
-def test_adding_a_method(project):
-    printed = follow("adding-a-method.md", project)
+DIGESTS = (
+    "import json; from pipeline.cells.sources import paper_digests; "
+    "print(json.dumps(paper_digests('fedcrl')['cells']))"
+)
+
+
+def result_of(project: Path, cell: str) -> dict:
+    return json.loads((Cell.parse(cell).folder(project) / "result.json").read_text())
+
+
+def shows(project: Path, cell: str, label: str) -> bool:
+    """Whether a row of this label has the cell's accuracy."""
+    mean = f"{fmean(result_of(project, cell)['measures']['weighted']):.2f}"
+    return any(mean in row for row in rows(project, "fedcrl.html", label))
+
+
+def test_adding_a_method_a_scenario_a_network_and_a_partition(project):
+    """Three pages, one run of all their cells and one report."""
+    before, later = json.loads(python(project, DIGESTS).stdout), []
+    of_method = follow("adding-a-method.md", project, later)
+    of_scenario = follow("adding-a-scenario.md", project, later)
+    commit(project)
+    of_network = follow("adding-a-network.md", project, first=later)
+    assert later == [
+        f"fedcrl/{name}" for name in ("mini/fedhalf", "digits-dir-1/fedavg", "digits-dir-1/fedcrl")
+    ]
+    a_method(project, of_method)
+    a_scenario(project, of_scenario)
+    a_network_and_a_partition(project, of_network)
+    after = json.loads(python(project, DIGESTS).stdout)
+    assert after.pop("digits-halved") and after.pop("digits-dir-1")
+    assert [cells.pop("fedhalf") for cells in after.values() if "fedhalf" in cells] and after == before
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["methods"]["fedhalf"].update(rate=1.5))
+    error = stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
+    assert "methods.fedhalf.rate: must be at most 1" in error
+    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["methods"]["fedhalf"].update(rate=0.5))
+    edit(
+        project / "papers/fedcrl/paper.yaml",
+        lambda d: d["scenarios"]["digits-halved"]["partition"].update(ratoi=1),
+    )
+    error = stage(project, "partition", "fedcrl/digits-halved", expect=2).stderr
+    assert "digits-halved.partition: unknown key 'ratoi'" in error
+
+
+def a_method(project: Path, printed: list[str]) -> None:
     assert "2 passed" in printed[-3]
     assert "`fedhalf` |" in (project / "docs/methods.md").read_text()
     assert "| fedhalf | nobody has" in (project / "docs/fidelity.md").read_text()
     on_a_card = json.loads(printed[-1])
     assert on_a_card["equal"] and not on_a_card["waits"]
-    result = json.loads((project / "papers/fedcrl/runs/mini/fedhalf/result.json").read_text())
-    assert any(
-        f"{result['measures']['weighted'][0]:.2f}" in row for row in rows(project, "fedcrl.html", "FedHalf")
-    )
+    result = result_of(project, "fedcrl/mini/fedhalf")
     assert result["hyper"] == {"rate": 0.5} and result["rounds"] == 1
-    edit(
-        project / "papers/fedcrl/paper.yaml", lambda document: document["methods"]["fedhalf"].update(rate=1.5)
-    )
-    assert (
-        "methods.fedhalf.rate: must be at most 1"
-        in stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
-    )
+    assert shows(project, "fedcrl/mini/fedhalf", "FedHalf")
+
+
+def a_scenario(project: Path, printed: list[str]) -> None:
+    names = [f"papers/fedcrl/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
+    assert not printed[0] and set(names) < set(printed[1].split())
+    text = (project / "reports/fedcrl.html").read_text()
+    assert "Bundled digits, practical, Dir(1), 10 clients" in text
+    for method, label in (("fedavg", "FedAvg"), ("fedcrl", "FedCRL")):
+        assert shows(project, f"fedcrl/digits-dir-1/{method}", label)
+    status = ("python", "-m", "pipeline", "status", "fedcrl", "--stages", "digits-dir-1")
+    left = run(project, *status).stdout.split()
+    assert len(left) == 15 and set(left) < set(printed[1].split()) and not set(left) & set(names)
+
+
+def a_network_and_a_partition(project: Path, printed: list[str]) -> None:
+    assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
+        f"papers/fedcrl/{name}"
+        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml dvc.yaml".split()
+    }
+    result = result_of(project, "fedcrl/digits-halved/fedavg")
+    assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
+    assert result["measures"]["metric.worst_client"] == pytest.approx([min(result["clients"][0])], abs=1e-3)
+    page = (project / "reports/fedcrl.html").read_text()
+    assert "<h2>Worst client</h2>" in page and "data:image/svg+xml;base64," in page
+    exported = (project / "clients/clients.csv").read_text().splitlines()
+    assert exported[0] == "client,part,index"
+    counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
+    sizes = [int(row.split(",")[2]) for row in counts]
+    assert all(abs(b - 0.7 * a) < 3 for a, b in zip(sizes, sizes[1:]))
 
 
 @pytest.mark.parametrize("project", ["fedlsa"], indirect=True)
@@ -148,53 +227,6 @@ def test_a_data_set_without_its_file_says_what_to_do(project):
     (entry,) = [step for step in steps("adding-a-data-set.md") if "file" in step[1]]
     (project / entry[1]["file"]).write_text(entry[2])
     assert "shapes.zip into data/raw/shapes/" in stage(project, "data", "shapes", expect=2).stderr
-
-
-def test_adding_a_network_and_a_partition(project):
-    digests = (
-        "import json; from pipeline.cells.sources import paper_digests; "
-        "print(json.dumps(paper_digests('fedcrl')['cells']))"
-    )
-    before = json.loads(python(project, digests).stdout)
-    printed = follow("adding-a-network.md", project)
-    assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
-        f"papers/fedcrl/{name}"
-        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml dvc.yaml".split()
-    }
-    result = json.loads((project / "papers/fedcrl/runs/digits-halved/fedavg/result.json").read_text())
-    assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
-    assert result["measures"]["metric.worst_client"] == pytest.approx([min(result["clients"][0])], abs=1e-3)
-    page = (project / "reports/fedcrl.html").read_text()
-    assert "<h2>Worst client</h2>" in page and "data:image/svg+xml;base64," in page
-    exported = (project / "clients/clients.csv").read_text().splitlines()
-    assert exported[0] == "client,part,index"
-    counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
-    sizes = [int(row.split(",")[2]) for row in counts]
-    assert all(abs(b - 0.7 * a) < 3 for a, b in zip(sizes, sizes[1:]))
-    after = json.loads(python(project, digests).stdout)
-    assert after.pop("digits-halved") and after == before
-    edit(
-        project / "papers/fedcrl/paper.yaml",
-        lambda d: d["scenarios"]["digits-halved"]["partition"].update(ratoi=1),
-    )
-    error = stage(project, "partition", "fedcrl/digits-halved", expect=2).stderr
-    assert "digits-halved.partition: unknown key 'ratoi'" in error
-
-
-def test_adding_a_scenario(project):
-    printed = follow("adding-a-scenario.md", project)
-    names = [f"papers/fedcrl/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
-    assert not printed[0] and set(names) < set(printed[1].split())
-    text = (project / "reports/fedcrl.html").read_text()
-    assert "Bundled digits, practical, Dir(1), 10 clients" in text
-    for method, label in (("fedavg", "FedAvg"), ("fedcrl", "FedCRL")):
-        result = json.loads((project / f"papers/fedcrl/runs/digits-dir-1/{method}/result.json").read_text())
-        mean = f"{fmean(result['measures']['weighted']):.2f}"
-        assert any(mean in row for row in rows(project, "fedcrl.html", label))
-    left = run(
-        project, "python", "-m", "pipeline", "status", "fedcrl", "--stages", "digits-dir-1"
-    ).stdout.split()
-    assert len(left) == 14 and set(left) < set(printed[1].split()) and not set(left) & set(names)
 
 
 def test_adding_a_paper(project):

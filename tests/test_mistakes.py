@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import repository
+import warm
 from click.testing import CliRunner
 from repository import PATIENCE
 
@@ -37,7 +38,8 @@ def checkout(tmp_path_factory) -> Path:
 def called(
     checkout: Path, *words: str, cwd: Path | None = None, python: str = sys.executable, **variables: str
 ) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of `python -m` in the copy."""
+    """(exit code, stdout, stderr) of `python -m` in the copy; this interpreter begins warm."""
+    python = str(warm.python()) if python == sys.executable else python
     done = subprocess.run(
         [python, "-m", *words],
         cwd=cwd or checkout,
@@ -51,6 +53,7 @@ def called(
             "MLFLOW_TRACKING_URI": "",
             "FEDREPRO_TRACKING": "off",
             "FEDREPRO_MIRROR": "",
+            "PATH": repository.search_path(),
         }
         | variables,
     )

@@ -4,7 +4,6 @@ import getpass
 import http.server
 import os
 import pwd
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -46,13 +45,9 @@ def test_a_user_has_a_name(monkeypatch):
     assert getpass.getuser() == f"user{os.getuid()}"
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_any_terminal_shows_an_explanation(encoding):
+def test_any_terminal_shows_an_explanation():
     command = [sys.executable, "-m", "pipeline", "explain", "fedlsa/mini/fedavg"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}
-    )
-    assert done.returncode == 0 and b"fedlsa/mini/fedavg" in done.stdout, done.stderr
+    assert "fedlsa/mini/fedavg" in run(ROOT, *command, PYTHONIOENCODING="ascii").stdout
 
 
 @pytest.mark.parametrize(

@@ -82,43 +82,46 @@ def test_what_runs_and_in_what_order(diamond):
     assert ran(diamond) == ["first"] and clean(diamond)
 
 
-@pytest.mark.parametrize("place, name", [("runs", "mini/fedavg"), ("tuning", "mini-tuned/fedavg")])
-def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path, place, name):
-    """As in a fresh clone: the result is in git, the representations are not."""
-    result = f"papers/fedcrl/{place}/{name}/result.json"
-    pictures = f"papers/fedcrl/representations/{name}.npz"
-    folders = [str(Path(name).parent) for name in (result, pictures)]
-    writes = f"echo {{}} > {result}; cp in.txt {pictures}"
-    train = {
-        "cmd": f"echo train >> ran; mkdir -p {' '.join(folders)}; {writes}",
-        "deps": ["in.txt"],
-        "outs": [{result: {"cache": False}}, pictures],
-    }
-    figure = {
-        "cmd": f"echo figure >> ran; cp {pictures} figure.txt",
-        "deps": [pictures],
+def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path):
+    """As in a fresh clone: results are in git, representations are not; also of a tuned cell."""
+    stages, cells = {}, {}
+    for name, place in (("mini/fedavg", "runs"), ("mini-tuned/fedavg", "tuning")):
+        result = f"papers/fedcrl/{place}/{name}/result.json"
+        pictures = f"papers/fedcrl/representations/{name}.npz"
+        folders = " ".join(str(Path(file).parent) for file in (result, pictures))
+        stages[place] = {
+            "cmd": f"mkdir -p {folders}; echo {{}} > {result}; cp in.txt {pictures}; echo {place} >> ran",
+            "deps": ["in.txt"],
+            "outs": [{result: {"cache": False}}, pictures],
+        }
+        cells[tmp_path / result] = tmp_path / pictures
+    stages["figure"] = {
+        "cmd": f"echo figure >> ran; cat {' '.join(map(str, cells.values()))} > figure.txt",
+        "deps": [str(path.relative_to(tmp_path)) for path in cells.values()],
         "outs": [{"figure.txt": {"cache": False}}],
     }
-    folder = repository(tmp_path, train=train, figure=figure)
+    folder = repository(tmp_path, **stages)
 
     def fresh() -> None:
-        (folder / pictures).unlink()
+        for pictures in cells.values():
+            pictures.unlink()
         shutil.rmtree(folder / ".dvc/cache")
 
     run(folder)
-    assert ran(folder) == ["train", "figure"]
+    assert sorted(ran(folder)) == ["figure", "runs", "tuning"]
     fresh()
-    assert "1 stages are up to date" in run(folder, "train") and not (folder / pictures).exists()
-    run(folder, "train", "--force")
-    fresh()
+    assert "2 stages are up to date" in run(folder, "runs", "tuning")
+    assert not any(pictures.exists() for pictures in cells.values())
     run(folder, "figure")  # which needs them
+    assert sorted(ran(folder)) == ["runs", "tuning"]
     fresh()
-    (folder / result).unlink()
-    run(folder, "train")  # more is missing
+    for result in cells:
+        result.unlink()
+    run(folder, "runs", "tuning")  # more is missing
     fresh()
     (folder / "in.txt").write_text("2\n")
-    run(folder, "train")
-    assert ran(folder) == ["train"] * 4
+    run(folder, "runs", "tuning")
+    assert sorted(ran(folder)) == ["runs", "runs", "tuning", "tuning"]
 
 
 def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
@@ -183,7 +186,7 @@ def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
     assert process.returncode == code
     assert number == signal.SIGKILL or "stopped: one, two" in reply
     wait_for(lambda: not living(folder))
-    if number == signal.SIGTERM:  # as SIGINT
+    if number != signal.SIGKILL:
         return
     (folder / "again").touch()
     run(folder)

@@ -59,7 +59,7 @@ def world(
     "method, setting",
     [
         (FedAvg(), {"model": DROPOUT, "optimiser": ADAM, "local_epochs": 2}),
-        (FedAvg(), {"model": Model("resnet10"), "batch_size": 8, "sizes": (17, 8, 5)}),
+        (FedAvg(), {"model": Model("cnn3_bn"), "batch_size": 8, "sizes": (17, 8, 5)}),
         (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
         (Moon(mu=1.0), {"optimiser": ADAM}),
         (FedRep(head_epochs=2), {"optimiser": ADAM}),

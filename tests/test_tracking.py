@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from repository import PATIENCE
 
 from pipeline import files
@@ -206,8 +207,9 @@ IMPORT = (
 
 
 def python(code: str, *arguments: object) -> subprocess.Popen:
+    kind = "-c" if warm.python() == Path(sys.executable) else "-warm"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [warm.python(), kind, code, *map(str, arguments)],
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,

@@ -1,15 +1,28 @@
-"""The papers' pages from the committed results, for the tests of several formats."""
+"""The pages of the committed results, for the tests of several formats."""
 
 import pytest
 from drawn import drawn, paper  # noqa: F401  (fixtures)
 
-from pipeline.cells.results import survey
-from pipeline.report.page import page
-from pipeline.report.study import studies
+from pipeline import report
+from pipeline.schema import ROOT
 
 
 @pytest.fixture(scope="session")
-def pages():
-    """{paper: its page}."""
-    actual, problems = survey()
-    return {name: page(study) for name, study in studies(actual, problems=problems).items()}
+def committed(tmp_path_factory):
+    """(paper -> its page, name -> HTML file): rendered once, beside the files that the pages link to."""
+    pages, root, page = {}, tmp_path_factory.mktemp("committed"), report.page
+    (root / "papers").symlink_to(ROOT / "papers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "page", lambda study: pages.setdefault(study.key, page(study)))
+        files = report.render(out=root / "reports")
+    return pages, {path.stem: path for path in files if path.suffix == ".html"}
+
+
+@pytest.fixture(scope="session")
+def pages(committed):
+    return committed[0]
+
+
+@pytest.fixture(scope="session")
+def files(committed):
+    return committed[1]

@@ -1,25 +1,10 @@
-"""The pages of the committed results, and a page as a tree of elements that tells what stands where."""
+"""A page as a tree of elements that tells what stands where."""
 
-from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from pipeline.report import render
-from pipeline.schema import ROOT
 
 VOID = {"br", "img", "input", "link", "meta", "hr"}
 INLINE = {"a", "b", "i", "u", "em", "small", "span", "code", "strong", "sub", "sup"}
 UNREAD = {"script", "style", "head", "svg"}
-FOLDER = TemporaryDirectory()
-
-
-@cache
-def committed():
-    """name -> HTML page, rendered once a process beside the files that the pages link to."""
-    root = Path(FOLDER.name)
-    (root / "papers").symlink_to(ROOT / "papers")
-    return {path.stem: path for path in render(out=root / "reports") if path.suffix == ".html"}
 
 
 class Element:

@@ -251,9 +251,8 @@ def test_a_page_with_one_result(measured):
     assert "| fedcrl, class means | 10 or more | 0.75 (0.80) | 1/2 |" in made["across.md"]
 
 
-def test_the_committed_results_make_a_short_page(capsys):
-    made = across.files(studies(collect(ROOT)), fill, pages={}, cite=citation(ROOT))
-    html, text = made["across.html"], made["across.md"]
+def test_the_committed_results_make_a_short_page(files, capsys):
+    html, text = (files["across"].with_suffix(kind).read_text() for kind in (".html", ".md"))
     words = len(re.sub(r"<(style|script).*?</\1>|<[^>]+>", " ", html, flags=re.S).split())
     with capsys.disabled():
         print(f"\nacross: {words} words, {len(html.encode())} bytes; Markdown {len(text.split())} words")
