@@ -13,9 +13,7 @@ import pytest
 from browsing import browser  # noqa: F401  (a fixture)
 from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
-from repository import CELL, copy_of_the_repository, edit, outputs, stage
-
-from pipeline.schema import Cell
+from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
 
 
 def pytest_collection_modifyitems(config, items):
@@ -100,6 +98,5 @@ def project(prepared, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def reference(project, finished) -> tuple[str, str]:
     """Metrics and history of the cell, which is then finished in the project."""
-    for name in (".cells", Cell.parse(CELL).folder(Path())):
-        shutil.copytree(finished / name, project / name, dirs_exist_ok=True)
+    restore(project, finished)
     return outputs(project)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from repository import reread
 
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.files import write_json, write_text
-from pipeline.schema import ROOT, Cell, load_paper, load_params
+from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
 TRAINING = {"rounds": 10, "batch_size": 16, "local_epochs": 2, "optimiser": {"name": "adam", "lr": 0.001}}
@@ -117,5 +118,4 @@ def partition(root: Path, scenario: str) -> None:
 
 def forget(root: Path) -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
-        function.cache_clear()
+    reread()

@@ -5,6 +5,7 @@ import json
 
 import yaml
 
+from pipeline.report.claims import COLUMNS
 from pipeline.schema import Cell, papers
 from pipeline.sealing import seal
 
@@ -172,3 +173,8 @@ def write_run(root, name, measures, paper="fedcrl"):
     ]
     (folder / "history.csv").write_text("\n".join([header, *lines]) + "\n")
     return folder / "result.json"
+
+
+def write_claims(root, rows):
+    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in rows)])

@@ -12,11 +12,13 @@ from pathlib import Path
 import warm
 import yaml
 
+from pipeline.cells import provenance
 from pipeline.cells.outputs import metrics
-from pipeline.schema import Cell
+from pipeline.schema import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
+TRAINED = (".cells", "papers/fedcrl/runs/mini/fedprox")
 PATIENCE = 900  # seconds after which a process counts as hanging, however busy the machine
 
 
@@ -106,9 +108,16 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def edit(path: Path, change) -> None:
+    """Change a parsed YAML file, which this process reads anew."""
     document = yaml.safe_load(path.read_text())
     change(document)
     path.write_text(yaml.safe_dump(document, sort_keys=False))
+    reread()
+
+
+def reread() -> None:
+    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
+        function.cache_clear()
 
 
 def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
@@ -119,5 +128,12 @@ def outputs(project: Path, cell: str = CELL) -> tuple[str, str]:
 
 
 def forget(project: Path) -> None:
-    shutil.rmtree(project / ".cells")
-    shutil.rmtree(project / "papers/fedcrl/runs/mini/fedprox", ignore_errors=True)
+    for name in TRAINED:
+        shutil.rmtree(project / name, ignore_errors=True)
+
+
+def restore(project: Path, finished: Path) -> None:
+    """The trained cell, as another copy has it."""
+    forget(project)
+    for name in TRAINED:
+        shutil.copytree(finished / name, project / name)

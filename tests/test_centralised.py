@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-import yaml
 from federation import CNN4, close, image_clients, image_world, run, same, tiny_world, training, watched
 from reporting import write_run
+from repository import edit
 
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
@@ -105,12 +105,11 @@ def test_every_paper_asks_for_it_without_a_row(key):
 
 
 def test_it_is_shown_and_neither_marked_nor_ranked(root):
-    path = root / "papers/fedcrl/paper.yaml"
-    document = yaml.safe_load(path.read_text())
-    document["methods"][CEILING] = {"label": "Centralised"}
-    document["miniature"]["methods"].append(CEILING)
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    load_paper.cache_clear()
+    def add(document):
+        document["methods"][CEILING] = {"label": "Centralised"}
+        document["miniature"]["methods"].append(CEILING)
+
+    edit(root / "papers/fedcrl/paper.yaml", add)
     for method, value in (("fedavg", 60.0), ("ours", 50.0), (CEILING, 90.0)):
         write_run(root, f"mini/{method}", {"average": [value, value + 1]})
     actual = studies(collect(root), root)

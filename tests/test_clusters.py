@@ -22,14 +22,7 @@ from pipeline.errors import FedReproError, ParamError
 
 
 @pytest.fixture(scope="module")
-def handed(project, reference) -> Path:
-    """The repository with the cell trained by a worker, and not recorded."""
-    forget(project)
-    work(project, order(project))
-    return project
-
-
-def order(project: Path) -> Order:
+def wanted(project) -> Order:
     """As in a process that starts there."""
     code = (
         "import json; from dataclasses import asdict; from pipeline.schema import Cell; "
@@ -37,6 +30,14 @@ def order(project: Path) -> Order:
         f"print(json.dumps(asdict(Order.of(Cell.parse({CELL!r}), 'fp32'))))"
     )
     return Order(**json.loads(python(project, code).stdout))
+
+
+@pytest.fixture(scope="module")
+def handed(project, reference, wanted) -> Path:
+    """The repository with the cell trained by a worker, and not recorded."""
+    forget(project)
+    work(project, wanted)
+    return project
 
 
 def work(project: Path, wanted: Order, expect: int = 0) -> subprocess.CompletedProcess:
@@ -54,10 +55,9 @@ def record(project: Path, expect: int = 0) -> subprocess.CompletedProcess:
     return python(project, code, expect=expect)
 
 
-def test_a_worker_writes_to_cells_alone(handed, reference):
+def test_a_worker_writes_to_cells_alone(handed, wanted, reference):
     """The seeds are those of a local run."""
     assert not (handed / "papers/fedcrl/runs/mini/fedprox").exists()
-    wanted = order(handed)
     assert wanted.trained_with(handed) == "sequential"
     record(handed)
     assert outputs(handed) == reference
@@ -66,14 +66,14 @@ def test_a_worker_writes_to_cells_alone(handed, reference):
     assert other.trained_with(handed) is None and more.trained_with(handed) is None
 
 
-def test_what_is_altered_or_changes_is_not_recorded(handed):
+def test_what_is_altered_or_changes_is_not_recorded(handed, wanted):
     """It is set aside, so that the next call trains it again; nothing else is lost."""
     (seed,) = handed.glob(".cells/*/seed-1.json")
     whole = seed.read_bytes()
     for damaged in (whole[:-20], whole.replace(b"fp32", b"bf16")):
         seed.write_bytes(damaged)
         assert f"{CELL}: seed 1 is not finished" in record(handed, expect=2).stderr
-        assert order(handed).trained_with(handed) is None and len([*handed.glob(".cells/*/seed-0.json")]) == 1
+        assert wanted.trained_with(handed) is None and len([*handed.glob(".cells/*/seed-0.json")]) == 1
         seed.write_bytes(whole)
     # Nor is a result of which one seed was trained on a CPU and another one on a GPU.
     changed, mixed = python(handed, CHANGED).stdout.splitlines()
@@ -110,8 +110,7 @@ seed.finished.write_text(whole)
 """
 
 
-def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed):
-    wanted = order(handed)
+def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed, wanted):
     other = replace(wanted, versions=wanted.versions | {"torch": "1.0"})
     assert "(here: 1.0); install requirements/base.lock there\n" in work(handed, other, expect=2).stderr
     other = replace(wanted, digests={"sequential": {"0": "0" * 64}})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from federation import image_world
-from repository import commit, git
+from repository import commit, edit, git, reread
 
 from pipeline import methods
 from pipeline.cells import metrics, provenance
@@ -29,7 +29,6 @@ from pipeline.schema import (
     Cell,
     discovery,
     load_paper,
-    load_params,
     method_names,
     network_names,
     papers,
@@ -82,17 +81,7 @@ def copy_of_a_paper(root: Path, name: str, order: int) -> None:
 
 
 def change(root: Path, name: str, how) -> None:
-    path = root / "papers" / name / "paper.yaml"
-    document = yaml.safe_load(path.read_text())
-    how(document)
-    path.write_text(yaml.safe_dump(document))
-    forget()
-
-
-def forget() -> None:
-    """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
-        function.cache_clear()
+    edit(root / "papers" / name / "paper.yaml", how)
 
 
 def one_line(error) -> str:
@@ -177,7 +166,7 @@ def test_a_papers_method_is_loaded_and_described_and_of_no_other_paper(root, cap
 
 
 def digests(root) -> dict[Cell, str]:
-    forget()
+    reread()
     cells = [
         Cell(paper, "mini", method)
         for paper in papers(root)

@@ -45,5 +45,4 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
 def test_other_seeds_of_the_miniature_leave_the_tunings_valid(project):
     """`dvc exp run -S 'miniature.seeds=[7]'` reads every paper with these seeds."""
     edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[7]))
-    load_paper.cache_clear()
     assert load_paper("fedcrl", project).scenarios["mini"].seeds == [7]

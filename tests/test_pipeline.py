@@ -23,6 +23,8 @@ from repository import (
     forget,
     git,
     outputs,
+    reread,
+    restore,
     run,
     stage,
 )
@@ -31,7 +33,7 @@ from pipeline.cells import loading
 from pipeline.cells.cache import _committed
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.schema import Cell, load_paper, load_params
+from pipeline.schema import Cell
 
 
 def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
@@ -88,7 +90,6 @@ def test_a_killed_parent_takes_its_workers_along(project, reference):
 
 
 def test_one_more_seed_trains_one_more(project, reference):
-    stage(project, "train", CELL)
     finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     original = (project / "papers/fedcrl/paper.yaml").read_text()
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
@@ -112,7 +113,6 @@ def changed(project: Path, part: str, **values):
 
 
 def test_wrong_values_cost_one_line_and_no_result(project, reference):
-    stage(project, "train", CELL)
     with changed(project, "training", rounds=0):
         error = stage(project, "train", CELL, expect=2).stderr
     where = "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds"
@@ -142,8 +142,6 @@ def draws(project: Path) -> dict[str, str]:
 
 def test_every_seed_has_its_draw_and_is_trained_on_it(project, reference):
     """Seed 0's is the one that all seeds had before; a seed's folder under .cells goes with its draw."""
-    forget(project)
-    stage(project, "train", CELL)
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     digests = draws(project)
     assert digests["mini"] == "91b97e3c2698e029ee0055bf3b81d106d49644deb29ef478205c624359dfcc66"
@@ -157,7 +155,7 @@ def test_every_seed_has_its_draw_and_is_trained_on_it(project, reference):
     assert first.parent != second.parent
 
 
-def test_stacked_seeds_keep_to_their_draws(project, reference):
+def test_stacked_seeds_keep_to_their_draws(project, reference, finished):
     """Two seeds in one stack, each on its images: the losses of each trained alone, to rounding."""
     forget(project)
     stage(project, "train", CELL, FEDREPRO_EXECUTOR="stacked")
@@ -166,12 +164,11 @@ def test_stacked_seeds_keep_to_their_draws(project, reference):
     assert (abs(actual["weighted"] - alone["weighted"]) < 1).all()
     by_seed = [alone[alone["seed"] == seed]["loss"].to_numpy()[1:] for seed in (0, 1)]
     assert (abs(by_seed[0] / by_seed[1] - 1) > 2e-2).any()
-    stage(project, "train", CELL)
+    restore(project, finished)
 
 
 def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     """Seed 0's file of before is valid, seed 1 is trained beside it, on the same data in this process."""
-    stage(project, "train", CELL)
     original = (project / "papers/fedcrl/paper.yaml").read_text()
     before = set(project.glob(".cells/*/seed-*.json"))
     edit(
@@ -188,13 +185,10 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     assert [row for row in outputs(project)[1].splitlines() if row.startswith("0,")] == [
         row for row in reference[1].splitlines() if row.startswith("0,")
     ]
-    for cached in (load_params, load_paper):
-        cached.cache_clear()
     experiment = Experiment.of(Cell.parse(CELL), project)
     assert loading.load(experiment, 0) is loading.load(experiment, 1)
     (project / "papers/fedcrl/paper.yaml").write_text(original)
-    for cached in (load_params, load_paper):
-        cached.cache_clear()
+    reread()
     done = stage(project, "train", CELL, expect=2)
     assert "partitions/mini/seed-1: not a complete partition" in done.stderr
     assert len(done.stderr.splitlines()) == 1

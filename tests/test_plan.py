@@ -1,12 +1,12 @@
 """The best choice of made-up claims, and what a small paper's claims need."""
 
-import csv
 import shutil
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from reporting import write_run
+from reporting import write_claims, write_run
+from repository import edit
 
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
@@ -14,8 +14,7 @@ from pipeline.commands import plan
 from pipeline.commands.cli import main
 from pipeline.commands.plan import Need, Price, choose, hours_of
 from pipeline.files import write_json
-from pipeline.report.claims import COLUMNS
-from pipeline.schema import ROOT, Cell, load_paper
+from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
 A, B, C, D = (
@@ -73,8 +72,7 @@ def claimed(root):
     """One paper whose scenario `balanced` has FedAvg and Ours of three methods, valid as of today's code."""
     for name in ("pipeline", "stages"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in CLAIMS)])
+    write_claims(root, CLAIMS)
     change(root, "methods", "ours", algorithm="fedavg")
     finish(root, "fedavg", [60.0, 61.0])
     finish(root, "ours", [66.0, 67.2])
@@ -83,11 +81,7 @@ def claimed(root):
 
 def change(root, kind, name, **values):
     """Edit an entry of paper.yaml."""
-    path = root / "papers/fedcrl/paper.yaml"
-    document = yaml.safe_load(path.read_text())
-    document[kind][name] |= values
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    load_paper.cache_clear()
+    edit(root / "papers/fedcrl/paper.yaml", lambda document: document[kind][name].update(values))
 
 
 def finish(root, method, average):

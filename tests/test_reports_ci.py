@@ -42,6 +42,7 @@ def repository(tmp_path_factory) -> Path:
     # with the history of the repository
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
     copied = copy_of_the_repository(folder, "fedcrl")
+    run(copied, "python", "-m", "stages.results", "fedcrl")
     run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
     commit(copied)

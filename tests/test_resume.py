@@ -24,7 +24,7 @@ from pipeline.cells.training import train_cell
 from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
 from pipeline.errors import TrainingError
-from pipeline.schema import Cell, load_paper
+from pipeline.schema import Cell
 
 ROUNDS = 5
 # What a method carries beside models, and must find again.
@@ -201,7 +201,6 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
         project / "papers/rahfl/paper.yaml",
         lambda document: document["miniature"]["scenario"]["training"].update(pretraining=2),
     )
-    load_paper.cache_clear()
     _, phases = trained(cells[0], "longer", project, monkeypatch)
     assert ("pretraining", 0) in phases
 
@@ -276,7 +275,6 @@ def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, m
         scenarios += {"few", "many"} - {*scenarios}
 
     edit(project / "papers/fedlsa/paper.yaml", add)
-    load_paper.cache_clear()
     code = "import sys; sys.path[:0] = ['.']; from stages.partition import partition; "
     python(project, code + "partition('fedlsa/few'); partition('fedlsa/many')")
     cells = {name: Cell("fedlsa", name, method) for name in ("few", "many")}

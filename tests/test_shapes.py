@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
+from repository import edit
 
 from pipeline.cells import choices
 from pipeline.cells.checkpoint import SeedFiles
@@ -14,7 +14,7 @@ from pipeline.cells.checks import check_names
 from pipeline.cells.progress import event
 from pipeline.clusters.cluster import Mark
 from pipeline.errors import FedReproError, ParamError
-from pipeline.schema import Cell, load_paper, read_yaml
+from pipeline.schema import Cell, read_yaml
 from pipeline.sealing import seal
 
 ODD = (None, 7, -1, 1.5, "x", [], {}, [[]], {"a": []}, True, 10**400)
@@ -170,11 +170,7 @@ def test_every_committed_tuning_is_read():
 
 
 def changed(root: Path, change) -> None:
-    path = root / "papers/fedcrl/paper.yaml"
-    document = yaml.safe_load(path.read_text())
-    change(document)
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    load_paper.cache_clear()
+    edit(root / "papers/fedcrl/paper.yaml", change)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,6 @@ def short(project):
     for committed in project.glob("papers/*/tuning/*/"):
         shutil.rmtree(committed)
     edit(project / "papers/fedcrl/paper.yaml", two)
-    load_paper.cache_clear()
     stage(project, "split", "fedcrl/mini")
     return project
 

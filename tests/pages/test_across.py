@@ -4,9 +4,9 @@ import re
 
 import pandas as pd
 import pytest
-import yaml
 from federation import image_world, run
 from reporting import BALANCED, write_run
+from repository import edit
 
 from pipeline import methods
 from pipeline.cells.results import Problem, collect, summarise
@@ -15,7 +15,7 @@ from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill
 from pipeline.report.study import studies
 from pipeline.report.words import citation
-from pipeline.schema import REQUIREMENTS, ROOT, Cell, Model, load_paper, load_params, papers
+from pipeline.schema import REQUIREMENTS, ROOT, Cell, Model, load_paper, papers
 
 PAPERS = papers()
 LACKING = {
@@ -29,13 +29,12 @@ LACKING = {
 
 def change(root, key, **keys):
     """Edit a paper.yaml; a dict is merged into what is there."""
-    path = root / f"papers/{key}/paper.yaml"
-    document = yaml.safe_load(path.read_text())
-    for name, value in keys.items():
-        document[name] = document[name] | value if isinstance(value, dict) else value
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    load_params.cache_clear()
-    load_paper.cache_clear()
+
+    def merge(document):
+        for name, value in keys.items():
+            document[name] = document[name] | value if isinstance(value, dict) else value
+
+    edit(root / f"papers/{key}/paper.yaml", merge)
 
 
 @pytest.mark.parametrize("algorithm", methods.names())

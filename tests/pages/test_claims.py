@@ -1,11 +1,10 @@
 """Claims: one language, wrong rows are named, and published numbers that bear the text out."""
 
-import csv
-
 import pytest
+from reporting import write_claims
 
 from pipeline.errors import ParamError
-from pipeline.report.claims import COLUMNS, Printed, parse, parse_expected, read_claims
+from pipeline.report.claims import Printed, parse, parse_expected, read_claims
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Evidence
 from pipeline.schema import load_paper
@@ -18,11 +17,6 @@ SIZES = {"fedlsa": {"L10a", "L10b", "L10c"}}
 # Printed numbers have two decimals, and so has their difference; "about" allows half a point.
 PRINTED, ABOUT = 0.011, 0.5
 AVG = "table=1|column=Avg"
-
-
-def write_claims(root, rows):
-    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in rows)])
 
 
 def agrees(claim, value):

@@ -9,9 +9,9 @@ import sys
 from collections import Counter
 
 import pytest
-import yaml
 from html_tree import folded, read
 from reporting import BALANCED, small_repository, write_run
+from repository import edit
 
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report import render
@@ -19,7 +19,6 @@ from pipeline.report.verdicts import Chip
 from pipeline.schema import ROOT, papers
 
 PAPERS = papers()
-SHORTENED = ["fcclplus", "rahfl", "fedcrl"]
 CHIPS = {chip.name.lower(): chip for chip in Chip}
 
 
@@ -90,12 +89,11 @@ def test_every_page_counts_the_same(site):
     assert counted(site["index"], first) == total
 
 
-@pytest.mark.parametrize("name", SHORTENED)
-def test_a_shortened_run_opens_the_page_and_judges_nothing(site, name):
-    charts = [*site[name].all("table", "dots")]
-    assert charts and len([*site[name].all(kind="short")]) == len(charts)
-    assert not any([*chart.all(kind="at")] for chart in charts)
-    assert set(claims(site[name]).values()) <= {"not_run", "not_testable"}
+def test_a_shortened_run_opens_the_page_alone_and_without_printed_numbers(site):
+    for page in (site[name] for name in PAPERS):
+        charts = [*page.all("table", "dots")]
+        if short := [*page.all(kind="short")]:
+            assert len(short) == len(charts) and not any([*chart.all(kind="at")] for chart in charts)
 
 
 def panes(page):
@@ -111,7 +109,7 @@ def test_numbers_link_to_results_and_the_average_comes_first(site):
         links = [link.attributes["href"] for link in site[name].all("a", "m")]
         assert links and all((ROOT / link.removeprefix("../")).is_file() for link in links)
     tables = panes(site["fedlsa"])
-    assert len(names(tables["table2"])) == 9 and names(tables["table2-tuned"]) == ["FedLSA"]
+    assert len(names(tables["table2"])) == 9 and "FedLSA" in names(tables["table2-tuned"])
     table = panes(site["fedlsa"])["table2"].one("table")
     heads = [head.text().strip() for head in list(table.one("thead").all("tr"))[-1].all("th")]
     assert heads[:4] == ["method", "Avg", "locally trained", "CALTECH"]
@@ -157,8 +155,7 @@ def small(tmp_path):
 
 
 def change(root, paper="fedcrl", **keys):
-    path = root / "papers" / paper / "paper.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | keys, sort_keys=False))
+    edit(root / "papers" / paper / "paper.yaml", lambda document: document.update(keys))
 
 
 def test_markup_in_texts_is_text(small):

@@ -1,17 +1,15 @@
 """Verdicts: none is stronger than the runs, and one function counts them."""
 
-import csv
 import json
 
 import pytest
-import yaml
-from reporting import BALANCED, write_run
+from reporting import BALANCED, write_claims, write_run
+from repository import edit
 
 from pipeline.cells import results
-from pipeline.report.claims import COLUMNS, Printed, read_claims
+from pipeline.report.claims import Printed, read_claims
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip, Evidence, count, judge, variants, verdicts
-from pipeline.schema import load_paper
 from pipeline.sealing import seal
 
 AVG = "table=1|column=Avg"
@@ -33,9 +31,7 @@ CLAIMS = [
 THREE = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [62.0, 63.9, 63.1], "ours": [66.5, 68.6, 67.4]}
 
 
-def write_claims(root, rows):
-    with (root / "papers/fedcrl/claims.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([COLUMNS, *([*row, "", ""] for row in rows)])
+YAML = "papers/fedcrl/paper.yaml"
 
 
 def write_three(root, rows=THREE, scenario="balanced"):
@@ -81,11 +77,7 @@ def test_what_runs_later_changes_no_verdict(root):
     write_claims(root, CLAIMS)
     write_three(root)
     before = judged(root, "best")
-    path = root / "papers/fedcrl/paper.yaml"
-    document = yaml.safe_load(path.read_text())
-    document["methods"]["reading"] = {"label": "Reading"}
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    load_paper.cache_clear()
+    edit(root / YAML, lambda document: document["methods"].update(reading={"label": "Reading"}))
     write_run(root, "balanced/reading", {"average": [10.0, 90.0, 30.0]})
     assert judged(root, "best") == before
 
@@ -254,12 +246,8 @@ def test_blocks_are_seeds_with_their_partition(root):
 
 def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(measured):
     write_claims(measured, CLAIMS)
-    path = measured / "papers/fedcrl/paper.yaml"
-    document = yaml.safe_load(path.read_text())
     long = {"number": "1, long", "blocks": {"even,public=a|Digits": {"scenario": "skewed"}}}
-    document["tables"]["table1-long"] = document["tables"]["table1"] | long
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    load_paper.cache_clear()
+    edit(measured / YAML, lambda d: d["tables"].update({"table1-long": d["tables"]["table1"] | long}))
     for method, value in (("ours", 50.0), ("fedavg", 60.0), ("fedprox", 40.0)):
         write_run(measured, f"skewed/{method}", {"average": [value, value]})
     study = Study.of("fedcrl", results.collect(measured), measured)
@@ -273,15 +261,14 @@ def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(
 
 
 def test_shortened_runs_judge_by_themselves_what_has_not_run(root):
-    path = root / "papers/fedcrl/paper.yaml"
-    paper = yaml.safe_load(path.read_text())
-    paper["scenarios"]["balanced-short"] = paper["scenarios"]["balanced"]
-    paper["extra_scenarios"] = ["balanced-short"]
-    paper["grids"]["short"] = {"scenarios": ["balanced-short"], "methods": [*THREE]}
-    path.write_text(yaml.safe_dump(paper))
+    def add(paper):
+        paper["scenarios"]["balanced-short"] = paper["scenarios"]["balanced"]
+        paper["extra_scenarios"] = ["balanced-short"]
+        paper["grids"]["short"] = {"scenarios": ["balanced-short"], "methods": [*THREE]}
+
+    edit(root / YAML, add)
     write_claims(root, CLAIMS)
     write_three(root, scenario="balanced-short")
-    load_paper.cache_clear()
 
     def made():
         judged = verdicts(Study.of("fedcrl", results.collect(root), root))
