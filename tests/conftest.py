@@ -65,14 +65,15 @@ def made_once(tmp_path_factory, worker_id) -> Callable[[str, Callable[[Path], ob
 
 @pytest.fixture(scope="session")
 def prepared(made_once) -> Path:
-    """A copy with the bundled digits prepared and one short miniature partitioned; not to be changed."""
+    """A copy with one paper, the bundled digits prepared and its short miniature partitioned; not to be
+    changed."""
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
         scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
 
     def make(copy: Path):
-        edit(copy_of_the_repository(copy) / "papers/fedcrl/paper.yaml", shorten)
+        edit(copy_of_the_repository(copy, "fedcrl") / "papers/fedcrl/paper.yaml", shorten)
         stage(copy, "data", "digits")
         stage(copy, "partition", "fedcrl/mini")
 

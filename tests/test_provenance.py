@@ -170,7 +170,7 @@ def test_of_a_shallow_entry_only_its_statements_count(tmp_path):
 
 def test_a_cell_counts_what_its_scenario_names(tmp_path):
     """A line in a network, an augmentation or an executor concerns the cells that use it."""
-    clone = copy_of_the_repository(tmp_path)
+    clone = copy_of_the_repository(tmp_path, "fedlsa", "fcclplus", "rahfl")
     cells = {
         "lenet": (Cell("fedlsa", "mini", "fedavg"), "sequential"),
         "networks": (Cell("fcclplus", "mini", "fcclplus"), "sequential"),

@@ -65,12 +65,13 @@ def small(papers: dict[str, dict]) -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A copy with four short miniatures partitioned."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"))
+    papers = ("fedlsa", "fedccl", "fcclplus", "rahfl")
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("project"), *papers)
     # this process, which has torch loaded, computes as the stages do
     (copy / "params.yaml").write_text("miniature: {seeds: [0]}\n")
     documents = {
         name: yaml.safe_load((copy / f"papers/{name}/paper.yaml").read_text())
-        for name in ("fedlsa", "fedccl", "fcclplus", "rahfl")
+        for name in papers
     }
     small({name: document["miniature"]["scenario"] for name, document in documents.items()})
     for name, document in documents.items():

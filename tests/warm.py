@@ -40,7 +40,8 @@ for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, _: os.kill(child, number))
 code = int(answers.readline() or 1)
 if code < 0:
-    signal.signal(-code, signal.SIG_DFL)
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 os._exit(code)
 """
