@@ -69,10 +69,7 @@ def project(tmp_path_factory) -> Path:
     copy = copy_of_the_repository(tmp_path_factory.mktemp("project"), *papers)
     # this process, which has torch loaded, computes as the stages do
     (copy / "params.yaml").write_text("miniature: {seeds: [0]}\n")
-    documents = {
-        name: yaml.safe_load((copy / f"papers/{name}/paper.yaml").read_text())
-        for name in papers
-    }
+    documents = {name: yaml.safe_load((copy / f"papers/{name}/paper.yaml").read_text()) for name in papers}
     small({name: document["miniature"]["scenario"] for name, document in documents.items()})
     for name, document in documents.items():
         (copy / f"papers/{name}/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
