@@ -89,8 +89,8 @@ def test_a_killed_parent_takes_its_workers_along(project, reference):
     assert outputs(project) == reference
 
 
-def test_one_more_seed_trains_one_more(project, reference):
-    finished = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
+def test_one_more_seed_trains_one_more(project, reference, finished):
+    before = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     original = (project / "papers/fedcrl/paper.yaml").read_text()
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
     stage(project, "partition", "fedcrl/mini")
@@ -98,8 +98,9 @@ def test_one_more_seed_trains_one_more(project, reference):
     (project / "papers/fedcrl/paper.yaml").write_text(original)
     stage(project, "partition", "fedcrl/mini")
     now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    assert now.keys() - finished.keys() == {"seed-2.json"}
-    assert all(now[name] == finished[name] for name in finished)
+    assert now.keys() - before.keys() == {"seed-2.json"}
+    assert all(now[name] == before[name] for name in before)
+    restore(project, finished)
 
 
 @contextlib.contextmanager
