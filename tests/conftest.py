@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -10,10 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from browsing import browser  # noqa: F401  (a fixture)
 from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
+
+
+def pytest_configure(config):
+    """The processes of the tests share one server of warm interpreters, which imports while they collect."""
+    if config.getoption("numprocesses", None) and sys.platform == "linux":
+        os.environ[warm.SHARED] = str(warm.begin())
 
 
 def pytest_collection_modifyitems(config, items):

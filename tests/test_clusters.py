@@ -22,8 +22,9 @@ from pipeline.errors import FedReproError, ParamError
 
 
 @pytest.fixture(scope="module")
-def wanted(project) -> Order:
-    """As in a process that starts there."""
+def wanted(project, reference) -> Order:
+    """As in a process that starts there, where the cell has no result."""
+    forget(project)
     code = (
         "import json; from dataclasses import asdict; from pipeline.schema import Cell; "
         "from pipeline.clusters.order import Order; "
@@ -33,9 +34,8 @@ def wanted(project) -> Order:
 
 
 @pytest.fixture(scope="module")
-def handed(project, reference, wanted) -> Path:
+def handed(project, wanted) -> Path:
     """The repository with the cell trained by a worker, and not recorded."""
-    forget(project)
     work(project, wanted)
     return project
 

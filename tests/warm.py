@@ -1,5 +1,5 @@
 """Runs of `python -m ...` without the seconds that importing torch, DVC and pandas takes: they are forked
-from a server that has imported them, one for each process of the tests. The pipeline is imported by each."""
+from a server that has imported them, one for all processes of the tests. The pipeline is imported by each."""
 
 import atexit
 import contextlib
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from functools import cache
 from importlib import import_module
@@ -47,19 +48,31 @@ os._exit(code)
 """
 
 
+SHARED = "WARM_PYTHON"  # environment variable: the `python` that another process of the tests has made
+PATIENCE = 300  # seconds that the imports of the server may take
+
+
 @cache
 def python() -> Path:
     """A `python` whose modules run in forked processes; where that is not safe, this interpreter."""
     if sys.platform != "linux":
         return Path(sys.executable)
+    client, deadline = Path(os.environ.get(SHARED) or begin()), time.monotonic() + PATIENCE
+    while not client.with_name("server").exists():
+        assert time.monotonic() < deadline, "the server of warm interpreters does not begin"
+        time.sleep(0.05)
+    return client
+
+
+def begin() -> Path:
+    """Start the server, which ends with this process; the `python` that asks it once it has imported."""
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     client, address = folder / "python", folder / "server"
     client.write_text(CLIENT.format(python=sys.executable, address=address))
     client.chmod(0o755)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, str(address)]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-    assert server.stdout.readline() == b"ready\n"
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
 
     def stop():
         server.stdin.close()
@@ -76,9 +89,9 @@ def serve(address: str) -> None:
         import_module(name)
     gc.freeze()
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
+    listening.bind(f"{address}-unready")
     listening.listen(64)
-    print("ready", flush=True)
+    os.rename(f"{address}-unready", address)
     while sys.stdin not in select.select([sys.stdin, listening], [], [])[0]:
         connection, _ = listening.accept()
         if os.fork() == 0:
