@@ -1,6 +1,7 @@
 """What a server reconstructs from gradients and class means: the attacks work where they must, fail where
 they must, and their page says what was measured."""
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,6 @@ from benchmarks.studies.inversion import infer_label, invert_gradients, invert_r
 from benchmarks.studies.leakage import measure
 from benchmarks.studies.leakage_stage import write
 from pipeline import keys
-from pipeline.report.experiments import read
 
 SIDE = 16
 
@@ -120,5 +120,5 @@ def test_what_the_miniature_s_methods_send_is_attacked(project):
     ]
     assert [one.ssim for one in means["fedcrl"]] != [one.ssim for one in means["fedproto"]]
     write(attempts, project)
-    assert len(read(project)) == len(attempts)
+    assert len(pd.read_csv(project / "reports/leakage/leakage.csv")) == len(attempts)
     assert (project / "reports/leakage/leakage.png").stat().st_size

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from pipeline import files
 from pipeline.cells import arithmetic
-from pipeline.report.experiments import COLUMNS, FOLDER, PAPER, SCORES, images_in_words
+from pipeline.report.experiments import FOLDER, PAPER, SCORES, images_in_words
 from pipeline.schema import MINIATURE, ROOT, load_paper
 from stages._stage import stage
 
 if TYPE_CHECKING:
     from benchmarks.studies.leakage import Attempt
+
+COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCORES]
 
 
 def main() -> None:
