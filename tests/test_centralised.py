@@ -113,7 +113,7 @@ def test_it_is_shown_and_neither_marked_nor_ranked(root):
     for method, value in (("fedavg", 60.0), ("ours", 50.0), (CEILING, 90.0)):
         write_run(root, f"mini/{method}", {"average": [value, value + 1]})
     actual = studies(collect(root), root)
-    [panel] = scenario_tab(actual["fedcrl"], "mini").panels
+    panel = scenario_tab(actual["fedcrl"], "mini").panel
     marks = {row.name: row.values[0].mark for row in panel.rows}
     assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
     assert CEILING not in gathered(actual).labels

@@ -6,7 +6,6 @@ unless a stage that is run needs them. A failed stage stops only what needs it; 
 Ctrl-C (130) the next call goes on.
 """
 
-import difflib
 import os
 import re
 import signal
@@ -22,7 +21,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.clusters import executor
 from pipeline.commands import extra_seeds
-from pipeline.commands.display import FEW, ROWS, SECONDS_BETWEEN_FRAMES, Display
+from pipeline.commands.display import ROWS, SECONDS_BETWEEN_FRAMES, Display
 from pipeline.commands.names import cells
 from pipeline.commands.schedule import (
     DONE,
@@ -89,15 +88,7 @@ def _scheduled(chosen: list[str], force: bool) -> Schedule:
         return Schedule(chosen, force, lambda line: print(line, flush=True))
     except UnknownStage as error:
         target, names = error.args
-        groups = sorted({name.split("@")[0] for name in names})
-        near = difflib.get_close_matches(target, [*papers(), *names, *groups], n=1, cutoff=0.5)
-        if near or len(groups) <= FEW:
-            raise FedReproError(unknown("stage", target, near or groups)) from None
-        some = ", ".join(map(repr, difflib.get_close_matches(target, groups, n=FEW, cutoff=0.0)))
-        raise FedReproError(
-            f"unknown stage {target!r} ({some} and {len(groups) - FEW} others; "
-            "a paper, a cell or `mini` will do)"
-        ) from None
+        raise FedReproError(unknown("stage", target, [*papers(), *names])) from None
     except DvcException as error:
         raise FedReproError(_in_one_line(error)) from None
 

@@ -64,7 +64,7 @@ def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
     by_measure: dict[Cell, dict[str, float]] = {}
     for study in studies(results.collect(root), root).values():
         for key in study.paper.tables:
-            for row in (row for panel in table_view(key, study).panels for row in panel.rows):
+            for row in table_view(key, study).panel.rows:
                 for value in row.values:
                     if value.cell and value.printed is not None:
                         by_measure.setdefault(value.cell, {}).setdefault(value.measure, value.printed)

@@ -83,10 +83,10 @@ def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = (
     main = list(main)
     known: dict[tuple, Setting] = {}
     for view in views:
-        for panel in view.panels:
-            if len({row.name.partition(" (")[0] for row in panel.rows}) >= FEWEST:  # no ablation
-                for i in range(len(columns(panel.heads))):
-                    _add(known, study, view, panel, i)
+        panel = view.panel
+        if len({row.name.partition(" (")[0] for row in panel.rows}) >= FEWEST:  # no ablation
+            for i in range(len(columns(panel.heads))):
+                _add(known, study, view, panel, i)
     return sorted((one for one in known.values() if one.columns), key=lambda one: _importance(one, main))
 
 

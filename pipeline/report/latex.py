@@ -79,15 +79,12 @@ def table(tab: Tab, paper: str) -> str:
     """
     words = tex(" ".join([f"{paper},", *caption(tab), "Measured mean ± standard deviation, (printed)."]))
     label = re.sub(r"[^a-z0-9]+", "-", f"{paper}-{tab.key}".lower())
-    title, text = rf"\caption{{{words}}}\label{{tab:{label}}}", PACKAGES
-    for panel in tab.panels:
-        head = rf"\par\textit{{{tex(panel.title)}}}\par" if panel.title else ""
-        body = f"{title}{head}\n{FIT}%\n{_tabular(panel)}}}"
-        text += f"\\begin{{table*}}[tp]\\centering\\footnotesize\n{body}\n\\end{{table*}}\n"
-        title = ""
-    return text
+    title = rf"\caption{{{words}}}\label{{tab:{label}}}"
+    head = rf"\par\textit{{{tex(tab.panel.title)}}}\par" if tab.panel.title else ""
+    body = f"{title}{head}\n{FIT}%\n{_tabular(tab.panel)}}}"
+    return f"{PACKAGES}\\begin{{table*}}[tp]\\centering\\footnotesize\n{body}\n\\end{{table*}}\n"
 
 
 def files(page: Page) -> dict[str, str]:
     """{path under reports/: text} of a paper's measured tables."""
-    return {f"tables/{page.key}-{tab.key}.tex": table(tab, page.name) for tab in page.tabs if tab.panels}
+    return {f"tables/{page.key}-{tab.key}.tex": table(tab, page.name) for tab in page.tabs}

@@ -105,7 +105,7 @@ def fill(template: str, **context: object) -> str:
 def paper(page: Page) -> str:
     """A paper's summary: headline, main claims, numbers, verdicts; what is too long for it is left to the
     page and the LaTeX files."""
-    sizes = accumulate(sum(len(row.values) for p in tab.panels for row in p.rows) for tab in page.tabs)
+    sizes = accumulate(sum(len(row.values) for row in tab.panel.rows) for tab in page.tabs)
     few = max(1, sum(size <= NUMBERS for size in sizes))
     others = [one for one in page.measured if one not in page.main]
     return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])

@@ -55,7 +55,7 @@ LINES = {"pre": "before local training", "post": "after local training"}
 class Tab:
     """A table under a tab, or in a fold.
 
-    panels      cut to what was measured
+    panel       cut to what was measured
     additional  ours: no table of the paper
     done        `3 of 8` numbers measured; empty: all
     line        which model the main line scores; empty where results have no other
@@ -66,7 +66,7 @@ class Tab:
     label: str
     title: str
     note: str
-    panels: list[Panel]
+    panel: Panel
     seeds: str
     additional: bool = False
     done: str = ""
@@ -80,26 +80,23 @@ def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     base: the table with the same printed numbers in the paper's setting; rows that are the same runs as there
     are left out.
     """
-    there = {value.cell for value in _values(base.panels)} if base else set()
-    panels = [
-        replace(panel, rows=[row for row in panel.rows if _differs(row, there)]) for panel in view.panels
-    ]
-    left = any(len(panel.rows) < len(whole.rows) for panel, whole in zip(panels, view.panels))
+    there = {value.cell for value in _values(base.panel)} if base else set()
+    panel = replace(view.panel, rows=[row for row in view.panel.rows if _differs(row, there)])
     return Tab(
         view.key,
         view.number.partition(", ")[2] if base and base.measured else view.heading,
         ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.about])),
         view.note,
-        [smaller for panel in panels if (smaller := cut(study.name, panel))],
-        _seeds([value.number for value in _values(panels) if value.number and value.cell]),
+        cut(study.name, panel),
+        _seeds([value.number for value in _values(panel) if value.number and value.cell]),
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
-        line=main_line(study, _values(panels)),
-        rest=base.heading if base and left else "",
+        line=main_line(study, _values(panel)),
+        rest=base.heading if base and len(panel.rows) < len(view.panel.rows) else "",
     )
 
 
-def _values(panels: list[Panel]) -> list[Value]:
-    return [value for panel in panels for row in panel.rows for value in row.values]
+def _values(panel: Panel) -> list[Value]:
+    return [value for row in panel.rows for value in row.values]
 
 
 def _differs(row: Row, there: set[Cell | None]) -> bool:
@@ -145,13 +142,12 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
             mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
     heads = merge_heads([text.split(", ", 1) if grouped else [text] for text in words])
-    panel = cut(study.name, Panel("", ["method"], heads, rows))
     return Tab(
         scenario,
         _label(study, scenario),
         study.title(scenario),
         "",
-        [panel] if panel else [],
+        cut(study.name, Panel("", ["method"], heads, rows)),
         _seeds([value.number for row in rows for value in row.values if value.number]),
         scenario in study.paper.extra_scenarios,
         line=main_line(study, [value for row in rows for value in row.values]),
@@ -173,9 +169,11 @@ def _seeds(numbers: list[Summary]) -> str:
     return f"{few}" if few == most else f"{few} to {most}"
 
 
-def cut(proposed: str, panel: Panel) -> Panel | None:
-    """A panel without the columns and rows that have no measured number, averages first in their group; None
-    where nothing is left. proposed: name of the paper's method."""
+def cut(proposed: str, panel: Panel) -> Panel:
+    """A panel without the columns and rows that have no measured number, averages first in their group.
+
+    proposed: name of the paper's method.
+    """
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
     texts = columns(panel.heads)
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -186,8 +184,6 @@ def cut(proposed: str, panel: Panel) -> Panel | None:
         next((row.values[i].measure for row in rows if row.values[i].measure), "") for i in range(len(texts))
     ]
     chosen = [i for group in groups.values() for i in sorted(group, key=lambda i: _order(measures[i]))]
-    if not chosen:
-        return None
     heads = [texts[i] for i in chosen]
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))

@@ -1,8 +1,7 @@
-"""Read the published numbers of a paper's tables from CSV, and rebuild the tables' panels, rows and columns.
+"""Read the published numbers of a paper's tables from CSV, and rebuild the tables' rows and columns.
 
 The files are papers/<paper>/published/*.csv. A CSV holds one row per printed number, as text, in printed
-order. From that order come the panels (a table that is printed in stacked halves), the rows and the grouped
-columns.
+order. From that order come the rows and the grouped columns.
 """
 
 import math
@@ -133,31 +132,11 @@ def _per(records, key, value) -> dict[str, list[str]]:
     return {name: [*values] for name, values in groups.items()}
 
 
-def split_panels(records, row: str) -> list[list[dict]]:
-    """Cut where a row's name comes back after others: there the paper starts the next half of the table."""
-    panels: list[list[dict]] = []
-    seen: set[str] = set()
-    for name, run in groupby(records, key=lambda record: record[row]):
-        if not panels or name in seen and row == "method":
-            panels.append([])
-            seen = set()
-        seen.add(name)
-        panels[-1] += run
-    return panels
-
-
-def row_names(panels, row: str) -> list[list[str]]:
-    """Each panel's rows; rows that a panel lacks but another one has (lost in the printed table) are added,
-    empty."""
-    names = [list(dict.fromkeys(record[row] for record in panel)) for panel in panels]
-    return [next((other for other in names if set(some) < set(other)), some) for some in names]
-
-
-def places_of(panel, shape: Shape, table: Table) -> list[Place]:
+def places_of(records, shape: Shape, table: Table) -> list[Place]:
     """Columns in printed order, block by block; the baseline prints no delta, so delta may appear
     late. Behind each block that is measured come the columns that are ours."""
     blocks: dict[tuple[str, str], list[Place]] = {}
-    for record in panel:
+    for record in records:
         place = shape.place(record)
         block = blocks.setdefault((place.setting, place.dataset), [])
         if place not in block:
@@ -306,7 +285,7 @@ class Row:
 
 @dataclass
 class Panel:
-    """A block of rows under one header; a table printed in two halves has two.
+    """A block of rows under one header.
 
     stub    headings of the stub columns
     heads   header rows, top first

@@ -23,9 +23,7 @@ from pipeline.report.published import (
     places_of,
     printed_number,
     read_published,
-    row_names,
     shape_of,
-    split_panels,
 )
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
@@ -45,7 +43,7 @@ class TableView:
     title: str
     about: str
     note: str
-    panels: list[Panel]
+    panel: Panel
     measured: int
     fillable: int
 
@@ -94,13 +92,13 @@ class Filler:
 
 
 class Body:
-    """The values of one panel: {(row name, place): Value}."""
+    """The values of a table: {(row name, place): Value}."""
 
-    def __init__(self, panel, names, places, shape: Shape, filler: Filler):
+    def __init__(self, records, names, places, shape: Shape, filler: Filler):
         self.names, self.filler = names, filler
         by_row = shape.settings_in_rows
-        self.row_settings = {one[shape.row]: one["setting"] for one in panel} if by_row else {}
-        self.printed = {(one[shape.row], shape.place(one)): one for one in panel}
+        self.row_settings = {one[shape.row]: one["setting"] for one in records} if by_row else {}
+        self.printed = {(one[shape.row], shape.place(one)): one for one in records}
         self.plain = [place for place in places if place.column != DELTA]
         # A row that paper.yaml gives no method is the mean over the others.
         self.methods = [name for name in names if filler.table.rows.get(name, "") is not None]
@@ -179,16 +177,12 @@ def table_view(key: str, study: Study) -> TableView:
     records = _records(key, study)
     shape = shape_of(records)
     titles, filler = Titles(records, shape, table), Filler(study, table)
-    panels: list[Panel] = []
-    values: list[Value] = []
+    places = places_of(records, shape, table)
+    body = Body(records, list(dict.fromkeys(one[shape.row] for one in records)), places, shape, filler)
     extra = other_measures(table)
-    halves = split_panels(records, shape.row)
-    for half, names in zip(halves, row_names(halves, shape.row)):
-        places = places_of(half, shape, table)
-        body = Body(half, names, places, shape, filler)
-        panels.append(_panel(body, places, titles, shape.row))
-        places = [place for place in body.plain if place.column not in extra]
-        values += [body.values[name, place] for name in body.methods for place in places]
+    values = [
+        body.values[name, place] for name in body.methods for place in body.plain if place.column not in extra
+    ]
     cells = dict.fromkeys(value.cell for value in values if value.cell)
     return TableView(
         key=key,
@@ -196,7 +190,7 @@ def table_view(key: str, study: Study) -> TableView:
         title=table.title,
         about=titles.about,
         note=" ".join(filter(None, [table.note, study.computed_otherwise(cells)])),
-        panels=panels,
+        panel=_panel(body, places, titles, shape.row),
         measured=sum(value.state == "measured" for value in values),
         fillable=sum(value.state != "outside" for value in values),
     )

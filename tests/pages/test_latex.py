@@ -38,7 +38,7 @@ def compile_inputs(folder, files):
 
 def numbers(tab):
     """Those that a table shows, from its values and not from the LaTeX that is tested."""
-    values = [value for panel in tab.panels for row in panel.rows for value in row.values if value.mean]
+    values = [value for row in tab.panel.rows for value in row.values if value.mean]
     texts = [text for value in values for text in (value.mean, value.spread, value.published)]
     return Counter(number for text in texts for number in NUMBER.findall(minus(text)))
 
@@ -70,10 +70,10 @@ def test_every_number_is_in_the_pdf_of_a_paper_that_reads_the_files(pages, tmp_p
 
 @compiled
 def test_texts_that_hold_markup(tmp_path, tab):
-    row = tab.panels[0].rows[0]
+    row = tab.panel.rows[0]
     odd = "\\end{x} 50% of_$a^2$ & #1 ~ {b} [c] é θ ≥"
     rows = [replace(row, stub=[odd]), replace(row, stub=["[x] \n\n \\\\"])]
-    odd_tab = replace(tab, title=odd, panels=[replace(tab.panels[0], rows=rows)])
+    odd_tab = replace(tab, title=odd, panel=replace(tab.panel, rows=rows))
     (tmp_path / "odd.tex").write_text(latex.table(odd_tab, "A & B"), encoding="utf-8")
     read = compile_inputs(tmp_path, ["odd.tex"])
     assert all(part in names(read) for part in (r"\end{x}50%of", "2$&#1", "{b}[c]éθ≥"))
@@ -81,7 +81,7 @@ def test_texts_that_hold_markup(tmp_path, tab):
 
 def test_a_table_has_the_measured_numbers_with_their_marks_alone(tab):
     text = latex.table(tab, "X")
-    marked = [value for panel in tab.panels for row in panel.rows for value in row.values if value.mark]
+    marked = [value for row in tab.panel.rows for value in row.values if value.mark]
     assert {value.mark for value in marked} == {"best", "second"}
     for value in marked:
         command = {"best": "textbf", "second": "underline"}[value.mark]

@@ -71,11 +71,10 @@ def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
     assert sum(map(len, read)) == len(lines) and all(len({*map(len, table)}) == 1 for table in read)
     text = "".join(text for table in read for row in table for text in row)
     for tab in pages[name].tabs:
-        for panel in tab.panels:
-            values = [v for row in panel.rows for v in row.values if v.mean and not v.other]
-            whole = all(v.mean in text and v.published in text for v in values)
-            later = tab is not pages[name].tabs[0] and f"{name}-{tab.key}.tex" in texts[name]
-            assert values and (whole or later)
+        values = [v for row in tab.panel.rows for v in row.values if v.mean and not v.other]
+        whole = all(v.mean in text and v.published in text for v in values)
+        later = tab is not pages[name].tabs[0] and f"{name}-{tab.key}.tex" in texts[name]
+        assert values and (whole or later)
 
 
 @pytest.mark.parametrize("name", papers())

@@ -22,9 +22,9 @@ def view(root, table):
     return table_view(table, Study.of("fedcrl", results.collect(root), root))
 
 
-def values(root, table, panel=0):
-    """{row: its values} of a panel."""
-    return {row.name: row.values for row in view(root, table).panels[panel].rows}
+def values(root, table):
+    """{row: its values}."""
+    return {row.name: row.values for row in view(root, table).panel.rows}
 
 
 def rewrite(root, change):
@@ -44,7 +44,7 @@ def test_measured_printed_and_missing_numbers_of_a_table(measured):
     assert missing.target == "fedcrl/balanced/fedprox"
     table = view(measured, "table1")
     assert (table.measured, table.fillable) == (4, 6)
-    panel = view(measured, "table1").panels[0]
+    panel = view(measured, "table1").panel
     deltas = {row.name: row.values[-1] for row in panel.rows}
     assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
     assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
@@ -54,20 +54,20 @@ def test_measured_printed_and_missing_numbers_of_a_table(measured):
 def test_without_results_no_number_is_measured(root):
     for key in PAPER["tables"]:
         table = view(root, key)
-        every = [value for panel in table.panels for row in panel.rows for value in row.values]
+        every = [value for row in table.panel.rows for value in row.values]
         assert table.measured == 0 and {value.number for value in every} == {None}
         assert any(value.published for value in every)
     assert view(root, "table1").about == "Digits, even, public = a"
-    heads = view(root, "table2").panels[0].heads
+    heads = view(root, "table2").panel.heads
     assert [head.text for head in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
-    assert view(root, "table3").panels[0].stub == ["dataset"]
+    assert view(root, "table3").panel.stub == ["dataset"]
 
 
 def test_delta_is_of_the_printed_column_where_one_of_ours_follows(measured):
     edit(measured / YAML, lambda paper: paper["tables"]["table1"].update(also={"local": "post.average"}))
     for name, local in (("ours", 90.0), ("fedavg", 10.0)):
         write_run(measured, f"balanced/{name}", BALANCED[name] | {"post.average": [local] * 2})
-    panel = view(measured, "table1").panels[0]
+    panel = view(measured, "table1").panel
     heads = [texts[-1] for texts in columns(panel.heads)]
     assert "local" in heads
     assert values(measured, "table1")["Ours"][heads.index("Δ")].mean == "+5.50"
@@ -96,7 +96,7 @@ def test_what_a_run_costs_and_the_printed_formula(measured):
         ]
 
     rewrite(measured, with_costs)
-    [panel] = view(measured, "table1").panels
+    panel = view(measured, "table1").panel
     heads = [texts[-1] for texts in columns(panel.heads)]
     assert heads == ["M", "Avg", "Cost, kB", "Δ", "Time of a round, s"]
     of = {row.name: dict(zip(heads, row.values)) for row in panel.rows}
@@ -142,8 +142,8 @@ def test_a_column_of_ours(measured):
     new = {"also": {"plain": "average"}}
     edit(measured / YAML, lambda paper: paper["tables"]["table2"].update(new))
     table = view(measured, "table2")
-    assert [head.text for head in table.panels[0].heads[-1]] == ["Acc.", "Std.", "plain"] * 2
-    fedavg = table.panels[0].rows[0].values
+    assert [head.text for head in table.panel.heads[-1]] == ["Acc.", "Std.", "plain"] * 2
+    fedavg = table.panel.rows[0].values
     assert (fedavg[2].mean, fedavg[2].published, fedavg[5].state) == ("61.00", "", "missing")
     # what is not printed does not count
     assert table.measured == 4
@@ -165,15 +165,14 @@ def test_every_published_number_of_the_papers_is_there_once(name):
     study = Study(name, paper := load_paper(name))
     for key, table in paper.tables.items():
         made = table_view(key, study)
-        rows = [row for panel in made.panels for row in panel.rows]
+        rows = made.panel.rows
         printed = sorted(value.published for row in rows for value in row.values if value.published)
         records = read_published(name, table, ROOT)
         if key in variants(paper):
             records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
         assert records and printed == sorted(minus(record["value"]) for record in records), key
-        for panel in made.panels:
-            assert all(len(row.values) == len(columns(panel.heads)) for row in panel.rows)
-        assert all(len(row.stub) == len(panel.stub) for panel in made.panels for row in panel.rows)
+        assert all(len(row.values) == len(columns(made.panel.heads)) for row in rows)
+        assert all(len(row.stub) == len(made.panel.stub) for row in rows)
         assert made.measured == 0
 
 
