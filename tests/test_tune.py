@@ -340,8 +340,8 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
         ("fedcl", "unknown paper"),
         ("fedcrl/min", "unknown scenario 'min'"),
         ("fedcrl/mini/fedprix", "unknown method 'fedprix' (nearest: 'fedprox')"),
-        ("fedcrl/mini/scaffold", "fedcrl/paper.yaml: tuning.mini.methods: it does not list 'scaffold'"),
-        ("fedcrl/cifar10-dir-01", "fedcrl/paper.yaml: tuning: it does not list 'cifar10-dir-01'"),
+        ("fedcrl/mini/scaffold", "fedcrl/paper.yaml: tuning.mini.methods: unknown method 'scaffold'"),
+        ("fedcrl/cifar10-dir-01", "fedcrl/paper.yaml: tuning: unknown scenario 'cifar10-dir-01'"),
     ):
         with pytest.raises(ParamError, match=re.escape(says)):
             targets(wrong)

@@ -103,8 +103,7 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     measured.
 
     Of those the same algorithm's count, where there are any. Otherwise it is the cells whose training steps
-    are nearest in size, since the smaller a step, the more of its time is overhead; and the algorithm is
-    taken to be slower than others where it was so in each of its comparisons.
+    are nearest in size, since the smaller a step, the more of its time is overhead.
     """
     try:
         experiment = Experiment.of(cell, root)
@@ -120,24 +119,7 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | 
     far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
     most = min(far) + NEAR
     seconds = statistics.median(rate.seconds for rate, one in zip(known, far, strict=True) if one <= most)
-    factor = 1.0 if exact else _slower(algorithm, rates)
-    return factor * seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
-
-
-def _slower(algorithm: str, rates: list[Rate]) -> float:
-    """How many times as long as others it takes for the same networks, data and steps, in the comparison
-    where that is least; 1 where it was faster once, or never compared."""
-    groups: dict[tuple, tuple[list[float], list[float]]] = {}
-    for rate in rates:
-        groups.setdefault((rate.networks, rate.data, rate.step), ([], []))[
-            rate.algorithm == algorithm
-        ].append(rate.seconds)
-    factors = [
-        statistics.median(mine) / statistics.median(others)
-        for others, mine in groups.values()
-        if mine and others
-    ]
-    return max(min(factors, default=1.0), 1.0)
+    return seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
 
 
 # -- operations ----------------------------------------------------------------------------------------------
