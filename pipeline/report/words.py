@@ -227,5 +227,4 @@ FILTERS = {
     "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
     "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
     "hours": hours_words,
-    "short": lambda heading: heading.partition(", ")[2] or heading,
 }
