@@ -197,7 +197,7 @@ def test_checksums_that_torchvision_knows_agree():
     for name, module in (
         ("mnist", "mnist"),
         ("fashion_mnist", "mnist"),
-        ("emnist_letters", "mnist"),
+        ("emnist_balanced", "mnist"),
         ("usps", "usps"),
         ("svhn", "svhn"),
     ):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from official import make_tar, make_zip, md5, names
+from official import make_tar, make_zip, md5
 from PIL import Image
 from scipy.io import savemat
 
@@ -87,11 +87,11 @@ def of_mnist():
     return map(idx, arrays), np.concatenate([arrays[0], arrays[2]])[..., None], [0, 1, 2, 3, 4, 0, 1, 2]
 
 
-def of_emnist(split, first):
-    arrays = idx_files(first)
+def of_emnist():
+    arrays = idx_files()
     kinds = [f"{part}-{kind}" for part in PARTS for kind in ("images-idx3", "labels-idx1")]
     members = {
-        f"gzip/emnist-{split}-{kind}-ubyte.gz": idx(array) for kind, array in zip(kinds, arrays, strict=True)
+        f"gzip/emnist-balanced-{kind}-ubyte.gz": idx(array) for kind, array in zip(kinds, arrays, strict=True)
     }
     members["gzip/emnist-digits-train-images-idx3-ubyte.gz"] = b"not unpacked"
     upright = np.concatenate([arrays[0], arrays[2]]).swapaxes(1, 2)[..., None]
@@ -178,8 +178,7 @@ def of_tiny_imagenet():
 OFFICIAL = {  # set -> (files, images, labels), and what differs in its entry
     "mnist": (of_mnist, {}),
     "fashion_mnist": (of_mnist, {}),
-    "emnist_letters": (lambda: of_emnist("letters", 1), {}),
-    "emnist_balanced": (lambda: of_emnist("balanced", 0), {}),
+    "emnist_balanced": (of_emnist, {}),
     "usps": (of_usps, {}),
     "svhn": (of_svhn, {}),
     "synth_digits": (of_synth_digits, {}),
@@ -211,32 +210,16 @@ def test_an_incomplete_official_file_is_refused(official, tmp_path):
     (tmp_path / "data" / "raw" / "mnist" / "train-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError, match="train-labels-idx1-ubyte.gz: cannot be read"):
         official("mnist", contents, [5, 3])
-    with pytest.raises(DataError, match="emnist-gzip.zip: lacks emnist-letters-test-images"):
-        official("emnist_letters", [archived(make_zip, {"gzip/x.gz": b""})], [5, 3])
+    with pytest.raises(DataError, match="emnist-gzip.zip: lacks emnist-balanced-test-images"):
+        official("emnist_balanced", [archived(make_zip, {"gzip/x.gz": b""})], [5, 3])
     assert not (tmp_path / "data" / "mnist").exists()
 
 
-def cifar10_c_members(stack):
-    domains = registry.find("cifar10_c").domains
-    members = {f"CIFAR-10-C/{domain}.npy": encoded(np.save, stack + i) for i, domain in enumerate(domains)}
-    return members | {"CIFAR-10-C/labels.npy": encoded(np.save, np.arange(6) % 10)}
-
-
-def test_cifar10_c(official, tmp_path):
-    stack = pixels(6, 32, 32, 3)
-    content = archived(lambda path, members: make_tar(path, members, "w"), cifar10_c_members(stack))
-    stored = official("cifar10_c", [content], [0, 6])
-    assert stored.images.shape == (6 * 19, 32, 32, 3) and set(stored.split) == {1}
-    assert np.array_equal(stored.images[stored.domains == 7], stack + 7)
-    assert stored.labels[stored.domains == 3].tolist() == list(range(6))
-
-
-def test_a_pickle_in_an_array_file_is_not_loaded(official, tmp_path):
-    members = cifar10_c_members(pixels(6, 32, 32, 3))
-    members["CIFAR-10-C/fog.npy"] = encoded(np.save, np.array([{}] * 6), allow_pickle=True)
-    with pytest.raises(DataError, match="fog.npy: cannot be read"):
-        official("cifar10_c", [archived(make_tar, members)], None)
-    assert names(tmp_path / "data") == ["raw/cifar10_c/CIFAR-10-C.tar"]
+def test_a_pickle_in_an_array_file_is_not_loaded(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=np.array([{}] * 6))
+    entry = registry.DataSet("Mine", [4, 4, 3], domains=["mine"])
+    with pytest.raises(DataError, match="a.npz: cannot be read"):
+        formats.READERS["arrays"]([tmp_path / "a.npz"], tmp_path / "unpacked", entry)
 
 
 def test_syn(official, tmp_path, capsys):

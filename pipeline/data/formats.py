@@ -27,11 +27,10 @@ from pipeline.data.image_trees import (
 )
 from pipeline.data.reading import reading, two_parts, unpack
 from pipeline.data.registry import DataSet
-from pipeline.data.store import TEST, Arrays
+from pipeline.data.store import Arrays
 from pipeline.errors import DataError
 from pipeline.schema import shorten
 
-SEVERITY = 10_000  # images per severity of CIFAR-10-C
 Reader = Callable[[list[Path], Path, DataSet], Arrays]
 
 
@@ -41,10 +40,10 @@ def idx(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     return two_parts([(train_images, train_labels), (test_images, test_labels)], entry.names)
 
 
-def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """One split of EMNIST. The files hold the images transposed; `first` is the number of the first class."""
+def emnist_balanced(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
+    """The balanced split of EMNIST. The files hold the images transposed."""
     names = [
-        f"emnist-{split}-{part}-{kind}-ubyte.gz"
+        f"emnist-balanced-{part}-{kind}-ubyte.gz"
         for part in ("train", "test")
         for kind in ("images-idx3", "labels-idx1")
     ]
@@ -55,8 +54,8 @@ def emnist(split: str, first: int, files: list[Path], scratch: Path, entry: Data
     train_images, train_labels, test_images, test_labels = (_idx_array(unpacked[name]) for name in names)
     return two_parts(
         [
-            (train_images.swapaxes(1, 2), train_labels.astype(np.int64) - first),
-            (test_images.swapaxes(1, 2), test_labels.astype(np.int64) - first),
+            (train_images.swapaxes(1, 2), train_labels),
+            (test_images.swapaxes(1, 2), test_labels),
         ],
         entry.names,
     )
@@ -145,31 +144,6 @@ def cifar(
     return two_parts([part(train), part((test,))], classes)
 
 
-def cifar10_c(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """<corruption>.npy (50,000, 32, 32, 3), severity 1 to 5 in turn, and labels.npy for all of them; one
-    domain each."""
-    folder = only_folder(unpack(files[0], scratch), files[0])
-
-    def load(name: str) -> np.ndarray:
-        path = folder / f"{name}.npy"
-        with reading(path):
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-
-    labels = np.asarray(load("labels"), np.int64)
-    corrupted = [load(domain) for domain in entry.domains]
-    images = (
-        stack[start : start + SEVERITY] for stack in corrupted for start in range(0, len(stack), SEVERITY)
-    )
-    count = len(entry.domains)
-    return Arrays(
-        images,
-        np.tile(labels, count),
-        np.repeat(np.arange(count), len(labels)),
-        np.full(count * len(labels), TEST, np.uint8),
-        list(entry.names),
-    )
-
-
 READERS: dict[str, Reader] = {
     "idx": idx,
     "arrays": arrays,
@@ -181,13 +155,11 @@ READERS: dict[str, Reader] = {
     "mnistm": mnistm,
     "syn": syn,
     "synth_digits": synth_digits,
-    "emnist_balanced": partial(emnist, "balanced", 0),
-    "emnist_letters": partial(emnist, "letters", 1),
+    "emnist_balanced": emnist_balanced,
     "cifar10": partial(
         cifar, tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt", 1
     ),
     "cifar100": partial(cifar, ("train.bin",), "test.bin", "fine_label_names.txt", 2),
-    "cifar10_c": cifar10_c,
     "tiny_imagenet": tiny_imagenet,
     "domainnet": domainnet,
 }

@@ -8,6 +8,7 @@ the source, the SHA-256 digest of each array and a seal over the rest. Reading n
 import contextlib
 import hashlib
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -183,7 +184,7 @@ def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ..
     written = 0
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        for block in _chain(first, blocks):
+        for block in itertools.chain([first], blocks):
             if block.dtype != np.uint8 or block.shape[1:] != shape[1:]:
                 raise DataError(
                     f"{shorten(folder)}: images of type {block.dtype} and shape {block.shape[1:]}, "
@@ -194,11 +195,6 @@ def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ..
     if written != count:
         raise DataError(f"{shorten(folder)}: {written} images for {count} labels")
     return shape
-
-
-def _chain(first: np.ndarray, rest: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    yield first
-    yield from rest
 
 
 @contextlib.contextmanager
