@@ -179,7 +179,7 @@ def test_many_processes_do_not_make_a_seed_shorter():
 def test_numbers_of_figures_come_with_the_stages_that_compute_them():
     cell = Cell("fedlsa", "digits", "fedlsa")
     assert plan._figure(cell, "average") == ""
-    assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/dvc.yaml:figure2@digits-fedlsa"
+    assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/grids/dvc.yaml:figure2@digits-fedlsa"
 
 
 @pytest.mark.parametrize(

@@ -119,12 +119,8 @@ def test_a_file_that_cannot_be_used_is_named_and_the_rest_is_rendered(measured, 
 
 def test_metrics_and_history_of_a_paper(measured):
     actual = results.collect(measured)
-    numbers = json.loads(results.metrics("fedcrl", actual, measured))
-    assert numbers["balanced"]["ours"]["accuracy"] == 66.5
-    assert {(s, m) for s, methods in numbers.items() for m in methods} == {
-        (cell.scenario, cell.method) for cell in actual if cell.paper == "fedcrl"
-    }
-    assert json.loads(results.metrics("fedlsa", actual, measured)) == {}
+    assert json.loads(results.metrics("fedcrl", actual))["ours"] == 66.5
+    assert json.loads(results.metrics("fedlsa", actual)) == {}
     table = results.history(Cell("fedcrl", "mini", "ours"), measured)
     assert table[table["round"] == 2]["average"].tolist() == [66.5, 66.5]
     with pytest.raises(FedReproError, match="history.csv"):

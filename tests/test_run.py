@@ -24,9 +24,10 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import Progress
 from pipeline.commands import schedule
 from pipeline.commands.display import Display
-from pipeline.commands.run import targets
+from pipeline.commands.run import _hidden, targets
+from pipeline.commands.sync import show_grids
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, load_paper, planned
+from pipeline.schema import ROOT, Cell, load_paper, planned
 
 
 def when(folder: Path, name: str) -> tuple[float, float]:
@@ -57,6 +58,7 @@ def test_a_scenario_stands_for_its_cells():
     cells = [cell for cell in planned("fedlsa") if cell.scenario == "pacs-64"]
     assert targets("fedlsa/pacs-64") == [cell.stage(load_paper("fedlsa")) for cell in cells] != []
     assert targets("papers/fedlsa/dvc.yaml") == ["papers/fedlsa/dvc.yaml"]
+    assert targets("fedlsa") == ["papers/fedlsa/dvc.yaml", "papers/fedlsa/grids/dvc.yaml"]
     with pytest.raises(ParamError, match="papers/fedlsa/paper.yaml: grids: unknown scenario 'pac-64'"):
         targets("fedlsa/pac-64")
     with pytest.raises(ParamError, match="run: a stage without a name"):
@@ -122,6 +124,23 @@ def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path):
     (folder / "in.txt").write_text("2\n")
     run(folder, "runs", "tuning")
     assert sorted(ran(folder)) == ["runs", "runs", "tuning", "tuning"]
+
+
+def test_stages_of_grids_are_hidden_from_dvc_until_one_is_run(tmp_path):
+    folder = repository(tmp_path, one=stub("one", "in"))
+    grid = folder / "papers/p/grids/dvc.yaml"
+    grid.parent.mkdir(parents=True)
+    far = {"cmd": "echo far >> ran", "deps": ["one.txt"], "wdir": "../../.."}
+    grid.write_text(yaml.safe_dump({"stages": {"far": far}}))
+    shutil.copy(ROOT / ".dvcignore", folder)
+    assert "1 of 1 stages run" in run(folder)
+    assert "unknown stage" in run(folder, "papers/p/grids/dvc.yaml:far", expect=2)
+    show_grids(folder)
+    assert ran(folder) == ["one"] and "1 of 2 stages run" in run(folder, "papers/p/grids/dvc.yaml:far")
+    assert ran(folder) == ["far"]
+    hidden = ("papers/p/grids/dvc.yaml:far", "papers/p/tuning/dvc.yaml", "data/dvc.yaml:fetch@mnist")
+    assert all(_hidden(f"{ROOT}/{name}") for name in hidden)
+    assert not any(_hidden(f"{ROOT}/{name}") for name in ("dvc.yaml", "papers/p/dvc.yaml:mini@m", "mini"))
 
 
 def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):

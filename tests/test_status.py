@@ -79,7 +79,7 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     assert status._stages({"fedcrl": actual()}, "tuning of mini") == []
     assert status._stages({"fedcrl": actual()}, "tuning of balanced") == [
         "papers/fedcrl/tuning/dvc.yaml:tuned-balanced@fedprox",
-        "papers/fedcrl/dvc.yaml:main@balanced-fedprox",
+        "papers/fedcrl/grids/dvc.yaml:main@balanced-fedprox",
     ]
 
 
@@ -207,7 +207,7 @@ def test_what_is_printed(root, capsys):
     assert "\nfedcrl " in text and "table II" not in text and text.endswith("fedrepro status fedcrl\n")
     assert status.status(["fedcrl"], table="table II", root=root) == 0
     assert capsys.readouterr().out.split() == [
-        f"papers/fedcrl/dvc.yaml:main@{name}"
+        f"papers/fedcrl/grids/dvc.yaml:main@{name}"
         for name in ("balanced-fedprox", "mnist-fedavg", "mnist-fedprox")
     ]
 

@@ -331,10 +331,10 @@ def test_the_command_names_the_stages_of_what_is_asked_for():
     # without separate seeds a tuning is compared with the scenario's cells
     actual = targets("fedlsa/office-caltech")
     assert actual[:17] == stages("fedlsa", "office-caltech")[:17] and len(actual) == 34
-    assert actual[17] == "papers/fedlsa/dvc.yaml:main@office-caltech-fedavg"
+    assert actual[17] == "papers/fedlsa/grids/dvc.yaml:main@office-caltech-fedavg"
     assert targets("fedlsa/office-caltech/fedsr") == [
         "papers/fedlsa/tuning/dvc.yaml:tuned-office-caltech@fedsr",
-        "papers/fedlsa/dvc.yaml:main@office-caltech-fedsr",
+        "papers/fedlsa/grids/dvc.yaml:main@office-caltech-fedsr",
     ]
     for wrong, says in (
         ("fedcl", "unknown paper"),

@@ -4,7 +4,6 @@ A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (every
 sealed by its hash) and history.csv (one row per seed and evaluated round).
 """
 
-import contextlib
 import io
 import json
 import math
@@ -23,6 +22,7 @@ from pipeline.cells.choices import Percent
 from pipeline.errors import FedReproError, unknown
 from pipeline.files import as_text
 from pipeline.schema import (
+    MINIATURE,
     ROOT,
     Cell,
     Count,
@@ -368,17 +368,14 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def metrics(paper: str, results: dict[Cell, dict], root: Path = ROOT) -> str:
-    """reports/metrics/<paper>.json, from which `dvc metrics` reads: {scenario: {method: outputs.metrics}} of
-    the paper's cells among `results` and of its tuned cells; one whose file cannot be used is left out."""
-    trained = {cell: result for cell, result in results.items() if cell.paper == paper}
-    for path in visible(root, f"papers/{paper}/tuning/*/*/result.json"):
-        with contextlib.suppress(FedReproError):
-            result = read(path)
-            trained[Cell.parse(result["cell"])] = result
-    numbers: dict[str, dict] = {}
-    for cell, result in trained.items():
-        numbers.setdefault(cell.scenario, {})[cell.method] = outputs.metrics(result)
+def metrics(paper: str, results: dict[Cell, dict]) -> str:
+    """reports/metrics/<paper>.json, from which `dvc metrics` reads: {method: accuracy} of the paper's
+    miniature, percent."""
+    numbers = {
+        cell.method: outputs.metrics(result)["accuracy"]
+        for cell, result in results.items()
+        if (cell.paper, cell.scenario) == (paper, MINIATURE)
+    }
     return json.dumps(numbers, indent=1, sort_keys=True) + "\n"
 
 

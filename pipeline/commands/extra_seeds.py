@@ -33,8 +33,8 @@ def cells(names: Sequence[str]) -> list[Cell]:
 
 def partition_stage(cell: Cell) -> str:
     """The stage that brings a cell's data and deals them to its clients."""
-    name = "partition-mini" if cell.scenario in MINIATURES else f"partition@{cell.scenario}"
-    return f"papers/{cell.paper}/dvc.yaml:{name}"
+    name = "" if cell.scenario in MINIATURES else f"grids/dvc.yaml:partition@{cell.scenario}"
+    return f"papers/{cell.paper}/{name or 'dvc.yaml:partition-mini'}"
 
 
 def train(chosen: Sequence[Cell], seeds: tuple[int, ...]) -> None:

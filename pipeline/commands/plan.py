@@ -208,7 +208,7 @@ def _sources(claim: Claim, evidence: Evidence) -> list[Source]:
 
 def _figure(cell: Cell, measure: str) -> str:
     """The stage that computes a figure's number; empty for what training itself measures."""
-    name = f"papers/{cell.paper}/dvc.yaml:{measure.partition('.')[0]}@{cell.scenario}-{cell.method}"
+    name = f"papers/{cell.paper}/grids/dvc.yaml:{measure.partition('.')[0]}@{cell.scenario}-{cell.method}"
     return name if measure.startswith("figure") else ""
 
 

@@ -1,9 +1,9 @@
 """`fedrepro run [stage ...] --jobs N`: run what is out of date, as `dvc repro` does, N stages at once.
 
 Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
-without one, all of ./dvc.yaml. A cell whose results are in git is not trained for its representations alone,
-unless a stage that is run needs them. A failed stage stops only what needs it; the exit code is then 1. After
-Ctrl-C (130) the next call goes on.
+without one, all of ./dvc.yaml. Of a grid, a cell whose results are in git is not trained for its
+representations alone, unless a stage that is run needs them. A failed stage stops only what needs it; the
+exit code is then 1. After Ctrl-C (130) the next call goes on.
 """
 
 import os
@@ -34,7 +34,7 @@ from pipeline.commands.schedule import (
     Schedule,
     UnknownStage,
 )
-from pipeline.commands.sync import sync
+from pipeline.commands.sync import show_grids, sync
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
 from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
@@ -66,6 +66,8 @@ def main(
         raise FedReproError(
             f"this folder has no {PROJECT}: name a paper, a cell or `{MINIATURE}`, or go to the root folder"
         )
+    if any(map(_hidden, chosen or [PROJECT])):
+        show_grids()
     where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
     try:
         schedule = _scheduled(chosen, force)
@@ -125,6 +127,12 @@ def _is_place(name: str) -> bool:
     return ":" in name or name.endswith(".yaml")
 
 
+def _hidden(target: str) -> bool:
+    """Whether .dvcignore hides the target's file from DVC."""
+    path = Path(os.path.abspath(target.partition(":")[0]))
+    return path.name == PROJECT and any(path.match(f"{ROOT}/{place}") for place in ("data/*", "papers/*/*/*"))
+
+
 def targets(name: str) -> list[str]:
     """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a scenario (fedcrl/mini), a
     paper (fedcrl) or `mini` and `across`, of every paper."""
@@ -137,7 +145,8 @@ def targets(name: str) -> list[str]:
             if (miniature := load_paper(paper).miniature) and (name == MINIATURE or miniature.others)
         ] + (["report"] if name == MINIATURE else [])
     if name in papers():
-        return [f"papers/{name}/dvc.yaml"]
+        files = (f"papers/{name}/dvc.yaml", f"papers/{name}/grids/dvc.yaml")
+        return [file for file in files if (ROOT / file).exists()]
     if _is_place(name):
         return [name]
     if name.count("/") == 1 and name.partition("/")[0] in papers() or name.count("/") == 2:

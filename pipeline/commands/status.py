@@ -345,8 +345,8 @@ def _next(overviews: dict[str, Overview]) -> Iterator[str]:
     commands = []
     for key, view in overviews.items():
         stages = [one.stage for one in view.cells.values() if one.state in LEFT and one.stage]
-        for file in dict.fromkeys(stage.partition(":")[0] for stage in stages):
-            commands.append(f"fedrepro run {key if file == f'papers/{key}/dvc.yaml' else file}")
+        files = dict.fromkeys(stage.partition(":")[0].replace("/grids/", "/") for stage in stages)
+        commands += [f"fedrepro run {key if file == f'papers/{key}/dvc.yaml' else file}" for file in files]
         if any(one.state in LEFT for cells in view.tunings.values() for one in cells.values()):
             commands.append(f"fedrepro tune {key}")
         for name, cells in view.tables.items():

@@ -1,6 +1,7 @@
 """`fedrepro sync`: generate the DVC stages of partitions, training, tuning and figures from paper.yaml.
 
-It writes papers/<paper>/dvc.yaml: a stage per partition, grid and computed figure, and the miniature's. DVC
+It writes papers/<paper>/dvc.yaml with the miniature's stages and papers/<paper>/grids/dvc.yaml with a stage
+per partition, grid and computed figure, which .dvcignore hides until one of them is run (`show_grids`). DVC
 has no way to include a file or to list folders, so the stages are written out, with DVC's templating, and
 committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every paper's
 `results` stage writes.
@@ -15,7 +16,7 @@ import yaml
 
 from pipeline.cells import stamps
 from pipeline.cells.checks import check_names
-from pipeline.data.registry import of_paper
+from pipeline.data.registry import of_paper, sets
 from pipeline.errors import ParamError
 from pipeline.files import write_text
 from pipeline.schema import (
@@ -46,14 +47,19 @@ ENDS = (".csv", ".json")
 WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
 PAPER = f"""{WRITTEN}\
 # `dvc repro papers/{{key}}/dvc.yaml` runs the whole paper, and with `:mini@<method>` at its end one cell.
-#   sources      digests of the code behind every cell
-#   data         the paper's data sets
-#   partition*   each scenario's data, cut over its clients
-#   mini         the small protocol that `dvc repro` runs
-#   across       the same with the other papers' methods
-#   results      what DVC shows, and by what it knows when to render the reports
-#   report       the page of the paper, with whatever was run of its grids
-# The others are grids and figures of paper.yaml. `persist`: outputs stay until a stage replaces them.
+#   sources         digests of the code behind every cell
+#   data            the paper's data sets
+#   partition-mini  the miniature's data, cut over its clients
+#   mini            the small protocol that `dvc repro` runs
+#   across          the same with the other papers' methods
+#   results         what DVC shows, and by what it knows when to render the reports
+#   report          the page of the paper, with whatever was run of its grids
+# The others are figures of the miniature. `persist`: outputs stay until a stage replaces them. What is not in
+# git (data, partitions) is no dependency of a cell, but the committed file that the same stage writes.
+"""
+GRIDS = f"""{WRITTEN}\
+# The partitions, grids and figures of {{key}}'s paper.yaml. DVC ignores this file until `fedrepro run` runs a
+# stage of it; see docs/decisions/stages-are-written.md.
 """
 GRID = f"{WRITTEN}# A large grid, which `dvc repro papers/{{key}}/dvc.yaml` leaves out.\n"
 TUNING = f"""{WRITTEN}\
@@ -63,6 +69,8 @@ TUNING = f"""{WRITTEN}\
 #   tuned-*      with the chosen values, on all training images, scored on test images
 #   published-*  the same with the row's values
 """
+# from the folder of a grid's or tuning's dvc.yaml to the root
+BELOW = "../../.."
 Stages = dict[str, dict[str, Any]]
 
 
@@ -89,6 +97,13 @@ def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     return list(changed)
 
 
+def show_grids(root: Path = ROOT) -> None:
+    """Let DVC see the stages that .dvcignore hides in this checkout, until these files are deleted."""
+    for folder in ("papers", "data"):
+        if not (path := root / folder / ".dvcignore").exists():
+            write_text(path, "!dvc.yaml\n")
+
+
 def _others(root: Path, texts: dict[Path, str]) -> Iterator[Path]:
     """What else DVC would read below papers/: another dvc.yaml, or a *.dvc."""
     for folder, inside, names in os.walk(root / "papers"):
@@ -105,9 +120,12 @@ def written(root: Path = ROOT) -> dict[Path, str]:
         check_names(key, root)
         folder, paper = root / "papers" / key, load_paper(key, root)
         texts[folder / "dvc.yaml"] = _text(PAPER, key, _paper(key, paper, root))
+        if stages := _grids(key, paper):
+            read = _read(key, root, "scenarios", "grids", "figures", above="../")
+            texts[folder / "grids" / "dvc.yaml"] = _text(GRIDS, key, {"vars": read, "stages": stages})
         for name, grid in paper.grids.items():
             if grid.separate_file:
-                document = {"vars": ["../paper.yaml"], "stages": {name: _grid(key, name, paper, "../../..")}}
+                document = {"vars": ["../paper.yaml"], "stages": {name: _grid(key, name, paper)}}
                 texts[folder / name / "dvc.yaml"] = _text(GRID, key, document)
         if (folder / ".git").exists() and not (folder / ".gitignore").exists():
             texts[folder / ".gitignore"] = IGNORED
@@ -145,16 +163,26 @@ def _cached(*paths: str) -> list:
 
 
 def _results(key: str, folder: str, scenario: str, method: str, keep: str | None = None) -> list:
-    """What training a cell writes; `keep` as of its scenario."""
+    """What training a cell writes; `keep` as of its scenario. A miniature's representations are no output:
+    they are not in git, and a fresh clone would train for them."""
     at, name = f"papers/{key}", f"{scenario}/{method}"
+    cached = [f"{at}/final-models/{name}"] * bool(keep)
+    if scenario not in MINIATURES:
+        cached.insert(0, f"{at}/representations/{name}.npz")
     return [
         *_committed(f"{at}/{folder}/{name}/result.json", f"{at}/{folder}/{name}/history.csv"),
-        *_cached(f"{at}/representations/{name}.npz", *[f"{at}/final-models/{name}"] * bool(keep)),
+        *_cached(*cached),
     ]
 
 
+def _set(name: str) -> str:
+    """What a miniature's stage depends on: of a bundled set the digests, which are in git."""
+    known = sets().get(name.removesuffix("-corrupted"))
+    return f"data/{name}.json" if known and known.bundled else f"data/{name}"
+
+
 def _sets(scenario: Scenario) -> list[str]:
-    return [f"data/{part.set}" for part in (scenario.data, scenario.public) if part]
+    return [_set(part.set) for part in (scenario.data, scenario.public) if part]
 
 
 def _extra(scenario: Scenario) -> list[str]:
@@ -184,11 +212,9 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
             params=[{"params.yaml": ["data.source"]}, {"sources.yaml": ["data"]}],
             outs=_cached("data/${item.set}"),
         )
-    stages |= _partitions(key, paper)
     if miniature:
         stages |= _miniature(key, paper)
-    stages |= {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.separate_file}
-    drawn, of_miniature = _figures(key, paper, root)
+    drawn, of_miniature = _miniature_figures(key, paper, root)
     stages |= drawn
     stages["results"] = _read_by_dvc(key, root, bool(miniature), of_miniature)
     read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_miniature)]
@@ -196,7 +222,7 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])
     plots = {"plots": [_curves(key, paper.name)]} if miniature else {}
     return {
-        "vars": [f"paper.yaml:{','.join(_read(key, root))}"],
+        "vars": _read(key, root, "miniature", "figures"),
         **({"params": ["params.yaml"]} if (root / at / "params.yaml").exists() else {}),
         "metrics": [f"../../reports/metrics/{key}.json"],
         **plots,
@@ -204,10 +230,17 @@ def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
     }
 
 
-def _read(key: str, root: Path) -> list[str]:
+def _grids(key: str, paper: Paper) -> Stages:
+    """The stages of papers/<paper>/grids/dvc.yaml."""
+    grids = {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.separate_file}
+    return _partitions(key, paper) | grids | _grid_figures(key, paper)
+
+
+def _read(key: str, root: Path, *names: str, above: str = "") -> list[str]:
     """What the stages take from paper.yaml: params.yaml, which DVC reads too, must not have the same keys."""
     document = read_yaml(root / "papers" / key / "paper.yaml")
-    return [name for name in ("scenarios", "miniature", "grids", "figures") if name in document]
+    there = [name for name in names if name in document]
+    return [f"{above}paper.yaml:{','.join(there)}"] if there else []
 
 
 def _read_by_dvc(key: str, root: Path, miniature: bool, drawings: list[str]) -> dict[str, Any]:
@@ -237,11 +270,14 @@ def _curves(key: str, name: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _partition(key: str, scenario: str, name: str, deps: list[str], params: list) -> dict[str, Any]:
+def _partition(
+    key: str, scenario: str, name: str, deps: list[str], params: list, wdir: str = BELOW
+) -> dict[str, Any]:
     at = f"papers/{key}"
     table = _committed(f"{at}/runs/{scenario}/clients.csv")
     return _stage(
         f"partition {key}/{scenario}",
+        wdir=wdir,
         deps=deps,
         params=[*params, {f"{at}/sources.yaml": [f"partition.{name}"]}],
         outs=_cached(f"{at}/partitions/{scenario}") + table,
@@ -272,24 +308,25 @@ def _miniature(key: str, paper: Paper) -> Stages:
     assert paper.miniature is not None
     scenario, at = paper.miniature.scenario, f"papers/{key}"
     params = [{"params.yaml": ["miniature"]}, {f"{at}/paper.yaml": ["miniature.scenario"]}]
-    stages = {"partition-mini": _partition(key, MINIATURE, MINIATURE, _sets(scenario), params)}
-    method = "${item.method}"
+    corrupted_or_frozen = [_set(path.removeprefix("data/")) for path in _extra(scenario)]
+    cut = _partition(key, MINIATURE, MINIATURE, _sets(scenario), params, wdir="../..")
+    stages, method = {"partition-mini": cut}, "${item.method}"
     for name, rows in ((MINIATURE, "methods"), *[(ACROSS, "others")] * bool(paper.miniature.others)):
         stages[name] = _stage(
             f"train {key}/{name}/{method}",
             matrix={"method": f"${{miniature.{rows}}}"},
-            deps=[f"{at}/partitions/{MINIATURE}", *_extra(scenario)],
+            deps=[f"{at}/runs/{MINIATURE}/clients.csv", *corrupted_or_frozen],
             params=[
                 {"params.yaml": ["miniature"]},
                 {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
-                {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
+                {f"{at}/sources.yaml": [f"partition.{MINIATURE}", f"cells.{name}.{method}"]},
             ],
             outs=_results(key, "runs", name, method, scenario.keep),
         )
     return stages
 
 
-def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, Any]:
+def _grid(key: str, name: str, paper: Paper) -> dict[str, Any]:
     scenarios = [paper.scenarios[scenario] for scenario in paper.grids[name].scenarios]
     alike = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
     if len(alike) > 1:
@@ -301,7 +338,7 @@ def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, A
     at, scenario, method = f"papers/{key}", "${item.scenario}", "${item.method}"
     return _stage(
         f"train {key}/{scenario}/{method}",
-        wdir=wdir,
+        wdir=BELOW,
         matrix={part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")},
         deps=[f"{at}/partitions/{scenario}", *extra],
         params=[
@@ -312,40 +349,53 @@ def _grid(key: str, name: str, paper: Paper, wdir: str = "../..") -> dict[str, A
     )
 
 
-def _figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
-    """For every computed figure a stage for the miniature's cells and one for the paper's; and what the
-    miniature's write."""
-    cells, stages, of_miniature = set(planned(key, root)), {}, []
-    params = [{"sources.yaml": ["figures"]}]
+def _miniature_figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
+    """A stage for every computed figure of the miniature, and what they write."""
+    cells, at, stages, written = set(planned(key, root)), f"papers/{key}/figures", Stages(), []
     for name, figure in paper.figures.items():
-        at = f"papers/{key}/figures/{name}"
+        if figure.kind == PICTURE and paper.miniature:
+            stages[f"{name}-{MINIATURE}"] = _picture(key, name, MINIATURE, paper, "../..")
+            written += [f"{at}/{name}-{MINIATURE}.png"]
+        methods = [method for method in figure.methods if Cell(key, MINIATURE, method) in cells]
+        if figure.kind in COMPUTED and methods:
+            matrix = {"method": f"${{figures.{name}.methods}}" if methods == figure.methods else methods}
+            needs = f"papers/{key}/runs/{MINIATURE}/${{item.method}}/result.json"
+            stages[f"{name}-{MINIATURE}"] = _computed(key, name, MINIATURE, matrix, needs, "../..")
+            written += [f"{at}/{name}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
+    return stages, written
+
+
+def _grid_figures(key: str, paper: Paper) -> Stages:
+    """The same for the paper's scenarios."""
+    stages: Stages = {}
+    for name, figure in paper.figures.items():
         if figure.kind == PICTURE:
-            for scenario in [MINIATURE] * bool(paper.miniature) + figure.scenarios:
-                picture, data = f"{at}-{scenario}.png", f"data/{paper.scenarios[scenario].data.set}"
-                of_miniature += [picture] * (scenario == MINIATURE)
-                command = f"figures {key}/{scenario} {name}"
-                outs = _committed(picture)
-                stages[f"{name}-{scenario}"] = _stage(command, deps=[data], params=params, outs=outs)
-        elif figure.kind in COMPUTED:
-            methods = [method for method in figure.methods if Cell(key, MINIATURE, method) in cells]
-            every = f"${{figures.{name}.methods}}"
-            if methods:
-                matrix = {"method": every if methods == figure.methods else methods}
-                stages[f"{name}-{MINIATURE}"] = _computed(key, name, MINIATURE, matrix)
-                of_miniature += [f"{at}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
-            if figure.scenarios:
-                matrix = {"scenario": f"${{figures.{name}.scenarios}}", "method": every}
-                stages[name] = _computed(key, name, "${item.scenario}", matrix)
-    return stages, of_miniature
+            stages |= {f"{name}-{one}": _picture(key, name, one, paper, BELOW) for one in figure.scenarios}
+        elif figure.kind in COMPUTED and figure.scenarios:
+            matrix = {part: f"${{figures.{name}.{part}s}}" for part in ("scenario", "method")}
+            needs = f"papers/{key}/representations/${{item.scenario}}/${{item.method}}.npz"
+            stages[name] = _computed(key, name, "${item.scenario}", matrix, needs, BELOW)
+    return stages
 
 
-def _computed(key: str, name: str, scenario: str, matrix: dict) -> dict[str, Any]:
+def _picture(key: str, name: str, scenario: str, paper: Paper, wdir: str) -> dict[str, Any]:
+    return _stage(
+        f"figures {key}/{scenario} {name}",
+        wdir=wdir,
+        deps=[_set(paper.scenarios[scenario].data.set)],
+        params=[{"sources.yaml": ["figures"]}],
+        outs=_committed(f"papers/{key}/figures/{name}-{scenario}.png"),
+    )
+
+
+def _computed(key: str, name: str, scenario: str, matrix: dict, needs: str, wdir: str) -> dict[str, Any]:
     cell = f"{scenario}/${{item.method}}"
     at = f"papers/{key}/figures/{name}-{scenario}-${{item.method}}"
     return _stage(
         f"figures {key}/{cell} {name}",
+        wdir=wdir,
         matrix=matrix,
-        deps=[f"papers/{key}/representations/{cell}.npz"],
+        deps=[needs],
         params=[{"sources.yaml": ["figures"]}],
         outs=_committed(*(at + end for end in ENDS)),
     )
@@ -360,7 +410,7 @@ def _tuning(key: str, paper: Paper, root: Path) -> Stages:
         at = f"papers/{key}/partitions/{partition}"
         stages[f"split-{partition}"] = _stage(
             f"split {key}/{partition}",
-            wdir="../../..",
+            wdir=BELOW,
             deps=[at],
             params=[{"sources.yaml": ["split"]}],
             outs=_cached(f"{at}-trial"),
@@ -386,7 +436,7 @@ def _tuned(key: str, name: str, paper: Paper, root: Path) -> Stages:
 
     def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
         command = f"tune {key}/{name}/${{key}} {word}".rstrip()
-        do = _stage(command, wdir="../../..", deps=deps, params=params, outs=outs)
+        do = _stage(command, wdir=BELOW, deps=deps, params=params, outs=outs)
         return {"foreach": {method: paper.algorithm(method) for method in tuning.methods}, "do": do}
 
     # A configuration trains with the tuning's seeds: more of the scenario's change no choice.

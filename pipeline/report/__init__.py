@@ -49,7 +49,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
         files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
         files[f"{name}.md"] = markdown.paper(pages[name])
         files |= latex.files(pages[name])
-        files[f"metrics/{name}.json"] = metrics(name, results, root)
+        files[f"metrics/{name}.json"] = metrics(name, results)
     files |= across.files(known, fill, pages=pages, cite=cite)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():

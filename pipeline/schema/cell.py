@@ -90,8 +90,8 @@ class Cell:
             return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
         for name, grid in paper.grids.items():
             if self.scenario in grid.scenarios and self.method in grid.methods:
-                folder = f"{name}/" if grid.separate_file else ""
-                return f"papers/{self.paper}/{folder}dvc.yaml:{name}@{self.scenario}-{self.method}"
+                folder = name if grid.separate_file else "grids"
+                return f"papers/{self.paper}/{folder}/dvc.yaml:{name}@{self.scenario}-{self.method}"
         return ""
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
