@@ -183,7 +183,7 @@ def a_method(project: Path, printed: list[str]) -> None:
 
 
 def a_scenario(project: Path, printed: list[str]) -> None:
-    names = [f"papers/fedcrl/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
+    names = [f"papers/fedcrl/grids/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
     assert not printed[0] and set(names) < set(printed[1].split())
     text = (project / "reports/fedcrl.html").read_text()
     assert "Bundled digits, practical, Dir(1), 10 clients" in text
@@ -197,7 +197,8 @@ def a_scenario(project: Path, printed: list[str]) -> None:
 def a_network_and_a_partition(project: Path, printed: list[str]) -> None:
     assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
         f"papers/fedcrl/{name}"
-        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml dvc.yaml".split()
+        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml".split()
+        + ["dvc.yaml", "grids/dvc.yaml"]
     }
     result = result_of(project, "fedcrl/digits-halved/fedavg")
     assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
