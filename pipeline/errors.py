@@ -1,5 +1,6 @@
 """Exceptions for mistakes that a user can correct, and how a stage reports them: one line, exit code 2."""
 
+import csv
 import difflib
 import re
 import sys
@@ -16,8 +17,8 @@ NO_MEMORY = "not enough memory; smaller batches or networks, or FEDREPRO_WORKERS
 MOST = 24  # names that a message lists
 # What reading a damaged or foreign document or archive raises.
 DAMAGED = (
-    *(OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, EOFError),
-    *(NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError),
+    *(NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, csv.Error),
 )
 NO_REPOSITORY = (
     "this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "

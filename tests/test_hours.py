@@ -72,6 +72,22 @@ def test_every_clients_network_and_the_public_images_count(root):
     assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
 
 
+@pytest.mark.parametrize("row", ["0,m,1e999,1", "0,m,nan,1", "0,m,-5,1", "0,m,x,1", "0,m", "0,m,1,1e999"])
+def test_a_table_of_clients_that_is_none_is_not_counted(root, row):
+    expected = hours.images_of(MINI, Experiment.of(MINI, root).scenario, root)
+    write_text(MINI.folder(root).with_name("clients.csv"), f"client,domain,train,test\n{row}\n")
+    assert hours.images_of(MINI, Experiment.of(MINI, root).scenario, root) == expected
+    write_text(MINI.folder(root).with_name("clients.csv"), "client,domain,train,test\n" + "9" * 200_000)
+    assert hours.images_of(MINI, Experiment.of(MINI, root).scenario, root) == expected
+
+
+def test_seconds_without_an_end_give_no_rate(root):
+    finish(root, AVG)
+    results = status.read_results(root)
+    for seconds in ([1e999], ["x"], 5, [], [10**400]):
+        assert hours.rates_of({AVG: results[AVG] | {"seconds": seconds}}, root) == []
+
+
 def test_adversarial_training_attacks_every_image(root):
     cell = Cell("fedccl", "mini", "fedavg-plus")
     scenario, _, hyper = cell.resolve()

@@ -21,7 +21,7 @@ from pathlib import Path
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.provenance import method_attributes
 from pipeline.data import registry
-from pipeline.errors import ParamError
+from pipeline.errors import DAMAGED, ParamError
 from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, Subset
 
 TABLE = Path(__file__).with_name("operations.csv")
@@ -83,12 +83,12 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
             scenario, algorithm = experiment.scenario, experiment.algorithm
             done = work(experiment)
             seconds = statistics.fmean(result["seconds"])
-            if done and seconds > 0 and result["rounds"] == scenario.training.rounds:
+            if done and 0 < seconds < math.inf and result["rounds"] == scenario.training.rounds:
                 speed = seconds / done.whole
                 rates.append(
                     Rate(networks(scenario), scenario.data.set, algorithm, result["device"], done.step, speed)
                 )
-        except (KeyError, TypeError, ParamError, statistics.StatisticsError):
+        except (*DAMAGED, ParamError):
             continue
     return rates
 
@@ -195,7 +195,9 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | Non
         tests = [float(row["test"]) for row in rows]
         domains = dict(zip([row["domain"] for row in rows], tests))
         test = {"clients": sum(tests), "pooled": max(tests)}.get(kind, sum(domains.values()))
-    except (OSError, KeyError, TypeError, ValueError):
+        if not all(0 <= count < math.inf for count in (*train.values(), *tests)):
+            raise ValueError("no counts")
+    except DAMAGED:
         train, test = _expected(scenario)
     if kind == "pooled" and scenario.corruption is not None:
         test *= 2  # as they are, and corrupted

@@ -70,7 +70,7 @@ def damage(content: bytes, copy: bytes | None = None) -> str:
     try:
         stages = list(_entries(content))
         before = list(_entries(copy)) if copy else []
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+    except (yaml.YAMLError, *DAMAGED):
         return "is cut"
     last = re.split(rb"\n(?=  \S)", content)[-1]  # the entry of one stage
     lost = [name for name in before if name not in stages]

@@ -210,7 +210,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
             or provenance.redrawn(result, experiment.scenario)
         )
     # an unreadable result, or a scenario or method that no longer exists
-    except (KeyError, TypeError, ParamError):
+    except (*DAMAGED, ParamError):
         return True
 
 

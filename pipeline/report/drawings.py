@@ -16,7 +16,7 @@ from markupsafe import Markup
 from pipeline.cells import geometry
 from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
-from pipeline.errors import FedReproError
+from pipeline.errors import DAMAGED, FedReproError
 from pipeline.report import figures as draw
 from pipeline.report import of_paper
 from pipeline.report.extras import (
@@ -218,7 +218,7 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
             table = (
                 pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"]).astype(int).T
             )
-        except (ValueError, KeyError) as error:
+        except DAMAGED as error:
             raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
         across, down = ([pretty(str(name)) for name in axis] for axis in (table.columns, table.index))
         panels.append(

@@ -31,7 +31,8 @@ from pipeline.cells import geometry
 from pipeline.cells import measures as recorded
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
-from pipeline.schema import ROOT, Cell
+from pipeline.errors import DAMAGED, FedReproError, cause
+from pipeline.schema import ROOT, Cell, shorten
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
@@ -138,9 +139,12 @@ def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
     path = cell.folder(root).with_name("clients.csv")
     if not path.exists() or len(set(result.get("partitions", ()))) > 1:
         return []
-    fewest = pd.read_csv(path)["train"].to_numpy().argsort(kind="stable")
-    fewest = fewest[: max(1, round(len(fewest) / 4))]
-    scored = [[run[k] for k in fewest if run[k] is not None] for run in result["clients"]]
+    try:
+        fewest = pd.read_csv(path)["train"].astype(int).to_numpy().argsort(kind="stable")
+        fewest = fewest[: max(1, round(len(fewest) / 4))]
+        scored = [[run[k] for k in fewest if run[k] is not None] for run in result["clients"]]
+    except DAMAGED as error:
+        raise FedReproError(f"{shorten(path)}: not the images of every client: {cause(error)}") from None
     return [float(np.mean(run)) for run in scored] if all(scored) else []
 
 

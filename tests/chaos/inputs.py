@@ -80,6 +80,7 @@ KINDS = [
     Kind(".cells/*/seed-*.npz", ("seeds",)),
     Kind(".cells/*/seed-*.pt", ("checkpoints",)),
     Kind(".cells/*/error.json", ("status",), free=True),
+    Kind("papers/*/runs/mini/clients.csv", ("status", "pages"), free=True),
     Kind("papers/*/sources.yaml", ("status", "pages"), free=True),
     Kind(".cells/jobs/*.json", ("jobs",), free=True),
     Kind(".cells/logs/*.events", ("jobs",), free=True),
