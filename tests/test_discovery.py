@@ -347,7 +347,7 @@ def test_a_kind_of_a_paper_that_fails_is_one_line(root, body):
 
 
 @pytest.mark.parametrize("name", ["Digits", "raw", "mÿ"])
-def test_a_data_set_has_a_name_of_its_own_on_every_disk(root, name):
+def test_no_two_data_sets_share_a_folder_on_any_disk(root, name):
     """`Digits` and `digits` would share a folder on a Mac."""
     text = f"from pipeline.data.registry import DataSet\n{name} = DataSet('T', [8, 8, 1])\n"
     (root / "papers/alpha/data.py").write_text(text)

@@ -66,7 +66,7 @@ def start(
 ) -> subprocess.Popen:
     """A command of the repository in a separate session, its output in a pipe.
 
-    cold: with an interpreter of its own, and those of its stages, too; else they begin with torch imported
+    cold: with a new interpreter, as its stages then have; else they begin with torch imported
     """
     python = Path(sys.executable) if cold else warm.python()
     command, env = [str(python), "-m", module, *arguments], {**ENVIRONMENT, **environment}
