@@ -74,6 +74,7 @@ def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]
         value.kind: value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Pooled) and value.__module__ == module.__name__
+        if isinstance(getattr(value, "kind", None), str)
     }
     if twice := sorted(of_paper.keys() & KINDS.keys()):
         raise ParamError(f"{shorten(file)}: {twice[0]!r} is a kind of all papers: give it another name")
