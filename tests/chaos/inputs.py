@@ -212,6 +212,7 @@ def _send(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
             keeper.begin("x", "y", [name])
 
     answer = _in_a_child(folder, {"keeper": act})
+    shutil.rmtree(folder / ".cells/a", ignore_errors=True)  # what it may save
     return f"a worker sends {name!r}", answer if isinstance(answer, str) else ""
 
 
