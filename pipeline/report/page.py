@@ -165,7 +165,8 @@ def _label(study: Study, scenario: str) -> str:
 
 def _seeds(numbers: list[Summary]) -> str:
     """`5`, `1 to 3`: seeds behind the numbers."""
-    few, most = (best((n.seeds for n in numbers), default=0) for best in (min, max))
+    counts = [n.seeds for n in numbers] or [0]
+    few, most = min(counts), max(counts)
     return f"{few}" if few == most else f"{few} to {most}"
 
 

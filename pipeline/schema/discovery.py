@@ -85,14 +85,15 @@ def _outlines(file: Path) -> dict[str, type[Partition]]:
     """Stand-ins for the kinds of a file that is not run: with all keys of its classes, of any value."""
     classes = [node for node in _parsed(file).body if isinstance(node, ast.ClassDef)]
     lines = [line for node in classes for line in node.body]
-    keys = [line.target.id for line in lines if isinstance(line, ast.AnnAssign) and _named(line.target)]
+    targets = [line.target for line in lines if isinstance(line, ast.AnnAssign)]
+    keys = [target.id for target in targets if isinstance(target, ast.Name)]
     fields = [(key, Any, dataclasses.field(default=None)) for key in dict.fromkeys(keys)]
     kinds = [
         line.value.value
         for line in lines
         if isinstance(line, ast.Assign)
         and isinstance(line.value, ast.Constant)
-        and any(_named(target, "kind") for target in line.targets)
+        and any(isinstance(target, ast.Name) and target.id == "kind" for target in line.targets)
     ]
     return {
         str(kind): dataclasses.make_dataclass(
@@ -100,10 +101,6 @@ def _outlines(file: Path) -> dict[str, type[Partition]]:
         )
         for kind in kinds
     }
-
-
-def _named(node: ast.expr, name: str = "") -> bool:
-    return isinstance(node, ast.Name) and name in (node.id, "")
 
 
 def network_names(paper: str, root: Path = ROOT) -> frozenset[str]:
