@@ -205,8 +205,8 @@ def a_network_and_a_partition(project: Path, printed: list[str]) -> None:
     assert result["measures"]["metric.worst_client"] == pytest.approx([min(result["clients"][0])], abs=1e-3)
     page = (project / "reports/fedcrl.html").read_text()
     assert "<h2>Worst client</h2>" in page and "data:image/svg+xml;base64," in page
-    exported = (project / "clients/clients.csv").read_text().splitlines()
-    assert exported[0] == "client,part,index"
+    listed = (project / "papers/fedcrl/splits/digits-halved.csv").read_text()
+    assert listed == (project / "clients/clients.csv").read_text()
     counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
     sizes = [int(row.split(",")[2]) for row in counts]
     assert all(abs(b - 0.7 * a) < 3 for a, b in zip(sizes, sizes[1:]))

@@ -337,6 +337,11 @@ def test_a_form_of_any_data(tmp_path, monkeypatch, reader, contents, labels, spl
     stored = store.verify(tmp_path / "mine")
     assert stored.labels.tolist() == labels and stored.split.tolist() == split
     assert stored.images[:, 0, 0, 0].tolist() == list(range(1, len(labels) + 1))
+    if reader == "table":
+        assert stored.columns["writer"].tolist() == ["w1", "w2", "w1"]
+        np.save(tmp_path / "mine" / "column-writer.npy", np.array(["w2", "w2", "w1"]))
+        with pytest.raises(DataError, match="column-writer.npy was altered"):
+            store.verify(tmp_path / "mine")
 
 
 def test_a_table_that_names_a_file_outside_is_refused(tmp_path, monkeypatch):

@@ -207,6 +207,23 @@ def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
         load_paper("fedcrl", tmp_path)
 
 
+def test_keys_of_the_last_version_work_and_are_named_once(tmp_path, capsys):
+    def old(paper):
+        paper["beside"] = ["skewed"]
+        paper["grids"]["main"] |= {"apart": True, "beside": True}
+        paper["tables"]["table1"] |= {"marks": ["rank"], "beside": {"rounds": "run.rounds"}}
+        paper["sources"] = {"settings": {key: {"own": "why"} for key in ("seeds", "model")}}
+
+    edit(small_repository(tmp_path) / "papers/fedcrl/paper.yaml", old)
+    paper = load_paper("fedcrl", tmp_path)
+    assert paper.extra_scenarios == ["skewed"] and paper.sources.settings["seeds"].choice == "why"
+    assert paper.grids["main"].separate_file and paper.grids["main"].supplementary
+    assert paper.tables["table1"].also == {"rounds": "run.rounds"}
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 6 and all("papers/fedcrl/paper.yaml" in line for line in lines)
+    assert sum("extra_scenarios" in line for line in lines) == sum("choice" in line for line in lines) == 1
+
+
 def test_a_key_of_the_last_version_with_todays_is_refused(tmp_path):
     edit(
         small_repository(tmp_path) / "papers/fedcrl/paper.yaml",

@@ -13,11 +13,15 @@ from pipeline.data.parts import HELDOUT, PRIVATE, PUBLIC, Pool, generator
 from pipeline.data.store import Stored
 from pipeline.errors import ParamError
 from pipeline.schema import (
+    BalancedDirichlet,
     Data,
     Dirichlet,
     Domains,
+    ExtendedDirichlet,
     Iid,
+    Natural,
     Pathological,
+    QuantitySkew,
     Shards,
     Subset,
 )
@@ -139,13 +143,17 @@ def test_many_classes_and_clients_are_drawn_a_few_at_a_time(monkeypatch):
 KINDS = {
     "iid": Iid(7),
     "shards": Shards(10, shards=2),
+    "quantity": QuantitySkew(5, 0.5),
+    "extended": ExtendedDirichlet(6, 1.0, classes=3),
+    "balanced": BalancedDirichlet(6, 0.1),
+    "natural": Natural(4, "writer"),
 }
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_kind_keeps_what_it_promises(name):
-    """Sizes and classes per client are those of the definition; another draw is another partition."""
-    settings, p = KINDS[name], pool()
+    """Sizes, classes per client and users are those of the definition; another draw is another partition."""
+    settings, p = KINDS[name], dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
     parts, again, other = (partition(settings, p, WHERE, draw) for draw in (0, 0, 1))
     held = [np.concatenate(both) for both in zip(parts.train, parts.client_test, strict=True)]
     sizes, classes = [len(part) for part in held], [len(set(p.labels[part])) for part in held]
@@ -155,6 +163,10 @@ def test_a_kind_keeps_what_it_promises(name):
     expected = {
         "iid": max(sizes) - min(sizes) <= 1 and sum(sizes) == 600,
         "shards": max(classes) <= 2 and sizes == [60] * 10,
+        "quantity": max(sizes) > 2 * min(sizes) and min(classes) >= 8,
+        "extended": classes == [3] * 6 and sum(sizes) == 600,
+        "balanced": sizes == [100] * 6,
+        "natural": all(len(set(p.columns["writer"][part])) == 1 for part in held),
     }
     assert expected[name]
 
@@ -165,16 +177,25 @@ def test_a_kind_keeps_what_it_promises(name):
         (Iid(5, min_samples=200), "min_samples: 200 for each, of only 600 images"),
         (Dirichlet(9, 0.5, min_samples=10**9), "min_samples: 1000000000 for each, of only 600"),
         (Shards(5, shards=10**8), "shards: 100000000 for each client, of only 600 images"),
+        (Natural(4, "writter"), "column: unknown column 'writter' .nearest: 'writer'"),
+        (Natural(40, "writer"), "clients: 40 clients, of 9 users"),
+        (ExtendedDirichlet(6, 1.0, classes=11), "classes: 11 classes per client"),
+        (QuantitySkew(200, 0.01), "beta: in .* no draw gave every client 1 images"),
         (Iid(700), "clients: 700 clients for only 600 images"),
         (Pathological(5, 11), "classes: 11 classes per client, but the set has 10"),
     ],
 )
-def test_what_a_kind_cannot_do_names_its_key(settings, message):
+def test_what_a_kind_cannot_do_names_its_key(settings, message, monkeypatch):
+    monkeypatch.setattr(label_skew, "TRIES", 50)
+    p = dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
     with pytest.raises(ParamError, match=f"scenarios.y.partition.{message}"):
-        partition(settings, pool(), WHERE)
+        partition(settings, p, WHERE)
 
 
-def test_clients_larger_than_their_domain_are_refused():
+def test_small_clients_are_reported_and_too_large_ones_refused():
+    p = dataclasses.replace(pool(), columns={"writer": np.minimum(np.arange(600), 8)})
+    (warning,) = partition(Natural(3, "writer", pool="train"), p, WHERE).warnings[:1]
+    assert "fewer than" in warning
     with pytest.raises(ParamError, match=r"sizes.MNIST: 5000 images wanted, \d+ left"):
         partition(Subset({"MNIST": 5000}), pool(domains=DOMAINS), WHERE)
 

@@ -80,7 +80,7 @@ def load(experiment: Experiment, place: Path) -> Inputs:
             f"data/{folder.name}-corrupted: made from other images than data/{folder.name} now holds; "
             f"run `python -m stages.corrupt {folder.name}` again"
         )
-    added += [damage.digest] if damage else []
+    added += [damage.meta["corruption"]["digest"]] if damage else []
     return Inputs(parts, stored, public, vectors, damage, _joined(meta["digest"], *added))
 
 

@@ -294,7 +294,7 @@ _new_part("metric", "a metric")
 
 @main.group("partition", epilog=example("fedrepro partition show fedcrl/mini"))
 def partitions() -> None:
-    """Show the clients of a scenario."""
+    """Show or import the clients of a scenario."""
 
 
 @partitions.command(epilog=example("fedrepro partition show fedcrl/mini"))
@@ -305,6 +305,20 @@ def show(scenario: str, seed: int | None) -> int:
     from pipeline.commands import partition as command
 
     return command.show(scenario, seed)
+
+
+@partitions.command("import", epilog=example("fedrepro partition import PFLlib/dataset/MNIST mypaper/mnist"))
+@click.argument("source")
+@click.argument("scenario", type=Cell())
+def import_partition(source: str, scenario: str) -> int:
+    """Take the clients of another library for a scenario.
+
+    SOURCE is a folder of PFLlib's, a .json with lists of positions in the training part, as Flower's
+    partitioners hold them, or a .csv of `export partition`.
+    """
+    from pipeline.commands import partition as command
+
+    return command.import_split(source, scenario)
 
 
 @main.command(hidden=True, epilog=example("fedrepro sync", "fedrepro sync --check"))

@@ -1,4 +1,4 @@
-"""`fedrepro partition`, `fedrepro export partition`: show or export the split over clients."""
+"""`fedrepro partition`, `fedrepro export partition`: show, import or export the split over clients."""
 
 import io
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
-from pipeline.data import histogram, partition, store
+from pipeline.data import histogram, partition, splits, store
+from pipeline.data.listed import as_csv
 from pipeline.data.parts import Parts
-from pipeline.errors import ParamError, unknown
-from pipeline.schema import ROOT, Cell, Scenario, load_paper
+from pipeline.errors import FedReproError, ParamError, unknown
+from pipeline.schema import ROOT, Cell, Scenario, load_paper, shorten
 
 BUBBLES = " ·•●"
 
@@ -37,16 +38,27 @@ def export(what: str, folder: str, seed: int | None) -> int:
     target = Path(folder)
     pairs = (("train", parts.train), ("test", parts.client_test))
     arrays = {f"{part}.{k}": held for part, each in pairs for k, held in enumerate(each)}
-    rows = [
-        (client, part, index)
-        for part, each in pairs
-        for client, held in enumerate(each)
-        for index in held.tolist()
-    ]
-    files.write_csv(target / "clients.csv", ["client", "part", "index"], rows)
+    files.write_text(target / "clients.csv", as_csv(parts.train, parts.client_test))
     np.savez_compressed(content := io.BytesIO(), **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
     files.write_bytes(target / "clients.npz", content.getvalue())
     print(f"{folder}: clients.csv, clients.npz; indices into data/{stored.meta['set']}/images.npy")
+    return 0
+
+
+def import_split(source: str, what: str) -> int:
+    """Write the split of another library as papers/<paper>/splits/<scenario>.csv, and print the lines of
+    paper.yaml by which the scenario takes it."""
+    paper, name, scenario = _scenario(what)
+    stored = store.verify(ROOT / "data" / scenario.data.set)
+    train, test = splits.read(Path(source), stored)
+    everything = np.concatenate([*train, *test])
+    if len(np.unique(everything)) < len(everything) or everything.max(initial=0) >= len(stored):
+        raise FedReproError(f"{source}: an image twice, or none of data/{scenario.data.set}")
+    path = ROOT / "papers" / paper / "splits" / f"{name}.csv"
+    files.write_text(path, as_csv(train, test))
+    print(f"{shorten(path)}: written, {len(train)} clients, {len(everything)} images. In the scenario:")
+    print(f"  partition: {{kind: listed, clients: {len(train)}, file: {shorten(path)},")
+    print(f"              sha256: {files.sha256(path)}}}")
     return 0
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from pipeline.data.download import say
@@ -140,7 +141,8 @@ def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """A CSV with the columns file and label, and an archive with the files.
 
-    Further columns: domain, one of the entry's; split, `train` or `test`.
+    Further columns: domain, one of the entry's; split, `train` or `test`; any other is stored as a column of
+    the set, such as the user to whom an image belongs.
     """
     root = unpack(files[1], scratch)
     with reading(files[0]), files[0].open(encoding="utf-8-sig", newline="") as file:
@@ -150,14 +152,15 @@ def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         classes = entry.names or sorted({line["label"] for line in lines})
         rows = [
             (
-                root / line["file"],
-                classes.index(line["label"]),
-                ("train", "test").index(line.get("split", "train")),
-                entry.domains.index(line.get("domain", entry.domains[0])),
+                root / line.pop("file"),
+                classes.index(line.pop("label")),
+                ("train", "test").index(line.pop("split", "train")),
+                entry.domains.index(line.pop("domain", entry.domains[0])),
             )
             for line in lines
         ]
-    return from_files(rows, entry.shape[0], classes)
+        columns = {key: np.array([line[key] for line in lines]) for key in lines[0]} if lines else {}
+    return from_files(rows, entry.shape[0], classes, **columns)
 
 
 def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:

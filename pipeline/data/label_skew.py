@@ -1,4 +1,4 @@
-"""Partition one pool of images over clients: IID, shards, Dirichlet and pathological label skew.
+"""Partition one pool of images over clients: IID, label skew (Dirichlet, shards), quantity skew, by user.
 
 A function of a kind returns every client's images, from the indices (n,) of the pool to divide. What all
 kinds share, the choice of the pool and each client's split, is in `divide`.
@@ -10,8 +10,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from pipeline.data.parts import PRIVATE, Parts, Pool, generator
-from pipeline.errors import ParamError
-from pipeline.schema import Dirichlet, Iid, Pathological, Pooled, Shards
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import (
+    BalancedDirichlet,
+    Dirichlet,
+    ExtendedDirichlet,
+    Iid,
+    Natural,
+    Pathological,
+    Pooled,
+    QuantitySkew,
+    Shards,
+)
 
 # Dirichlet draws whose random numbers are used up together ...
 BLOCK = 4096
@@ -118,11 +128,36 @@ def _dealt(by_class: list[Indices], counts: np.ndarray) -> list[Indices]:
     ]
 
 
-# -- at random ----------------------------------------------------------------------------------------------
+# -- by quantity, at random or by a column ------------------------------------------------------------------
 
 
 def iid(settings: Iid, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
     return np.array_split(rng.permutation(indices), settings.clients)
+
+
+def quantity_skew(settings: QuantitySkew, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
+    """Sizes drawn until the smallest client has its minimum."""
+    least, shuffled = max(1, minimum_size(len(indices), settings)), rng.permutation(indices)
+    for _ in range(TRIES):
+        ends = np.cumsum(rng.dirichlet(np.full(settings.clients, settings.beta))) * len(indices)
+        parts = np.split(shuffled, ends[:-1].astype(np.int64))
+        if min(map(len, parts)) >= least:
+            return parts
+    raise ValueError(
+        f".beta: in {TRIES:,} draws of Dir({settings.beta:g}) over {settings.clients} clients no draw gave "
+        f"every client {least} images. Raise beta, or lower min_samples"
+    )
+
+
+def natural(settings: Natural, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
+    if settings.column not in pool.columns:
+        raise ValueError(f".column: {unknown('column', settings.column, pool.columns)}")
+    values, at = np.unique(pool.columns[settings.column][indices], return_inverse=True)
+    large = np.flatnonzero(np.bincount(at) >= max(1, settings.min_samples or 1))
+    if settings.clients > len(large):
+        raise ValueError(f".clients: {settings.clients} clients, of {len(large)} users with enough images")
+    users = np.sort(rng.permutation(large)[: settings.clients])
+    return [indices[at == user] for user in users]
 
 
 # -- by label -----------------------------------------------------------------------------------------------
@@ -198,6 +233,52 @@ def cut(draws: np.ndarray, sizes: np.ndarray, cap: bool = True) -> np.ndarray:
     return counts
 
 
+def extended_dirichlet(
+    settings: ExtendedDirichlet, pool: Pool, indices: Indices, rng: Random
+) -> list[Indices]:
+    """Every client owns the classes that have fewest owners yet, ties at random; of a class its owners get
+    parts by Dir(beta), until every client has its minimum."""
+    clients, least = settings.clients, max(1, minimum_size(len(indices), settings))
+    _enough_classes(settings.classes, pool.classes)
+    by_class = [rng.permutation(images) for images in pool.by_class(indices)]
+    best = 0
+    for _ in range(TRIES):
+        owners = np.zeros((clients, pool.classes), bool)
+        for k in range(clients):
+            order = np.lexsort((rng.random(pool.classes), owners.sum(0)))
+            owners[k, order[: settings.classes]] = True
+        counts = np.zeros((clients, pool.classes), np.int64)
+        for c in np.flatnonzero(owners.any(0)):
+            p = rng.dirichlet(np.full(owners[:, c].sum(), settings.beta))
+            ends = np.append((np.cumsum(p)[:-1] * len(by_class[c])).astype(np.int64), len(by_class[c]))
+            counts[owners[:, c], c] = np.diff(ends, prepend=0)
+        if (smallest := int(counts.sum(1).min())) >= least:
+            return _dealt(by_class, counts)
+        best = max(best, smallest)
+    raise ValueError(
+        f".beta: in {TRIES:,} draws no draw gave every client {least} images; the best smallest client had "
+        f"{best}. Raise beta, or lower min_samples"
+    )
+
+
+def balanced_dirichlet(
+    settings: BalancedDirichlet, pool: Pool, indices: Indices, rng: Random
+) -> list[Indices]:
+    """Image by image: a client whose turn it is draws a class from its mixture; a class that is used up has
+    the chance 0, and the others are renormalised."""
+    left = np.array([len(images) for images in pool.by_class(indices)])
+    mixtures = rng.dirichlet(np.full(pool.classes, settings.beta), settings.clients)
+    turns = rng.permutation(np.repeat(np.arange(settings.clients), len(indices) // settings.clients))
+    counts = np.zeros((settings.clients, pool.classes), np.int64)
+    for k, u in zip(turns, rng.random(len(turns)), strict=True):
+        chances = mixtures[k] * (left > 0)
+        ends = np.cumsum(chances if chances.sum() > 0 else left)
+        c = min(int(np.searchsorted(ends, u * ends[-1], side="right")), pool.classes - 1)
+        counts[k, c] += 1
+        left[c] -= 1
+    return _dealt([rng.permutation(images) for images in pool.by_class(indices)], counts)
+
+
 def pathological(settings: Pathological, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
     sizes = np.bincount(pool.labels[indices], minlength=pool.classes)
     return _dealt(pool.by_class(indices), pathological_counts(sizes, settings, rng))
@@ -206,8 +287,7 @@ def pathological(settings: Pathological, pool: Pool, indices: Indices, rng: Rand
 def pathological_counts(sizes: np.ndarray, settings: Pathological, rng: Random) -> np.ndarray:
     """(clients, classes) counts where each client owns `settings.classes` classes (PFLlib's `pat`)."""
     classes, clients, k = len(sizes), settings.clients, settings.classes
-    if k > classes:
-        raise ValueError(f".classes: {k} classes per client, but the set has {classes}")
+    _enough_classes(k, classes)
     in_order = settings.owners == "in_order"
     owned = _owners_in_order(classes, clients, k) if in_order else _owners_random(classes, clients, k, rng)
     least = minimum_size(int(sizes.sum()), settings)
@@ -223,6 +303,11 @@ def pathological_counts(sizes: np.ndarray, settings: Pathological, rng: Random) 
             parts = rng.integers(low, int(share), len(owners) - 1)
         counts[owners, c] = [*parts, sizes[c] - parts.sum()]
     return counts
+
+
+def _enough_classes(per_client: int, classes: int) -> None:
+    if per_client > classes:
+        raise ValueError(f".classes: {per_client} classes per client, but the set has {classes}")
 
 
 def _owners_in_order(classes: int, clients: int, k: int) -> list[list[int]]:

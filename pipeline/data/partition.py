@@ -14,12 +14,17 @@ import numpy as np
 
 from pipeline.data.domain_skew import domains, subset
 from pipeline.data.label_skew import (
+    balanced_dirichlet,
     dirichlet,
     divide,
+    extended_dirichlet,
     iid,
+    natural,
     pathological,
+    quantity_skew,
     shards,
 )
+from pipeline.data.listed import listed
 from pipeline.data.parts import Parts, Pool
 from pipeline.errors import DAMAGED, FedReproError, ParamError, cause
 from pipeline.schema import Partition, Pooled, check, shorten
@@ -33,6 +38,11 @@ CUTS: dict[str, Callable[..., Parts]] = {
     "subset": subset,
     "iid": partial(divide, iid),
     "shards": partial(divide, shards),
+    "quantity_skew": partial(divide, quantity_skew),
+    "extended_dirichlet": partial(divide, extended_dirichlet),
+    "balanced_dirichlet": partial(divide, balanced_dirichlet),
+    "natural": partial(divide, natural),
+    "listed": listed,
 }
 
 

@@ -15,7 +15,8 @@ PRIVATE, PUBLIC, HELDOUT = 0, 1, 2  # purposes, whose random numbers are indepen
 class Pool:
     """Labels, domains and official split of a stored set, and the printed names of the domains in use.
 
-    labels (N,), domains (N,) index into `names`, -1 where the scenario leaves the domain out; test (N,) bool.
+    labels (N,), domains (N,) index into `names`, -1 where the scenario leaves the domain out; test (N,) bool;
+    columns: further (N,) arrays of the set by their names.
     """
 
     labels: np.ndarray
@@ -23,6 +24,7 @@ class Pool:
     test: np.ndarray
     names: list[str]
     classes: int
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Data, stored: Stored, where: str) -> "Pool":
@@ -41,6 +43,7 @@ class Pool:
             np.asarray(stored.split) == 1,
             list(chosen),
             len(stored.meta["classes"]),
+            stored.columns,
         )
 
     def of_domain(self, domain: int, test: bool | None = None) -> np.ndarray:

@@ -87,10 +87,10 @@ def _in_colour(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def from_files(rows: Iterable[Row], side: int, classes: Iterable[str]) -> Arrays:
+def from_files(rows: Iterable[Row], side: int, classes: Iterable[str], **columns: np.ndarray) -> Arrays:
     """Arrays of image files, decoded some at a time to (side, side, 3).
 
-    rows: (path, label, split, domain).
+    rows: (path, label, split, domain). columns: further values of each image.
     """
     rows = list(rows)
     labels, split, domains = (np.array([row[i] for row in rows]) for i in (1, 2, 3))
@@ -98,4 +98,4 @@ def from_files(rows: Iterable[Row], side: int, classes: Iterable[str]) -> Arrays
         np.stack([open_image(path, side) for path, *_ in rows[start : start + BLOCK]])
         for start in range(0, len(rows), BLOCK)
     )
-    return Arrays(images, labels, domains, split, list(classes))
+    return Arrays(images, labels, domains, split, list(classes), columns)

@@ -48,7 +48,9 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
             "official_split": entry.official_split,
             **facts,
         }
-        return store.write(out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta)
+        return store.write(
+            out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta, arrays.columns
+        )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -2,7 +2,8 @@
 
 images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
-the source, the SHA-256 digest of each array and a seal over the rest. Reading needs NumPy alone.
+the source, the SHA-256 digest of each array and a seal over the rest. Where a set has users or other groups,
+column-<name>.npy (N,) holds a text or a whole number for every image. Reading needs NumPy alone.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from pipeline import files
 from pipeline.errors import DAMAGED, DataError
-from pipeline.schema import ROOT, shorten, visible
+from pipeline.schema import ROOT, Spelling, shorten, visible
 from pipeline.sealing import is_sealed, seal
 
 ARRAYS: dict[str, np.dtype] = {
@@ -40,6 +41,7 @@ KINDS: dict[str, tuple[type, type]] = {
     "shape": (list, int),
     "digest": (str, str),
     "digests": (dict, str),
+    "columns": (list, str),
 }
 TRAIN, TEST = 0, 1
 # The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
@@ -53,7 +55,7 @@ class Arrays:
     """A data set on its way to disk.
 
     images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory;
-    labels, domains, split: (N,); classes: name of every label.
+    labels, domains, split: (N,); classes: name of every label; columns: further (N,) by their names.
     """
 
     images: np.ndarray | Iterable[np.ndarray]
@@ -61,6 +63,7 @@ class Arrays:
     domains: np.ndarray
     split: np.ndarray
     classes: list[str]
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,15 @@ class Stored:
     domains: np.ndarray
     split: np.ndarray
     meta: dict
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
+def write(
+    folder: Path, images, labels, domains, split, meta: dict, columns: dict[str, np.ndarray] | None = None
+) -> dict:
     """Write data/<set>/ as a whole or not at all, and return meta with shape and digests added.
 
     `images` is an array or an iterable of blocks (see Arrays), written one after another so that a big set
@@ -86,18 +92,23 @@ def write(folder: Path, images, labels, domains, split, meta: dict) -> dict:
     there is no space.
     """
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
+    if columns:
+        meta = {**meta, "columns": sorted(columns)}
+    further = {_file(name): columns[name] for name in sorted(columns or {})}  # type: ignore[index]
     with files.replace_folder(folder) as temporary:
         shape = _write_images(temporary / "images.npy", images, len(labels), folder)
         for name, values in others.items():
             np.save(temporary / name, np.ascontiguousarray(values, dtype=ARRAYS[name]), allow_pickle=False)
-        digests = {name: files.sha256(temporary / name) for name in ARRAYS}
+        for name, values in further.items():
+            np.save(temporary / name, np.ascontiguousarray(values), allow_pickle=False)
+        digests = {name: files.sha256(temporary / name) for name in (*ARRAYS, *further)}
         meta = seal({**meta, "shape": list(shape), "digests": digests, "digest": _over(digests)})
         _check_meta(meta, folder)
         files.write_json(temporary / META, meta)
         for name in digests:
             files.sync(temporary / name)
-        mapped = [np.load(temporary / name, mmap_mode="r", allow_pickle=False) for name in ARRAYS]
-        _check(Stored(*mapped, meta), folder)
+        mapped = [np.load(temporary / name, mmap_mode="r", allow_pickle=False) for name in _names(meta)]
+        _check(_stored(meta, mapped), folder)
     return meta
 
 
@@ -110,7 +121,7 @@ def verify(folder: Path) -> Stored:
     """
     folder = Path(folder)
     meta = read_meta(folder)
-    stored = Stored(*(array(folder, name, meta["digests"][name]) for name in ARRAYS), meta)
+    stored = _stored(meta, [array(folder, name, meta["digests"][name]) for name in _names(meta)])
     _check(stored, folder)
     if "self" not in meta and len(meta["classes"]) != (count := stored.labels.max(initial=-1) + 1):
         raise _broken(folder, META, f"names {len(meta['classes'])} classes, and the labels are of {count}")
@@ -146,14 +157,16 @@ def _check_meta(meta: Any, folder: Path) -> None:
     """Keys and types of what readers use."""
     if not isinstance(meta, dict):
         raise _broken(folder, META, "is not a mapping")
-    if lacking := sorted({*KINDS, "official_split", "inputs"} - set(meta)):
+    if lacking := sorted({*KINDS, "official_split", "inputs"} - {"columns"} - set(meta)):
         raise _broken(folder, META, f"lacks {', '.join(lacking)}")
     for key, (kind, inner) in KINDS.items():
-        value = meta[key]
+        value = meta.get(key, [])
         values = value.values() if isinstance(value, dict) else value
         if not isinstance(value, kind) or not all(isinstance(one, inner) for one in values):
             raise _broken(folder, META, f"has no valid {key!r}")
-    if lacking := [name for name in ARRAYS if name not in meta["digests"]]:
+    if any(Spelling().problem(name) for name in meta.get("columns", [])):
+        raise _broken(folder, META, "names a column as none can be called")
+    if lacking := [name for name in _names(meta) if name not in meta["digests"]]:
         raise _broken(folder, META, f"has no digest of {', '.join(lacking)}")
     for name, digest in {"digest": meta["digest"], **meta["digests"]}.items():
         if not re.fullmatch("[0-9a-f]{64}", digest):
@@ -197,6 +210,21 @@ def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ..
     return shape
 
 
+def _stored(meta: dict, arrays: list[np.ndarray]) -> Stored:
+    """arrays: in the order of `_names`."""
+    images, labels, domains, split, *columns = arrays
+    return Stored(images, labels, domains, split, meta, dict(zip(meta.get("columns", []), columns)))
+
+
+def _names(meta: dict) -> list[str]:
+    """The files of a set's arrays, those of its columns last."""
+    return [*ARRAYS, *map(_file, meta.get("columns", []))]
+
+
+def _file(column: str) -> str:
+    return f"column-{column}.npy"
+
+
 @contextlib.contextmanager
 def _readable(folder: Path, name: str) -> Iterator[None]:
     try:
@@ -224,6 +252,9 @@ def _check(stored: Stored, folder: Path) -> None:
         raise _broken(
             folder, "images.npy", f"holds images of shape {stored.images.shape}, expected (N, H, W, 1 or 3)"
         )
+    for name, values in stored.columns.items():
+        if values.shape != stored.labels.shape or values.dtype.kind not in "iuU":
+            raise _broken(folder, _file(name), f"holds {values.dtype} {values.shape}")
     ranges = {
         "labels.npy": (stored.labels, -1, len(meta["classes"])),
         "domains.npy": (stored.domains, 0, len(meta["domains"])),
@@ -242,4 +273,5 @@ def _broken(folder: Path, name: str, what: str) -> DataError:
 
 def _over(digests: dict[str, str]) -> str:
     """One digest over those of the arrays."""
-    return hashlib.sha256("".join(digests[name] for name in ARRAYS).encode()).hexdigest()
+    columns = sorted(name for name in digests if name.startswith("column-"))
+    return hashlib.sha256("".join(digests[name] for name in (*ARRAYS, *columns)).encode()).hexdigest()

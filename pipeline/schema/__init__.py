@@ -66,12 +66,17 @@ from pipeline.schema.paper import (
     Tuning,
 )
 from pipeline.schema.partitions import (
+    BalancedDirichlet,
     Dirichlet,
     Domains,
+    ExtendedDirichlet,
     Iid,
+    Listed,
+    Natural,
     Partition,
     Pathological,
     Pooled,
+    QuantitySkew,
     Shards,
     Subset,
 )

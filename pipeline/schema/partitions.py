@@ -4,6 +4,7 @@
 papers/<paper>/partitions.py.
 """
 
+import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -95,6 +96,15 @@ class Shards(Pooled):
 
 
 @dataclass(frozen=True)
+class QuantitySkew(Pooled):
+    """Quantity skew: sizes follow Dir(beta), labels are those of the pool (Li et al. 2022, NIID-Bench's
+    `iid-diff-quantity`)."""
+
+    kind = "quantity_skew"
+    beta: Positive
+
+
+@dataclass(frozen=True)
 class Dirichlet(Pooled):
     """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
     dataset/utils/dataset_utils.py)."""
@@ -103,6 +113,35 @@ class Dirichlet(Pooled):
     beta: Positive
     cap: bool = True  # a client that holds n/N samples gets no more
     tries: Count = 1_000_000
+
+
+@dataclass(frozen=True)
+class ExtendedDirichlet(Pooled):
+    """Each client owns `classes` classes, and a class is cut over its owners by p ~ Dir(beta) (Li and Lyu
+    2023; PFLlib's `exdir`)."""
+
+    kind = "extended_dirichlet"
+    beta: Positive
+    classes: Count
+
+
+@dataclass(frozen=True)
+class BalancedDirichlet(Pooled):
+    """Clients of one size, each with a mixture of classes q ~ Dir(beta) (Acar et al. 2021;
+    Flower's InnerDirichletPartitioner)."""
+
+    kind = "balanced_dirichlet"
+    beta: Positive
+
+
+@dataclass(frozen=True)
+class Natural(Pooled):
+    """Users as they are in the data: a client holds the images of one value of a column, such as a writer
+    (Caldas et al. 2018; Flower's NaturalIdPartitioner). `clients` of them are drawn at random among those
+    with at least `min_samples` images."""
+
+    kind = "natural"
+    column: str
 
 
 @dataclass(frozen=True)
@@ -188,6 +227,40 @@ class Subset(Partition):
         return list(self.sizes)
 
 
+@dataclass(frozen=True)
+class Listed(Partition):
+    """Clients whose images a file lists, such as those of another library (`fedrepro partition import`)."""
+
+    kind = "listed"
+    clients: Clients
+    file: str  # papers/<paper>/splits/<name>.csv
+    sha256: str
+    keeps_split = False
+    _: KW_ONLY
+    fixed: bool = True
+
+    def __post_init__(self):
+        if not re.fullmatch(r"papers/[\w-]+/splits/[\w-]+\.csv", self.file, re.ASCII):
+            raise ValueError(f"'file' is {self.file!r:.80}, not papers/<paper>/splits/<name>.csv")
+
+    @property
+    def names(self) -> list[str]:
+        return [str(k) for k in range(self.clients)]
+
+
 KINDS: dict[str, type[Partition]] = {
-    kind.kind: kind for kind in (Dirichlet, Pathological, Domains, Subset, Iid, Shards)
+    kind.kind: kind
+    for kind in (
+        Dirichlet,
+        Pathological,
+        Domains,
+        Subset,
+        Iid,
+        Shards,
+        QuantitySkew,
+        ExtendedDirichlet,
+        BalancedDirichlet,
+        Natural,
+        Listed,
+    )
 }

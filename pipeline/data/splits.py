@@ -1,0 +1,125 @@
+"""Convert client splits of PFLlib, Flower Datasets or an exported CSV to image indices into data/<set>.
+
+PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
+with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images
+are looked up in the set. Flower's partitioners hold a list of positions in the training part for each client.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import pickle
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data import listed
+from pipeline.data.reading import reading
+from pipeline.data.store import TRAIN, Stored
+from pipeline.errors import DataError
+
+Split = tuple[list[np.ndarray], list[np.ndarray]]  # each client's training and test indices
+# What a pickled dict of arrays needs; every other name is refused.
+ARRAY = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    **{
+        (f"numpy.{core}.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0]
+        for core in ("core", "_core")
+    },
+}
+
+
+def read(source: Path, stored: Stored) -> Split:
+    """The split of a folder of PFLlib's, a .json with a list of positions for each client, or a .csv as
+    `fedrepro export partition` writes it. DataError names the file that is none."""
+    if source.is_dir():
+        return _pfllib(source, stored)
+    with _parsing(source):
+        if source.suffix == ".json":
+            return _flower(json.loads(source.read_text(encoding="utf-8")), stored)
+        if source.suffix == ".csv":
+            return listed.read(source)
+    raise DataError(f"{source}: neither a folder of PFLlib's, nor a .json or .csv file")
+
+
+@contextlib.contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """As `reading`, also of what has other types than expected."""
+    with reading(path):
+        try:
+            yield
+        except (
+            TypeError,
+            AttributeError,
+            RecursionError,
+            pickle.UnpicklingError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise ValueError(str(error)) from None
+
+
+def _flower(content: Any, stored: Stored) -> Split:
+    lists = [content[key] for key in sorted(content, key=int)] if isinstance(content, dict) else content
+    places = np.flatnonzero(stored.split == TRAIN)
+    if not lists or any(min(held, default=0) < 0 for held in lists):
+        raise ValueError("expected a list of positions for each client")
+    return [places[np.array(held, np.int64)] for held in lists], [np.empty(0, np.int64)] * len(lists)
+
+
+def _pfllib(folder: Path, stored: Stored) -> Split:
+    with _parsing(folder / "config.json"):
+        clients = range(int(json.loads((folder / "config.json").read_text())["num_clients"]))
+    known = defaultdict(list)
+    for at in reversed(range(len(stored))):
+        known[_key(stored.images[at], stored.labels[at])].append(at)
+    train, test = (
+        [_places(folder / part / f"{client}.npz", known, stored) for client in clients]
+        for part in ("train", "test")
+    )
+    return train, test
+
+
+def _places(path: Path, known: dict[bytes, list[int]], stored: Stored) -> np.ndarray:
+    """Where the images of a file lie in the set; equal ones are taken in their order."""
+    with _parsing(path):
+        content = _unpickled(path)
+        values, labels = np.asarray(content["x"], np.float64), np.asarray(content["y"], np.int64)
+        if values.min(initial=0) < 0:
+            values = values / 2 + 0.5
+        images = np.round(values * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+    places = []
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        if not (same := known.get(_key(image, label))):
+            name = stored.meta["set"]
+            raise DataError(f"{path}: image {number} of class {label} is not, or no more, in data/{name}")
+        places.append(same.pop())
+    return np.array(places, np.int64)
+
+
+def _key(image: np.ndarray, label: int) -> bytes:
+    return hashlib.blake2b(f"{label} {image.shape}".encode() + image.tobytes(), digest_size=16).digest()
+
+
+class _Arrays(pickle.Unpickler):
+    """Reads containers and arrays, and calls nothing else that a file names."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ARRAY:
+            raise ValueError(f"holds {module}.{name}, which is no array")
+        return ARRAY[module, name]
+
+
+def _unpickled(path: Path) -> dict:
+    """`data` of an .npz as PFLlib writes it."""
+    with zipfile.ZipFile(path) as archive:
+        member = io.BytesIO(archive.read("data.npy"))
+    if np.lib.format.read_magic(member) != (1, 0):
+        raise ValueError("not a file of PFLlib's")
+    np.lib.format.read_array_header_1_0(member)
+    return _Arrays(member).load().item()
