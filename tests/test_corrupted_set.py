@@ -100,7 +100,7 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
     )
     scenario = load_paper("rahfl").scenarios["mini"]
     actual = loading.Federation(
-        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels)
+        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels), ""
     )
     world = loading._world(scenario, actual, 0)
     models = world.new_models()

@@ -48,8 +48,8 @@ SECTIONS = frozenset(
     "readings tables values verdicts waiting".split()
 )
 FOLDERS = frozenset(
-    "figures final-models grids methods extra-seeds partitions published representations runs splits templates "
-    "tests tuning".split()
+    "figures final-models grids methods extra-seeds partitions published representations runs splits "
+    "templates tests tuning".split()
 )
 
 

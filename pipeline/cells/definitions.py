@@ -197,7 +197,7 @@ class Code:
             try:
                 self._modules[name] = None if path is None else parsed(path.read_bytes(), package, str(path))
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                raise FedReproError(f"{shorten(path)}: {error}") from None
+                raise FedReproError(f"{shorten(path or base)}: {error}") from None
         return self._modules[name]
 
     def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:

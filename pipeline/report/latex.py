@@ -12,7 +12,7 @@ from pipeline.report.published import Panel, Value, columns
 from pipeline.report.words import GREEK
 
 PACKAGES = "% Needs \\usepackage{amssymb,booktabs,graphicx}.\n"
-ESCAPES = {
+ESCAPES: dict[str, str | int | None] = {
     **{letter: rf"\{letter}" for letter in "{}$&#%_"},
     "\\": r"\textbackslash{}",
     "[": "{[}",  # no option of the end of a row
