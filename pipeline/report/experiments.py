@@ -194,10 +194,9 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     table = table[(table["size"] != "1") | (table["target"] != "class mean")]
     kinds: dict[tuple[str, str, str, str], dict[int, Score]] = {}
     for (number, *kind), rows in table.groupby(["round", "method", "sent", "size", "target"]):
-        scores = rows[[*SCORES]].mean()
-        kinds.setdefault(tuple(kind), {})[number] = Score(
-            *map(float, scores), above=int(rows["above"].sum()), attempts=len(rows)
-        )
+        ssim, guessed, mean = map(float, rows[[*SCORES]].mean())
+        score = Score(ssim, guessed, mean, int(rows["above"].sum()), len(rows))
+        kinds.setdefault(tuple(kind), {})[number] = score
     rounds = table["round"].unique().tolist()
     order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))
     rows = [
