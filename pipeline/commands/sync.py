@@ -1,10 +1,8 @@
 """`fedrepro sync`: generate the DVC stages of partitions, training, tuning and figures from paper.yaml.
 
-It writes papers/<paper>/dvc.yaml with the miniature's stages and papers/<paper>/grids/dvc.yaml with a stage
-per partition, grid and computed figure, which .dvcignore hides until one of them is run (`show_grids`). DVC
-has no way to include a file or to list folders, so the stages are written out, with DVC's templating, and
-committed. The root's dvc.yaml knows no paper: it depends on folders under reports/ into which every paper's
-`results` stage writes.
+It writes papers/<paper>/dvc.yaml with the miniature's stages and grids/dvc.yaml below it with those of the
+paper's scenarios, which .dvcignore hides until one of them is run (`show_grids`). The root's dvc.yaml knows
+no paper: it depends on folders under reports/ into which every paper's `results` stage writes.
 """
 
 import os
@@ -57,10 +55,7 @@ PAPER = f"""{WRITTEN}\
 # The others are figures of the miniature. `persist`: outputs stay until a stage replaces them. What is not in
 # git (data, partitions) is no dependency of a cell, but the committed file that the same stage writes.
 """
-GRIDS = f"""{WRITTEN}\
-# The partitions, grids and figures of {{key}}'s paper.yaml. DVC ignores this file until `fedrepro run` runs a
-# stage of it; see docs/decisions/stages-are-written.md.
-"""
+GRIDS = f"{WRITTEN}# Partitions, grids and figures; DVC ignores them until `fedrepro run` runs one.\n"
 GRID = f"{WRITTEN}# A large grid, which `dvc repro papers/{{key}}/dvc.yaml` leaves out.\n"
 TUNING = f"""{WRITTEN}\
 # `fedrepro tune {{key}}` runs it; no stage outside this file needs it.
@@ -166,12 +161,10 @@ def _results(key: str, folder: str, scenario: str, method: str, keep: str | None
     """What training a cell writes; `keep` as of its scenario. A miniature's representations are no output:
     they are not in git, and a fresh clone would train for them."""
     at, name = f"papers/{key}", f"{scenario}/{method}"
-    cached = [f"{at}/final-models/{name}"] * bool(keep)
-    if scenario not in MINIATURES:
-        cached.insert(0, f"{at}/representations/{name}.npz")
+    drawn = [f"{at}/representations/{name}.npz"] * (scenario not in MINIATURES)
     return [
         *_committed(f"{at}/{folder}/{name}/result.json", f"{at}/{folder}/{name}/history.csv"),
-        *_cached(*cached),
+        *_cached(*drawn, *[f"{at}/final-models/{name}"] * bool(keep)),
     ]
 
 
