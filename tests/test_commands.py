@@ -98,9 +98,9 @@ def test_committed_stages_are_what_would_be_written():
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory):
+def visible(tmp_path_factory):
     """A copy in which DVC sees every stage."""
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("shown"))
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("visible"))
     show_grids(folder)
     return folder
 
@@ -111,15 +111,15 @@ def index(folder: Path):
 
 
 @pytest.fixture(scope="module")
-def stages(shown):
+def stages(visible):
     """Every stage: its address -> (command, what it writes)."""
-    with contextlib.chdir(shown):  # addresses are relative to it
+    with contextlib.chdir(visible):  # addresses are relative to it
         return {
             stage.addressing: (
                 str(stage.cmd),
-                {str(Path(out.fs_path).relative_to(shown)) for out in stage.outs},
+                {str(Path(out.fs_path).relative_to(visible)) for out in stage.outs},
             )
-            for stage in index(shown).stages
+            for stage in index(visible).stages
         }
 
 

@@ -164,10 +164,10 @@ def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_mod
     # class 0: client a is right about its one, b's clients about half of two; class 1: half of three
     assert actual[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(actual[3])
     assert evaluation.by_class(models, World(), tests, top=4)[:3] == [100.0, 100.0, 100.0]
-    shown = evaluation.by_class(
+    worst = evaluation.by_class(
         models, World(), tests, scores=lambda network, images, client: -network(images)
     )
-    assert shown[:2] == [pytest.approx(100 / 3), 50.0]
+    assert worst[:2] == [pytest.approx(100 / 3), 50.0]
 
 
 def plain(network, images, client):

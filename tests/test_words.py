@@ -27,8 +27,9 @@ def sentences(text: str) -> list[int]:
 
 
 def private(paths) -> Counter:
-    """How often each private word occurs, also in names (`found_in`), but not in FileNotFoundError."""
-    texts = (path.read_text("utf-8") for path in paths)
+    """How often each private word occurs, also in names (`found_in`), but not in FileNotFoundError nor in the
+    addresses of links."""
+    texts = (re.sub(r"\]\([^)\s]*\)", "]", path.read_text("utf-8")) for path in paths)
     parts = (part.lower() for text in texts for part in re.findall("(?<!Not)(?:[A-Z]?[a-z]+|[A-Z]+)", text))
     return Counter(part for part in parts if part in PRIVATE)
 

@@ -29,7 +29,7 @@ def names(browser, table):
 
 
 def values(browser, table):
-    """The numbers of the first column, row by row as shown."""
+    """The numbers of the first column, row by row."""
     cells = browser.run(
         f"[...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[1].textContent)"
     )
