@@ -312,7 +312,7 @@ def _miniature(key: str, paper: Paper) -> Stages:
             params=[
                 {"params.yaml": ["miniature"]},
                 {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
-                {f"{at}/sources.yaml": [f"partition.{MINIATURE}", f"cells.{name}.{method}"]},
+                {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
             ],
             outs=_results(key, "runs", name, method, scenario.keep),
         )
