@@ -154,7 +154,7 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
         (PAPER, PROX, PROX + "algorithm: fedporx, ", RUN, "methods.fedprox: unknown method 'fedporx'"),
         (PAPER, "FedProx, mu:", "FedProx, mue:", RUN_PROX, "fedprox: unknown key 'mue' (nearest: 'mu')"),
         (PAPER, NETWORK % "", NETWORK % "t", RUN, "unknown model 'lenett' (nearest: 'lenet')"),
-        (PAPER, "grids:\n", GRID, RUN, "fedlsa/grids/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it"),
+        (PAPER, "grids:\n", GRID, RUN, "fedlsa/grids/dvc.yaml: not as paper.yaml says"),
         (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", STATUS, ": a merge conflict of git's"),
         (LOCK, "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of"),
         ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
