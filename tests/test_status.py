@@ -164,7 +164,7 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
         yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": DIGITS | COMMON | changed}}),
     )
     write_json(
-        root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True, "images": 1, "width": 1}
+        root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True, "images": "i", "width": 1}
     )
     forget(root)
     joined = hashlib.sha256(b"pf").hexdigest()

@@ -205,7 +205,7 @@ def new() -> None:
 @new.command(epilog=example("fedrepro new project mine && cd mine && fedrepro run"))
 @click.argument("name")
 def project(name: str) -> int:
-    """Make a folder with the code, the stages and a paper of two methods.
+    """Make a folder with the code and a paper of two methods.
 
     For an installation outside of any checkout.
     """
