@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -78,6 +79,14 @@ def test_help_shows_eleven_commands_and_imports_nothing_large():
 )
 def test_names_are_known_in_any_case(typed, meant):
     assert Paper().convert(typed, None, None) == meant
+
+
+def test_a_name_with_capitals_is_known_in_any_case(monkeypatch):
+    paper = SimpleNamespace(scenarios={"Dir-01": None}, methods={"FedMine": None})
+    monkeypatch.setattr("pipeline.schema.folders", lambda: ["Mine"])
+    monkeypatch.setattr("pipeline.schema.load_paper", lambda key: {"Mine": paper}[key])
+    for typed in ("Mine/Dir-01/FedMine", "mine/dir-01/fedmine", "MINE/DIR-01/FEDMINE"):
+        assert Paper().convert(typed, None, None) == "Mine/Dir-01/FedMine"
 
 
 @pytest.mark.parametrize(

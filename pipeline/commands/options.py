@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -69,9 +69,22 @@ class Paper(click.ParamType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """`FedLSA/mini` -> `fedlsa/mini`; an unknown name stays as it is."""
-        from pipeline.schema import folders
+        from pipeline.schema import MINIATURES, folders, load_paper
 
-        return value.lower() if value.lower().partition("/")[0] in folders() else value
+        paper, *rest = value.split("/")
+        if (key := _spelt(paper, folders())) not in folders():
+            return value
+        try:
+            known = load_paper(key) if rest else None
+        except FedReproError:  # of paper.yaml: the command says it
+            known = None
+        names = ((*MINIATURES, *known.scenarios), known.methods) if known else ()
+        return "/".join([key, *map(_spelt, rest, names), *rest[len(names) :]])
+
+
+def _spelt(text: str, known: Iterable[str]) -> str:
+    """The known name that differs from the text by case at most; there is one, or the text."""
+    return next((name for name in known if name.casefold() == text.casefold()), text)
 
 
 class Cell(Paper):
