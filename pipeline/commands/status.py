@@ -187,9 +187,9 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
     folder = cell.folder(root)
     try:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        lines = (folder / "history.csv").read_bytes().count(b"\n")
-        whole = lines == 1 + len(document["seeds"]) * (document["rounds"] + 1)
-        outputs.check_history(cell, document, (folder / "history.csv").read_bytes(), root)
+        history = (folder / "history.csv").read_bytes()
+        whole = history.count(b"\n") == 1 + len(document["seeds"]) * (document["rounds"] + 1)
+        outputs.check_history(cell, document, history, root)
         return document if whole and is_sealed(document) else {}
     except FileNotFoundError:
         return {} if (folder / "result.json").exists() else None

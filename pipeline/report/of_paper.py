@@ -98,7 +98,7 @@ def sections(study: Study) -> Iterator[tuple[str, Markup]]:
             raise ParamError(f"{shorten(path)}: a link; put the template itself there")
         try:
             text = jinja.from_string(path.read_text(encoding="utf-8")).render(results=results)
-        except (jinja2.TemplateError, ArithmeticError, *DAMAGED) as error:
+        except (jinja2.TemplateError, *DAMAGED) as error:
             raise ParamError(f"{shorten(path)}: {cause(error)}") from None
         title = path.stem.replace("-", " ").replace("_", " ")
         yield title[:1].upper() + title[1:], Markup(markdown.render(text))
