@@ -2,8 +2,11 @@
 
 import csv
 import difflib
+import lzma
 import re
+import struct
 import sys
+import tarfile
 import tokenize
 import zipfile
 import zlib
@@ -18,7 +21,8 @@ MOST = 24  # names that a message lists
 # What reading a damaged or foreign document or archive raises.
 DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, EOFError),
-    *(NotImplementedError, SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error, csv.Error),
+    *(NotImplementedError, SyntaxError, tokenize.TokenError, struct.error, csv.Error),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
 )
 NO_REPOSITORY = (
     "this folder is not a git repository, which DVC needs: clone FedRepro with git instead of "

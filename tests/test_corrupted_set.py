@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -136,10 +137,12 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     subprocess.run(["cp", "-r", federation / "data" / "tiny", tmp_path / "data"], check=True)
     folder = tmp_path / "data" / "tiny-corrupted"
-    with pytest.raises(DataError, match="no corrupted images there; run `python -m stages.corrupt tiny`"):
+    with pytest.raises(DataError, match="meta.json is missing; .*: python -m stages.corrupt tiny"):
         corrupted.verify(folder)
     stage.corrupt("tiny", "5")
-    assert corrupted.verify(folder).severity.max() == 5
+    read, paths = Path.read_text, []
+    monkeypatch.setattr(Path, "read_text", lambda path, **more: paths.append(path) or read(path, **more))
+    assert corrupted.verify(folder).severity.max() == 5 and paths == [folder / "meta.json"]
     rank = np.load(folder / "rank.npy")
     np.save(folder / "rank.npy", rank[::-1].copy())
     with pytest.raises(DataError, match="rank.npy was altered"):
@@ -155,7 +158,7 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
         corrupted.verify(folder)
     subprocess.run(["cp", folder.with_name("tiny") / "meta.json", folder], check=True)
     with pytest.raises(DataError, match="not marked as corrupted"):
-        corrupted.verify(folder)
+        corrupted.read_meta(folder)
 
 
 def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(

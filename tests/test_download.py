@@ -188,14 +188,17 @@ def test_a_bomb_is_refused(tmp_path, make, monkeypatch):
         download.extract(archive, tmp_path / "target")
 
 
-@pytest.mark.parametrize("damage", ["cut", "no archive", "flipped"])
+@pytest.mark.parametrize("damage", ["cut", "no archive", "flipped", "name"])
 @pytest.mark.parametrize("make", [make_zip, make_tar])
 def test_a_damaged_archive_is_named(tmp_path, make, damage):
     noise = np.random.default_rng(0).bytes(50_000)
-    archive = make(tmp_path / "archive", {"a": noise, "b": noise[::-1]})
+    archive = make(tmp_path / "archive", {"a": noise, "bé": noise[::-1]})
     content = bytearray(archive.read_bytes())
     if damage == "flipped":
         content[len(content) // 3] ^= 0xFF
+    if damage == "name":
+        archive = make_tar(archive, {"bé": noise}, "w") if make is make_tar else archive
+        content = archive.read_bytes().replace("é".encode(), b"\xff\0")
     archive.write_bytes(
         content[:60_000] if damage == "cut" else b"nothing" * 99 if damage == "no archive" else content
     )

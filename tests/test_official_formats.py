@@ -215,11 +215,19 @@ def test_an_incomplete_official_file_is_refused(official, tmp_path):
     assert not (tmp_path / "data" / "mnist").exists()
 
 
-def test_a_pickle_in_an_array_file_is_not_loaded(tmp_path):
-    np.savez(tmp_path / "a.npz", x_train=np.array([{}] * 6))
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("pickle.npz", encoded(np.savez, x_train=np.array([{}] * 6))),
+        ("altered.npz", encoded(np.savez, x_train=np.full(99, 7)).replace(b"\7", b"\6")),
+        ("odd.mat", b"\x08" + encoded(savemat, {"x_train": np.eye(9)}, format="4")[1:]),
+    ],
+)
+def test_an_array_file_with_a_pickle_or_damage_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
     entry = registry.DataSet("Mine", [4, 4, 3], domains=["mine"])
-    with pytest.raises(DataError, match="a.npz: cannot be read"):
-        formats.READERS["arrays"]([tmp_path / "a.npz"], tmp_path / "unpacked", entry)
+    with pytest.raises(DataError, match=f"{name}: cannot be read"):
+        formats.READERS["arrays"]([tmp_path / name], tmp_path / "unpacked", entry)
 
 
 def test_syn(official, tmp_path, capsys):

@@ -73,7 +73,8 @@ def load(experiment: Experiment, place: Path) -> Inputs:
     added: list[str] = []
     if scenario.data.features != "pixels":
         of_features = folder.with_name(f"{folder.name}-{scenario.data.features}")
-        vectors, added = features.read(of_features, stored), [features.meta(of_features)["digest"]]
+        vectors, described = features.read(of_features, stored)
+        added.append(described["digest"])
     damage = None if scenario.corruption is None else corrupted.verify(corrupted.folder_of(folder))
     if damage is not None and damage.meta["corruption"]["clean"] != stored.meta["digest"]:
         raise ParamError(

@@ -110,9 +110,11 @@ def write(
 
 def read_meta(folder: Path) -> dict:
     """meta.json of data/<set>-corrupted/. DataError naming the command that makes it where there is none."""
-    if not (folder / store.META).exists():
-        raise DataError(f"{shorten(folder)}: no corrupted images there; {_again(folder)}")
-    meta = store.read_meta(folder)
+    return _corruption(store.read_meta(folder), folder)
+
+
+def _corruption(meta: dict, folder: Path) -> dict:
+    """The same meta; DataError where it has no valid `corruption`."""
     try:
         for key, kind in FACTS.items():
             check(kind, meta["corruption"][key], f"corruption.{key}")
@@ -126,7 +128,8 @@ def read_meta(folder: Path) -> dict:
 
 def verify(folder: Path) -> Corrupted:
     """data/<set>-corrupted/ with every array in memory and checked, see `store.verify`."""
-    meta, stored = read_meta(folder), store.verify(folder)
+    stored = store.verify(folder)
+    meta = _corruption(stored.meta, folder)
     arrays = {name: store.array(folder, name, meta["digests"].get(name, "")) for name in ARRAYS}
     for name, dtype in ARRAYS.items():
         if (values := arrays[name]).dtype != dtype or values.shape != stored.labels.shape:

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import lzma
 import os
 import stat
 import sys
@@ -11,7 +10,6 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pipeline import files
-from pipeline.errors import DataError, FedReproError
+from pipeline.errors import DAMAGED, DataError, FedReproError
 from pipeline.schema import shorten
 
 BLOCK = 1 << 20
@@ -35,17 +33,6 @@ MIB = 1 << 20
 LARGEST = 200
 # ... and to more than this is refused
 SMALL = 1024 * MIB
-# What tarfile, zipfile and the decompressors raise for a damaged (RuntimeError: encrypted) archive.
-DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    NotImplementedError,
-)
 
 
 # -- fetching ----------------------------------------------------------------------------------------------
@@ -220,7 +207,7 @@ def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda 
     with files.replace_folder(target) as temporary:
         try:
             (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, wanted)
-        except DAMAGED as error:
+        except (*DAMAGED, RuntimeError) as error:  # RuntimeError: encrypted
             # an error of the file system; those of gzip and bz2 have no number
             if isinstance(error, OSError) and error.errno:
                 raise

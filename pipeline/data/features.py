@@ -29,9 +29,9 @@ ARRAY, META = "features.npy", "meta.json"
 KEYS = {"images": str, "width": Count, "digest": str, "trained": bool}
 
 
-def read(folder: Path, stored: Stored) -> np.ndarray:
-    """(N, d) float32. Raises DataError when they are not there, are not what `write` wrote, or were made from
-    other images than `stored`."""
+def read(folder: Path, stored: Stored) -> tuple[np.ndarray, dict]:
+    """(N, d) float32 and meta.json. Raises DataError when they are not there, are not what `write` wrote, or
+    were made from other images than `stored`."""
     described, again = meta(folder), f"run `python -m stages.features {stored.meta['set']}` again"
     if described["images"] != stored.meta["digest"]:
         raise DataError(f"{folder}: made from other images than data/{stored.meta['set']} now holds; {again}")
@@ -43,7 +43,7 @@ def read(folder: Path, stored: Stored) -> np.ndarray:
         raise DataError(f"{shorten(folder / ARRAY)} cannot be read ({reason}); {again}") from None
     if altered or vectors.shape != (len(stored), described["width"]) or vectors.dtype != np.float32:
         raise DataError(f"{shorten(folder / ARRAY)} was altered; {again}")
-    return vectors
+    return vectors, described
 
 
 def meta(folder: Path) -> dict:

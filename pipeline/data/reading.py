@@ -1,8 +1,6 @@
 """Helpers of data set readers: report damaged files, unpack archives, decode image files to arrays."""
 
 import contextlib
-import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,27 +10,13 @@ from scipy.io.matlab import MatReadError
 
 from pipeline.data.download import extract
 from pipeline.data.store import TEST, TRAIN, Arrays
-from pipeline.errors import DataError, cause
+from pipeline.errors import DAMAGED, DataError, cause
 from pipeline.schema import shorten
 
 # decoded photographs held in memory
 BLOCK = 64
 # image, label, TRAIN or TEST, domain
 Row = tuple[Path, int, int, int]
-# What the parsers raise for damaged files; a broken PNG is a SyntaxError to Pillow.
-DAMAGED = (
-    OSError,
-    ValueError,
-    KeyError,
-    IndexError,
-    EOFError,
-    SyntaxError,
-    struct.error,
-    zlib.error,
-    MatReadError,
-    Image.DecompressionBombError,
-    NotImplementedError,  # SciPy, of a MATLAB file of version 7.3
-)
 
 
 @contextlib.contextmanager
@@ -40,7 +24,7 @@ def reading(path: Path) -> Iterator[None]:
     """Whatever a damaged file makes its parser raise becomes a DataError that names the file."""
     try:
         yield
-    except DAMAGED as error:
+    except (*DAMAGED, MatReadError, Image.DecompressionBombError) as error:
         raise DataError(f"{shorten(path)}: cannot be read ({cause(error)})") from None
 
 
