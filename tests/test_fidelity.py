@@ -8,7 +8,7 @@ import torch
 from benchmarks import against_originals as originals
 from benchmarks.originals import NOT_COMPARED
 from pipeline import methods
-from pipeline.commands.methods import page
+from pipeline.commands.methods import documented
 from pipeline.engine import federation as engine
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT
@@ -22,7 +22,7 @@ def test_pages_have_the_measured_numbers_and_all_methods():
     assert originals.with_tables(made, MEASURED, methods.names()) == made
     # `fedrepro methods --page` writes it.
     text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    assert text == page() and all(f"`{name}` |" in text for name in methods.names())
+    assert text == documented() and all(f"`{name}` |" in text for name in methods.names())
     compared = {row["method"] for row in ROWS}
     assert compared | NOT_COMPARED.keys() <= set(methods.names()) and not compared & NOT_COMPARED.keys()
     assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.names()])

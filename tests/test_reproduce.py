@@ -18,14 +18,10 @@ from pipeline.sealing import seal
 
 @pytest.fixture
 def here(tmp_path) -> Path:
-    """Another machine: FedCRL's committed miniature, nothing altered yet."""
+    """A clone whose commit has FedCRL's miniature, nothing trained yet."""
     shutil.copytree(ROOT / "papers/fedcrl/runs/mini", tmp_path / "papers/fedcrl/runs/mini")
+    commit(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def committed(here, tmp_path_factory) -> Path:
-    return Path(shutil.copytree(here, tmp_path_factory.mktemp("committed"), dirs_exist_ok=True))
 
 
 def move(root: Path, method: str, points: float, **versions: str) -> None:
@@ -41,23 +37,28 @@ def move(root: Path, method: str, points: float, **versions: str) -> None:
         (folder / "history.csv").write_text((folder / "history.csv").read_text() + "\n")
 
 
-def test_the_same_bits(committed, here):
-    actual = compare(committed, here)
+def test_the_same_bits(here):
+    actual = compare(here, ["fedcrl"])
     assert len(actual) == 17 and all(one.same_bits for one in actual)
-    lines = summary(actual, committed, here)
+    lines = summary(actual)
     assert "(committed: " not in lines[0] and "17 of 17 cells" in lines[1] and len(lines) == 2
 
 
-def test_another_processor_is_normal(committed, here):
-    for one in compare(committed, here):
-        points = {"fedprox": 0.9, "moon": -1.5}.get(one.cell.method, 0.0)
-        move(here, one.cell.method, points, processor="AMD EPYC")
-    by_method = {one.cell.method: one for one in compare(committed, here)}
-    moved = {name: round(one.difference, 4) for name, one in by_method.items() if not one.same_bits}
-    assert moved == {"fedprox": 0.9, "moon": -1.5}
-    lines = summary([*by_method.values()], committed, here)
+def test_another_processor_is_normal(here):
+    for one in compare(here, ["fedcrl"]):
+        method = Cell.parse(one.cell).method
+        move(here, method, {"fedprox": 0.9, "moon": -1.5}.get(method, 0.0), processor="AMD EPYC")
+    actual = compare(here, ["fedcrl"])
+    moved = {one.cell: round(one.difference, 4) for one in actual if not one.same_bits}
+    assert moved == {"fedcrl/mini/fedprox": 0.9, "fedcrl/mini/moon": -1.5}
+    lines = summary(actual)
     assert "AMD EPYC; processor AMD EPYC (committed: " in lines[0] and "15 of 17 cells" in lines[1]
     assert [line.split(":")[0].strip() for line in lines[2:]] == ["fedcrl/mini/moon", "fedcrl/mini/fedprox"]
+
+
+def test_a_paper_whose_miniature_git_does_not_have_is_compared_with_nothing(here):
+    assert compare(here, ["rahfl"]) == []
+    assert summary([]) == ["Measured:      git has no number of these miniatures to compare with"]
 
 
 def _killed():
@@ -109,9 +110,9 @@ def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys
     monkeypatch.setattr(reproduce, "ROOT", tmp_path_factory.mktemp("root"))
     monkeypatch.setattr(reproduce, "prepare", lambda root, again: here)
 
-    def compared(before: Path, clone: Path) -> list:
-        actual = compare(before, clone)
-        calls.append({one.cell.paper for one in actual})
+    def compared(clone: Path, names: set[str]) -> list:
+        actual = compare(clone, names)
+        calls.append({one.cell.partition("/")[0] for one in actual})
         return actual
 
     monkeypatch.setattr(reproduce, "compare", compared)
@@ -145,24 +146,6 @@ def _recording(calls: list, run):
         return subprocess.CompletedProcess(command, 0)
 
     return recorded
-
-
-def test_what_is_compared_is_the_commit_and_not_the_work_tree(here):
-    commit(here)
-    move(here, "fedprox", 5.0)  # trained in place, not committed
-    with reproduce.committed(here, ["fedcrl"]) as before:
-        actual = {one.cell.method: one for one in compare(before, here)}
-    assert len(actual) == 17 and actual["fedprox"].difference == pytest.approx(5.0)
-    assert actual["fedavg"].same_bits
-
-
-def test_a_paper_whose_miniature_git_does_not_have_is_compared_with_nothing(here):
-    commit(here)
-    with reproduce.committed(here, ["rahfl"]) as before:
-        assert [*before.rglob("result.json")] == [] and compare(before, here) == []
-        assert summary([], before, here) == [
-            "Measured:      git has no number of these miniatures to compare with"
-        ]
 
 
 def test_without_git_it_says_what_to_do(tmp_path):

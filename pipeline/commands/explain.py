@@ -35,7 +35,12 @@ Printed = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
 def explain(what: Sequence[str], root: Path = ROOT) -> int:
-    """Print what a cell, or the numbers of a table that the words choose, are; returns the exit code."""
+    """Print what a cell, or the numbers of a table that the words choose, are, or with `methods` the list of
+    these; returns the exit code."""
+    if tuple(what) == ("methods",):
+        from pipeline.commands import methods  # with torch: seconds
+
+        return methods.main()
     if len(what) == 1 and what[0].count("/") == 2:
         cell = Cell.parse(what[0])
         Experiment.of(cell, root)

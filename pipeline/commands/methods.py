@@ -16,10 +16,10 @@ HEAD = ("method", "what it does", "papers", "needs; supports")
 USUAL = "one network"
 
 
-def main(renew: bool = False) -> int:
+def main(page: bool = False) -> int:
     """Print them, or renew the page; returns the exit code."""
-    if renew:
-        write_text(PAGE, page())
+    if page:
+        write_text(PAGE, documented())
         print(f"{shorten(PAGE)}: written")
         return 0
     for name in methods.names():
@@ -28,7 +28,7 @@ def main(renew: bool = False) -> int:
     return 0
 
 
-def page() -> str:
+def documented() -> str:
     """docs/methods.md with the table as it should be."""
     before = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
     return f"{before}{MARK}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in _rows())

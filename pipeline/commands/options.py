@@ -4,11 +4,13 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import wraps
+from importlib import import_module
 from typing import Any
 
 import click
 
-from pipeline.errors import NO_MEMORY, NOT_INSTALLED, FedReproError, ParamError, short_of_memory, unknown
+from pipeline.errors import NOT_INSTALLED, FedReproError, ParamError, guarded, unknown
 from pipeline.place import begin
 
 
@@ -25,37 +27,28 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the command; what it returns is the exit code."""
+        guarded(lambda: self._invoke(ctx))
+
+    def _invoke(self, ctx: click.Context) -> None:
         try:
             begin()
             sys.exit(super().invoke(ctx) or 0)
-        except FedReproError as error:
-            click.echo(f"error: {error}", err=True)
         except click.UsageError as error:
             if "\n" in error.format_message():  # called without arguments: the message is the help text
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
             message = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
-            click.echo(f"error: {message}{'' if message.endswith('?') else '.'} See {at} --help", err=True)
+            raise ParamError(f"{message}{'' if message.endswith('?') else '.'} See {at} --help") from None
         except SyntaxError as error:  # in a method that somebody is writing
             where = os.path.relpath(error.filename or "")
-            click.echo(f"error: {where}, line {error.lineno}: {error.msg}", err=True)
+            raise ParamError(f"{where}, line {error.lineno}: {error.msg}") from None
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] in ("pipeline", "stages", "papers"):
                 raise
-            click.echo(f"error: {NOT_INSTALLED.format(error.name, sys.executable)}", err=True)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):  # `| head`
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                sys.exit(0)
-            click.echo(f"error: {error.filename or 'file system'}: {error.strerror or error}", err=True)
-        except (MemoryError, RuntimeError) as error:
-            if not short_of_memory(error):
-                raise
-            click.echo(f"error: {NO_MEMORY}", err=True)
-        except KeyboardInterrupt:
-            click.echo("stopped", err=True)
-            sys.exit(130)
-        sys.exit(2)
+            raise FedReproError(NOT_INSTALLED.format(error.name, sys.executable)) from None
+        except BrokenPipeError:  # `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they are written below."""
@@ -108,6 +101,21 @@ class Amount(click.ParamType):
         if not 0 < number < math.inf:
             raise ParamError(f"{self.name.upper()}: expected a number above 0, such as 10, not {value!r:.80}")
         return number
+
+
+def calls(place: str, **more: Any) -> Callable[[Callable], Callable]:
+    """The body of a command that has only a help text: call a function of pipeline.commands, such as
+    "run:main", with the command's arguments and `more`; its module is imported then."""
+    module, _, function = place.partition(":")
+
+    def decorate(described: Callable) -> Callable:
+        @wraps(described)
+        def body(**arguments: Any) -> int | None:
+            return getattr(import_module(f"pipeline.commands.{module}"), function)(**arguments, **more)
+
+        return body
+
+    return decorate
 
 
 def example(*lines: str) -> str:

@@ -12,19 +12,16 @@ Another type of processor may round differently: then both means are printed wit
 import shutil
 import subprocess
 import sys
-import tarfile
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import files
-from pipeline.cells.results import Summary, collect, summarise
+from pipeline.cells.results import Summary, parse, read, summarise
 from pipeline.errors import ParamError
-from pipeline.git import git
+from pipeline.git import committed, git
 from pipeline.place import surroundings
-from pipeline.schema import MINIATURE, ROOT, Cell, load_paper, papers
+from pipeline.schema import MINIATURE, ROOT, load_paper, papers
 
 FOLDER = "reproduction"
 DONE = ".cells/reproduced"  # of the clone: the papers whose stages have all run once
@@ -32,12 +29,14 @@ DONE = ".cells/reproduced"  # of the clone: the papers whose stages have all run
 
 @dataclass(frozen=True)
 class Comparison:
-    """A cell's accuracy over the seeds in git and on this machine, percent."""
+    """A cell's accuracy over the seeds in git and on this machine, percent; what ran them."""
 
-    cell: Cell
+    cell: str
     committed: Summary
     here: Summary
     same_bits: bool
+    then: dict[str, str]
+    now: dict[str, str]
 
     @property
     def difference(self) -> float:
@@ -53,36 +52,14 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
             raise ParamError(f"papers/{name}/paper.yaml: miniature: missing; nothing small to reproduce")
     clone = prepare(ROOT, force)
     done, wanted = reproduced(clone), {*(names or papers())}
-    code = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pipeline",
-            "run",
-            *[f"{name}/{MINIATURE}" for name in names],
-            *(["--jobs", str(jobs)] if jobs else []),
-            *["--force"] * (not wanted <= done),
-        ],
-        cwd=clone,
-        env=_environment(ROOT, clone),
-    ).returncode
-    if code:
+    command = [sys.executable, "-m", "pipeline", "run", *[f"{name}/{MINIATURE}" for name in names]]
+    command += [*(["--jobs", str(jobs)] if jobs else []), *["--force"] * (not wanted <= done)]
+    if code := subprocess.run(command, cwd=clone, env=_environment(ROOT, clone)).returncode:
         return code
-    done |= wanted
-    files.write_text(clone / DONE, "\n".join(sorted(done)))
-    with committed(clone, done) as before:
-        comparisons = compare(before, clone)
-        summed = summary(comparisons, before, clone)
-    print(
-        "\n".join(
-            [
-                "",
-                *summed,
-                "Reports:       reports/index.html (the committed numbers; open it in a browser)",
-                "Runs:          make ui",
-            ]
-        )
-    )
+    files.write_text(clone / DONE, "\n".join(sorted(done | wanted)))
+    print("\n".join(["", *summary(compare(clone, done | wanted))]))
+    print("Reports:       reports/index.html (the committed numbers; open it in a browser)")
+    print("Runs:          make ui")
     return 0
 
 
@@ -114,18 +91,6 @@ def prepare(root: Path, again: bool = False) -> Path:
     return clone
 
 
-@contextmanager
-def committed(clone: Path, names: Iterable[str]) -> Iterator[Path]:
-    """A folder with the results of these papers' miniatures at the clone's commit."""
-    with tempfile.TemporaryDirectory(prefix="fedrepro-committed-") as folder:
-        runs = git(clone, "ls-files", *[f"papers/{name}/runs/{MINIATURE}/*" for name in names]).splitlines()
-        if runs:  # without a name it would be the whole commit
-            git(clone, "archive", "--output", f"{folder}/results.tar", "HEAD", "--", *runs)
-            with tarfile.open(f"{folder}/results.tar") as archive:
-                archive.extractall(folder, filter="data")
-        yield Path(folder)
-
-
 def _environment(root: Path, clone: Path) -> dict[str, str]:
     """The clone's code runs, whatever Python would take. Runs are imported into the repository's MLflow
     database, unless the user names another; trained seeds count although every stage runs."""
@@ -133,37 +98,38 @@ def _environment(root: Path, clone: Path) -> dict[str, str]:
     return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **inherited, "FEDREPRO_FORCE": ""}
 
 
-# -- comparing -----------------------------------------------------------------------------------------------
-
-
-def compare(committed: Path, here: Path) -> list[Comparison]:
-    """The cells of the miniatures that both folders have."""
-    old, new = (_miniatures(root) for root in (committed, here))
+def compare(clone: Path, names: Iterable[str]) -> list[Comparison]:
+    """The cells of these papers' miniatures that both the clone's commit and its folders have."""
     comparisons = []
-    for cell in sorted(old.keys() & new.keys(), key=str):
-        before, now = (side[cell]["measures"][side[cell]["headline"]] for side in (old, new))
-        texts = [(cell.folder(root) / "history.csv").read_bytes() for root in (committed, here)]
-        comparisons.append(Comparison(cell, summarise(before), summarise(now), texts[0] == texts[1]))
+    patterns = [f"papers/{name}/runs/{MINIATURE}/*/result.json" for name in sorted(names)]
+    for path in map(Path, git(clone, "ls-files", "--", *patterns).splitlines()):
+        content, history = committed(clone, path), path.with_name("history.csv")
+        if content is None or not (clone / path).exists():
+            continue
+        then, now = parse(content, clone / path), read(clone / path)
+        numbers = [summarise(result["measures"][result["headline"]]) for result in (then, now)]
+        same = committed(clone, history) == (clone / history).read_bytes()
+        comparisons.append(Comparison(now["cell"], *numbers, same, then["versions"], now["versions"]))
     return comparisons
 
 
-def _miniatures(root: Path) -> dict[Cell, dict]:
-    return {cell: result for cell, result in collect(root).items() if cell.scenario == MINIATURE}
-
-
-# -- saying it -----------------------------------------------------------------------------------------------
-
-
-def summary(comparisons: list[Comparison], committed: Path, here: Path) -> list[str]:
+def summary(comparisons: list[Comparison]) -> list[str]:
     """Same type of processor or not; how many cells have the same bits; both numbers of the others, the
     largest difference first."""
     if not comparisons:
         return ["Measured:      git has no number of these miniatures to compare with"]
     moved = [one for one in comparisons if not one.same_bits]
-    count = f"{len(comparisons) - len(moved)} of {len(comparisons)} cells of the miniatures"
+    now = comparisons[-1].now
+    others = {
+        f"; {key} {now.get(key)} (committed: {value})": None
+        for one in comparisons
+        for key, value in one.then.items()
+        if value != now.get(key)
+    }
     return [
-        machine_words(committed, here),
-        f"Measured:      {count} have the same bits as in git",
+        f"Processor:     {now.get('processor')}{''.join(others)}",
+        f"Measured:      {len(comparisons) - len(moved)} of {len(comparisons)} cells of the miniatures have "
+        "the same bits as in git",
         *(
             f"  {one.cell}: {_words(one.committed)} in git, {_words(one.here)} here"
             for one in sorted(moved, key=lambda one: -abs(one.difference))
@@ -173,17 +139,3 @@ def summary(comparisons: list[Comparison], committed: Path, here: Path) -> list[
 
 def _words(number: Summary) -> str:
     return f"{number.mean:.2f} %" + (f" ± {number.std:.2f}" if number.std is not None else "")
-
-
-def machine_words(committed: Path, here: Path) -> str:
-    """Whether the committed numbers come from this type of machine."""
-    theirs, ours = (
-        {key: value for result in _miniatures(root).values() for key, value in result["versions"].items()}
-        for root in (committed, here)
-    )
-    others = [
-        f"; {key} {ours.get(key)} (committed: {value})"
-        for key, value in theirs.items()
-        if value != ours.get(key)
-    ]
-    return f"Processor:     {ours.get('processor')}{''.join(others)}"

@@ -74,6 +74,14 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def main(check: bool = False) -> int:
+    """Write what differs, or only name it; returns the exit code."""
+    changed = sync(check=check)
+    for path in changed:
+        print(f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}")
+    return 1 if check and changed else 0
+
+
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     """Write what differs, and return it; with `check` nothing is written. ParamError for a further file of
     DVC's in a paper's folder, whose commands would run as well, and for a link that leads out."""

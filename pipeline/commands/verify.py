@@ -28,6 +28,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.commands.extra_seeds import partition_stage
 from pipeline.errors import FedReproError, unknown
+from pipeline.place import cores
 from pipeline.schema import ROOT, Cell, Seeded
 
 ALIKE = ("torch", "numpy")  # of machines that round alike; else also the processor
@@ -223,11 +224,14 @@ def _machines(result: dict) -> list[dict]:
     return result.get("machines") or [result["versions"]] * len(result["seeds"])
 
 
-def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root: Path = ROOT) -> int:
+def verify(
+    what: Iterable[str] = (), seconds: float = 60.0, jobs: int | None = None, root: Path = ROOT
+) -> int:
     """Walk, record and print; returns the exit code.
 
     what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
-    quickest first. seconds: for each cell, from where its training begins. jobs: how many at once.
+    quickest first. seconds: for each cell, from where its training begins. jobs: how many at once,
+    by default one for each core.
     """
     begun, wanted = time.monotonic(), [*what]
     walks, lacking = _walks(wanted, root)
@@ -235,7 +239,7 @@ def verify(what: Iterable[str] = (), seconds: float = 60.0, jobs: int = 1, root:
         print(f"  not walked {line}", file=sys.stderr, flush=True)
     counts: Counter[str] = Counter()
     papers = set()
-    for walk, outcome in _outcomes(walks, seconds, jobs):
+    for walk, outcome in _outcomes(walks, seconds, jobs or cores()):
         if not outcome and walk.walked:
             stamps.write({walk.cell: walk.stamp()}, root)
             papers.add(walk.cell.paper)
