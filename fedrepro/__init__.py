@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # what a project begins with
-FILES = """pipeline/**/*.py pipeline/**/*.yaml stages/*.py reports/templates/* data/dvc.yaml dvc.yaml
-    params.yaml .dvc/config .dvc/.gitignore .dvc/plots/*.json .dvcignore .gitignore LICENSE""".split()
+FILES = """pipeline/**/*.py pipeline/**/*.yaml pipeline/commands/*.csv pipeline/commands/templates/*.txt
+    stages/*.py reports/templates/* data/dvc.yaml dvc.yaml params.yaml .dvc/config .dvc/.gitignore
+    .dvc/plots/*.json .dvcignore .gitignore LICENSE""".split()
 INSTALLED = Path(__file__).resolve().parent / "project"
 SOURCE = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 

@@ -339,13 +339,13 @@ def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
 
 def test_a_new_part_of_a_paper_has_a_test_that_passes(copy):
     before = changed(copy)
-    for what, part in PARTS.items():
+    for what, (file, _) in PARTS.items():
         for name in (f"first_{what}", f"second_{what}"):
             reply = here(copy, "new", what, name, "--paper", "toy").stdout
-            assert f"papers/toy/{part.file}: written" in reply
+            assert f"papers/toy/{file}: written" in reply
         (line,) = here(copy, "new", what, name, "--paper", "toy", expect=2).stderr.splitlines()
-        assert line == f"error: papers/toy/{part.file}: there is {name!r} already"
-    files = {f"papers/toy/{part.file}" for part in PARTS.values()}
+        assert line == f"error: papers/toy/{file}: there is {name!r} already"
+    files = {f"papers/toy/{file}" for file, _ in PARTS.values()}
     tests = [f"papers/toy/tests/test_{nth}_{what}.py" for what in PARTS for nth in ("first", "second")]
     assert set(changed(copy)) - set(before) == files | {*tests}
     assert "8 passed" in run(copy, sys.executable, "-m", "pytest", "-q", *tests).stdout

@@ -12,7 +12,7 @@ from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import plan
 from pipeline.commands.cli import main
-from pipeline.commands.plan import Need, Price, choose, hours_of
+from pipeline.commands.plan import Need, Price, choose, hours_of, runs_of
 from pipeline.files import write_json
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
@@ -25,7 +25,7 @@ A, B, C, D = (
 
 def needs(prices, **claims):
     """A claim for every name: its cells with the seeds that each must have, and perhaps a chance."""
-    return [Need.of(name, seeds[0], prices, *seeds[1:]) for name, seeds in claims.items()]
+    return [Need(name, runs_of(seeds[0], prices), *seeds[1:]) for name, seeds in claims.items()]
 
 
 def names(bundles):
@@ -161,7 +161,7 @@ def test_what_is_printed(claimed, capsys):
     assert text.splitlines()[-1].endswith("--jobs 2 < .cells/plan.txt")
     assert (claimed / plan.FILE).read_text() == "fedcrl/balanced/fedprox\n"
     assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
-    assert "The cheapest takes 2.0 hours" in capsys.readouterr().out
+    assert "2 other claims would take more hours; the cheapest takes 2.0 hours" in capsys.readouterr().out
     finish(claimed, "fedprox", [60.2, 61.3])
     assert plan.plan(1.0, ["fedcrl"], root=claimed) == 0
     assert capsys.readouterr().out.startswith("Nothing to plan")

@@ -1,13 +1,14 @@
 """Retrain one seed from round 0 and print every round's measures, for `fedrepro verify` to compare.
 
-`python -m pipeline.cells.walk fedcrl/mini/fedprox 0 FOLDER`.
+`python -m pipeline.cells.walk fedcrl/mini/fedprox 0 FOLDER ROOT SECONDS`.
 
 It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
-once the last round is over.
+once the last round is over. SIGALRM ends it when the time is over.
 """
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT, Cell, Seeded
+from pipeline.schema import Cell, Seeded
 
 
-def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
+def walk(cell: Cell, seed: int, folder: Path, root: Path, seconds: float) -> None:
     """Print the lines. FedReproError as of a training."""
     arithmetic.adopt(Experiment.of(cell, root).scenario.arithmetic)
     check_environment()
@@ -26,6 +27,7 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path = ROOT) -> None:
     from pipeline.cells.training import train_cell
 
     _say({"machine": provenance.machine()})
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     folder.mkdir()
     for path in root.iterdir():
         if path.name not in (".cells", ".git"):
@@ -43,6 +45,7 @@ def _say(document: dict) -> None:
 
 if __name__ == "__main__":
     try:
-        walk(Cell.parse(sys.argv[1]), int(sys.argv[2]), *map(Path, sys.argv[3:]))
+        cell, seed, folder, root, seconds = sys.argv[1:]
+        walk(Cell.parse(cell), int(seed), Path(folder), Path(root), float(seconds))
     except FedReproError as failure:
         sys.exit(f"error: {failure}")

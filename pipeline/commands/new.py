@@ -6,8 +6,8 @@ import keyword
 import re
 import shutil
 from collections.abc import Container
-from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 
 from pipeline.commands.sync import sync, written
 from pipeline.data.registry import sets
@@ -18,198 +18,22 @@ from pipeline.place import HOME
 from pipeline.schema import ROOT, check_name, functions, load_paper, method_file, papers, shorten
 from pipeline.schema.discovery import partition_kinds
 
-PAPER = """# {name} as data: its scenarios, methods, tables and figures. What each key means:
-# pipeline/schema; how to go on: docs/adding-a-paper.md.
-name: "{name}"           # as the paper spells its method
-title: The paper's title
-authors: Its authors
-reference: Where it appeared (year)
-idea: What its method does, in one sentence.
-order: {order}
-
-# The protocol on scikit-learn's handwritten digits, small enough for a laptop: `dvc repro` runs it. Seeds
-# are in params.yaml.
-miniature:
-  methods: [{names}]
-  scenario:
-    data: {{set: digits, size: 16, channels: 1}}
-    partition: {{kind: dirichlet, clients: 5, beta: 0.5}}
-    model: {{name: cnn2, features: 128}}
-    training: {{rounds: 5, batch_size: 16, optimiser: {{name: adam, lr: 0.003}}}}
-    evaluation: {{tests: clients, last: 1}}
-
-# The paper's scenarios, the rows of its tables, the cells to run, its tables and figures.
-scenarios: {{}}
-
-methods:
-{rows}
-
-grids: {{}}
-
-tables:
-  table1:
-    number: "1"
-    title: Test accuracy
-    published: table1.csv
-    blocks:
-      label skew|Digits: {{scenario: mini}}
-    columns: {{Acc.: weighted}}
-"""
-PUBLISHED = """paper,table,setting,dataset,column,method,value,std,note
-{key},1,label skew,Digits,Acc.,FedAvg,,,a number of the paper goes before the last two commas
-"""
+TEMPLATES = Path(__file__).with_name("templates")
 ROWS = {"fedavg": "{label: FedAvg}", "fedprox": "{label: FedProx, mu: 0.01}"}
-METHOD = '''"""{kind}: in one line what it does (Authors, year, Algorithm 1)."""
-from dataclasses import dataclass
-
-from pipeline.engine.state import State
-from pipeline.engine.world import World
-from pipeline.methods.fedavg import FedAvg
-
-
-@dataclass(frozen=True)
-class {kind}(FedAvg):
-    """What is minimised or averaged, as the paper's equation has it. Fields are hyper-parameters:
-    `mu: NonNegative = 0.1`."""
-
-    def round(self, state: State, world: World) -> State:
-{body}
-'''
-TEST = '''"""{kind}: the identities that its paper promises."""
-from federation import image_world, run, same
-
-from pipeline import methods
-from pipeline.methods.fedavg import FedAvg
-
-
-def test_as_begun_it_is_fedavg():
-    """To be replaced: what the method gives where its term is switched off."""
-    method = methods.load("{name}", {{}}, "test"{paper})
-    assert same(run(method, image_world()).model, run(FedAvg(), image_world()).model)
-'''
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a paper defines in another file: how the file begins, an entry of it and a test of that.
-
-    use: the line of a scenario in paper.yaml that names it
-    """
-
-    file: str
-    head: str
-    entry: str
-    test: str
-    use: str
-
-
+# What a paper defines in another file: that file, and the line of a scenario in paper.yaml that names an
+# entry of it.
 PARTS = {
-    "data": Part(
-        "data.py",
-        '''"""Data sets, each called as its variable."""
-
-from pipeline.data.registry import Canonical, DataSet
-''',
-        """
-{name} = DataSet(
-    "{kind}",
-    shape=[28, 28, 1],
-    classes=10,
-    canonical=Canonical("arrays", {{"{name}.npz": ""}}, page="the address where a person finds it"),
-)
-""",
-        """from pipeline.data.registry import find
-
-
-def test_its_files():
-    assert [file.name for file in find("{name}").canonical.official] == ["{name}.npz"]
-""",
-        "data: {{set: {name}}}",
-    ),
-    "model": Part(
-        "models.py",
-        '''"""Networks: functions that give a module with output (B, width), and the width."""
-
-from torch import nn
-''',
-        '''
-
-def {name}(channels: int, size: int) -> tuple[nn.Module, int]:
-    """One layer of 64 units."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(channels * size * size, 64), nn.ReLU()), 64
-''',
-        """import torch
-
-from pipeline.models import build
-from pipeline.schema import Model
-
-
-def test_it_scores_every_class():
-    network = build(Model("{name}", paper="{paper}"), channels=1, size=16, classes=10)
-    assert network(torch.zeros(2, 1, 16, 16)).shape == (2, 10)
-""",
-        "model: {{name: {name}}}",
-    ),
-    "partition": Part(
-        "partitions.py",
-        '''"""Kinds of partition, whose fields are their keys in paper.yaml."""
-
-from dataclasses import dataclass
-
-import numpy as np
-
-from pipeline.schema import Pooled
-''',
-        '''
-
-@dataclass(frozen=True)
-class {kind}(Pooled):
-    """Equal parts of the shuffled images."""
-
-    kind = "{name}"
-
-    def cut(self, pool, indices, rng):
-        return np.array_split(rng.permutation(indices), self.clients)
-''',
-        """import numpy as np
-
-from pipeline.data.partition import partition
-from pipeline.data.parts import Pool
-from pipeline.schema.discovery import partition_kinds
-
-
-def test_every_image_belongs_to_one_client():
-    pool = Pool(np.arange(60) % 10, np.zeros(60, int), np.zeros(60, bool), ["all"], 10)
-    parts = partition(partition_kinds("{paper}")["{name}"](clients=3), pool, "test")
-    assert sorted(np.concatenate([*parts.train, *parts.client_test])) == list(range(60))
-""",
-        "partition: {{kind: {name}, clients: 10}}",
-    ),
-    "metric": Part(
-        "metrics.py",
-        '''"""Metrics in percent, of every client's pipeline.cells.metrics.Predictions."""
-''',
-        '''
-
-def {name}(clients):
-    """Accuracy of the worst client."""
-    return min(client.accuracy for client in clients)
-''',
-        """import torch
-
-from pipeline.cells.metrics import Predictions
-from pipeline.schema import ROOT, load_module
-
-
-def test_the_worst_client_counts():
-    metrics = load_module("papers.{paper}.metrics", ROOT / "papers/{paper}/metrics.py")
-    scores = torch.eye(2)[:, None]
-    clients = [Predictions(str(k), "all", scores[k], torch.tensor([0])) for k in range(2)]
-    assert metrics.{name}(clients) == 0
-""",
-        "evaluation: {{metrics: [{name}]}}",
-    ),
+    "data": ("data.py", "data: {set: $name}"),
+    "model": ("models.py", "model: {name: $name}"),
+    "partition": ("partitions.py", "partition: {kind: $name, clients: 10}"),
+    "metric": ("metrics.py", "evaluation: {metrics: [$name]}"),
 }
+
+
+def _template(file: str, **values: object) -> str:
+    """A template with values in the place of its $names."""
+    text = (TEMPLATES / f"{file}.txt").read_text(encoding="utf-8")
+    return Template(text).substitute({name: str(value) for name, value in values.items()})
 
 
 def project(name: str) -> int:
@@ -241,9 +65,9 @@ def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) 
     written(root)  # reports first what is wrong with another paper
     order = max((load_paper(key, root).order for key in papers(root)), default=0) + 1
     rows = "\n".join(f"  {method}: {ROWS[method]}" for method in methods)
-    text = PAPER.format(name=name, order=order, names=", ".join(methods), rows=rows)
+    text = _template("paper.yaml", name=name, order=order, names=", ".join(methods), rows=rows)
     _write(folder / "paper.yaml", text)
-    _write(folder / "published" / "table1.csv", PUBLISHED.format(key=name))
+    _write(folder / "published" / "table1.csv", _template("table1.csv", key=name))
     print("\n".join(f"{shorten(path)}: written" for path in sync(root)))
     print(f"To run it:  fedrepro run {name}")
     return 0
@@ -262,8 +86,9 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     file, test = folder / f"{name}.py", tests / f"test_{name}.py"
     if there := [path for path in (method_file(name, paper, root), file, test) if path and path.exists()]:
         raise FedReproError(f"{shorten(there[0])}: there is such a file already")
-    _write(file, METHOD.format(kind=kind, body=_round()))
-    _write(test, TEST.format(kind=kind, name=name, paper=f', "{paper}"' if paper else ""))
+    _write(file, _template("method.py", kind=kind, body=_round()))
+    argument = f', "{paper}"' if paper else ""
+    _write(test, _template("test_method.py", kind=kind, name=name, paper=argument))
     sync(root)
     row = f"papers/{paper or '<paper>'}/paper.yaml"
     print(
@@ -277,10 +102,11 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
 
 def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
     """Add an entry to the file of a part of a paper, a key of PARTS, and make a test of it."""
-    kind, made = _class_name(what, name), PARTS[what]
+    words = {"name": name, "kind": _class_name(what, name), "paper": paper}
+    module, use = PARTS[what]
     load_paper(paper, root)
     folder = root / "papers" / paper
-    file, test = folder / made.file, folder / "tests" / f"test_{name}.py"
+    file, test = folder / module, folder / "tests" / f"test_{name}.py"
     known: Container[str] = functions(paper, file.stem, root)
     if what in ("data", "partition"):
         known = sets(root) if what == "data" else partition_kinds(paper, root)
@@ -288,12 +114,11 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
         raise FedReproError(f"{shorten(file)}: there is {name!r} already")
     if test.exists():
         raise FedReproError(f"{shorten(test)}: there is such a file already")
-    words = {"name": name, "kind": kind, "paper": paper}
-    text = file.read_text(encoding="utf-8") if file.exists() else made.head
-    _write(file, text + made.entry.format(**words))
-    _write(test, made.test.format(**words))
+    head, entry = _template(f"{what}.py", **words).split("%%\n")
+    _write(file, (file.read_text(encoding="utf-8") if file.exists() else head) + entry)
+    _write(test, _template(f"test_{what}.py", **words))
     sync(root)
-    print(f"To use it:  `{made.use.format(**words)}` in a scenario of papers/{paper}/paper.yaml")
+    print(f"To use it:  `{Template(use).substitute(words)}` in a scenario of papers/{paper}/paper.yaml")
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
 

@@ -36,37 +36,21 @@ Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
 @dataclass(frozen=True)
 class Price:
-    """What a cell costs."""
+    """What a cell costs: the seeds that are finished, and the hours of one process for one more."""
 
-    # seeds that are finished
     have: int
-    # of one process, for one more
     hours: float
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a claim still needs."""
+    """A claim, in words, and what it still needs; `value` is the chance that these runs settle it, `figures`
+    the stages that compute its numbers from the runs."""
 
-    claim: str  # in words, with its paper and table
+    claim: str
     runs: frozenset[Run]
-    # the chance that these runs settle it
     value: float = 1.0
-    # stages that compute its numbers from the runs
     figures: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        claim: str,
-        seeds: dict[Cell, int],
-        prices: dict[Cell, Price],
-        value: float = 1.0,
-        figures: Iterable[str] = (),
-    ) -> "Need":
-        """From the seeds that each of its cells must have."""
-        runs = {(cell, seed) for cell, count in seeds.items() for seed in range(prices[cell].have, count)}
-        return cls(claim, frozenset(runs), value, tuple(figures))
 
 
 @dataclass(frozen=True)
@@ -80,17 +64,23 @@ class Bundle:
 
 @dataclass
 class Outlay:
-    """What is still to be had: claims with what they need, the prices, and why other claims are left out."""
+    """What is still to be had: claims with what they need, the prices, and why other claims are left out.
+
+    fetched: the downloads that a cell waits for. waiting: those for want of which claims are left out.
+    """
 
     needs: list[Need] = field(default_factory=list)
     prices: dict[Cell, Price] = field(default_factory=dict)
     without: Counter[str] = field(default_factory=Counter)
-    # the downloads that a cell waits for
     fetched: dict[Cell, set[str]] = field(default_factory=dict)
-    # whether claims that wait for a download are planned too
-    network: bool = False
-    # claims left out for want of a download
     waiting: Counter[str] = field(default_factory=Counter)
+
+
+def runs_of(seeds: dict[Cell, int], prices: dict[Cell, Price]) -> frozenset[Run]:
+    """What is missing where each cell must have that many seeds."""
+    return frozenset(
+        (cell, seed) for cell, count in seeds.items() for seed in range(prices[cell].have, count)
+    )
 
 
 # -- which runs to buy ---------------------------------------------------------------------------------------
@@ -141,7 +131,7 @@ def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> l
 
 def outlay(wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False) -> Outlay:
     """Of the papers named, or of all. network: also claims whose cells wait for a download."""
-    total = Outlay(network=network)
+    total = Outlay()
     results, problems = survey(root)
     raw = status.read_results(root)
     rates = rates_of(raw, root)
@@ -150,34 +140,41 @@ def outlay(wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False)
             evidence = Evidence(Printed(study))
             cells = status.overview(key, raw, rates, root).cells
             for claim in read_claims(evidence.printed):
-                _add(total, judge(claim, evidence), evidence, cells, root)
+                if why := _left_out(total, judge(claim, evidence), evidence, cells, network, root):
+                    total.without[why] += 1
     return total
 
 
-def _add(
-    total: Outlay, verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status], root: Path
-) -> None:
-    """What one claim needs, or why it is left out; nothing of one that is settled."""
+def _left_out(
+    total: Outlay,
+    verdict: Verdict,
+    evidence: Evidence,
+    cells: dict[Cell, status.Status],
+    network: bool,
+    root: Path,
+) -> str:
+    """Why a claim is left out; else "", and what it needs is added, where it is not settled."""
     seeds, value, why = _wanted(verdict, evidence, cells, root)
     for cell in seeds:
         state = cells.get(cell)
         if state is None or not state.stage:
-            why = "no grid of paper.yaml holds their cells"
-        elif (price := _price(cell, state, evidence, root)) is None:
-            why = "how long their cells take is not known"
-        else:
-            total.prices[cell] = price
-            total.fetched[cell] = downloads.wanted(Experiment.of(cell, root).scenario, root)
-    if not why and not total.network and (names := set().union(*(total.fetched[cell] for cell in seeds))):
+            return "no grid of paper.yaml holds their cells"
+        if (price := _price(cell, state, evidence, root)) is None:
+            return "how long their cells take is not known"
+        total.prices[cell] = price
+        total.fetched[cell] = downloads.wanted(Experiment.of(cell, root).scenario, root)
+    if not seeds:
+        return why
+    if not network and (names := set().union(*(total.fetched[cell] for cell in seeds))):
         total.waiting.update(names)
-        why = DOWNLOAD
-    if not why and seeds:
-        stages = dict.fromkeys(_figure(*source) for source in _sources(verdict.claim, evidence))
-        need = Need.of(_words(verdict.claim, evidence), seeds, total.prices, value, filter(None, stages))
-        total.needs += [need] if need.runs else []
-        why = "" if need.runs else "their cells have seeds enough, but not in common"
-    if why:
-        total.without[why] += 1
+        return DOWNLOAD
+    claim = verdict.claim
+    if not (runs := runs_of(seeds, total.prices)):
+        return "their cells have seeds enough, but not in common"
+    figures = dict.fromkeys(filter(None, (_figure(*source) for source in _sources(claim, evidence))))
+    place = ", ".join(filter(None, (f"{evidence.paper.name} {claim.id}", claim.where)))
+    total.needs.append(Need(f"{place}: {claim.text}", runs, value, tuple(figures)))
+    return ""
 
 
 def _wanted(
@@ -186,12 +183,9 @@ def _wanted(
     """(seeds that each cell must have, the chance that they settle the claim, why nothing can be planned)."""
     if verdict.chip == Chip.NOT_RUN:
         sources = {cell for cell, _ in _sources(verdict.claim, evidence)}
-        seeds = {
-            cell: _seeds(cell, root)
-            for cell in sources
-            if cell not in cells or cells[cell].state != status.DONE
-        }
-        return seeds, 1.0, "" if seeds else "figures, or further seeds of cells that have run, are missing"
+        missing = [cell for cell in sources if cell not in cells or cells[cell].state != status.DONE]
+        seeds = {cell: len(Experiment.of(cell, root).scenario.seeds) for cell in missing}
+        return seeds, 1.0, "figures, or further seeds of cells that have run, are missing"
     if verdict.chip == Chip.UNDECIDED:
         if verdict.needed:
             return dict.fromkeys(evidence.compared(verdict.claim.spots), verdict.needed), EVEN, ""
@@ -222,15 +216,6 @@ def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> 
     ):
         return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
     return None if state.hours is None else Price(0, state.hours / len(experiment.scenario.seeds))
-
-
-def _seeds(cell: Cell, root: Path) -> int:
-    return len(Experiment.of(cell, root).scenario.seeds)
-
-
-def _words(claim: Claim, evidence: Evidence) -> str:
-    place = ", ".join(filter(None, (f"{evidence.paper.name} {claim.id}", claim.where)))
-    return f"{place}: {claim.text}"
 
 
 # -- what is printed -----------------------------------------------------------------------------------------
@@ -269,14 +254,17 @@ def lines(
     total: Outlay, bundles: list[Bundle], budget: float, jobs: int | None = None, root: Path = ROOT
 ) -> list[str]:
     """The plan, and what it leaves out."""
-    text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root)] if bundles else _too_little(total)
-    rest = len(total.needs) - sum(len(bundle.needs) for bundle in bundles)
-    text += ["", f"{counted(rest, 'other claim').capitalize()} would take more hours."] * bool(
-        bundles and rest
-    )
+    text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root)]
+    text = text if bundles else ["Nothing to plan: no claim could be settled in this time."]
+    if rest := len(total.needs) - sum(len(bundle.needs) for bundle in bundles):
+        least = min(hours_of(need.runs, total.prices) for need in total.needs)
+        text.append(
+            f"{counted(rest, 'other claim').capitalize()} would take more hours"
+            + ("." * bool(bundles) or f"; the cheapest takes {hours_words(least)}.")
+        )
     cells = (cell for bundle in bundles for cell in bundle.cells)
-    names = sorted(set().union(*(total.fetched.get(cell, ()) for cell in cells)))
-    text += ["", *_wrapped(f"To be downloaded: {', '.join(names)}.")] * bool(names)
+    if names := sorted(set().union(*(total.fetched.get(cell, ()) for cell in cells))):
+        text += _wrapped(f"To be downloaded: {', '.join(names)}.")
     for why, count in total.without.items():
         text += _wrapped(f"Left out, {counted(count, 'claim')}: {why}.")
     missing = ", ".join(f"{name} for {count}" for name, count in total.waiting.most_common())
@@ -287,24 +275,19 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
     needs = [need for bundle in bundles for need in bundle.needs]
     spent, most = sum(bundle.hours for bundle in bundles), budget * (jobs or 1)
     count = counted(len(needs), "claim").capitalize()
-    text = [f"{count} for about {_long(spent)} of one process, of {_long(most)}:"]
+    text = [f"{count} for about {hours_words(spent)} of one process, of {hours_words(most)}:"]
     for number, bundle in enumerate(bundles, 1):
-        text += ["", f"{number:>2}. {_long(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
-        text += [_shortened(need.claim, f" ({need.value:.0%})" * (need.value < 1)) for need in bundle.needs]
-    notes = "A claim that waits counts as one, although its runs may leave it undecided. "
-    if any(need.value < 1 for need in needs):
-        notes += f"({EVEN:.0%}): the chance that so many seeds decide it, if difference and spread stay. "
+        text += ["", f"{number:>2}. {hours_words(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
+        for need in bundle.needs:
+            chance = f" ({need.value:.0%})" * (need.value < 1)
+            room = status.columns(WIDTH) - len(chance) - 4
+            text.append(f"    {textwrap.shorten(need.claim, room, placeholder=' ...')}{chance}")
+    notes = f"A claim that waits may stay undecided. ({EVEN:.0%}): the chance that so many seeds decide it. "
     return [*text, "", *_wrapped(notes + "Fetching, partitions and features come on top.")]
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:
     return textwrap.wrap(text, status.columns(WIDTH), subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _shortened(claim: str, end: str = "") -> str:
-    """On one line."""
-    room = status.columns(WIDTH) - len(f"    {end}")
-    return f"    {textwrap.shorten(claim, room, placeholder=' ...')}{end}"
 
 
 def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
@@ -318,26 +301,6 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
         key = "params.yaml: miniature.seeds" if cell.scenario in MINIATURES else at
         if last >= len(mine):
             seeds[key] = max(seeds.get(key, []), mine + fresh[: last + 1 - len(mine)], key=len)
-    if not seeds:
-        return []
     lists = [_wrapped(f"  {key}: {numbers}", "    ") for key, numbers in seeds.items()]
-    about = (
-        "First write more seeds. Finished ones stay; other cells of the scenario count as stale until then."
-    )
-    return ["", *_wrapped(about), *sum(lists, [])]
-
-
-def _too_little(total: Outlay) -> list[str]:
-    if not total.needs:
-        return ["Nothing to plan: no claim waits for cells that could be trained."]
-    least = min(total.needs, key=lambda need: hours_of(need.runs, total.prices))
-    cells = ", ".join(sorted({str(cell) for cell, _ in least.runs}))
-    return [
-        f"Too little for any claim. The cheapest takes {_long(hours_of(least.runs, total.prices))}:",
-        _shortened(least.claim),
-        *_wrapped(f"It needs {cells}.", ""),
-    ]
-
-
-def _long(hours: float) -> str:
-    return hours_words(hours) if 60 * hours >= 1.5 else "a minute"
+    about = "First write more seeds. Other cells of the scenario count as stale until they have them."
+    return ["", *_wrapped(about), *sum(lists, [])] if lists else []

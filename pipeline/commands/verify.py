@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -49,30 +48,29 @@ class Differs(Exception):
 
 @dataclass
 class Walk:
-    """A cell's result, the seed that is trained once more, and how far that came."""
+    """A cell's result, the seed that is trained once more, and how far that came.
+
+    made, code: digests of the code that trained the result, and of today's
+    rows: of the seed in history.csv, by round; history: the digest of that file
+    exact: do the two machines round alike?
+    states: had every round a state to compare?
+    grown: largest difference of the loss so far, as a share of it
+    """
 
     cell: Cell
     result: dict
-    # digest of the code that trained the result
     made: str
-    # and of today's
     code: str
     root: Path
     seed: int
-    # of the seed in history.csv, by round
     rows: dict[int, dict]
-    # digest of that file
     history: str
-    # do the two machines round alike?
     exact: bool = True
-    # had every round a state to compare?
     states: bool = True
-    # largest difference of the loss so far, as a share of it
     grown: float = LEAST
     machine: dict = field(default_factory=dict)
     walked: int = 0
     ended: bool = False
-    late: bool = False
     process: subprocess.Popen | None = None
 
     @classmethod
@@ -84,15 +82,9 @@ class Walk:
         if (made := provenance.made_by(result, experiment)) is None:
             raise FedReproError("its parameters have changed since; train it again")
         table = results.checked_history(cell, result, root)
-        here = provenance.machine()["processor"]
-        seed = next(
-            (
-                seed
-                for seed, made_on in zip(result["seeds"], _machines(result))
-                if made_on.get("processor") == here
-            ),
-            result["seeds"][0],
-        )
+        here, machines = provenance.machine()["processor"], zip(result["seeds"], _machines(result))
+        alike = [seed for seed, machine in machines if machine.get("processor") == here]
+        seed = [*alike, result["seeds"][0]][0]
         inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, (seed,)), root))
         rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
         code = provenance.digest_of(experiment, result["executor"])
@@ -109,7 +101,7 @@ class Walk:
         """What a round took when the seed was trained."""
         return self.result["seconds"][self.at] / self.result["rounds"]
 
-    def start(self, folder: Path) -> subprocess.Popen:
+    def start(self, folder: Path, seconds: float) -> subprocess.Popen:
         """Begin the training in an empty folder; its errors go to `errors` there."""
         settings = {
             "DEVICE": "cpu",
@@ -120,17 +112,10 @@ class Walk:
             "TRACKING": "off",
             "EVENTS": "",
         }
+        words = self.cell, self.seed, folder / "root", self.root, seconds
         with open(folder / "errors", "wb") as errors:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "pipeline.cells.walk",
-                    str(self.cell),
-                    str(self.seed),
-                    str(folder / "root"),
-                    str(self.root),
-                ],
+                [sys.executable, "-m", "pipeline.cells.walk", *map(str, words)],
                 cwd=self.root,
                 text=True,
                 stdout=subprocess.PIPE,
@@ -140,10 +125,9 @@ class Walk:
             )
         return self.process
 
-    def stop(self, late: bool = False) -> None:
+    def stop(self) -> None:
         """End the training."""
         if self.process is not None and self.process.poll() is None:
-            self.late |= late
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def take(self, line: dict) -> None:
@@ -265,12 +249,10 @@ def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Wa
         futures = {pool.submit(_follow, walk, seconds): walk for walk in walks}
         try:
             for done in as_completed(futures):
-                try:
-                    done.result()
-                except Differs as error:
-                    yield futures[done], str(error)
-                else:
-                    yield futures[done], ""
+                error = done.exception()
+                if error is not None and not isinstance(error, Differs):
+                    raise error
+                yield futures[done], str(error or "")
         finally:  # Ctrl-C waits for no training
             for future, walk in futures.items():
                 future.cancel()
@@ -279,17 +261,12 @@ def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Wa
 
 def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
     """What is to be walked, the quickest round first, and a line for each cell that cannot be."""
-    cells = {
-        Cell(path.parts[-5], *path.parts[-3:-1]): path
-        for path in sorted(root.glob("papers/*/runs/*/*/result.json"))
-    }
-    names = {name for cell in cells for name in (str(cell), f"{cell.paper}/{cell.scenario}", cell.paper)}
-    for name in wanted:
-        if name not in names:
-            raise FedReproError(unknown("measured cell, scenario or paper", name, names))
-    walks, failed = [], []
-    for cell, path in cells.items():
-        if wanted and not {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper} & set(wanted):
+    walks, failed, known = list[Walk](), list[str](), set[str]()
+    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+        cell = Cell(path.parts[-5], *path.parts[-3:-1])
+        mine = {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper}
+        known |= mine
+        if wanted and not mine.intersection(wanted):
             continue
         try:
             result = results.read(path)
@@ -302,6 +279,9 @@ def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
                 failed.append(f"{cell.paper}/{cell.partition}: {missing}")
         except FedReproError as error:
             failed.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")
+    for name in wanted:
+        if name not in known:
+            raise FedReproError(unknown("measured cell, scenario or paper", name, known))
     return sorted(walks, key=lambda walk: walk.seconds), failed
 
 
@@ -309,18 +289,15 @@ def _follow(walk: Walk, seconds: float) -> None:
     """Train, and compare until the time is over. Differs at the first value that is not the same, and where
     the training fails."""
     with tempfile.TemporaryDirectory(prefix="fedrepro-verify-", ignore_cleanup_errors=True) as folder:
-        timer = threading.Timer(seconds, walk.stop, [True])
-        process = walk.start(Path(folder))
+        process = walk.start(Path(folder), seconds)
         try:
             for line in process.stdout or ():
-                if not walk.machine:
-                    timer.start()
                 if line.endswith("\n"):  # else it was stopped in the middle of it
                     walk.take(json.loads(line))
+            code = process.wait()
         finally:
-            timer.cancel()
             walk.stop()
             process.wait()
-        if not walk.ended and not walk.late:
+        if not walk.ended and code != -signal.SIGALRM:
             errors = Path(folder, "errors").read_text(encoding="utf-8", errors="replace").splitlines()
             raise Differs(f"the training fails: {(errors or ['no answer'])[-1]}")
