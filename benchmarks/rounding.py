@@ -18,9 +18,12 @@ import tempfile
 from pathlib import Path
 from statistics import fmean
 
+import pandas as pd
+
 from pipeline.cells.arithmetic import PORTABLE
 from pipeline.cells.checkpoint import FORCE
-from pipeline.files import write_csv
+from pipeline.cells.results import as_csv
+from pipeline.files import write_text
 from pipeline.schema import ROOT, Cell
 
 CELLS = {
@@ -62,7 +65,8 @@ def main() -> None:
             rows.append([name, setting, round(fmean(accuracies), 4)])
             print(*rows[-1], f"{sum(equal)} of {len(equal)} seeds as committed", flush=True)
         print(f"{setting}: {same} of {seeds} seeds have the committed accuracy", flush=True)
-    write_csv(ROOT / "benchmarks" / "results" / "rounding.csv", ["cell", "setting", "accuracy"], rows)
+    table = pd.DataFrame(rows, columns=["cell", "setting", "accuracy"])
+    write_text(ROOT / "benchmarks" / "results" / "rounding.csv", as_csv(table))
 
 
 if __name__ == "__main__":

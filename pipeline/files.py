@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -37,9 +37,8 @@ def sha256(path: Path) -> str:
     return checksum(path, "sha256")
 
 
-def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write(temporary)`, then give what it wrote the name `path`. The folder is made where it is
-    missing.
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes; all or nothing. The folder is made where it is missing.
 
     Raises FedReproError naming `path` when the file system refuses (no space, no permission); on any failure
     the temporary file goes away and an older `path` stays as it was.
@@ -49,7 +48,7 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _temporary(path)
         try:
-            write(temporary)
+            temporary.write_bytes(content)
             sync(temporary)
             os.replace(temporary, path)
         except BaseException:
@@ -57,13 +56,8 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
             raise
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes; all or nothing, see `write_with`."""
-    write_with(path, lambda temporary: temporary.write_bytes(content))
-
-
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text with line ends as given; all or nothing, see `write_with`."""
+    """Write UTF-8 text with line ends as given; all or nothing, see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -86,18 +80,6 @@ def as_text(value: object) -> object:
         float(value)  # -1.5
         return value
     return f"'{value}"
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Write a header and rows of the same length; all or nothing, see `write_with`."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(as_text, columns))
-    for row in rows:
-        if len(row) != len(columns):
-            raise ValueError(f"{len(row)} values for the {len(columns)} columns {', '.join(columns)}")
-        writer.writerow(map(as_text, row))
-    write_text(path, text.getvalue())
 
 
 def read_csv(

@@ -36,16 +36,16 @@ def test_a_text_is_replaced_as_a_whole_and_json_is_sorted(tmp_path):
 
 
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure, monkeypatch):
     target = tmp_path / "a.txt"
     files.write_text(target, "old")
 
-    def write(temporary):
-        temporary.write_text("half")
+    def fail(path):
         raise failure
 
+    monkeypatch.setattr(files, "sync", fail)
     with pytest.raises((FedReproError, KeyboardInterrupt)) as caught:
-        files.write_with(target, write)
+        files.write_text(target, "half")
     if isinstance(failure, OSError):
         assert str(caught.value).endswith(": No space left on device")
     assert target.read_text() == "old" and everything(tmp_path) == ["a.txt"]

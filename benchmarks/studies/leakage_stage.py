@@ -5,8 +5,11 @@ from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from pipeline import files
 from pipeline.cells import arithmetic
+from pipeline.cells.results import as_csv
 from pipeline.report.experiments import FOLDER, PAPER, SCORES, images_in_words
 from pipeline.schema import MINIATURE, ROOT, load_paper
 from stages._stage import stage
@@ -32,7 +35,7 @@ def write(attempts: "list[Attempt]", root: Path = ROOT) -> None:
         [f"{value:.4f}" if name in SCORES else value for name in COLUMNS for value in [getattr(one, name)]]
         for one in attempts
     )
-    files.write_csv(root / FOLDER / "leakage.csv", COLUMNS, rows)
+    files.write_text(root / FOLDER / "leakage.csv", as_csv(pd.DataFrame(rows, columns=COLUMNS)))
     kinds: dict[tuple[str, str, str], list[Attempt]] = {}
     for one in attempts:
         if one.round == 1 and one.target != "class mean":

@@ -372,7 +372,7 @@ def metrics(paper: str, results: dict[Cell, dict]) -> str:
     """reports/metrics/<paper>.json, from which `dvc metrics` reads: {method: accuracy} of the paper's
     miniature, percent."""
     numbers = {
-        cell.method: outputs.metrics(result)["accuracy"]
+        cell.method: outputs.rounded(statistics.fmean(result["measures"][result["headline"]]))
         for cell, result in results.items()
         if (cell.paper, cell.scenario) == (paper, MINIATURE)
     }
