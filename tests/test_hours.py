@@ -29,22 +29,22 @@ def test_hours_are_measured_seconds_per_operation(root):
     rates = hours.rates_of(status.read_results(root), root)
     small, large = (hours._table()["cnn4", 3][side] for side in (16, 32))
     assert [rate.seconds for rate in rates] == [pytest.approx(36 / (1797 * 0.75 * 60 + 4492.5) / small)]
-    assert hours.estimate(PROX, rates, root) == (pytest.approx(72 / 3600), True)
+    assert hours.estimate(PROX, rates, root) == pytest.approx(72 / 3600)
     mnist = Cell("fedcrl", "mnist", "fedavg")
     per_image = 72 / 3600 * large / small / (1797 * 0.75 * 60 + 4492.5)
-    assert hours.estimate(mnist, rates, root) == (pytest.approx(per_image * (3000 * 60 + 10_000)), False)
+    assert hours.estimate(mnist, rates, root) == pytest.approx(per_image * (3000 * 60 + 10_000))
     write_text(
         root / "papers/fedcrl/runs/mnist/clients.csv", "client,domain,train,test\n0,m,700,1\n1,m,800,4\n"
     )
     # counted, not guessed
-    assert hours.estimate(mnist, rates, root)[0] == pytest.approx(per_image * (1500 * 60 + 50))
+    assert hours.estimate(mnist, rates, root) == pytest.approx(per_image * (1500 * 60 + 50))
     finish(root, PROX, (72.0, 72.0))
     rates = hours.rates_of(status.read_results(root), root)
     # of the same method where there is one
-    assert hours.estimate(MINI, rates, root)[0] == pytest.approx(72 / 3600)
+    assert hours.estimate(MINI, rates, root) == pytest.approx(72 / 3600)
     # of both, as steps of other networks or data are judged by their size
-    assert hours.estimate(mnist, rates, root)[0] == pytest.approx(1.5 * per_image * (1500 * 60 + 50))
-    assert hours.estimate(mnist, [], root) == (None, False)
+    assert hours.estimate(mnist, rates, root) == pytest.approx(1.5 * per_image * (1500 * 60 + 50))
+    assert hours.estimate(mnist, [], root) is None
 
 
 def test_every_clients_network_and_the_public_images_count(root):

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import sqlite3
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,14 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
     tracking.import_results(root)
     assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
+
+
+def test_the_printed_number_and_the_spread_are_logged(fresh):
+    tracking.import_results(fresh, {CELL: {"weighted": 61.25}})
+    result = results.collect(fresh)[CELL]
+    metrics = runs_of(fresh)[0].data.metrics
+    assert metrics["printed/weighted"] == 61.25
+    assert metrics["spread/weighted"] == pytest.approx(statistics.stdev(result["measures"]["weighted"]))
 
 
 def test_another_result_of_the_cell_is_another_run(root):

@@ -6,7 +6,7 @@ Sec. 4.1.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
@@ -160,16 +160,7 @@ def under_attack(
 ) -> dict[str, float]:
     """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Each image is attacked
     through the scores that are to classify it (FedCCL Sec. 5.5). Images must be in [0, 1]."""
-    rules = {
-        "fgsm": partial(attacks.fgsm, eps=attack.eps),
-        "pgd": partial(
-            attacks.pgd,
-            eps=attack.eps,
-            step=attack.step,
-            steps=attack.steps,
-            random_start=attack.random_start,
-        ),
-    }
+    rules = {"fgsm": partial(attacks.fgsm, eps=attack.eps), "pgd": partial(attacks.pgd, **asdict(attack))}
     tables = {
         name: _Table(models, world, tests, partial(_withstood, rule, scores)) for name, rule in rules.items()
     }

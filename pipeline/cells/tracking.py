@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import statistics
 import sys
 import time
 from collections import defaultdict
@@ -31,23 +32,29 @@ LIVE_AFTER = 30.0
 FLUSH = 10.0
 # metrics that MLflow takes in one call
 BATCH = 1000
-# before the name of a measure that a table shows
-REPORTED = "reported/"
+# a cell's measures -> the numbers that the paper prints
+Printed = Mapping[Cell, Mapping[str, float]]
+# before a measure's name
+PREFIXES = ("reported/", "printed/", "spread/")
 NOTE = """{title}
 
 A run is a seed of a cell, named scenario/method/seed. A column block of a table: search
 `tags.scenario = "mini"`, tick the runs, Compare; or group by the tag `method` for the mean over the seeds.
-`reported/...` are the numbers that the report prints; metrics without a prefix are the model that the
-paper's tables score, `pre.` and `post.` the other one, before or after local training."""
+`reported/...` are the numbers that the report prints, `printed/...` the paper's, `spread/...` the standard
+deviation over seeds; metrics without a prefix are the model that the paper's
+tables score, `pre.` and `post.` the other one, before or after local training."""
 
 
-def import_results(root: Path = ROOT, show: bool = False) -> tuple[int, int]:
+def import_results(root: Path = ROOT, printed: Printed | None = None, show: bool = False) -> tuple[int, int]:
     """Log every seed of every finished cell that is not there yet; (new runs, runs that were there). One
-    import waits for another. show: a progress bar."""
+    import waits for another.
+
+    printed: the papers' numbers, logged with the measured ones. show: a progress bar.
+    """
     from rich.progress import track
 
     with mlflow_database.locked(root, "import"):
-        store = Store(root)
+        store = Store(root, printed)
         tunings = {cell: choices.read(cell, root) for cell in choices.tuned_cells(root)}
         measured = results.collect(root)
         for cell in tunings:
@@ -127,7 +134,7 @@ class Follower:
 class Store:
     """One tracking server: experiments by paper, runs by cell and seed."""
 
-    def __init__(self, root: Path):
+    def __init__(self, root: Path, printed: Printed | None = None):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         # it would print two lines for every run
@@ -135,7 +142,7 @@ class Store:
         import mlflow  # seconds to import, and absent on machines that only train
 
         mlflow_database.make_usable(root)
-        self.root = root
+        self.root, self.printed = root, printed or {}
         self.client, self.entities = mlflow.MlflowClient(uri(root)), mlflow.entities
         self.checkout, self.experiments = mlflow_database.checkout(root), dict[str, str]()
 
@@ -210,10 +217,14 @@ class Store:
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `finished` looks for."""
         numbers = {
-            REPORTED + name: values[k]
+            f"reported/{name}": values[k]
             for name, values in result["measures"].items()
             if "." not in name or name.endswith(".AVG")
         }
+        numbers |= {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
+        headline = result["headline"]
+        if len(seeds := result["measures"].get(headline, [])) > 1:
+            numbers[f"spread/{headline}"] = statistics.stdev(seeds)
         partitions = result.get("partitions", [result["partition"]] * len(result["seeds"]))
         tags = {
             "fedrepro.result": result["self"],
@@ -293,10 +304,10 @@ class Store:
 def _key(name: str) -> str:
     """A name that MLflow takes for a metric or a parameter. What holds a domain's or a client's name may have
     other characters, or too many; a digest then tells it apart from its like."""
-    rest = name.removeprefix(REPORTED)
+    group, slash, rest = name.partition("/") if name.startswith(PREFIXES) else ("", "", name)
     plain = re.sub(r"[^\w.\- ]", "_", rest).strip(".")[:150] or "_"
     digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
-    return name[: len(name) - len(rest)] + (rest if plain == rest else f"{plain}-{digest}")
+    return f"{group}{slash}{rest if plain == rest else f'{plain}-{digest}'}"
 
 
 def _scenario_values(cell: Cell, root: Path) -> dict:
@@ -312,11 +323,11 @@ def no_answer(error: Exception, root: Path = ROOT) -> str:
     return f"MLflow at {uri(root)} does not answer ({why})"
 
 
-def say_import() -> int:
+def say_import(printed: Printed | None = None) -> int:
     """Import and print the outcome; returns the exit code. A server that is down does not fail the
     pipeline."""
     try:
-        new, old = import_results()
+        new, old = import_results(printed=printed)
     except FedReproError:
         raise
     except Exception as error:

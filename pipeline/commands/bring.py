@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.cells.results import survey
 from pipeline.cells.tracking import say_import
 from pipeline.commands.sync import sync
+from pipeline.commands.ui import printed
 from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, check_name, load_paper, shorten
@@ -19,7 +20,7 @@ LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__p
 
 def main(source: str | None, name: str | None) -> int:
     """Bring a paper's folder; without a source, all results to MLflow. Returns the exit code."""
-    return bring(source, name) if source else say_import()
+    return bring(source, name) if source else say_import(printed())
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:

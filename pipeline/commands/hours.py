@@ -98,28 +98,28 @@ def networks(scenario: Scenario) -> tuple[str, ...]:
     return tuple(sorted({model.name for model in scenario.networks}))
 
 
-def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> tuple[float | None, bool]:
-    """Hours of one process that all seeds of a cell take, and whether cells of its networks and data set were
-    measured.
+def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
+    """Hours of one process that all seeds of a cell take; None where that is not known.
 
-    Of those the same algorithm's count, where there are any. Otherwise it is the cells whose training steps
-    are nearest in size, since the smaller a step, the more of its time is overhead.
+    Measured cells of the same networks and data set count, of those the same algorithm's, where there are
+    any. Otherwise it is the cells whose training steps are nearest in size, since the smaller a step, the
+    more of its time is overhead.
     """
     try:
         experiment = Experiment.of(cell, root)
     except ParamError:
-        return None, False
+        return None
     scenario, algorithm = experiment.scenario, experiment.algorithm
     ahead, mine = work(experiment), networks(scenario)
     if ahead is None or not rates:
-        return None, False
+        return None
     same = [rate for rate in rates if (rate.networks, rate.data) == (mine, scenario.data.set)]
     exact = [rate for rate in same if rate.algorithm == algorithm]
     known = exact or same or rates
     far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
     most = min(far) + NEAR
     seconds = statistics.median(rate.seconds for rate, one in zip(known, far, strict=True) if one <= most)
-    return seconds * ahead.whole * len(scenario.seeds) / 3600, bool(same)
+    return seconds * ahead.whole * len(scenario.seeds) / 3600
 
 
 # -- operations ----------------------------------------------------------------------------------------------

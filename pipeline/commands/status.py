@@ -56,8 +56,6 @@ class Status:
     error: str = ""
     # of one process; None where nothing is left or no estimate is possible
     hours: float | None = None
-    # the estimate comes from the same networks and data set
-    like: bool = True
     # what shows that today's code gives a result of earlier code
     verified: str = ""
 
@@ -139,7 +137,7 @@ def _tuned(
         except FedReproError:  # not chosen yet, or to be chosen again
             chosen = Tuned.of(cell, (), seeds=tuple(tuning.test_seeds))
             trial = Trial.of(cell, (), number=0, seeds=tuple(tuning.seeds))
-            choosing = tuning.configurations * (estimate(trial, rates, root)[0] or 0)
+            choosing = tuning.configurations * (estimate(trial, rates, root) or 0)
         for one in (chosen, choices.published(cell, root)):
             compared[one] = _status(one, one.stage(paper), read_result(one, root), errors, rates, root)
         if choosing:
@@ -164,8 +162,8 @@ def _status(
     if not stage:
         return Status(UNPLANNED if result is None else STALE)
     error = errors.get(cell, "")
-    hours, like = estimate(cell, rates, root)
-    return Status(FAILED if error else MISSING if result is None else STALE, stage, error, hours, like)
+    state = FAILED if error else MISSING if result is None else STALE
+    return Status(state, stage, error, estimate(cell, rates, root))
 
 
 # -- stale and failed ----------------------------------------------------------------------------------------
@@ -306,37 +304,21 @@ def _counted(name: str, statuses: list[Status]) -> str:
     return _row(name, tuple(number or "." for number in counts), _hours(statuses))
 
 
-def _sum(statuses: list[Status]) -> tuple[float, bool, int]:
-    """(hours of what is left, all of it measured on the same networks and data, cells of unknown length)."""
-    left = [status for status in statuses if status.state in LEFT]
-    return sum(s.hours or 0 for s in left), all(s.like for s in left), sum(s.hours is None for s in left)
-
-
 def _hours(statuses: list[Status]) -> str:
-    known, like, unsized = _sum(statuses)
-    if not any(status.state in LEFT for status in statuses):
-        return ""
-    text = f"{known:,.{0 if known >= 100 else 1}f}" if known >= 0.05 else "0.1" if known else ""
-    parts = (text and ("" if like else "~") + text, f"{unsized} cells" if unsized else "")
-    return " + ".join(filter(None, parts))
+    """Of what is left; cells of unknown length are counted."""
+    left = [status.hours for status in statuses if status.state in LEFT]
+    unsized, known = left.count(None), sum(filter(None, left))
+    text = f"{max(known, 0.1):,.{0 if known >= 100 else 1}f}" if known else ""
+    return " + ".join(filter(None, (text, f"{unsized} cells" if unsized else "")))
 
 
-def _legend(left: list[Status], rates: list[Rate]) -> Iterator[str]:
-    if not left:
-        return
-    if not rates:
-        yield "Hours: unknown, nothing was measured yet."
-        return
+def _legend(left: list[Status], rates: list[Rate]) -> list[str]:
+    if not left or not rates:
+        return ["Hours: unknown, nothing was measured yet."] * bool(left)
     devices = " and ".join(sorted({rate.device for rate in rates}))
     text = f"Hours: an estimate for one process on {devices}, from {len(rates)} measured cells."
-    if any(not one.like and one.hours is not None for one in left):
-        text += " ~: by operations, since these networks and data were not measured."
     if any(one.hours is None for one in left):
         text += " + cells: the size of their data is not known yet."
-    yield from _wrapped(text)
-
-
-def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent="   ")
 
 

@@ -36,7 +36,7 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     for key in keys:
         load_paper(key, root)  # reports an unknown one
     try:
-        tracking.import_results(root, show=True)
+        tracking.import_results(root, printed(root), show=True)
         store, by_cell = tracking.Store(root), results.collect(root)
         links = {
             key: dict(views(key, {cell: by_cell[cell] for cell in by_cell if cell.paper == key}, store))
@@ -50,6 +50,21 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
         _show(links, address.rstrip("/"), root)
         return 0
     return _serve(links, free_port(port), root)
+
+
+def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
+    """The numbers that the papers print for measured cells, by measure; of several tables the first."""
+    from pipeline.report.study import studies
+    from pipeline.report.tables import table_view
+
+    by_measure: dict[Cell, dict[str, float]] = {}
+    for study in studies(results.collect(root), root).values():
+        for key in study.paper.tables:
+            for row in table_view(key, study).panel.rows:
+                for value in row.values:
+                    if value.cell and value.printed is not None:
+                        by_measure.setdefault(value.cell, {}).setdefault(value.measure, value.printed)
+    return by_measure
 
 
 # -- views ---------------------------------------------------------------------------------------------------
@@ -96,8 +111,9 @@ def view(by_cell: Results, query: str, group: str, order: str) -> dict:
 
 
 def columns(by_cell: Results) -> list[str]:
-    """Metrics worth a column: the headlines."""
-    return [tracking.REPORTED + name for name in dict.fromkeys(one["headline"] for one in by_cell.values())]
+    """Metrics worth a column: the headlines, measured, printed and their spread."""
+    headlines = dict.fromkeys(result["headline"] for result in by_cell.values())
+    return [f"{kind}/{name}" for name in headlines for kind in ("reported", "printed", "spread")]
 
 
 # -- the server ----------------------------------------------------------------------------------------------
