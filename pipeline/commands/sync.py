@@ -7,6 +7,7 @@ no paper: it depends on folders under reports/ into which every paper's `results
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,6 @@ TUNING = f"""{WRITTEN}\
 #   tuned-*      with the chosen values, on all training images, scored on test images
 #   published-*  the same with the row's values
 """
-# from the folder of a grid's or tuning's dvc.yaml to the root
-BELOW = "../../.."
 Stages = dict[str, dict[str, Any]]
 
 
@@ -122,20 +121,21 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     for key in papers(root):
         check_names(key, root)
         folder, paper = root / "papers" / key, load_paper(key, root)
-        texts[folder / "dvc.yaml"] = _text(PAPER, key, _paper(key, paper, root))
-        if stages := _grids(key, paper):
-            read = _read(key, root, "scenarios", "grids", "figures", above="../")
+        above, below = (_File(key, paper, root, wdir) for wdir in ("../..", "../../.."))
+        texts[folder / "dvc.yaml"] = _text(PAPER, key, above.of_paper())
+        if stages := below.grids():
+            read = below.read("scenarios", "grids", "figures", above="../")
             texts[folder / "grids" / "dvc.yaml"] = _text(GRIDS, key, {"vars": read, "stages": stages})
         for name, grid in paper.grids.items():
             if grid.separate_file:
-                document = {"vars": ["../paper.yaml"], "stages": {name: _grid(key, name, paper)}}
+                document = {"vars": ["../paper.yaml"], "stages": {name: below.grid(name)}}
                 texts[folder / name / "dvc.yaml"] = _text(GRID, key, document)
         if (folder / ".git").exists() and not (folder / ".gitignore").exists():
             texts[folder / ".gitignore"] = IGNORED
         if not (folder / stamps.FILE).exists():  # DVC waits for it
             texts[folder / stamps.FILE] = stamps.HEADER
         if paper.tuning:
-            texts[folder / "tuning" / "dvc.yaml"] = _text(TUNING, key, {"stages": _tuning(key, paper, root)})
+            texts[folder / "tuning" / "dvc.yaml"] = _text(TUNING, key, {"stages": below.tuning()})
     return texts
 
 
@@ -148,14 +148,6 @@ def _text(header: str, key: str, document: dict) -> str:
 # -- the parts of a stage ------------------------------------------------------------------------------------
 
 
-def _stage(command: str, *, wdir: str = "../..", matrix: dict | None = None, **rest: Any) -> dict[str, Any]:
-    """A stage; `deps`, `params` and `outs` as DVC takes them, left out where empty."""
-    items = {"matrix": matrix} if matrix else {}
-    return {"wdir": wdir, **items, "cmd": f"python -m stages.{command}"} | {
-        k: v for k, v in rest.items() if v
-    }
-
-
 def _committed(*paths: str) -> list:
     """Outputs that git has instead of DVC's cache."""
     return [{path: {"cache": False, "persist": True}} for path in paths]
@@ -165,293 +157,272 @@ def _cached(*paths: str) -> list:
     return [{path: {"persist": True}} for path in paths]
 
 
-def _results(key: str, folder: str, scenario: str, method: str, keep: str | None = None) -> list:
-    """What training a cell writes; `keep` as of its scenario. A miniature's representations are no output:
-    they are not in git, and a fresh clone would train for them."""
-    at, name = f"papers/{key}", f"{scenario}/{method}"
-    drawn = [f"{at}/representations/{name}.npz"] * (scenario not in MINIATURES)
-    return [
-        *_committed(f"{at}/{folder}/{name}/result.json", f"{at}/{folder}/{name}/history.csv"),
-        *_cached(*drawn, *[f"{at}/final-models/{name}"] * bool(keep)),
-    ]
-
-
 def _set(name: str) -> str:
     """What a miniature's stage depends on: of a bundled set the digests, which are in git."""
     known = sets().get(name.removesuffix("-corrupted"))
     return f"data/{name}.json" if known and known.bundled else f"data/{name}"
 
 
-def _sets(scenario: Scenario) -> list[str]:
-    return [_set(part.set) for part in (scenario.data, scenario.public) if part]
-
-
 def _extra(scenario: Scenario) -> list[str]:
-    """What a cell reads besides its partition's sets."""
+    """The sets that a cell reads besides those of its partition."""
     name = scenario.data.set
-    corrupted = [f"data/{name}-corrupted"] if scenario.corruption is not None else []
-    features = [f"data/{name}-{scenario.data.features}"] if scenario.data.features != "pixels" else []
-    return corrupted + features
+    corrupted = [f"{name}-corrupted"] if scenario.corruption is not None else []
+    return corrupted + [f"{name}-{scenario.data.features}"] * (scenario.data.features != "pixels")
 
 
-# -- a paper's stages ----------------------------------------------------------------------------------------
+def _code(kind: str) -> dict[str, list[str]]:
+    """The digest of the code behind a kind of stage."""
+    return {"sources.yaml": [kind]}
 
 
-def _paper(key: str, paper: Paper, root: Path) -> dict[str, Any]:
-    at, miniature = f"papers/{key}", paper.miniature
-    parts = [
-        f"{at}/{part}" for part in ("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
-    ]
-    code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
-    code += [part for part in parts if (root / part).exists()]
-    stages = {"sources": _stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}
-    if sets := of_paper(key, root):
-        stages["data"] = _stage(
-            "data ${item.set}",
-            matrix={"set": [*sets]},
-            deps=[f"{at}/data.py"],
-            params=[{"params.yaml": ["data.source"]}, {"sources.yaml": ["data"]}],
-            outs=_cached("data/${item.set}"),
+@dataclass(frozen=True)
+class _File:
+    """A dvc.yaml of a paper, from whose folder `wdir` leads to the root."""
+
+    key: str
+    paper: Paper
+    root: Path
+    wdir: str
+
+    @property
+    def at(self) -> str:
+        """The paper's folder."""
+        return f"papers/{self.key}"
+
+    def there(self, *names: str) -> list[str]:
+        """Those that the paper's folder has."""
+        return [f"{self.at}/{name}" for name in names if (self.root / self.at / name).exists()]
+
+    def read(self, *names: str, above: str = "") -> list[str]:
+        """What the stages take from paper.yaml: params.yaml, which DVC reads too, must not have the same
+        keys."""
+        document = read_yaml(self.root / self.at / "paper.yaml")
+        there = [name for name in names if name in document]
+        return [f"{above}paper.yaml:{','.join(there)}"] if there else []
+
+    def stage(self, command: str, *, matrix: dict | None = None, **rest: Any) -> dict[str, Any]:
+        """A stage; `deps`, `params` and `outs` as DVC takes them, left out where empty."""
+        items = {"wdir": self.wdir, "matrix": matrix, "cmd": f"python -m stages.{command}", **rest}
+        return {name: value for name, value in items.items() if value}
+
+    def results(self, folder: str, scenario: str, method: str, keep: str | None = None) -> list:
+        """What training a cell writes; `keep` as of its scenario. A miniature's representations are no
+        output: they are not in git, and a fresh clone would train for them."""
+        name = f"{scenario}/{method}"
+        drawn = [f"{self.at}/representations/{name}.npz"] * (scenario not in MINIATURES)
+        written = (f"{self.at}/{folder}/{name}/{file}" for file in ("result.json", "history.csv"))
+        return _committed(*written) + _cached(*drawn, *[f"{self.at}/final-models/{name}"] * bool(keep))
+
+    # -- the paper's own -------------------------------------------------------------------------------------
+
+    def of_paper(self) -> dict[str, Any]:
+        """papers/<paper>/dvc.yaml."""
+        key, at, miniature = self.key, self.at, bool(self.paper.miniature)
+        code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
+        code += self.there("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
+        stages = {"sources": self.stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}
+        if of_the_paper := of_paper(key, self.root):
+            stages["data"] = self.stage(
+                "data ${item.set}",
+                matrix={"set": [*of_the_paper]},
+                deps=[f"{at}/data.py"],
+                params=[{"params.yaml": ["data.source"]}, _code("data")],
+                outs=_cached("data/${item.set}"),
+            )
+        drawn, drawings = self.miniature_figures()
+        stages |= (self.miniature() if miniature else {}) | drawn
+        inputs = self.there("paper.yaml", "claims.csv", "published", *OF_PAGE)
+        inputs += [f"{at}/sources.yaml", *[f"{at}/runs/{MINIATURE}"] * miniature, *drawings]
+        files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
+        stages["results"] = self.stage(
+            f"results {key}", deps=inputs, params=[_code("results")], outs=_committed(*files)
         )
-    if miniature:
-        stages |= _miniature(key, paper)
-    drawn, of_miniature = _miniature_figures(key, paper, root)
-    stages |= drawn
-    stages["results"] = _read_by_dvc(key, root, bool(miniature), of_miniature)
-    read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(of_miniature)]
-    read += [f"{at}/{name}" for name in OF_PAGE if (root / at / name).exists()]
-    stages["report"] = _stage(f"report {key}", deps=read, params=[{"sources.yaml": ["report"]}])
-    plots = {"plots": [_curves(key, paper.name)]} if miniature else {}
-    return {
-        "vars": _read(key, root, "miniature", "figures"),
-        **({"params": ["params.yaml"]} if (root / at / "params.yaml").exists() else {}),
-        "metrics": [f"../../reports/metrics/{key}.json"],
-        **plots,
-        "stages": stages,
-    }
-
-
-def _grids(key: str, paper: Paper) -> Stages:
-    """The stages of papers/<paper>/grids/dvc.yaml."""
-    grids = {name: _grid(key, name, paper) for name, grid in paper.grids.items() if not grid.separate_file}
-    return _partitions(key, paper) | grids | _grid_figures(key, paper)
-
-
-def _read(key: str, root: Path, *names: str, above: str = "") -> list[str]:
-    """What the stages take from paper.yaml: params.yaml, which DVC reads too, must not have the same keys."""
-    document = read_yaml(root / "papers" / key / "paper.yaml")
-    there = [name for name in names if name in document]
-    return [f"{above}paper.yaml:{','.join(there)}"] if there else []
-
-
-def _read_by_dvc(key: str, root: Path, miniature: bool, drawings: list[str]) -> dict[str, Any]:
-    """The stage that writes curves, metrics and the digests of the page's inputs."""
-    at = f"papers/{key}"
-    names = ("paper.yaml", "claims.csv", "published", *OF_PAGE)
-    texts = [name for name in names if (root / at / name).exists()]
-    inputs = [
-        f"{at}/{name}" for name in (*texts, "sources.yaml", *[f"runs/{MINIATURE}"] * miniature)
-    ] + drawings
-    files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
-    params = [{"sources.yaml": ["results"]}]
-    return _stage(f"results {key}", deps=inputs, params=params, outs=_committed(*files))
-
-
-def _curves(key: str, name: str) -> dict[str, dict[str, str]]:
-    """Of `dvc plots show`; DVC replaces nothing in the paper's name."""
-    title = " ".join(name.split()).replace("${", "\\${")
-    return {
-        f"../../reports/curves/{key}.csv": {
-            "x": "round",
-            "y": "accuracy",
-            "y_label": "accuracy, %",
-            "template": "methods",
-            "title": f"{title}, miniature",
+        read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(drawings)]
+        read += self.there(*OF_PAGE)
+        stages["report"] = self.stage(f"report {key}", deps=read, params=[_code("report")])
+        return {
+            "vars": self.read("miniature", "figures"),
+            **({"params": ["params.yaml"]} if self.there("params.yaml") else {}),
+            "metrics": [f"../../reports/metrics/{key}.json"],
+            **({"plots": [self.curves()]} if miniature else {}),
+            "stages": stages,
         }
-    }
 
+    def curves(self) -> dict[str, dict[str, str]]:
+        """Of `dvc plots show`; DVC replaces nothing in the paper's name."""
+        title = " ".join(self.paper.name.split()).replace("${", "\\${")
+        axes = {"x": "round", "y": "accuracy", "y_label": "accuracy, %", "template": "methods"}
+        return {f"../../reports/curves/{self.key}.csv": {**axes, "title": f"{title}, miniature"}}
 
-def _partition(
-    key: str, scenario: str, name: str, deps: list[str], params: list, wdir: str = BELOW
-) -> dict[str, Any]:
-    at = f"papers/{key}"
-    table = _committed(f"{at}/runs/{scenario}/clients.csv")
-    return _stage(
-        f"partition {key}/{scenario}",
-        wdir=wdir,
-        deps=deps,
-        params=[*params, {f"{at}/sources.yaml": [f"partition.{name}"]}],
-        outs=_cached(f"{at}/partitions/{scenario}") + table,
-    )
+    def miniature(self) -> Stages:
+        """Its partition, and the training of its cells."""
+        assert self.paper.miniature is not None
+        scenario, at, method = self.paper.miniature.scenario, self.at, "${item.method}"
+        params = [{"params.yaml": ["miniature"]}, {f"{at}/paper.yaml": ["miniature.scenario"]}]
+        cut = [_set(part.set) for part in (scenario.data, scenario.public) if part]
+        stages = {"partition-mini": self.partition(MINIATURE, MINIATURE, cut, params)}
+        across = [(ACROSS, "others")] * bool(self.paper.miniature.others)
+        for name, rows in ((MINIATURE, "methods"), *across):
+            stages[name] = self.stage(
+                f"train {self.key}/{name}/{method}",
+                matrix={"method": f"${{miniature.{rows}}}"},
+                deps=[f"{at}/runs/{MINIATURE}/clients.csv", *map(_set, _extra(scenario))],
+                params=[
+                    {"params.yaml": ["miniature"]},
+                    {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
+                    {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
+                ],
+                outs=self.results("runs", name, method, scenario.keep),
+            )
+        return stages
 
+    def miniature_figures(self) -> tuple[Stages, list[str]]:
+        """A stage for every computed figure of the miniature, and what they write."""
+        cells, at, stages, written = set(planned(self.key, self.root)), f"{self.at}/figures", Stages(), []
+        for name, figure in self.paper.figures.items():
+            if figure.kind == PICTURE and self.paper.miniature:
+                stages[f"{name}-{MINIATURE}"] = self.picture(name, MINIATURE)
+                written += [f"{at}/{name}-{MINIATURE}.png"]
+            methods = [method for method in figure.methods if Cell(self.key, MINIATURE, method) in cells]
+            if figure.kind in COMPUTED and methods:
+                matrix = {"method": f"${{figures.{name}.methods}}" if methods == figure.methods else methods}
+                needs = f"{self.at}/runs/{MINIATURE}/${{item.method}}/result.json"
+                stages[f"{name}-{MINIATURE}"] = self.computed(name, MINIATURE, matrix, needs)
+                written += [f"{at}/{name}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
+        return stages, written
 
-def _partitions(key: str, paper: Paper) -> Stages:
-    """One stage for the scenarios without public images and one for those with them."""
-    written = {name: scenario for name, scenario in paper.scenarios.items() if name not in MINIATURES}
-    stages: Stages = {}
-    for stage, parts in (("partition", ["data"]), ("partition-public", ["data", "public"])):
-        some = {name: one for name, one in written.items() if (one.public is not None) == ("public" in parts)}
-        if not some:
-            continue
-        items: Any = "${scenarios}"
-        if len(some) < len(written):
-            items = {
-                name: {part: {"set": getattr(one, part).set} for part in parts} for name, one in some.items()
+    # -- of its grids ----------------------------------------------------------------------------------------
+
+    def grids(self) -> Stages:
+        """papers/<paper>/grids/dvc.yaml: partitions, cells, figures."""
+        stages = self.partitions()
+        stages |= {name: self.grid(name) for name, one in self.paper.grids.items() if not one.separate_file}
+        for name, figure in self.paper.figures.items():
+            if figure.kind == PICTURE:
+                stages |= {f"{name}-{one}": self.picture(name, one) for one in figure.scenarios}
+            elif figure.kind in COMPUTED and figure.scenarios:
+                matrix = {part: f"${{figures.{name}.{part}s}}" for part in ("scenario", "method")}
+                needs = f"{self.at}/representations/${{item.scenario}}/${{item.method}}.npz"
+                stages[name] = self.computed(name, "${item.scenario}", matrix, needs)
+        return stages
+
+    def partition(self, scenario: str, code: str, deps: list[str], params: list) -> dict[str, Any]:
+        """Of a scenario; `code` is its key in sources.yaml."""
+        return self.stage(
+            f"partition {self.key}/{scenario}",
+            deps=deps,
+            params=[*params, {f"{self.at}/sources.yaml": [f"partition.{code}"]}],
+            outs=_cached(f"{self.at}/partitions/{scenario}")
+            + _committed(f"{self.at}/runs/{scenario}/clients.csv"),
+        )
+
+    def partitions(self) -> Stages:
+        """One stage for the scenarios without public images and one for those with them."""
+        written = {name: one for name, one in self.paper.scenarios.items() if name not in MINIATURES}
+        stages: Stages = {}
+        for stage, parts in (("partition", ["data"]), ("partition-public", ["data", "public"])):
+            some = {k: one for k, one in written.items() if (one.public is not None) == ("public" in parts)}
+            if not some:
+                continue
+            whole, items = len(some) == len(written), {}
+            for name, one in some.items():
+                items[name] = {part: {"set": getattr(one, part).set} for part in parts}
+            deps = [f"data/${{item.{part}.set}}" for part in parts]
+            params = [{f"{self.at}/paper.yaml": ["scenarios.${key}"]}]
+            stages["partition" if whole else stage] = {
+                "foreach": "${scenarios}" if whole else items,
+                "do": self.partition("${key}", "${key}", deps, params),
             }
-        deps = [f"data/${{item.{part}.set}}" for part in parts]
-        params = [{f"papers/{key}/paper.yaml": ["scenarios.${key}"]}]
-        name = "partition" if len(some) == len(written) else stage
-        stages[name] = {"foreach": items, "do": _partition(key, "${key}", "${key}", deps, params)}
-    return stages
+        return stages
 
-
-def _miniature(key: str, paper: Paper) -> Stages:
-    assert paper.miniature is not None
-    scenario, at = paper.miniature.scenario, f"papers/{key}"
-    params = [{"params.yaml": ["miniature"]}, {f"{at}/paper.yaml": ["miniature.scenario"]}]
-    corrupted_or_frozen = [_set(path.removeprefix("data/")) for path in _extra(scenario)]
-    cut = _partition(key, MINIATURE, MINIATURE, _sets(scenario), params, wdir="../..")
-    stages, method = {"partition-mini": cut}, "${item.method}"
-    for name, rows in ((MINIATURE, "methods"), *[(ACROSS, "others")] * bool(paper.miniature.others)):
-        stages[name] = _stage(
-            f"train {key}/{name}/{method}",
-            matrix={"method": f"${{miniature.{rows}}}"},
-            deps=[f"{at}/runs/{MINIATURE}/clients.csv", *corrupted_or_frozen],
+    def grid(self, name: str) -> dict[str, Any]:
+        """The cells of a grid; ParamError where they read different sets."""
+        scenarios = [self.paper.scenarios[scenario] for scenario in self.paper.grids[name].scenarios]
+        alike = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
+        if len(alike) > 1:
+            raise ParamError(
+                f"{self.at}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
+                "or frozen features, or `keep` differs; give each another grid"
+            )
+        extra, keep = next(iter(alike), ((), None))
+        at, scenario, method = self.at, "${item.scenario}", "${item.method}"
+        return self.stage(
+            f"train {self.key}/{scenario}/{method}",
+            matrix={part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")},
+            deps=[f"{at}/partitions/{scenario}", *(f"data/{one}" for one in extra)],
             params=[
-                {"params.yaml": ["miniature"]},
-                {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
-                {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
+                {f"{at}/paper.yaml": [f"scenarios.{scenario}", f"methods.{method}"]},
+                {f"{at}/sources.yaml": [f"cells.{scenario}.{method}"]},
             ],
-            outs=_results(key, "runs", name, method, scenario.keep),
+            outs=self.results("runs", scenario, method, keep),
         )
-    return stages
 
-
-def _grid(key: str, name: str, paper: Paper) -> dict[str, Any]:
-    scenarios = [paper.scenarios[scenario] for scenario in paper.grids[name].scenarios]
-    alike = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
-    if len(alike) > 1:
-        raise ParamError(
-            f"papers/{key}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
-            "or frozen features, or `keep` differs; give each another grid"
+    def picture(self, name: str, scenario: str) -> dict[str, Any]:
+        """Of images."""
+        return self.stage(
+            f"figures {self.key}/{scenario} {name}",
+            deps=[_set(self.paper.scenarios[scenario].data.set)],
+            params=[_code("figures")],
+            outs=_committed(f"{self.at}/figures/{name}-{scenario}.png"),
         )
-    extra, keep = next(iter(alike), ((), None))
-    at, scenario, method = f"papers/{key}", "${item.scenario}", "${item.method}"
-    return _stage(
-        f"train {key}/{scenario}/{method}",
-        wdir=BELOW,
-        matrix={part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")},
-        deps=[f"{at}/partitions/{scenario}", *extra],
-        params=[
-            {f"{at}/paper.yaml": [f"scenarios.{scenario}", f"methods.{method}"]},
-            {f"{at}/sources.yaml": [f"cells.{scenario}.{method}"]},
-        ],
-        outs=_results(key, "runs", scenario, method, keep),
-    )
 
-
-def _miniature_figures(key: str, paper: Paper, root: Path) -> tuple[Stages, list[str]]:
-    """A stage for every computed figure of the miniature, and what they write."""
-    cells, at, stages, written = set(planned(key, root)), f"papers/{key}/figures", Stages(), []
-    for name, figure in paper.figures.items():
-        if figure.kind == PICTURE and paper.miniature:
-            stages[f"{name}-{MINIATURE}"] = _picture(key, name, MINIATURE, paper, "../..")
-            written += [f"{at}/{name}-{MINIATURE}.png"]
-        methods = [method for method in figure.methods if Cell(key, MINIATURE, method) in cells]
-        if figure.kind in COMPUTED and methods:
-            matrix = {"method": f"${{figures.{name}.methods}}" if methods == figure.methods else methods}
-            needs = f"papers/{key}/runs/{MINIATURE}/${{item.method}}/result.json"
-            stages[f"{name}-{MINIATURE}"] = _computed(key, name, MINIATURE, matrix, needs, "../..")
-            written += [f"{at}/{name}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
-    return stages, written
-
-
-def _grid_figures(key: str, paper: Paper) -> Stages:
-    """The same for the paper's scenarios."""
-    stages: Stages = {}
-    for name, figure in paper.figures.items():
-        if figure.kind == PICTURE:
-            stages |= {f"{name}-{one}": _picture(key, name, one, paper, BELOW) for one in figure.scenarios}
-        elif figure.kind in COMPUTED and figure.scenarios:
-            matrix = {part: f"${{figures.{name}.{part}s}}" for part in ("scenario", "method")}
-            needs = f"papers/{key}/representations/${{item.scenario}}/${{item.method}}.npz"
-            stages[name] = _computed(key, name, "${item.scenario}", matrix, needs, BELOW)
-    return stages
-
-
-def _picture(key: str, name: str, scenario: str, paper: Paper, wdir: str) -> dict[str, Any]:
-    return _stage(
-        f"figures {key}/{scenario} {name}",
-        wdir=wdir,
-        deps=[_set(paper.scenarios[scenario].data.set)],
-        params=[{"sources.yaml": ["figures"]}],
-        outs=_committed(f"papers/{key}/figures/{name}-{scenario}.png"),
-    )
-
-
-def _computed(key: str, name: str, scenario: str, matrix: dict, needs: str, wdir: str) -> dict[str, Any]:
-    cell = f"{scenario}/${{item.method}}"
-    at = f"papers/{key}/figures/{name}-{scenario}-${{item.method}}"
-    return _stage(
-        f"figures {key}/{cell} {name}",
-        wdir=wdir,
-        matrix=matrix,
-        deps=[needs],
-        params=[{"sources.yaml": ["figures"]}],
-        outs=_committed(*(at + end for end in ENDS)),
-    )
-
-
-# -- tuning --------------------------------------------------------------------------------------------------
-
-
-def _tuning(key: str, paper: Paper, root: Path) -> Stages:
-    stages: Stages = {}
-    for partition in dict.fromkeys(Cell(key, name, "").partition for name in paper.tuning):
-        at = f"papers/{key}/partitions/{partition}"
-        stages[f"split-{partition}"] = _stage(
-            f"split {key}/{partition}",
-            wdir=BELOW,
-            deps=[at],
-            params=[{"sources.yaml": ["split"]}],
-            outs=_cached(f"{at}-trial"),
+    def computed(self, name: str, scenario: str, matrix: dict, needs: str) -> dict[str, Any]:
+        """A figure's table of every cell."""
+        at = f"{self.at}/figures/{name}-{scenario}-${{item.method}}"
+        return self.stage(
+            f"figures {self.key}/{scenario}/${{item.method}} {name}",
+            matrix=matrix,
+            deps=[needs],
+            params=[_code("figures")],
+            outs=_committed(*(at + end for end in ENDS)),
         )
-    for name in paper.tuning:
-        stages |= _tuned(key, name, paper, root)
-    return stages
 
+    # -- of tuning -------------------------------------------------------------------------------------------
 
-def _tuned(key: str, name: str, paper: Paper, root: Path) -> Stages:
-    """Of a scenario: choosing for each method, then training with the chosen and with the row's values."""
-    document, tuning, miniature = (
-        read_yaml(root / "papers" / key / "paper.yaml"),
-        paper.tuning[name],
-        name in MINIATURES,
-    )
-    place = "miniature.scenario" if miniature else f"scenarios.{name}"
-    settings = document["miniature"]["scenario"] if miniature else document["scenarios"][name]
-    at, partition = f"papers/{key}", f"papers/{key}/partitions/{Cell(key, name, '').partition}"
-    extra, chosen = _extra(paper.scenarios[name]), f"{at}/tuning/{name}/${{key}}.json"
-    shared = [{"params.yaml": ["miniature"]}] * miniature
-    shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
+    def tuning(self) -> Stages:
+        """papers/<paper>/tuning/dvc.yaml."""
+        stages: Stages = {}
+        for partition in dict.fromkeys(Cell(self.key, name, "").partition for name in self.paper.tuning):
+            at = f"{self.at}/partitions/{partition}"
+            stages[f"split-{partition}"] = self.stage(
+                f"split {self.key}/{partition}",
+                deps=[at],
+                params=[_code("split")],
+                outs=_cached(f"{at}-trial"),
+            )
+        for name in self.paper.tuning:
+            stages |= self.tuned(name)
+        return stages
 
-    def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
-        command = f"tune {key}/{name}/${{key}} {word}".rstrip()
-        do = _stage(command, wdir=BELOW, deps=deps, params=params, outs=outs)
-        return {"foreach": {method: paper.algorithm(method) for method in tuning.methods}, "do": do}
+    def tuned(self, name: str) -> Stages:
+        """Of a scenario: choosing for each method, then training with the chosen and the row's values."""
+        document, at = read_yaml(self.root / self.at / "paper.yaml"), self.at
+        tuning, miniature = self.paper.tuning[name], name in MINIATURES
+        place = "miniature.scenario" if miniature else f"scenarios.{name}"
+        settings = document["miniature"]["scenario"] if miniature else document["scenarios"][name]
+        partition = f"{at}/partitions/{Cell(self.key, name, '').partition}"
+        extra = [f"data/{one}" for one in _extra(self.paper.scenarios[name])]
+        chosen = f"{at}/tuning/{name}/${{key}}.json"
+        shared = [{"params.yaml": ["miniature"]}] * miniature
+        shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
 
-    # A configuration trains with the tuning's seeds: more of the scenario's change no choice.
-    of_choice = [f"{place}.{setting}" for setting in settings if setting != "seeds"]
-    of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
-    params = [{f"{at}/paper.yaml": of_choice}, *shared]
-    params += [{"sources.yaml": ["tune"]}, {SPACES: ["learning_rate", "${item}"]}]
-    stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _committed(chosen))}
-    of_final = [place, "methods.${key}", *[f"tuning.{name}.test_seeds"] * bool(tuning.test_seeds)]
-    for kind, word in (("tuned", "chosen"), ("published", "published"))[: 2 if tuning.test_seeds else 1]:
-        stages[f"{kind}-{name}"] = stage(
-            word,
-            [partition, *extra, *[chosen] * (kind == "tuned")],
-            [{f"{at}/paper.yaml": of_final}, *shared],
-            _results(key, "tuning", f"{name}-{kind}", "${key}"),
-        )
-    return stages
+        def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
+            command = f"tune {self.key}/{name}/${{key}} {word}".rstrip()
+            do = self.stage(command, deps=deps, params=params, outs=outs)
+            return {"foreach": {method: self.paper.algorithm(method) for method in tuning.methods}, "do": do}
+
+        # A configuration trains with the tuning's seeds: more of the scenario's change no choice.
+        of_choice = [f"{place}.{setting}" for setting in settings if setting != "seeds"]
+        of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
+        params = [{f"{at}/paper.yaml": of_choice}, *shared]
+        params += [_code("tune"), {SPACES: ["learning_rate", "${item}"]}]
+        stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _committed(chosen))}
+        of_final = [place, "methods.${key}", *[f"tuning.{name}.test_seeds"] * bool(tuning.test_seeds)]
+        for kind, word in (("tuned", "chosen"), ("published", "published"))[: 2 if tuning.test_seeds else 1]:
+            stages[f"{kind}-{name}"] = stage(
+                word,
+                [partition, *extra, *[chosen] * (kind == "tuned")],
+                [{f"{at}/paper.yaml": of_final}, *shared],
+                self.results("tuning", f"{name}-{kind}", "${key}"),
+            )
+        return stages
