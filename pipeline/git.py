@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
 from pipeline.errors import NO_REPOSITORY, FedReproError
-from pipeline.place import distrusted
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -23,11 +23,22 @@ def git(root: Path, *arguments: str) -> str:
     except FileNotFoundError:
         raise FedReproError("FedRepro needs git, which is not installed") from None
     except subprocess.CalledProcessError as error:
-        if problem := distrusted(error.stderr, root):
-            raise FedReproError(problem) from None
+        if "dubious ownership" in error.stderr:  # as of a folder mounted into a container
+            add = f"git config --global --add safe.directory {shlex.quote(str(root.resolve()))}"
+            whose = f"{root}: its files belong to another user, and git does not read it"
+            raise FedReproError(f"{whose}; if you trust it: `{add}`") from None
         lines = error.stderr.strip().splitlines() or ["failed"]
         none = any("not a git repository" in line for line in lines)  # a hint may come after it
         raise FedReproError(NO_REPOSITORY if none else f"git {arguments[0]}: {lines[-1]}") from None
+
+
+def check_owner(root: Path) -> None:
+    """FedReproError where git refuses the repository for its owner: results would name no commit."""
+    try:
+        git(root, "rev-parse")
+    except FedReproError as error:
+        if "safe.directory" in str(error):
+            raise
 
 
 def committed(root: Path, name: Path) -> bytes | None:

@@ -4,8 +4,6 @@ import contextlib
 import io
 import math
 import os
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -61,31 +59,6 @@ def cores() -> int:
         quota, period = map(int, QUOTA.read_text(encoding="ascii").split())
         allowed = min(allowed, max(math.ceil(quota / period), 1))
     return allowed
-
-
-def distrusted(message: str, root: Path) -> str:
-    """What to do where git refuses a repository for its owner, as of a folder mounted into a container; else
-    nothing. message: git's words, in English."""
-    add = f"git config --global --add safe.directory {shlex.quote(str(root.resolve()))}"
-    return (
-        f"{root}: its files belong to another user, and git does not read it; if you trust it: `{add}`"
-        if "dubious ownership" in message
-        else ""
-    )
-
-
-def check_owner(root: Path) -> None:
-    """ParamError where git refuses the repository for its owner: results would name no commit."""
-    if (root / ".git").exists():
-        with contextlib.suppress(FileNotFoundError):  # no git
-            message = subprocess.run(
-                ["git", "-C", str(root), "rev-parse"],
-                capture_output=True,
-                text=True,
-                env={**os.environ, "LC_ALL": "C"},
-            ).stderr
-            if problem := distrusted(message, root):
-                raise ParamError(problem)
 
 
 def checkout_of(folder: Path) -> Path | None:

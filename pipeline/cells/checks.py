@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pipeline.cells.experiment import Experiment
 from pipeline.data.registry import sets
 from pipeline.errors import ParamError, unknown
-from pipeline.place import check_owner
+from pipeline.git import check_owner
 from pipeline.schema import (
     COMPUTED,
     MINIATURES,
@@ -175,7 +175,7 @@ def runnable(experiment: Experiment) -> Any:
 
 
 def check_environment(here: bool = True) -> None:
-    """ParamError where git refuses the repository, or naming the first variable whose value cannot be used.
+    """FedReproError where git refuses the repository, or naming the first variable whose value is wrong.
     torch is imported only where one of those is set that it must judge, and where the training is `here`:
     another machine has another device."""
     check_owner(ROOT)

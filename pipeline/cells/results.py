@@ -19,7 +19,8 @@ import pandas as pd
 
 from pipeline.cells import choices, outputs
 from pipeline.cells.choices import Percent
-from pipeline.errors import FedReproError, unknown
+from pipeline.cells.experiment import Experiment
+from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import as_text
 from pipeline.schema import (
     MINIATURE,
@@ -30,8 +31,6 @@ from pipeline.schema import (
     NonNegative,
     Whole,
     check,
-    load_paper,
-    papers,
     shorten,
     visible,
 )
@@ -254,7 +253,11 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         try:
-            _check_names(cell, path, root)
+            try:  # a result under an old name must not silently drop out of the tables
+                Experiment.of(cell, root)
+            except ParamError as error:
+                again = "delete the folder, or run the cell under its new name"
+                raise FedReproError(f"{shorten(path)}: {error}; {again}") from None
             document = read(path)
             checked_history(cell, document, root)
         except FedReproError as error:
@@ -262,23 +265,6 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
         else:
             usable[cell] = document
     return usable, problems
-
-
-def _check_names(cell: Cell, path: Path, root: Path) -> None:
-    """The paper, scenario and method of a result must exist: a result under an old name must not silently
-    drop out of the tables."""
-    if cell.paper not in papers(root):
-        raise FedReproError(f"{shorten(path)}: {unknown('paper', cell.paper, papers(root))}")
-    paper = load_paper(cell.paper, root)
-    for kind, name, known in (
-        ("scenario", cell.scenario, paper.scenarios),
-        ("method", cell.method, paper.methods),
-    ):
-        if name not in known:
-            raise FedReproError(
-                f"{shorten(path)}: {unknown(kind, name, known)}; delete the folder, or run the cell under "
-                "its new name"
-            )
 
 
 def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:

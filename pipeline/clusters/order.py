@@ -4,7 +4,6 @@ A seed's file in `.cells` is sealed and lies in a folder that is named by all it
 counts that is not whole and of today's parameters and code.
 """
 
-import contextlib
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -67,8 +66,4 @@ class Order:
 
 def versions() -> dict[str, str]:
     """Of the packages that make numbers, without a build's suffix: `2.9.1+cpu` computes as `2.9.1`."""
-    installed = dict.fromkeys(provenance.PACKAGES, "none")
-    for name in provenance.PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            installed[name] = metadata.version(name).partition("+")[0]
-    return installed
+    return {name: metadata.version(name).partition("+")[0] for name in provenance.PACKAGES}

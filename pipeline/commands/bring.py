@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.cells.results import survey
@@ -80,14 +79,8 @@ def _fetch(source: str, target: Path, root: Path) -> None:
 
 
 def _check_plain(folder: Path) -> None:
-    for path in _inside(folder):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()) or path.name == ".dvc":
-            raise FedReproError(f"{path}: a link, a device or DVC's settings, which no paper needs")
-
-
-def _inside(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.name != ".git":
-            yield path
-            if path.is_dir() and not path.is_symlink():
-                yield from _inside(path)
+    for at, inside, names in os.walk(folder):
+        inside[:] = [name for name in inside if name != ".git"]
+        for path in (Path(at, name) for name in sorted([*inside, *names]) if name != ".git"):
+            if path.is_symlink() or not (path.is_file() or path.is_dir()) or path.name == ".dvc":
+                raise FedReproError(f"{path}: a link, a device or DVC's settings, which no paper needs")

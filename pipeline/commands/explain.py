@@ -71,30 +71,21 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
     """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
     method, or a part of one."""
-    # Imported late: its package imports pandas and matplotlib.
-    from pipeline.report.published import read_published
-
-    rows = read_published(key, table, root)
+    rows = status.table_rows(key, paper, table, root)
     fields = ("setting", "dataset", "column", "method")
     for word in words:
-        near = [row for row in rows if any(word.lower() == row[field].lower() for field in fields)]
-        near = near or [row for row in rows if any(word.lower() in row[field].lower() for field in fields)]
+        near = [one for one in rows if word.lower() in (one[0][field].lower() for field in fields)]
+        near = near or [one for one in rows if any(word.lower() in one[0][field].lower() for field in fields)]
         if not near:
             raise ParamError(
                 f"table {table.number} of {key}: "
-                f"{unknown('row or column', word, {row[f] for row in rows for f in fields if row[f]})}"
+                f"{unknown('row or column', word, {row[f] for row, *_ in rows for f in fields if row[f]})}"
             )
         rows = near
     by_cell: Printed = {}
-    for row in rows:
-        block, method = (
-            table.block(row["setting"], row["dataset"], row["method"]),
-            paper.method_of(table, row["method"]),
-        )
-        if block and method:
-            by_cell.setdefault(Cell(key, block.scenario, method), []).append(
-                (row, table.measure(block, row["column"]) or "")
-            )
+    for row, cell, measure in rows:
+        if cell:
+            by_cell.setdefault(cell, []).append((row, measure))
     if not by_cell:
         raise ParamError(f"table {table.number} of {key}: no run measures this number")
     return by_cell

@@ -32,10 +32,9 @@ from pipeline.commands.schedule import (
     UNCHANGED,
     WAITING,
     Schedule,
-    UnknownStage,
 )
 from pipeline.commands.sync import show_grids, sync
-from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
+from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict
 from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
 
@@ -88,9 +87,6 @@ def _scheduled(chosen: list[str], force: bool) -> Schedule:
         raise FedReproError("DVC is not installed here; `make install` makes an environment, .venv") from None
     try:
         return Schedule(chosen, force, lambda line: print(line, flush=True))
-    except UnknownStage as error:
-        target, names = error.args
-        raise FedReproError(unknown("stage", target, [*papers(), *names])) from None
     except DvcException as error:
         raise FedReproError(_in_one_line(error)) from None
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from pipeline.clusters import Job, file_name
 from pipeline.commands import locks
-from pipeline.errors import DAMAGED
+from pipeline.errors import DAMAGED, ParamError, unknown
+from pipeline.schema import papers
 
 SECONDS_TO_ASK_AGAIN = 2.0
 # trained cells, which are recorded together
@@ -111,10 +112,6 @@ class Task:
         with contextlib.suppress(OSError):
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
         return []
-
-
-class UnknownStage(Exception):
-    """A target that DVC does not know: the target and the names that there are."""
 
 
 class Schedule:
@@ -277,7 +274,8 @@ class Schedule:
             with contextlib.suppress(StageFileDoesNotExistError, StageNotFound):
                 matches = self.repo.stage.collect(target, glob=any(c in target for c in "*?["))
             if not matches:
-                raise UnknownStage(target, [stage.addressing for stage in self.repo.index.stages])
+                known = [*papers(), *(stage.addressing for stage in self.repo.index.stages)]
+                raise ParamError(unknown("stage", target, known))
             stages += matches
         return list(dict.fromkeys(stages))
 

@@ -80,8 +80,10 @@ class Overview:
 # -- which cells there are -----------------------------------------------------------------------------------
 
 
-def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list[Cell]:
-    """The cells whose numbers a table prints, in its order."""
+def table_rows(
+    key: str, paper: Paper, table: Table, root: Path = ROOT
+) -> list[tuple[dict[str, str], Cell | None, str]]:
+    """Every number that a table prints, with the cell and its measure; None and "" for what no run has."""
     path = root / "papers" / key / "published" / table.published
     try:
         records = read_csv(path, PUBLISHED)
@@ -89,15 +91,13 @@ def table_cells(key: str, paper: Paper, table: Table, root: Path = ROOT) -> list
         raise ParamError(
             f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
         ) from None
-    named: dict[Cell, None] = {}
-    for _, record in records:
-        block, method = (
-            table.block(record["setting"], record["dataset"], record["method"]),
-            paper.method_of(table, record["method"]),
-        )
-        if block and method and table.measure(block, record["column"]):
-            named[Cell(key, block.scenario, method)] = None
-    return list(named)
+    rows = []
+    for _, row in records:
+        block = table.block(row["setting"], row["dataset"], row["method"])
+        method = paper.method_of(table, row["method"])
+        measure = (block and table.measure(block, row["column"])) or ""
+        rows.append((row, Cell(key, block.scenario, method) if block and method else None, measure))
+    return rows
 
 
 def overview(
@@ -108,7 +108,9 @@ def overview(
     paper = load_paper(key, root)
     stages, errors = {cell: cell.stage(paper) for cell in planned(key, root)}, failures(key, root)
     tables = {
-        f"table {table.number}": table_cells(key, paper, table, root) for table in paper.tables.values()
+        f"table {table.number}": [cell for _, cell, measure in rows if cell and measure]
+        for table in paper.tables.values()
+        for rows in [table_rows(key, paper, table, root)]
     }
     names = dict(zip(paper.extra_scenarios, paper.extra_scenarios)) | LISTED
     others = {
@@ -118,7 +120,7 @@ def overview(
     cells = {}
     for cell in dict.fromkeys([*stages, *(cell for listed in tables.values() for cell in listed)]):
         cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
-    tables = {name: listed for name, listed in tables.items() if listed}
+    tables = {name: list(dict.fromkeys(listed)) for name, listed in tables.items() if listed}
     scenarios = paper.tuning if tunings else ()
     tuned = {f"tuning of {name}": _tuned(key, name, errors, rates, root) for name in scenarios}
     return Overview(paper, cells, tables, tuned)
