@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from torch import Tensor
 from pipeline import files
 from pipeline.cells.choices import Percent
 from pipeline.engine.state import unpack
-from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.errors import FedReproError, ParamError, TrainingError, warn
 from pipeline.schema import NonNegative, Whole, check, shorten
 from pipeline.sealing import is_sealed, seal
 
@@ -164,11 +163,7 @@ class SeedFiles:
                 os.replace(path, damaged)
             except FileNotFoundError:  # another process has renamed it
                 return None
-            print(
-                f"{shorten(path)}: damaged ({reason}); renamed to {damaged.name}, and trained again",
-                file=sys.stderr,
-                flush=True,
-            )
+            warn(f"{shorten(path)}: damaged ({reason}); renamed to {damaged.name}, and trained again")
             return None
 
 

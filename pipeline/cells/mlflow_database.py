@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-import sys
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
+from pipeline.errors import warn
 from pipeline.schema import ROOT
 
 
@@ -54,11 +54,9 @@ def make_usable(root: Path = ROOT) -> None:
             for part, new in zip(_parts(path), _parts(aside)):
                 if part.exists():
                     os.replace(part, new)
-            print(
-                f"warning: {path.name} cannot be used ({fault}): set aside as {aside.name}; a new one is "
-                "made, and `fedrepro import` brings in what is in git",
-                file=sys.stderr,
-                flush=True,
+            warn(
+                f"{path.name} cannot be used ({fault}): set aside as {aside.name}; a new one is made, and "
+                "`fedrepro import` brings in what is in git"
             )
         if not path.exists():
             _create(path, artifacts(root))

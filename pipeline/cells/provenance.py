@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import platform
+import re
 import sys
 import typing
 from collections.abc import Iterable, Iterator
@@ -341,18 +342,12 @@ def _processor() -> str:
     """Name and vector instructions of the processor, as Linux reports them: another one rounds sums
     differently."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor()
-    known = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))
-    }
-    return " ".join(
-        [
-            known.get("model name", ""),
-            *sorted({"avx2", "avx512f", "amx_tile"} & set(known.get("flags", "").split())),
-        ]
-    )
+    lines = (re.search(rf"^{key}\s*:(.*)", text, re.M) for key in ("model name", "flags"))
+    name, flags = (line[1].strip() if line else "" for line in lines)
+    return " ".join([name, *sorted({"avx2", "avx512f", "amx_tile"} & set(flags.split()))])
 
 
 def git_state(root: Path, paper: str) -> dict:

@@ -144,30 +144,20 @@ def parse(content: bytes, path: Path) -> dict:
     """As `read`, for what `path` held in another commit."""
     try:
         document = json.loads(content)
-        sealed = is_sealed(document)
-    except (ValueError, RecursionError) as error:
-        raise FedReproError(
-            f"{shorten(path)}: not whole JSON, perhaps cut short: {error}; run the cell again"
-        ) from None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FedReproError(f"{shorten(path)}: not a result: {error!r}") from None
-    if not sealed:
-        raise FedReproError(
-            f"{shorten(path)}: 'self' is not the hash of the rest; the file was altered, run the cell again"
-        )
-    try:
+        if not is_sealed(document):
+            raise FedReproError("'self' is not the hash of the rest; the file was altered")
         _check_values(document)
+        folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
+        if document["cell"] != folder:
+            raise FedReproError(f"'cell' is {document['cell']!r}, but the folder is that of {folder!r}")
+        return document
     except FedReproError as error:
-        raise FedReproError(
-            f"{shorten(path)}: {error}; another version of FedRepro wrote it or it was altered, run the cell "
-            "again"
-        ) from None
-    folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
-    if document["cell"] != folder:
-        raise FedReproError(
-            f"{shorten(path)}: 'cell' is {document['cell']!r}, but the folder is that of {folder!r}"
-        )
-    return document
+        problem = str(error)
+    except (ValueError, RecursionError) as error:
+        problem = f"not whole JSON, perhaps cut short: {error}"
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"not a result: {error!r}"
+    raise FedReproError(f"{shorten(path)}: {problem}; run the cell again")
 
 
 def _check_values(document: dict) -> None:

@@ -10,7 +10,6 @@ edited by hand counts for nothing and is named on stderr.
 """
 
 import hashlib
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import yaml
 
 from pipeline import files
-from pipeline.errors import FedReproError, ParamError
+from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.schema import ROOT, Cell, check_keys, read_yaml
 from pipeline.sealing import is_sealed, seal
 
@@ -54,7 +53,7 @@ def read(paper: str, root: Path = ROOT) -> dict[str, dict[str, Any]]:
             good[cell] = entry
     if bad:
         others = f" (and {len(bad) - 1} further entries are not counted)" if len(bad) > 1 else ""
-        print(f"warning: {bad[0]}{others}; verify the cell again", file=sys.stderr, flush=True)
+        warn(f"{bad[0]}{others}; verify the cell again")
     return good
 
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import statistics
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from pipeline import files
 from pipeline.cells import choices, mlflow_database, results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.mlflow_database import uri
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, warn
 from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
 
 # seconds after which a cell is followed live
@@ -128,7 +127,7 @@ class Follower:
         except Exception as error:  # whatever MLflow, SQLite or the network raises
             self.failed = True
             later = "training goes on, `fedrepro import` brings the runs in later"
-            print(f"warning: {no_answer(error, self.root)}; {later}", file=sys.stderr, flush=True)
+            warn(f"{no_answer(error, self.root)}; {later}")
 
 
 class Store:
@@ -331,7 +330,7 @@ def say_import(printed: Printed | None = None) -> int:
     except FedReproError:
         raise
     except Exception as error:
-        print(f"warning: {no_answer(error)}; call this again when it does", file=sys.stderr)
+        warn(f"{no_answer(error)}; call this again when it does")
         return 0
     print(f"MLflow at {uri()}: {new} new runs, {old} already there")
     return 0

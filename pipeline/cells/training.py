@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import fcntl
 import os
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pipeline.cells.seeds import Job, summarise
 from pipeline.cells.workers import train_seeds
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
-from pipeline.errors import FedReproError, TrainingError
+from pipeline.errors import FedReproError, TrainingError, warn
 from pipeline.schema import ROOT, Cell, load_paper, load_params
 from pipeline.sealing import seal
 
@@ -155,18 +154,12 @@ def _only_one(folder: Path, cell: Cell):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(
-                f"{cell}: another process is training this cell; waiting for it", file=sys.stderr, flush=True
-            )
+            warn(f"{cell}: another process is training this cell; waiting for it")
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            print(
-                f"warning: {folder}: this file system has no locks; see that nothing else trains {cell}",
-                file=sys.stderr,
-                flush=True,
-            )
+            warn(f"{folder}: this file system has no locks; see that nothing else trains {cell}")
         yield
 
 

@@ -79,9 +79,7 @@ def explain() -> None:
     """
 
 
-@main.command(
-    epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"),
-)
+@main.command(epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
 @click.argument("what", nargs=-1, type=Cell())
 @click.option(
     "--seconds",
@@ -101,9 +99,7 @@ def verify() -> None:
     """
 
 
-@main.command(
-    epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"),
-)
+@main.command(epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"))
 @click.argument("budget", type=Amount("hours"), metavar="HOURS")
 @click.argument("wanted", nargs=-1, type=Paper(), metavar="[PAPERS]...")
 @click.option(
@@ -120,9 +116,7 @@ def plan() -> None:
     """
 
 
-@main.command(
-    epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"),
-)
+@main.command(epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"))
 @click.argument("what", nargs=-1, type=Cell())
 @jobs_option()
 @FORCE
@@ -135,9 +129,7 @@ def tune() -> None:
     """
 
 
-@main.command(
-    epilog=example("fedrepro reproduce fedlsa --jobs 2"),
-)
+@main.command(epilog=example("fedrepro reproduce fedlsa --jobs 2"))
 @click.argument("names", nargs=-1, type=Paper(), metavar="[PAPERS]...")
 @jobs_option()
 @FORCE
@@ -149,9 +141,7 @@ def reproduce() -> None:
     """
 
 
-@main.command(
-    epilog=example("fedrepro report", "fedrepro report fedlsa"),
-)
+@main.command(epilog=example("fedrepro report", "fedrepro report fedlsa"))
 @click.argument("paper", required=False, type=Paper())
 @calls("pages:main")
 def report() -> None:
@@ -176,9 +166,7 @@ def ui() -> None:
     """
 
 
-@main.group(
-    epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"),
-)
+@main.group(epilog=example("fedrepro new paper mypaper", "fedrepro new method fedmine"))
 def new() -> None:
     """Begin a paper, or a part of one, with files that run."""
 
@@ -193,9 +181,7 @@ def project() -> None:
     """
 
 
-@new.command(
-    epilog=example("fedrepro new paper mypaper && fedrepro run mypaper"),
-)
+@new.command(epilog=example("fedrepro new paper mypaper && fedrepro run mypaper"))
 @click.argument("name")
 @calls("new:paper")
 def paper() -> None:
