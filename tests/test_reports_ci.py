@@ -19,7 +19,6 @@ LOADER.exec_module(ci)
 
 METRICS = {
     "accuracy": 90.0,
-    "accuracy_std": 1.0,
     "loss": 0.5,
     "up": 10.0,
     "down": 10.0,
