@@ -4,16 +4,26 @@ For a paper it is papers/<paper>/sources.yaml, with a digest for every cell.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import yaml
 
 from pipeline import files
-from pipeline.cells import sources as code
+from pipeline.cells import provenance
 from pipeline.cells.checks import check_names
-from pipeline.schema import ROOT
+from pipeline.cells.experiment import Experiment
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, load_paper, overlay, planned, read_yaml
 from stages._stage import stage
 
 HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change of code concerns.\n"
+# What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
+TUNING = (
+    "pipeline.cells.spaces:Axis",
+    "pipeline.cells.spaces:shares",
+    "pipeline.cells.choices:means",
+    "pipeline.cells.choices:best",
+)
+STAGES = ("data", "features", "corrupt", "figures", "report", "results", "split")
 
 
 def sources(paper: str | None = None) -> None:
@@ -21,9 +31,47 @@ def sources(paper: str | None = None) -> None:
     stages wait for this one, so what they could not know in time is checked here."""
     if paper:
         check_names(paper)
-    digests: Mapping = code.paper_digests(paper) if paper else code.stage_digests()
+    digests: Mapping = paper_digests(paper) if paper else stage_digests()
     folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
     files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
+
+
+def stage_digests(root: Path = ROOT) -> dict[str, str]:
+    """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
+    digests = {stage: provenance.code_digest(f"stages.{stage}", root=root) for stage in STAGES}
+    table = read_yaml(root / "pipeline" / "data" / "sets.yaml")
+    return digests | {
+        "data": provenance.sha256_of([digests["data"], table]),
+        "tune": provenance.code_digest(*TUNING, root=root),
+    }
+
+
+def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
+    """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario:
+    {method: digest}}."""
+    paper, varied = load_paper(name, root), overlay(name, root)
+    scenarios = varied.get("settings", {})
+    scenarios |= dict.fromkeys(MINIATURES, scenarios.get(MINIATURE))
+    cells: dict[str, dict] = {}
+    for cell in planned(name, root):
+        code = provenance.code_of(Experiment.of(cell, root))
+        method = varied.get("methods", {}).get(cell.method)
+        cells.setdefault(cell.scenario, {})[cell.method] = _varied(code, scenarios.get(cell.scenario), method)
+    return {
+        "partition": {
+            key: _varied(
+                provenance.scenario_digest(("stages.partition:partition",), scenario, root=root),
+                scenarios.get(key),
+            )
+            for key, scenario in paper.scenarios.items()
+        },
+        "cells": cells,
+    }
+
+
+def _varied(digest: str, *values: dict | None) -> str:
+    """The digest with the values of the overlay, by which DVC knows what they change."""
+    return provenance.sha256_of([digest, *values]) if any(values) else digest
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def rows(project: Path, page: str, label: str) -> list[str]:
 
 
 DIGESTS = (
-    "import json; from pipeline.cells.sources import paper_digests; "
+    "import json; from stages.sources import paper_digests; "
     "print(json.dumps(paper_digests('fedcrl')['cells']))"
 )
 

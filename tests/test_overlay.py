@@ -6,9 +6,9 @@ import pytest
 import yaml
 from repository import commit, copy_of_the_repository, run
 
-from pipeline.cells.sources import paper_digests
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, load_paper, overlay, papers, planned
+from stages.sources import paper_digests
 
 VALUES = "papers/fedcrl/params.yaml"
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, run, stage
 
-from pipeline.cells import provenance, sources, stamps
+from pipeline.cells import provenance, stamps
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell, load_paper, load_params
+from stages import sources
 
 
 def write(root: Path, **modules: str) -> Path:

@@ -19,10 +19,7 @@ from repository import ROOT, commit, copy_of_the_repository, git, python, run
 
 from pipeline.cells.provenance import git_state
 
-DIGESTS = (
-    "import json; from pipeline.cells.sources import paper_digests; "
-    "print(json.dumps(paper_digests('fedcrl')))"
-)
+DIGESTS = "import json; from stages.sources import paper_digests; print(json.dumps(paper_digests('fedcrl')))"
 
 
 def patterns(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -420,3 +420,8 @@ def last_mean(rows: list[dict], measure: str, last: int) -> float:
     """Mean of a measure over the last `last` rounds that evaluated it; NaN when none did."""
     values = [row[measure] for row in rows if row.get(measure) is not None and not math.isnan(row[measure])]
     return _mean(values[-last:])
+
+
+def rounded(value: float) -> float | None:
+    """To the four decimals that are recorded; None for NaN."""
+    return None if math.isnan(value) else round(value, 4)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import choices, outputs
+from pipeline.cells import choices, stamps
 from pipeline.cells.choices import Percent
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, unknown
@@ -260,7 +260,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
 def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
     """As `history`; FedReproError also where it is not the result's."""
     table, path = history(cell, root), cell.folder(root) / "history.csv"
-    outputs.check_history(cell, result, path.read_bytes(), root)
+    stamps.check_history(cell, result, path.read_bytes(), root)
     check_history(result, table, path)
     return table
 
@@ -348,7 +348,7 @@ def metrics(paper: str, results: dict[Cell, dict]) -> str:
     """reports/metrics/<paper>.json, from which `dvc metrics` reads: {method: accuracy} of the paper's
     miniature, percent."""
     numbers = {
-        cell.method: outputs.rounded(statistics.fmean(result["measures"][result["headline"]]))
+        cell.method: round(statistics.fmean(result["measures"][result["headline"]]), 4)
         for cell, result in results.items()
         if (cell.paper, cell.scenario) == (paper, MINIATURE)
     }

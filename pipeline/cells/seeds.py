@@ -18,9 +18,9 @@ from pipeline import methods
 from pipeline.cells import evaluation, metrics, provenance
 from pipeline.cells.cache import Pretraining, first_rounds
 from pipeline.cells.checkpoint import FORCE, SeedFiles, fingerprint
+from pipeline.cells.evaluation import rounded as _rounded
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load, load_newcomers, load_world
-from pipeline.cells.outputs import rounded as _rounded
 from pipeline.cells.results import STATE
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle

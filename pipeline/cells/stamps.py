@@ -18,7 +18,7 @@ import yaml
 
 from pipeline import files
 from pipeline.errors import FedReproError, ParamError, warn
-from pipeline.schema import ROOT, Cell, check_keys, read_yaml
+from pipeline.schema import ROOT, Cell, check_keys, read_yaml, shorten
 from pipeline.sealing import is_sealed, seal
 
 FILE = "verified.yaml"
@@ -90,3 +90,16 @@ def words(stamp: dict[str, Any]) -> str:
 def digest(history: bytes) -> str:
     """Of the content of history.csv, as results and stamps have it."""
     return hashlib.sha256(history).hexdigest()[:16]
+
+
+def check_history(cell: Cell, result: dict, content: bytes, root: Path = ROOT) -> None:
+    """FedReproError where the content of history.csv is not what was written with the result. A history from
+    before results had its digest is as its stamp says, where it has one."""
+    stamp = of(cell, root) or {}
+    stamped = stamp.get("history") if stamp.get("result") == result["self"] else None
+    written = result.get("history") or stamped
+    if written and written != digest(content):
+        raise FedReproError(
+            f"{shorten(cell.folder(root) / 'history.csv')}: not what was written with "
+            "result.json; the file was altered, run the cell again"
+        )

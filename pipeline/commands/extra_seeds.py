@@ -7,9 +7,8 @@ from pathlib import Path
 from pipeline.cells import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
-from pipeline.commands.names import cells as named
-from pipeline.errors import ParamError
-from pipeline.schema import MINIATURES, ROOT, Cell, ExtraSeeds, load_paper, shorten
+from pipeline.errors import ParamError, unknown
+from pipeline.schema import MINIATURES, ROOT, Cell, ExtraSeeds, load_paper, planned, shorten
 
 
 def parse(text: str) -> tuple[int, ...]:
@@ -21,6 +20,21 @@ def parse(text: str) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
         raise ParamError(f"--seeds {text!r:.80}: must be different numbers below 2147483648")
     return seeds
+
+
+def named(name: str) -> list[Cell]:
+    """The cell of that name, or the cells of a scenario, paper/scenario; ParamError for an unknown name."""
+    if name.count("/") != 1:
+        cell = Cell.parse(name)
+        Experiment.of(cell)
+        return [cell]
+    key, scenario = name.split("/")
+    load_paper(key)
+    every = planned(key)
+    if not (some := [cell for cell in every if cell.scenario == scenario]):
+        known = {cell.scenario for cell in every}
+        raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
+    return some
 
 
 def cells(names: Sequence[str]) -> list[Cell]:

@@ -7,7 +7,7 @@ verdict's outlook names. Cells are shared between claims; the choice is greedy, 
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -16,13 +16,14 @@ from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
-from pipeline.commands import downloads, status
+from pipeline.commands import status
 from pipeline.commands.hours import rates_of
+from pipeline.data import registry, sources
 from pipeline.report.claims import Claim, Printed, read_claims
 from pipeline.report.study import studies
 from pipeline.report.verdicts import MOST, Chip, Evidence, Source, Verdict, judge
 from pipeline.report.words import counted, hours_words
-from pipeline.schema import MINIATURES, ROOT, Cell, load_paper
+from pipeline.schema import MINIATURES, ROOT, Cell, Scenario, load_paper
 
 # chance that the seeds that would decide a claim do, if difference and spread stay
 EVEN = 0.5
@@ -30,6 +31,8 @@ EVEN = 0.5
 WIDTH = 110
 # the cells of the last plan, a line each
 FILE = ".cells/plan.txt"
+WEIGHTS = "pretrained ViT-Ti/16 weights"
+HAND = " (by hand)"  # no address that a program can follow
 DOWNLOAD = "their data are not here, see `--with-network`"
 Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
@@ -162,7 +165,7 @@ def _left_out(
         if (price := _price(cell, state, evidence, root)) is None:
             return "how long their cells take is not known"
         total.prices[cell] = price
-        total.fetched[cell] = downloads.wanted(Experiment.of(cell, root).scenario, root)
+        total.fetched[cell] = _downloads(Experiment.of(cell, root).scenario, root)
     if not seeds:
         return why
     if not network and (names := set().union(*(total.fetched[cell] for cell in seeds))):
@@ -216,6 +219,28 @@ def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> 
     ):
         return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
     return None if state.hours is None else Price(0, state.hours / len(experiment.scenario.seeds))
+
+
+def _downloads(scenario: Scenario, root: Path = ROOT) -> set[str]:
+    """Names of the data sets, and the weights, that must be downloaded before a scenario can be trained; not
+    what a mirror (FEDREPRO_MIRROR) or scikit-learn has."""
+    sets = [scenario.data.set] + ([scenario.public.set] if scenario.public else [])
+    names = {name for one in sets for name in _sets(one, root)}
+    extracted = root / "data" / f"{scenario.data.set}-{scenario.data.features}"
+    if scenario.data.features != "pixels":
+        return set() if extracted.is_dir() else names | {WEIGHTS}
+    return names
+
+
+def _sets(name: str, root: Path) -> Iterator[str]:
+    entry = registry.find(name)
+    if (root / "data" / name).is_dir() or entry.bundled or sources.mirror_has(entry):
+        return
+    if entry.parts:
+        for part in entry.parts:
+            yield from _sets(part, root)
+    else:
+        yield name if entry.canonical and entry.canonical.base else name + HAND
 
 
 # -- what is printed -----------------------------------------------------------------------------------------

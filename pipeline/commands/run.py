@@ -22,7 +22,6 @@ from pipeline.cells.progress import clock
 from pipeline.clusters import executor
 from pipeline.commands import extra_seeds
 from pipeline.commands.display import ROWS, SECONDS_BETWEEN_FRAMES, Display
-from pipeline.commands.names import cells
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -146,7 +145,7 @@ def targets(name: str) -> list[str]:
     if _is_place(name):
         return [name]
     if name.count("/") == 1 and name.partition("/")[0] in papers() or name.count("/") == 2:
-        return [cell.stage(load_paper(cell.paper)) or name for cell in cells(name)]
+        return [cell.stage(load_paper(cell.paper)) or name for cell in extra_seeds.named(name)]
     return [name]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells import choices, outputs, provenance, stamps
+from pipeline.cells import choices, provenance, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.commands import locks
@@ -189,7 +189,7 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         history = (folder / "history.csv").read_bytes()
         whole = history.count(b"\n") == 1 + len(document["seeds"]) * (document["rounds"] + 1)
-        outputs.check_history(cell, document, history, root)
+        stamps.check_history(cell, document, history, root)
         return document if whole and is_sealed(document) else {}
     except FileNotFoundError:
         return {} if (folder / "result.json").exists() else None
