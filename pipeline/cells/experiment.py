@@ -43,3 +43,11 @@ class Experiment:
         """The folder with the draw of the partition that a seed trains on."""
         folder = self.root / "papers" / self.cell.paper / "partitions" / self.cell.partition
         return partition.folder_of_draw(folder, self.scenario.draw(seed))
+
+
+def link(root: Path, folder: Path) -> None:
+    """Make `folder` a root for a separate training: links to all that `root` has but `.cells` and git's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in root.iterdir():
+        if path.name not in (".cells", ".git") and not (folder / path.name).is_symlink():
+            (folder / path.name).symlink_to(path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
-from pipeline.cells.experiment import Experiment
+from pipeline.cells.experiment import Experiment, link
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell, Seeded
 
@@ -28,10 +28,7 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path, seconds: float) -> Non
 
     _say({"machine": provenance.machine()})
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    folder.mkdir()
-    for path in root.iterdir():
-        if path.name not in (".cells", ".git"):
-            (folder / path.name).symlink_to(path)
+    link(root, folder)
     one = Seeded(cell.paper, cell.scenario, cell.method, (seed,))
     result = train_cell(one, folder, write=False, watch=_say)
     (cached,) = folder.glob(f".cells/*/seed-{seed}.json")
