@@ -2,7 +2,8 @@
 
 `PYTHONPATH=.:tests python benchmarks/gpu_check.py --out gpu_check.json [--pfllib DIR]`, with torch alone: no
 DVC, no MLflow, no data sets. Images are made up. It stops at the first wrong number and names it, and after
---minutes. What is known until then is in the file, which is written after every step.
+--minutes, of which every row has a share. The file is written after every row, with the rows that were left
+out and why.
 `--device cpu` tries the whole order without a card; `--pretended` does so on the tests' pretended card, where
 times mean nothing.
 """
@@ -12,10 +13,15 @@ import collections
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,29 +35,51 @@ TOLERANCE = 1e-6
 # Images of a client, made up: on a card, and where a CPU or the pretended card stands in.
 IMAGES = {"cuda": 200}
 FEW = 16
+# Rounds before the one that counts: a shape is met, recorded, replayed.
+WARM = {"cuda": 3}
+# of the time that is left; an order without has one. Agreement comes first and may take all: its numbers
+# count most, and what is imported in its first row must not be cut short.
+SHARES = {"agreement": 0, "steps": 3, "growth": 2}
+# seconds after which a row that is over time is interrupted again
+AGAIN = 5.0
+# what the CUDA runtime calls the host's waits
+WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+# (name, what measures it)
+Row = tuple[str, Callable[[], dict]]
 
 
 class WrongNumber(Exception):
     """What differs, in one line."""
 
 
-def agreement(device) -> Iterator[tuple[str, dict]]:
+class OutOfTime(Exception):
+    """A row's share is over."""
+
+
+def agreement(device) -> Iterator[Row]:
     """Two rounds of each method on the device, stacked, and on the CPU, sequential."""
-    import torch
     from federation import miniature_cells
 
-    torch.set_default_dtype(torch.float64)
     cells = miniature_cells()
     for name in METHODS:
-        scenario, algorithm, hyper = cells[name].resolve()
+        yield name, partial(_agreement, cells[name], device)
+
+
+def _agreement(cell, device) -> dict:
+    import torch
+
+    scenario, algorithm, hyper = cell.resolve()
+    torch.set_default_dtype(torch.float64)
+    try:
         expected = _trained(scenario, algorithm, hyper, torch.device("cpu"), "sequential")
         actual = _trained(scenario, algorithm, hyper, device, "stacked")
-        largest = max(float(value.abs().max()) for value in expected)
-        off = max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True)) / largest
-        yield name, {"difference": off}
-        if not off < TOLERANCE:
-            raise WrongNumber(f"{name}: after {ROUNDS} rounds a weight is off by {off:.2e} of the largest")
-    torch.set_default_dtype(torch.float32)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    largest = max(float(value.abs().max()) for value in expected)
+    off = max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True)) / largest
+    if not off < TOLERANCE:
+        raise WrongNumber(f"after {ROUNDS} rounds a weight is off by {off:.2e} of the largest")
+    return {"difference": off}
 
 
 def _trained(scenario, algorithm: str, hyper: dict, device, executor: str) -> list:
@@ -73,44 +101,55 @@ def _trained(scenario, algorithm: str, hyper: dict, device, executor: str) -> li
     ]
 
 
-def steps(device) -> Iterator[tuple[str, dict]]:
-    """Kernels and milliseconds of a step, and a round's time and memory as clients grow."""
-    from torch.profiler import ProfilerActivity, profile
-
-    from pipeline.schema import Model, Optimiser
+def steps(device) -> Iterator[Row]:
+    """Kernels, host waits and milliseconds of a step, and a round's time and memory as clients grow."""
+    from pipeline.schema import Optimiser
 
     for clients in (20, 100):
         for optimiser in (Optimiser("sgd", 0.01), Optimiser("adam", 0.003)):
-            rounds = _rounds(device, Model("cnn2", dropout=0.3), optimiser, clients)
-            for _ in range(3):  # a shape is met, recorded, replayed
-                next(rounds)
-            seconds = next(rounds)
-            activities = [ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU]
-            with profile(activities=activities) as seen:
-                next(rounds)
-            kernels = sum(event.count for event in seen.key_averages())
-            taken = -(-IMAGES.get(device.type, FEW) // 16)
-            yield (
-                f"{clients} clients, {optimiser.name}",
-                {
-                    "kernels_per_step": round(kernels / taken, 1),
-                    "ms_per_step": 1000 * seconds / taken,
-                    "rounds_per_second": 1 / seconds,
-                    "device_mb": _memory(device),
-                },
-            )
+            yield f"{clients} clients, {optimiser.name}", partial(_step, device, optimiser, clients)
 
 
-def growth(device) -> Iterator[tuple[str, dict]]:
+def _step(device, optimiser, clients: int) -> dict:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from pipeline.schema import Model
+
+    rounds = _rounds(device, Model("cnn2", dropout=0.3), optimiser, clients)
+    seconds = list(islice(rounds, WARM.get(device.type, 1) + 1))[-1]
+    on_card = device.type == "cuda"
+    activities = [ProfilerActivity.CUDA if on_card else ProfilerActivity.CPU]
+    with profile(activities=activities) as seen:
+        next(rounds)
+    events = seen.events()
+    if on_card:
+        kernels = sum(event.device_type == torch.autograd.DeviceType.CUDA for event in events)
+    else:  # operations that no other called
+        kernels = sum(event.cpu_parent is None for event in events)
+    taken = -(-IMAGES.get(device.type, FEW) // 16)
+    return {
+        "kernels_per_step": round(kernels / taken, 1),
+        "waits_per_step": round(sum(event.name in WAITS for event in events) / taken, 2) if on_card else None,
+        "ms_per_step": 1000 * seconds / taken,
+        "rounds_per_second": 1 / seconds,
+        "device_mb": _memory(device),
+    }
+
+
+def growth(device) -> Iterator[Row]:
     """Seconds of a round as clients grow at the same images in all."""
+    for clients in (10, 50, 200):
+        yield f"{clients} clients", partial(_growth, device, clients)
+
+
+def _growth(device, clients: int) -> dict:
     from pipeline.schema import Model, Optimiser
 
-    for clients in (10, 50, 200):
-        images = 60 * IMAGES.get(device.type, FEW) // clients
-        model, optimiser = Model("cnn2", dropout=0.3), Optimiser("adam", 0.003)
-        rounds = _rounds(device, model, optimiser, clients, images=images)
-        seconds = [next(rounds) for _ in range(4)]
-        yield f"{clients} clients", {"images": images * clients, "seconds": min(seconds[2:])}
+    images = 60 * IMAGES.get(device.type, FEW) // clients
+    model, optimiser = Model("cnn2", dropout=0.3), Optimiser("adam", 0.003)
+    warm, rounds = WARM.get(device.type, 1), _rounds(device, model, optimiser, clients, images=images)
+    return {"images": images * clients, "seconds": list(islice(rounds, warm + 1))[-1]}
 
 
 def _rounds(
@@ -148,46 +187,59 @@ def _memory(device) -> float | None:
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
 
 
-def tables(device) -> Iterator[tuple[str, dict]]:
-    """For every scenario of a table: operations per second of a round on made-up images of its kind, and the
-    hours of all its methods at that rate. A method that does more than FedAvg takes longer."""
+def speeds(device) -> Iterator[Row]:
+    """Operations per second, as `hours` counts them, of rounds of each shape in the tables."""
+    for shape, scenario in {_shape(scenario): scenario for _, scenario, _ in _scenarios()}.items():
+        yield shape, partial(_speed, device, scenario)
+
+
+def _speed(device, scenario) -> dict:
+    """Of three rounds; of fewer where the time was over."""
+    from pipeline.commands import hours
+
+    model, data, clients = scenario.networks[0], scenario.data, min(scenario.clients, 20)
+    side, batch = data.size, scenario.training.batch_size
+    rounds, seconds = _rounds(device, model, scenario.training.optimiser, clients, side, batch), []
+    with suppress(OutOfTime):
+        for each in islice(rounds, 3):
+            seconds.append(each)
+    if not seconds:
+        raise OutOfTime
+    one = hours.operations(model, dataclasses.replace(data, channels=3))
+    done = hours.PASSES * one * IMAGES.get(device.type, FEW) * clients
+    return {"operations_per_second": done / min(seconds), "rounds": len(seconds)}
+
+
+def _shape(scenario) -> str:
+    options = (value for value in dataclasses.astuple(scenario.networks[0]) if value is not None)
+    side, batch = scenario.data.size, scenario.training.batch_size
+    return f"{' '.join(map(str, options))}, {side} px, {scenario.clients} clients, batch {batch}"
+
+
+def _scenarios() -> Iterator[tuple]:
+    """(name, scenario, operations of each cell) of every table that trains on pixels: on features that are
+    computed once, training takes minutes on a CPU."""
     from pipeline.cells.experiment import Experiment
     from pipeline.commands import hours
     from pipeline.schema import load_paper, papers, planned
 
-    known: dict[tuple, float] = {}
     for paper in papers():
         cells = [Experiment.of(cell) for cell in planned(paper)]
-        for scenario in load_paper(paper).scenarios:
-            mine = [one for one in cells if one.cell.scenario == scenario]
+        for name in load_paper(paper).scenarios:
+            mine = [one for one in cells if one.cell.scenario == name]
             works = [work.whole * len(one.scenario.seeds) for one in mine if (work := hours.work(one))]
-            # On features that are computed once, training takes minutes on a CPU.
-            if not works or mine[0].scenario.data.features != "pixels":
-                continue
-            first = mine[0].scenario
-            shape = (first.networks[0], first.data.size, first.training.batch_size, first.clients)
-            if shape not in known:
-                known[shape] = _rate(device, first, *shape)
-            yield (
-                f"{paper}/{scenario}",
-                {
-                    "cells": len(works),
-                    "operations_per_second": known[shape],
-                    "hours": sum(works) / known[shape] / 3600,
-                },
-            )
+            if works and mine[0].scenario.data.features == "pixels":
+                yield f"{paper}/{name}", mine[0].scenario, works
 
 
-def _rate(device, scenario, model, side: int, batch: int, clients: int) -> float:
-    """Operations per second, as `hours` counts them, of a round on made-up images."""
-    from pipeline.commands import hours
-
-    rounds = _rounds(device, model, scenario.training.optimiser, min(clients, 20), side, batch)
-    next(rounds)
-    next(rounds)
-    data = dataclasses.replace(scenario.data, channels=3)
-    one = hours.operations(model, data)
-    return hours.PASSES * one * IMAGES.get(device.type, FEW) * min(clients, 20) / next(rounds)
+def tables(rates: dict[str, dict]) -> dict[str, dict]:
+    """Hours of every table at the speed of its shape. A method that does more than FedAvg takes longer."""
+    rows = {}
+    for name, scenario, works in _scenarios():
+        rate = rates.get(_shape(scenario), {}).get("operations_per_second")
+        known = {"operations_per_second": rate, "hours": sum(works) / rate / 3600} if rate else {}
+        rows[name] = {"cells": len(works)} | (known or {"left_out": f"no speed of {_shape(scenario)}"})
+    return rows
 
 
 def pfllib(checkout: Path, device, out: Path) -> None:
@@ -198,22 +250,71 @@ def pfllib(checkout: Path, device, out: Path) -> None:
         subprocess.run(command, cwd=ROOT, check=True)
 
 
-def run(order, device, document: dict, out: Path, end: float) -> None:
-    """Note a step's rows, until the time is over."""
+def run(orders: list, device, document: dict, out: Path, end: float) -> None:
+    """Measure the rows of all orders, each within its share of the time until `end`; then note the tables'
+    hours. A wrong number, or an error, ends it."""
     from pipeline.engine import stacked_convolution
 
-    rows = document[order.__name__] = {}
-    if time.monotonic() > end:
-        return print(f"{order.__name__}: left out, the time is over")
+    todo = [(order.__name__, name, measure) for order in orders for name, measure in order(device)]
+    left = sum(SHARES.get(step, 1) for step, *_ in todo)
+    for step, name, measure in todo:
+        shares = SHARES.get(step, 1)
+        share, left = shares / left if shares else 1, left - shares
+        try:
+            row = _measured(measure, (end - time.monotonic()) * share)
+        except Exception as error:
+            cause = str(error)
+            if not isinstance(error, WrongNumber):
+                cause = f"{type(error).__name__}: {error}"
+                traceback.print_exc()
+            document["stopped"] = f"{step}: {name}: {cause}"
+            _write(document, out)
+            sys.exit(f"error: {document['stopped']}")
+        document.setdefault(step, {})[name], document["im2col"] = row, stacked_convolution.used
+        print(step, name, json.dumps(row), flush=True)
+        _write(document, out)
+    document["tables"] = tables(document.get("speeds", {}))
+    _write(document, out)
+    rows = [(step, name, document[step][name]) for step, name, _ in todo]
+    missing = [f"{step}: {name}: {row['left_out']}" for step, name, row in rows if "left_out" in row]
+    print(f"{len(rows) - len(missing)} of {len(rows)} rows measured", *missing, sep="\n")
+
+
+def _measured(measure: Callable[[], dict], seconds: float) -> dict:
+    """A row with the seconds that it took, or why it is left out."""
+    import torch
+
+    begun = time.monotonic()
     try:
-        for key, row in order(device):
-            rows[key], document["im2col"] = row, stacked_convolution.used
-            print(order.__name__, key, json.dumps(row), flush=True)
-            out.write_text(json.dumps(document, indent=1) + "\n")
-            if time.monotonic() > end:
-                return print(f"{order.__name__}: cut short, the time is over")
-    except WrongNumber as error:
-        sys.exit(f"error: {order.__name__}: {error}")
+        with at_most(seconds):
+            row = measure()
+    except OutOfTime:
+        row = {"left_out": f"more than its {max(seconds, 0):.0f} s of the time"}
+    except torch.OutOfMemoryError as error:
+        row = {"left_out": f"out of memory: {str(error).splitlines()[0]}"}
+    return row | {"took": round(time.monotonic() - begun, 1)}
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises OutOfTime in the block once it has run for so long."""
+
+    def stop(*_):
+        raise OutOfTime
+
+    if seconds <= 0:
+        raise OutOfTime
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _write(document: dict, out: Path) -> None:
+    out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -239,8 +340,7 @@ def main() -> None:
         properties = torch.cuda.get_device_properties(device)
         document |= {"card": properties.name, "memory_gb": round(properties.total_memory / 2**30, 1)}
     end = time.monotonic() + 60 * arguments.minutes
-    for order in (agreement, steps, growth, tables):
-        run(order, device, document, arguments.out, end)
+    run([agreement, steps, growth, speeds], device, document, arguments.out, end)
     if arguments.pfllib and time.monotonic() < end:
         pfllib(arguments.pfllib, device, arguments.out.with_suffix(".pfllib.json"))
 

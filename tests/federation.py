@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -129,6 +128,8 @@ def finite(value) -> bool:
 
 def on_both(act) -> list:
     """What an act without arguments, which makes its world, returns on either executor."""
+    import pytest  # not on every machine where benchmarks/gpu_check.py runs
+
     ends = []
     for executor in ("sequential", "stacked"):
         with pytest.MonkeyPatch.context() as patch:
