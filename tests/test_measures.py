@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from reporting import write_run
 
-from pipeline.cells import measures
 from pipeline.cells.results import collect
+from pipeline.report import measures
 from pipeline.schema import Cell
 
 CELL = Cell("fedcrl", "balanced", "ours")
@@ -35,10 +35,13 @@ def test_rounds_and_bytes_to_a_target(result):
 
 
 def test_costs_take_the_devices_memory_where_it_has_some(result):
-    assert measures.costs(result)[0] == {"seconds": 1.5, "seconds_per_round": 0.75, "memory_mb": None}
-    memory = {"process_mb": [400, 500], "device_mb": [None, None]}
-    assert measures.costs(result | {"memory": memory})[1]["memory_mb"] == 500
-    assert measures.costs(result | {"memory": memory | {"device_mb": [7, 8]}})[1]["memory_mb"] == 8
+    def memory(**more):
+        return measures.numbers(CELL, result | more, "run.memory")
+
+    process = {"process_mb": [400, 500], "device_mb": [None, None]}
+    assert measures.numbers(CELL, result, "run.seconds") == {0: 0.75, 1: 0.75} and memory() == {}
+    assert memory(memory=process) == {0: 400, 1: 500}
+    assert memory(memory=process | {"device_mb": [7, 8]}) == {0: 7, 1: 8}
 
 
 def test_who_learns_from_whom_over_rounds():

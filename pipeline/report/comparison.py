@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
-from pipeline.report.published import Panel, columns
+from pipeline.report.published import Panel
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import SHORTENED, Chip, Verdict, count
@@ -85,7 +85,7 @@ def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = (
     for view in views:
         panel = view.panel
         if len({row.name.partition(" (")[0] for row in panel.rows}) >= FEWEST:  # no ablation
-            for i in range(len(columns(panel.heads))):
+            for i in range(len(panel.levels)):
                 _add(known, study, view, panel, i)
     return sorted((one for one in known.values() if one.columns), key=lambda one: _importance(one, main))
 
@@ -129,7 +129,7 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
 
 def _title(study: Study, view: TableView, panel: Panel, i: int, measure: str) -> str:
     """What a column is about: its headings without the name of the average, else the table's data set."""
-    *upper, last = dict.fromkeys(columns(panel.heads)[i])
+    *upper, last = dict.fromkeys(panel.levels[i])
     parts = list(filter(None, [panel.title, *upper])) or ([] if last in HEADINGS else [last])
     data = {key.split("|")[1] for key in study.paper.tables[view.key].blocks}
     group = GROUPS.get(measure.partition(".")[0], "")

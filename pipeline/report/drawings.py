@@ -18,10 +18,10 @@ from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.report import figures as draw
-from pipeline.report import of_paper
 from pipeline.report.extras import (
     EXTRA,
     Picture,
+    drawn,
     entering,
     finished_methods,
     label,
@@ -66,7 +66,7 @@ def figures(study: Study) -> list[FigureView]:
     views: list[FigureView] = []
     for key, figure in study.paper.figures.items():
         if figure.kind or figure.function:
-            drawer = KINDS[figure.kind] if figure.kind else of_paper.drawn
+            drawer = KINDS[figure.kind] if figure.kind else drawn
             drawing = _drawing(drawer(study, key, figure, figure.scenarios)) or Drawing(Markup())
             # A function may need what the paper's scenarios alone measure.
             miniature = _drawing(drawer(study, key, figure, [MINIATURE])) if figure.kind else None

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -142,32 +143,25 @@ def _mean(pair: tuple[str, Summary]) -> float:
 
 
 @dataclass(frozen=True)
-class Score:
-    """Attempts of one kind in one round: mean SSIM of reconstruction, random image and class mean, and how
-    many reconstructions are closer than both guesses."""
-
-    ssim: float
-    random: float
-    mean: float
-    above: int
-    attempts: int
-
-
-@dataclass(frozen=True)
 class Leakage:
-    """rows: (method, what was sent, images, compared with) -> a score per round; picture: width and height of
-    leakage.png, None without it."""
+    """Attempts to reconstruct images.
+
+    rows     (method, what was sent, images, compared with), and per round the mean SSIM of reconstruction
+             (ssim), random image and class mean, and how many of the attempts are closer than both (above);
+             None without any
+    picture  width and height of leakage.png, None without it
+    """
 
     rounds: list[int]
     axis: Axis
-    rows: list[tuple[tuple[str, str, str, str], list[Score | None]]]
+    rows: list[tuple[tuple[str, str, str, str], list[Any]]]
     picture: tuple[int, int] | None
 
     @property
-    def against_images(self) -> dict[str, list[tuple[str, list[Score | None]]]]:
+    def against_images(self) -> dict[str, list[tuple[str, list[Any]]]]:
         """Rows of the picture, which are compared with images and not with their mean: what was sent ->
         (images, a score per round)."""
-        groups: dict[str, list[tuple[str, list[Score | None]]]] = {}
+        groups: dict[str, list[tuple[str, list[Any]]]] = {}
         for (method, sent, images, target), scores in self.rows:
             if target != TARGETS["class mean"]:
                 groups.setdefault(f"{method}, {sent}", []).append((images, scores))
@@ -192,10 +186,11 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     )
     # Of one image the mean is that image.
     table = table[(table["size"] != "1") | (table["target"] != "class mean")]
-    kinds: dict[tuple[str, str, str, str], dict[int, Score]] = {}
-    for (number, *kind), rows in table.groupby(["round", "method", "sent", "size", "target"]):
-        ssim, guessed, mean = map(float, rows[[*SCORES]].mean())
-        score = Score(ssim, guessed, mean, int(rows["above"].sum()), len(rows))
+    kinds: dict[tuple[str, ...], dict[int, Any]] = {}
+    means = {name: (name, "mean") for name in SCORES}
+    groups = table.groupby(["round", "method", "sent", "size", "target"])
+    for score in groups.agg(**means, above=("above", "sum"), attempts=("above", "size")).itertuples():
+        number, *kind = score.Index
         kinds.setdefault(tuple(kind), {})[number] = score
     rounds = table["round"].unique().tolist()
     order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))

@@ -1,22 +1,35 @@
-"""Additional figures (costs, a method's internal signals, who learns from whom) and shared helpers."""
+"""Figures that no schema describes: costs, signals, teachers, and what a paper's own files draw and write.
 
-from collections.abc import Callable, Iterable
+A picture of its figures.py becomes an image, in which no script of an SVG runs. A section of its
+templates/*.md is Markdown whose HTML appears as text; Jinja fills in the results in a sandbox.
+"""
+
+import base64
+import io
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 
+import jinja2
+import jinja2.sandbox
 import numpy as np
 import pandas as pd
+from markdown_it import MarkdownIt
 from markupsafe import Markup
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure as Drawn
 
-from pipeline.cells import measures as recorded
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
+from pipeline.cells.results import summarise
 from pipeline.data.pictures import size
+from pipeline.errors import DAMAGED, ParamError, cause
 from pipeline.report import figures as draw
 from pipeline.report.figures import Ink, Panel
+from pipeline.report.measures import numbers, teachers, to_target
 from pipeline.report.study import Study
-from pipeline.report.words import pretty
-from pipeline.schema import MINIATURE, Cell
+from pipeline.report.words import FILTERS, pretty
+from pipeline.schema import MINIATURE, Cell, Figure, load_module, shorten, visible
 
 # points of a line at most
 ROUNDS = 61
@@ -26,6 +39,8 @@ START = 0.15
 SHARE = 0.25
 # rounds, from which on the round of a target distinguishes methods
 ENOUGH = 15
+SVG = {"svg.hashsalt": "fedrepro", "svg.fonttype": "none"}
+NUMBERS = ["scenario", "method", "seed", "measure", "value"]
 # panels, caption, legend
 Picture = tuple[list[Panel], str, dict[str, Ink]]
 
@@ -122,13 +137,12 @@ def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
     """seconds a round, MB of memory, models of a client, rounds and MB to the target, mean over seeds
     (memory: the largest); NaN where that is unknown or a seed does not reach the target."""
     result = study.results[cell]
-    costs = recorded.costs(result).values()
-    reached = recorded.to_target(result, study.history(cell), target).values()
+    costs = {name: [*numbers(cell, result, f"run.{name}").values()] for name in ("seconds", "memory")}
+    reached = to_target(result, study.history(cell), target).values()
     ends = [(end["round"], end["bytes"] / 1e6) if end else (np.nan, np.nan) for end in reached]
-    memory = [np.nan if cost["memory_mb"] is None else cost["memory_mb"] for cost in costs]
     return {
-        "seconds": fmean(cost["seconds_per_round"] for cost in costs),
-        "memory": max(memory),
+        "seconds": fmean(costs["seconds"]),
+        "memory": max(costs["memory"], default=np.nan),
         "copies": float(model_copies(Experiment.of(cell, study.root)) or np.nan),
         **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
     }
@@ -157,7 +171,7 @@ def _teachers(study: Study, scenario: str) -> Picture:
     """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
     panels, methods = [], finished_methods(study, scenario)
     for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
-        seeds, half = recorded.teachers(study.history(cell)), study.results[cell]["rounds"] / 2
+        seeds, half = teachers(study.history(cell)), study.results[cell]["rounds"] / 2
         matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
         for words, late in (("first half", False), ("second half", True)):
             if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
@@ -171,3 +185,82 @@ EXTRA: dict[str, tuple[str, Callable[[Study, str], Picture]]] = {
     "signals": ("What the method records", _signals),
     "teachers": ("Who learns from whom", _teachers),
 }
+
+
+# -- a paper's figures.py and templates/ ---------------------------------------------------------------------
+
+
+def drawn(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """What a function of figures.py draws of the finished cells of these scenarios."""
+    cells = list(study.finished(scenarios, figure.methods))
+    if not cells or not figure.function:
+        return [], "", {}
+    file = study.root / "papers" / study.key / "figures.py"
+    module = load_module(f"papers.{study.key}.figures", file)
+    try:
+        with plt.rc_context(SVG):  # type: ignore[arg-type]  # of literals
+            plt.switch_backend("svg")
+            picture = getattr(module, figure.function)(_numbers(study, cells), _rounds(study, cells))
+            text = _svg(picture)
+    except (Exception, SystemExit) as error:
+        raise ParamError(f"{shorten(file)}: {figure.function}: {cause(error)}") from error
+    image = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">')
+    panel = Panel((1, 1), (0, 0, 0, 0))
+    panel.html = image.format(base64.b64encode(text.encode()).decode(), figure.title)
+    return [panel], "", {}
+
+
+def _numbers(study: Study, cells: list[Cell]) -> pd.DataFrame:
+    """The reported measures, a row for every seed."""
+    rows = [
+        (cell.scenario, label(study, cell.method), seed, name, value)
+        for cell in cells
+        for name, values in study.results[cell]["measures"].items()
+        for seed, value in zip(study.results[cell]["seeds"], values)
+    ]
+    return pd.DataFrame(rows, columns=NUMBERS)
+
+
+def _rounds(study: Study, cells: list[Cell]) -> pd.DataFrame:
+    """history.csv of all cells, behind `scenario` and `method`."""
+    return pd.concat(
+        study.history(cell).assign(scenario=cell.scenario, method=label(study, cell.method)) for cell in cells
+    )
+
+
+def _svg(picture: object) -> str:
+    """The text of an SVG, or of a figure of matplotlib."""
+    if isinstance(picture, Drawn):
+        target = io.StringIO()
+        picture.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
+        plt.close(picture)
+        return target.getvalue()
+    if isinstance(picture, str) and "<svg" in picture:
+        return picture
+    raise TypeError("returned neither a figure of matplotlib nor the text of an SVG")
+
+
+def sections(study: Study) -> Iterator[tuple[str, Markup]]:
+    """(title, HTML) of every templates/*.md in the order of the names; the title is the name in words.
+
+    The templates see `results`, {scenario: {method: {measure: Summary}}} of the finished cells. ParamError
+    names the file that cannot be filled in.
+    """
+    results: dict[str, dict] = {scenario: {} for scenario in study.paper.scenarios}
+    for cell, result in study.results.items():
+        numbers = {name: summarise(values) for name, values in result["measures"].items()}
+        results.setdefault(cell.scenario, {})[cell.method] = numbers
+    jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    jinja.filters["fixed"] = FILTERS["fixed"]
+    markdown = MarkdownIt("js-default").disable("image")
+    for path in visible(study.root / "papers" / study.key, "templates/*.md"):
+        if path.is_symlink():
+            raise ParamError(f"{shorten(path)}: a link; put the template itself there")
+        try:
+            text = jinja.from_string(path.read_text(encoding="utf-8")).render(results=results)
+        except (jinja2.TemplateError, *DAMAGED) as error:
+            raise ParamError(f"{shorten(path)}: {cause(error)}") from None
+        title = path.stem.replace("-", " ").replace("_", " ")
+        yield title[:1].upper() + title[1:], Markup(markdown.render(text))

@@ -8,7 +8,7 @@ import re
 import pandas as pd
 
 from pipeline.report.page import Page, Tab
-from pipeline.report.published import Panel, Value, columns
+from pipeline.report.published import Panel, Value
 from pipeline.report.words import GREEK
 
 PACKAGES = "% Needs \\usepackage{amssymb,booktabs,graphicx}.\n"
@@ -64,7 +64,7 @@ def _tabular(panel: Panel) -> str:
         if any(printed := [*map(_printed, row.values)]):
             lines.append([""] * len(row.stub) + printed)
     above = [""] * (len(panel.heads) - 1)
-    heads = [*([*above, name] for name in panel.stub), *columns(panel.heads)]
+    heads = [*([*above, name] for name in panel.stub), *panel.levels]
     levels = [[tex(head[level]) for head in heads] for level in range(len(heads[0]))]
     table = pd.DataFrame(lines, columns=levels if len(levels) > 1 else levels[0])
     form = "l" * len(panel.stub) + "r" * len(panel.rows[0].values)

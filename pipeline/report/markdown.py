@@ -9,10 +9,10 @@ from urllib.parse import quote
 import jinja2
 
 from pipeline.errors import FedReproError
-from pipeline.report.comparison import Dots, Overview
+from pipeline.report.comparison import Overview
 from pipeline.report.latex import caption
 from pipeline.report.page import Page
-from pipeline.report.published import Panel, Value, columns
+from pipeline.report.published import Panel, Value
 from pipeline.report.words import FILTERS, Citation
 from pipeline.schema import ROOT
 
@@ -51,7 +51,7 @@ def number(value: Value, leads: bool = True) -> Raw:
 def grid(panel: Panel) -> Raw:
     """A table; where it has printed numbers, without the columns of the other model. The first number of
     every run leads to it."""
-    heads = columns(panel.heads)
+    heads = panel.levels
     if any(value.published for line in panel.rows for value in line.values):
         chosen = [i for i in range(len(heads)) if not all(line.values[i].other for line in panel.rows)]
     else:
@@ -121,54 +121,8 @@ def index(view: Overview, cite: Citation) -> str:
 
 def readme(text: str, pages: dict[str, Page]) -> str:
     """The README's text with its blocks written from the pages."""
-    blocks = {"result": result(pages[EXAMPLE]), "status": status(pages)}
+    view = {"page": pages[EXAMPLE], "pages": pages.values()}
+    blocks = {name: fill(f"readme-{name}.md", **view) for name in ("result", "status")}
     if missing := blocks.keys() - {name for _, name, _ in BLOCK.findall(text)}:
         raise FedReproError(f"README.md: the block {min(missing)!r} is missing")
     return BLOCK.sub(lambda block: f"{block[1]}{blocks.get(block[2], '')}{block[3]}", text)
-
-
-def result(page: Page) -> str:
-    """The first setting of a paper as a table of two columns, and its first main claim."""
-    chart = page.dots[0]
-    half = (len(chart.rows) + 1) // 2
-    lines = [
-        f"{page.name}, {chart.title}: accuracy in %, mean ± standard deviation over {chart.seeds} seeds.",
-        "",
-        "| method | measured | printed | | method | measured | printed |",
-        "|---|--:|--:|---|---|--:|--:|",
-    ]
-    for i in range(half):
-        right = _method(chart, half + i) if half + i < len(chart.rows) else ["", "", ""]
-        lines.append(f"| {' | '.join([*_method(chart, i), '', *right])} |")
-    claim = page.main[0]
-    lines += [
-        "",
-        f"{claim.title}: {claim.point} {claim.interval}, printed {claim.printed} (points, 95 % interval): "
-        f"**{claim.verdict.chip}**.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _method(chart: Dots, at: int) -> list[str]:
-    row = chart.rows[at]
-    spread = "" if row.number.std is None else f" ± {row.number.std:.1f}"
-    printed = "" if row.printed is None else f"{row.printed:.1f}"
-    texts = [row.name, f"{row.number.mean:.1f}{spread}", printed]
-    return [f"**{text}**" if row.proposed and text else text for text in texts]
-
-
-def status(pages: dict[str, Page]) -> str:
-    """How much of each paper is measured, and its headline."""
-    done, planned = (sum(getattr(page, name) for page in pages.values()) for name in ("done", "planned"))
-    lines = [
-        f"A *cell* is one method in one setting with all its seeds: {done} of {planned} are measured.",
-        "",
-        "| paper | cells | result | report |",
-        "|---|--:|---|---|",
-    ]
-    for page in pages.values():
-        lines.append(
-            f"| {page.name} ({page.reference}) | {page.done} / {page.planned} | {page.headline} "
-            f"| [{page.key}](reports/{page.key}.md) |"
-        )
-    return "\n".join(lines) + "\n"

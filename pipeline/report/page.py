@@ -25,9 +25,9 @@ from pipeline.report.comparison import (
     sums_up,
 )
 from pipeline.report.drawings import FigureView, curves, figures
+from pipeline.report.extras import sections
 from pipeline.report.measures import numbers
-from pipeline.report.of_paper import sections
-from pipeline.report.published import OTHER, Panel, Row, Value, columns, mark, merge_heads
+from pipeline.report.published import OTHER, Panel, Row, Value, mark
 from pipeline.report.study import (
     SHORT,
     Batches,
@@ -141,13 +141,13 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
         if not name.startswith(OTHER):
             mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
-    heads = merge_heads([text.split(", ", 1) if grouped else [text] for text in words])
+    levels = [text.split(", ", 1) if grouped else [text] for text in words]
     return Tab(
         scenario,
         _label(study, scenario),
         study.title(scenario),
         "",
-        cut(study.name, Panel("", ["method"], heads, rows)),
+        cut(study.name, Panel("", ["method"], levels, rows)),
         _seeds([value.number for row in rows for value in row.values if value.number]),
         scenario in study.paper.extra_scenarios,
         line=main_line(study, [value for row in rows for value in row.values]),
@@ -176,7 +176,7 @@ def cut(proposed: str, panel: Panel) -> Panel:
     proposed: name of the paper's method.
     """
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
-    texts = columns(panel.heads)
+    texts = panel.levels
     groups: dict[tuple[str, ...], list[int]] = {}
     for i in range(len(texts)):
         if any(row.values[i].number for row in rows):
@@ -188,7 +188,7 @@ def cut(proposed: str, panel: Panel) -> Panel:
     heads = [texts[i] for i in chosen]
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
-    merged = merge_heads([[text for level, text in enumerate(head) if level not in shared] for head in heads])
+    levels = [[text for level, text in enumerate(head) if level not in shared] for head in heads]
     # a column of words that says the same of every row goes into the note of the main line
     stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
     rows = [
@@ -200,7 +200,7 @@ def cut(proposed: str, panel: Panel) -> Panel:
         )
         for row in rows
     ]
-    return Panel(title, [panel.stub[i] for i in stubs], merged, rows)
+    return Panel(title, [panel.stub[i] for i in stubs], levels, rows)
 
 
 def _order(measure: str) -> int:

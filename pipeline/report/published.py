@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from pipeline.cells.results import Summary
@@ -259,14 +260,6 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Head:
-    """A header cell over `span` columns."""
-
-    text: str
-    span: int = 1
-
-
-@dataclass(frozen=True)
 class Row:
     """A row of a panel.
 
@@ -288,39 +281,27 @@ class Panel:
     """A block of rows under one header.
 
     stub    headings of the stub columns
-    heads   header rows, top first
+    levels  heading texts of every column of numbers, the topmost first
     """
 
     title: str
     stub: list[str]
-    heads: list[list[Head]]
+    levels: list[list[str]]
     rows: list[Row]
+
+    @property
+    def heads(self) -> list[list[tuple[str, int]]]:
+        """Header rows of (text, columns that it is over), top first: neighbours that agree down to a level
+        share one cell there."""
+        depth = len(self.levels[0]) if self.levels else 1
+        rows = [groupby(self.levels, itemgetter(slice(at))) for at in range(1, depth)]
+        above = [[(texts[-1], len([*run])) for texts, run in row] for row in rows]
+        return [*above, [(texts[-1], 1) for texts in self.levels]]
 
 
 def result_path(cell: Cell) -> str:
     """papers/<paper>/runs/<scenario>/<method>/result.json, as a link wants it."""
     return f"papers/{cell.paper}/runs/{cell.scenario}/{cell.method}/result.json"
-
-
-def columns(heads: list[list[Head]]) -> list[list[str]]:
-    """The heading texts of every column, the topmost first."""
-    return [
-        list(texts)
-        for texts in zip(*([head.text for head in row for _ in range(head.span)] for row in heads))
-    ]
-
-
-def merge_heads(levels: list[list[str]]) -> list[list[Head]]:
-    """Header rows from each column's texts: neighbours that agree down to a level share one cell there."""
-    if not levels:
-        return [[]]
-    rows = []
-    for depth in range(len(levels[0])):
-        runs = [list(run) for _, run in groupby(levels, key=lambda texts: texts[: depth + 1])]
-        if depth == len(levels[0]) - 1:
-            runs = [[texts] for texts in levels]
-        rows.append([Head(run[0][depth], len(run)) for run in runs])
-    return rows
 
 
 def difference(value: Value, baseline: Value) -> Value:

@@ -21,6 +21,7 @@ from pipeline.schema import (
     ROOT,
     Cell,
     Paper,
+    Table,
     load_paper,
     papers,
     planned,
@@ -85,6 +86,14 @@ class Study:
         none."""
         scenario = cell.scenario.removesuffix("-base") + SHORT
         return self.cell(scenario, cell.method) if scenario in self.paper.extra_scenarios else None
+
+    def source(
+        self, table: Table, setting: str, dataset: str, label: str, column: str
+    ) -> tuple[Cell, str] | None:
+        """The run and the measure of a printed position; None for what no run measures."""
+        block, method = table.block(setting, dataset, label), self.paper.method_of(table, label)
+        measure = table.measure(block, column) if block else None
+        return (self.cell(block.scenario, method), measure) if block and method and measure else None
 
     def target(self, cell: Cell) -> str:
         """What `fedrepro run` takes to measure a cell; empty where it has no stage."""

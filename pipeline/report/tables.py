@@ -19,7 +19,6 @@ from pipeline.report.published import (
     Value,
     difference,
     mark,
-    merge_heads,
     places_of,
     printed_number,
     read_published,
@@ -53,62 +52,21 @@ class TableView:
         return self.number if self.number.startswith("Fig") else f"Table {self.number}"
 
 
-# -- filling in what was measured ----------------------------------------------------------------------------
-
-
-class Filler:
-    """Finds the measured number for a position of one table."""
-
-    def __init__(self, study: Study, table: Table):
-        self.study, self.table = study, table
-        self.results = study.results
-
-    def measure(self, setting: str, place: Place, label: str) -> str | None:
-        """The measure that a position shows; None where it shows none."""
-        block = self.table.block(setting, place.dataset, label)
-        return self.table.measure(block, place.column) if block else None
-
-    def value(self, setting: str, place: Place, label: str, printed: bool) -> Value:
-        """What was measured for a method in a column; missing where a grid plans it or the paper prints a
-        number."""
-        block, method = self.table.block(setting, place.dataset, label), self.method(label)
-        measure = self.measure(setting, place, label)
-        if block is None or measure is None or method is None:
-            return Value("outside")
-        cell = self.study.cell(block.scenario, method)
-        if cell in self.results:
-            measured = [*numbers(cell, self.results[cell], measure, self.study.root).values()]
-            if measured:
-                return Value("measured", summarise(measured), cell=cell, measure=measure)
-            return Value("missing", measure=measure)
-        target = self.study.target(cell)
-        if target or printed or cell in self.study.problems:
-            return Value("missing", target=target, measure=measure)
-        return Value("outside")
-
-    def method(self, label: str) -> str | None:
-        """Key of the method in a printed row."""
-        return self.study.paper.method_of(self.table, label)
-
-
 class Body:
     """The values of a table: {(row name, place): Value}."""
 
-    def __init__(self, records, names, places, shape: Shape, filler: Filler):
-        self.names, self.filler = names, filler
+    def __init__(self, study: Study, table: Table, records, places, shape: Shape):
+        self.study, self.table = study, table
+        self.names = list(dict.fromkeys(one[shape.row] for one in records))
         by_row = shape.settings_in_rows
         self.row_settings = {one[shape.row]: one["setting"] for one in records} if by_row else {}
         self.printed = {(one[shape.row], shape.place(one)): one for one in records}
         self.plain = [place for place in places if place.column != DELTA]
         # A row that paper.yaml gives no method is the mean over the others.
-        self.methods = [name for name in names if filler.table.rows.get(name, "") is not None]
-        self.values = {
-            (name, place): filler.value(self.setting(name, place), place, name, (name, place) in self.printed)
-            for name in names
-            for place in self.plain
-        }
+        self.methods = [name for name in self.names if table.rows.get(name, "") is not None]
+        self.values = {(name, place): self._value(name, place) for name in self.names for place in self.plain}
         self._mark()
-        for name in names:
+        for name in self.names:
             if name not in self.methods:
                 self._average(name)
         for place in places:
@@ -119,24 +77,45 @@ class Body:
             value.published = re.sub(r"^-(?=\d)", "−", record["value"])
             value.printed = None if "likely=" in record["note"] else printed_number(record)
 
+    def _value(self, name: str, place: Place) -> Value:
+        """What was measured for a row in a column; missing where a grid plans it or the paper prints a
+        number."""
+        source = self.study.source(self.table, self.setting(name, place), place.dataset, name, place.column)
+        if source is None:
+            return Value("outside")
+        (cell, measure), results = source, self.study.results
+        if cell in results:
+            measured = [*numbers(cell, results[cell], measure, self.study.root).values()]
+            if measured:
+                return Value("measured", summarise(measured), cell=cell, measure=measure)
+            return Value("missing", measure=measure)
+        target = self.study.target(cell)
+        if target or (name, place) in self.printed or cell in self.study.problems:
+            return Value("missing", target=target, measure=measure)
+        return Value("outside")
+
     def setting(self, name: str, place: Place) -> str:
         return self.row_settings.get(name, place.setting)
+
+    def _measure(self, name: str, place: Place) -> str:
+        """The measure that a position shows; empty where it shows none."""
+        block = self.table.block(self.setting(name, place), place.dataset, name)
+        return (block and self.table.measure(block, place.column)) or ""
 
     def baseline(self, name: str, delta: Place) -> str:
         """The method that paper.yaml names, else the one of the row's setting that is printed without a
         delta."""
         block = [other for other in self.names if self.setting(other, delta) == self.setting(name, delta)]
         plain = (other for other in block if (other, delta) not in self.printed)
-        return self.filler.table.baseline or next(plain, "")
+        return self.table.baseline or next(plain, "")
 
     def _mark(self):
         """The best of the methods of a column that compare with one another: in one setting, by one order."""
         for place in self.plain:
             groups: dict[tuple[str, bool], list[Value]] = {}
             for name in self.methods:
-                setting = self.setting(name, place)
-                lower = lower_is_better(self.filler.measure(setting, place, name) or "")
-                groups.setdefault((setting, lower), []).append(self.values[name, place])
+                key = self.setting(name, place), lower_is_better(self._measure(name, place))
+                groups.setdefault(key, []).append(self.values[name, place])
             for (_, lower), values in groups.items():
                 mark(values, lower)
 
@@ -152,13 +131,12 @@ class Body:
     def _subtract(self, delta: Place):
         """Measured minus the measured baseline, in the last printed column of the block before delta that is
         no cost."""
-        table = self.filler.table
         block = [
             place
             for place in self.plain
             if (place.setting, place.dataset) == (delta.setting, delta.dataset)
-            and place.column not in table.also
-            and self.filler.measure(place.setting, place, "") not in COSTS
+            and place.column not in self.table.also
+            and self._measure("", place) not in COSTS
         ]
         for name in self.names:
             baseline = self.baseline(name, delta)
@@ -176,9 +154,8 @@ def table_view(key: str, study: Study) -> TableView:
     table = study.paper.tables[key]
     records = _records(key, study)
     shape = shape_of(records)
-    titles, filler = Titles(records, shape, table), Filler(study, table)
-    places = places_of(records, shape, table)
-    body = Body(records, list(dict.fromkeys(one[shape.row] for one in records)), places, shape, filler)
+    titles, places = Titles(records, shape, table), places_of(records, shape, table)
+    body = Body(study, table, records, places, shape)
     extra = other_measures(table)
     values = [
         body.values[name, place] for name in body.methods for place in body.plain if place.column not in extra
@@ -226,4 +203,4 @@ def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
             text.append(titles.setting(body.row_settings.get(name, "")))
     values = [[body.values[name, place] for place in places] for name in body.names]
     means = [name not in body.methods for name in body.names]
-    return Panel(title, stub, merge_heads(levels), [*map(Row, names, texts, values, means)])
+    return Panel(title, stub, levels, [*map(Row, names, texts, values, means)])

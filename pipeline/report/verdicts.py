@@ -63,12 +63,7 @@ class Evidence:
             named = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
             return self.study.cell(spot.scenario, named), spot.measure
         table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
-        block = table.block(spot.setting, spot.dataset, spot.method)
-        method = self.paper.method_of(table, spot.method)
-        if block is None or method is None:
-            return None
-        measure = table.measure(block, spot.column)
-        return (self.study.cell(block.scenario, method), measure) if measure else None
+        return self.study.source(table, spot.setting, spot.dataset, spot.method, spot.column)
 
     def _values(self, source: Source) -> dict[Block, float]:
         """{block: number}, empty where the cell has not run."""

@@ -8,7 +8,7 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
-from pipeline.report.published import Value, columns, mark, printed_number, read_published
+from pipeline.report.published import Value, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.tables import table_view
 from pipeline.report.verdicts import variants
@@ -46,7 +46,7 @@ def test_measured_printed_and_missing_numbers_of_a_table(measured):
     assert (table.measured, table.fillable) == (4, 6)
     panel = view(measured, "table1").panel
     deltas = {row.name: row.values[-1] for row in panel.rows}
-    assert [head.text for head in panel.heads[-1]] == ["M", "Avg", "Δ"]
+    assert [texts[-1] for texts in panel.levels] == ["M", "Avg", "Δ"]
     assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
     assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
 
@@ -59,7 +59,7 @@ def test_without_results_no_number_is_measured(root):
         assert any(value.published for value in every)
     assert view(root, "table1").about == "Digits, even, public = a"
     heads = view(root, "table2").panel.heads
-    assert [head.text for head in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
+    assert [text for text, _ in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
     assert view(root, "table3").panel.stub == ["dataset"]
 
 
@@ -68,7 +68,7 @@ def test_delta_is_of_the_printed_column_where_one_of_ours_follows(measured):
     for name, local in (("ours", 90.0), ("fedavg", 10.0)):
         write_run(measured, f"balanced/{name}", BALANCED[name] | {"post.average": [local] * 2})
     panel = view(measured, "table1").panel
-    heads = [texts[-1] for texts in columns(panel.heads)]
+    heads = [texts[-1] for texts in panel.levels]
     assert "local" in heads
     assert values(measured, "table1")["Ours"][heads.index("Δ")].mean == "+5.50"
 
@@ -97,7 +97,7 @@ def test_what_a_run_costs_and_the_printed_formula(measured):
 
     rewrite(measured, with_costs)
     panel = view(measured, "table1").panel
-    heads = [texts[-1] for texts in columns(panel.heads)]
+    heads = [texts[-1] for texts in panel.levels]
     assert heads == ["M", "Avg", "Cost, kB", "Δ", "Time of a round, s"]
     of = {row.name: dict(zip(heads, row.values)) for row in panel.rows}
     ours = of["Ours"]
@@ -142,7 +142,7 @@ def test_a_column_of_ours(measured):
     new = {"also": {"plain": "average"}}
     edit(measured / YAML, lambda paper: paper["tables"]["table2"].update(new))
     table = view(measured, "table2")
-    assert [head.text for head in table.panel.heads[-1]] == ["Acc.", "Std.", "plain"] * 2
+    assert [texts[-1] for texts in table.panel.levels] == ["Acc.", "Std.", "plain"] * 2
     fedavg = table.panel.rows[0].values
     assert (fedavg[2].mean, fedavg[2].published, fedavg[5].state) == ("61.00", "", "missing")
     # what is not printed does not count
@@ -171,7 +171,7 @@ def test_every_published_number_of_the_papers_is_there_once(name):
         if key in variants(paper):
             records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
         assert records and printed == sorted(minus(record["value"]) for record in records), key
-        assert all(len(row.values) == len(columns(made.panel.heads)) for row in rows)
+        assert all(len(row.values) == len(made.panel.levels) for row in rows)
         assert all(len(row.stub) == len(made.panel.stub) for row in rows)
         assert made.measured == 0
 
