@@ -129,63 +129,6 @@ def test_counts_of_small_networks(name, channels, size, classes, expected):
     assert count(network.buffers()) == 0
 
 
-def shapes(network, kinds, inputs):
-    """Output shapes, without the batch, of the layers of these kinds, in order of use."""
-    seen = []
-    hooks = [
-        layer.register_forward_hook(lambda _, __, out: seen.append(tuple(out.shape[1:])))
-        for layer in network.modules()
-        if isinstance(layer, kinds)
-    ]
-    network(torch.empty(inputs, device="meta"))
-    for hook in hooks:
-        hook.remove()
-    return seen
-
-
-@pytest.mark.parametrize(
-    "name, inputs, expected",
-    [
-        (
-            "cnn2",
-            (2, 3, 32, 32),
-            [(32, 28, 28), (32, 14, 14), (64, 10, 10), (64, 5, 5), (1600,), (128,), (10,)],
-        ),
-        (
-            "fedavg_cnn",
-            (2, 1, 28, 28),
-            [(32, 24, 24), (32, 12, 12), (64, 8, 8), (64, 4, 4), (1024,), (512,), (10,)],
-        ),
-        ("cnn4", (2, 1, 28, 28), [(10, 24, 24), (10, 12, 12), (20, 8, 8), (20, 4, 4), (320,), (128,), (10,)]),
-        (
-            "cnn5",
-            (2, 3, 32, 32),
-            [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (128,), (10,)],
-        ),
-        (
-            "lenet",
-            (2, 3, 32, 32),
-            [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (10,)],
-        ),
-        (
-            "fedlsa",
-            (2, 3, 224, 224),
-            [(6, 220, 220), (6, 110, 110), (16, 106, 106), (16, 53, 53), (44_944,), (120,), (84,), (10,)],
-        ),
-        (
-            "simple_cnn",
-            (2, 3, 32, 32),
-            [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5), (400,), (120,), (84,), (84,), (256,), (10,)],
-        ),
-        ("vit_head", (2, 192), [(192,), (128,), (10,)]),
-    ],
-)
-def test_layer_shapes_of_small_networks(name, inputs, expected):
-    channels, size = inputs[1], inputs[-1]
-    network = outline(name, channels, size)
-    assert shapes(network, (nn.Conv2d, nn.MaxPool2d, nn.Flatten, nn.Linear), inputs) == expected
-
-
 @pytest.mark.parametrize(
     "name, channels, size",
     [

@@ -8,6 +8,7 @@ loaded.
 import gzip
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from pipeline.data.image_trees import (
     image_folder,
     mnistm,
     only_folder,
-    syn,
     table,
     tiny_imagenet,
 )
@@ -51,14 +51,8 @@ def emnist_balanced(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     unpacked = {path.name: path for path in scratch.rglob("*.gz")}
     if lacking := sorted(set(names) - set(unpacked)):
         raise DataError(f"{shorten(files[0])}: lacks {', '.join(lacking)}")
-    train_images, train_labels, test_images, test_labels = (_idx_array(unpacked[name]) for name in names)
-    return two_parts(
-        [
-            (train_images.swapaxes(1, 2), train_labels),
-            (test_images.swapaxes(1, 2), test_labels),
-        ],
-        entry.names,
-    )
+    upright = idx([unpacked[name] for name in names], scratch, entry)
+    return replace(upright, images=np.asarray(upright.images).swapaxes(1, 2))
 
 
 def _idx_array(path: Path) -> np.ndarray:
@@ -153,7 +147,6 @@ READERS: dict[str, Reader] = {
     "usps": usps,
     "svhn": svhn,
     "mnistm": mnistm,
-    "syn": syn,
     "synth_digits": synth_digits,
     "emnist_balanced": emnist_balanced,
     "cifar10": partial(

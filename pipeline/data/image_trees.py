@@ -122,11 +122,12 @@ def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 
 def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """train/<class>/ and test/<class>/ or val/<class>/; or <class>/ alone, without an official split."""
+    """train/<class>/ and test/<class>/, also called val or imgs_train and imgs_valid; or <class>/ alone,
+    without an official split."""
     root = unpack(files[0], scratch)
     while len(inside := _subfolders(root)) == 1:
         root = inside[0]
-    parts = {path.name: path for path in inside}
+    parts = {path.name.removeprefix("imgs_").replace("valid", "val"): path for path in inside}
     test = parts.get("test", parts.get("val"))
     splits = {TRAIN: parts["train"], TEST: test} if "train" in parts and test else {TRAIN: root}
     classes = [path.name for path in _subfolders(splits[TRAIN])]
@@ -161,17 +162,6 @@ def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         ]
         columns = {key: np.array([line[key] for line in lines]) for key in lines[0]} if lines else {}
     return from_files(rows, entry.shape[0], classes, **columns)
-
-
-def syn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """imgs_train/<digit>/ and imgs_valid/<digit>/; the latter is the test part."""
-    parts = _holding(unpack(files[0], scratch), ["imgs_train", "imgs_valid"], files[0]).values()
-    rows = [
-        (path, digit, split, 0)
-        for split, folder in zip((TRAIN, TEST), parts, strict=True)
-        for path, digit in _of_classes([folder / str(digit) for digit in range(entry.classes)], files[0])
-    ]
-    return from_files(rows, entry.shape[0], entry.names)
 
 
 def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
