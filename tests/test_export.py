@@ -71,8 +71,11 @@ def test_models_stay_on_request(project, reference, monkeypatch):
         project / "papers/fedcrl/paper.yaml", lambda text: text["miniature"]["scenario"].update(keep="models")
     )
     run(project, sys.executable, "-m", "pipeline", "sync")
-    stages = yaml.safe_load((project / "papers/fedcrl/dvc.yaml").read_text())["stages"]
-    assert {"papers/fedcrl/final-models/mini/${item.method}": {"persist": True}} in stages["mini"]["outs"]
+    written = yaml.safe_load((project / "papers/fedcrl/dvc.yaml").read_text())
+    assert {"papers/fedcrl/final-models/mini/${item.method}": {"persist": True}} in written["stages"]["mini"][
+        "outs"
+    ]
+    assert written["artifacts"]["mini-fedprox"] == {"path": "final-models/mini/fedprox", "type": "model"}
     monkeypatch.setenv("FEDREPRO_WORKERS", "2")  # whose rounds this process does not see
     monkeypatch.setenv("FEDREPRO_TRACKING", "off")
     before = seeds.SeedTraining.round

@@ -1,11 +1,11 @@
-"""`fedrepro run CELL --seeds 7,8`: seeds that a user adds, outside of git and of the tables."""
+"""`fedrepro run CELL --seeds 7,8` and `sweep CELL mu=0.1,1`: outside of git and of the tables."""
 
 import json
 
 import pytest
 from repository import CELL, edit, forget, python, stage
 
-from pipeline.commands import extra_seeds
+from pipeline.commands import extra_seeds, sweep
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, ExtraSeeds, load_paper
 
@@ -46,3 +46,32 @@ def test_other_seeds_of_the_miniature_leave_the_tunings_valid(project):
     """`dvc exp run -S 'miniature.seeds=[7]'` reads every paper with these seeds."""
     edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[7]))
     assert load_paper("fedcrl", project).scenarios["mini"].seeds == [7]
+
+
+@pytest.mark.parametrize("text", ["mu", "mu=", "=1", "mu=1,1.0", "a b=1"])
+def test_what_is_no_sweep_is_refused(text):
+    with pytest.raises(ParamError, match="sweep '"):
+        sweep.main(CELL, text)
+
+
+@pytest.mark.parametrize(
+    "text, key", [("mx=1", "'mx'"), ("mu=-1", "mu: "), ("learning_rate=x", "learning_rate: ")]
+)
+def test_a_sweep_that_no_training_takes_is_refused_before_the_first(text, key):
+    with pytest.raises(ParamError, match=key):
+        sweep.main(CELL, text)
+
+
+def test_a_sweep_trains_every_value_and_leaves_git_alone(project):
+    before = {path: path.read_bytes() for path in project.glob("papers/*/runs/*/*/*")}
+    without_dvc = "from pipeline.commands import run, sweep; run.main = lambda *_: 0"
+    shown = python(project, f"{without_dvc}; sweep.main('{CELL}', 'mu=1e-3,5')").stdout
+    for value in (0.001, 5):
+        result = json.loads(
+            (project / f"papers/fedcrl/sweeps/mini/fedprox/mu={value}/result.json").read_text()
+        )
+        assert result["hyper"]["mu"] == value
+        accuracies = result["measures"][result["headline"]]
+        assert f"mu {value} {sum(accuracies) / len(accuracies):.2f} ± " in " ".join(shown.split())
+    assert before == {path: path.read_bytes() for path in project.glob("papers/*/runs/*/*/*")}
+    forget(project)

@@ -1,5 +1,6 @@
 """papers/<paper>/params.yaml: values that a user varies, laid over paper.yaml, with DVC's commands."""
 
+import csv
 import json
 
 import pytest
@@ -73,3 +74,9 @@ def test_dvc_sets_a_value_and_names_it(copy):
     assert shown == {VALUES: {"methods.fedprox.mu": {"old": None, "new": 0.5}}}
     digests(copy)
     assert Cell.parse("fedcrl/mini/fedprox").resolve(copy)[2] == {"mu": 0.5}
+    header, *rows = csv.reader(run(copy, "dvc", "exp", "show", "--csv", "--only-changed").stdout.splitlines())
+    assert len(header) < 40 and [row[header.index(setting.partition("=")[0])] for row in rows] == [
+        "0.5",
+        "",
+        "0.5",
+    ]

@@ -44,6 +44,8 @@ def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
     for method in ("fedavg", "fedprox"):
         result = json.loads((project / f"papers/mine/runs/mini/{method}/result.json").read_text())
         assert result["measures"]["weighted"][0] > 50
+    fedrepro(installed, project, "new", "method", "ours", "--paper", "mine")
+    run(project, sys.executable, "-m", "pytest", "-q", "papers/mine/tests/test_ours.py", PYTHONPATH="")
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
 
 

@@ -48,7 +48,7 @@ SECTIONS = frozenset(
     "readings tables values verdicts waiting".split()
 )
 FOLDERS = frozenset(
-    "figures final-models grids methods extra-seeds partitions published representations runs splits "
+    "figures final-models grids methods extra-seeds partitions published representations runs splits sweeps "
     "templates tests tuning".split()
 )
 

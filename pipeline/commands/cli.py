@@ -129,6 +129,18 @@ def tune() -> None:
     """
 
 
+@main.command(epilog=example("fedrepro sweep fedlsa/mini/fedprox mu=0.001,0.01,0.1"))
+@click.argument("name", type=Cell(), metavar="CELL")
+@click.argument("assignment", metavar="NAME=VALUE,...")
+@jobs_option()
+@calls("sweep:main")
+def sweep() -> None:
+    """Train a cell with several values of a hyper-parameter.
+
+    NAME is one of the method's or learning_rate. Tables stay unchanged.
+    """
+
+
 @main.command(epilog=example("fedrepro reproduce fedlsa --jobs 2"))
 @click.argument("names", nargs=-1, type=Paper(), metavar="[PAPERS]...")
 @jobs_option()

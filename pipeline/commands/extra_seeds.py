@@ -84,14 +84,15 @@ def summary(cell: ExtraSeeds, result: dict) -> list[str]:
     lines = [f"{cell}, {headline} accuracy"]
     for seed, value in zip(cell.seeds, result["measures"][headline]):
         lines.append(f"  seed {seed:<8}{value:6.2f} %")
-    lines.append(f"  {'yours':<13}{_mean(result)}")
+    lines.append(f"  {'yours':<13}{mean(result)}")
     base = Cell(cell.paper, cell.scenario, cell.method)
     if (committed := base.folder() / "result.json").exists():
-        lines.append(f"  {'in the table':<13}{_mean(read(committed))}")
+        lines.append(f"  {'in the table':<13}{mean(read(committed))}")
     return [*lines, f"  written to {shorten(cell.folder())}"]
 
 
-def _mean(result: dict) -> str:
+def mean(result: dict) -> str:
+    """`57.20 ± 0.31 % (seeds 0, 1)`."""
     number = summarise(result["measures"][result["headline"]])
     spread = "" if number.std is None else f" ± {number.std:.2f}"
     return f"{number.mean:6.2f}{spread} % (seeds {', '.join(map(str, result['seeds']))})"

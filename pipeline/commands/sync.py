@@ -38,7 +38,7 @@ from pipeline.schema import (
 )
 
 # by a paper's repository
-IGNORED = "/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n__pycache__/\n"
+IGNORED = "/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"
 # of a paper, which only its page reads
 OF_PAGE = ("figures.py", "templates")
 # of the files that a computed figure is drawn from
@@ -121,22 +121,35 @@ def written(root: Path = ROOT) -> dict[Path, str]:
     for key in papers(root):
         check_names(key, root)
         folder, paper = root / "papers" / key, load_paper(key, root)
-        above, below = (_File(key, paper, root, wdir) for wdir in ("../..", "../../.."))
-        texts[folder / "dvc.yaml"] = _text(PAPER, key, above.of_paper())
-        if stages := below.grids():
-            read = below.read("scenarios", "grids", "figures", above="../")
-            texts[folder / "grids" / "dvc.yaml"] = _text(GRIDS, key, {"vars": read, "stages": stages})
-        for name, grid in paper.grids.items():
-            if grid.separate_file:
-                document = {"vars": ["../paper.yaml"], "stages": {name: below.grid(name)}}
-                texts[folder / name / "dvc.yaml"] = _text(GRID, key, document)
+        for file, (header, document) in _documents(key, paper, root).items():
+            texts[folder / file] = _text(header, key, document)
         if (folder / ".git").exists() and not (folder / ".gitignore").exists():
             texts[folder / ".gitignore"] = IGNORED
         if not (folder / stamps.FILE).exists():  # DVC waits for it
             texts[folder / stamps.FILE] = stamps.HEADER
-        if paper.tuning:
-            texts[folder / "tuning" / "dvc.yaml"] = _text(TUNING, key, {"stages": below.tuning()})
     return texts
+
+
+def _documents(key: str, paper: Paper, root: Path) -> dict[str, tuple[str, dict]]:
+    """{file in the paper's folder: (header, content)}."""
+    above, below = (_File(key, paper, root, wdir) for wdir in ("../..", "../../.."))
+    documents = {"dvc.yaml": (PAPER, above.of_paper())}
+    if stages := below.grids():
+        read = below.read("scenarios", "grids", "figures", above="../")
+        documents["grids/dvc.yaml"] = GRIDS, {"vars": read, "stages": stages}
+    for name, grid in paper.grids.items():
+        if grid.separate_file:
+            stages = {name: below.grid(name)}
+            documents[f"{name}/dvc.yaml"] = GRID, {"vars": ["../paper.yaml"], "stages": stages}
+    if paper.tuning:
+        documents["tuning/dvc.yaml"] = TUNING, {"stages": below.tuning()}
+    for cell in planned(key, root):
+        if paper.scenarios[cell.scenario].keep:
+            file = cell.stage(paper).partition(":")[0].removeprefix(f"papers/{key}/")
+            models = "../" * file.count("/") + f"final-models/{cell.scenario}/{cell.method}"
+            artifacts = documents[file][1].setdefault("artifacts", {})
+            artifacts[f"{cell.scenario}-{cell.method}"] = {"path": models, "type": "model"}
+    return documents
 
 
 def _text(header: str, key: str, document: dict) -> str:

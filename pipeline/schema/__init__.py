@@ -7,6 +7,7 @@ from pipeline.schema.cell import (
     ExtraSeeds,
     Published,
     Seeded,
+    Swept,
     Trial,
     Tuned,
     planned,

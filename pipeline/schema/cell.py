@@ -191,6 +191,18 @@ class Published(Tuned):
 
 
 @dataclass(frozen=True)
+class Swept(Tuned):
+    """A cell with a value that a user tries. Its files are not in git, so that no table shows them."""
+
+    def folder(self, root: Path = ROOT) -> Path:
+        values = ",".join(f"{name}={value}" for name, value in self.changes)
+        return root / "papers" / self.paper / "sweeps" / self.base.scenario / self.method / values
+
+    def representations(self, root: Path = ROOT) -> Path:
+        return self.folder(root) / "representations.npz"
+
+
+@dataclass(frozen=True)
 class Trial(Tuned):
     """A configuration that is tried: trained with the seeds of the tuning on a part of every client's
     training images, and scored by each client's model on the rest of its images."""
