@@ -92,14 +92,14 @@ def test_a_missing_or_cut_file_is_named_with_the_command_that_makes_it(tmp_path,
     path = tmp_path / "tiny" / name
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(
-        DataError, match=rf"{name} (cannot be read|was altered).* dvc repro data/dvc.yaml:fetch@tiny$"
+        DataError, match=rf"{name} (cannot be read|was altered).* fedrepro run data/dvc.yaml:fetch@tiny$"
     ):
         store.verify(tmp_path / "tiny")
     path.write_bytes(b"")
     with pytest.raises(DataError, match=f"{name} (cannot be read|was altered)"):
         store.verify(tmp_path / "tiny")
     path.unlink()
-    with pytest.raises(DataError, match=f"{name} is missing; .* dvc repro data/dvc.yaml:fetch@tiny"):
+    with pytest.raises(DataError, match=f"{name} is missing; .* fedrepro run data/dvc.yaml:fetch@tiny"):
         store.verify(tmp_path / "tiny")
 
 
@@ -174,8 +174,8 @@ def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
         store.UNIONS
     )
     assert store.remake(Path("data/digits")) == "dvc repro data@digits"
-    assert store.remake(Path("data/digit5")) == "dvc repro data/dvc.yaml:digit5"
-    assert store.remake(Path("data/mnist")) == "dvc repro data/dvc.yaml:fetch@mnist"
+    assert store.remake(Path("data/digit5")) == "fedrepro run data/dvc.yaml:digit5"
+    assert store.remake(Path("data/mnist")) == "fedrepro run data/dvc.yaml:fetch@mnist"
     assert all(
         set(below[union]["deps"]) == {f"data/{part}" for part in registry.sets()[union].parts}
         for union in store.UNIONS
@@ -371,6 +371,6 @@ def test_a_composite_joins_prepared_parts(tmp_path):
 
 def test_a_composite_names_the_part_that_is_absent(tmp_path):
     store.write(tmp_path / "mnist", *tiny("mnist"))
-    with pytest.raises(DataError, match="usps/meta.json is missing; .* dvc repro data/dvc.yaml:fetch@usps"):
+    with pytest.raises(DataError, match="usps/meta.json is missing; .* fedrepro run data/dvc.yaml:fetch@usps"):
         sources.prepare("digits4", tmp_path / "digits4")
     assert not (tmp_path / "digits4").exists()

@@ -183,7 +183,7 @@ def remake(folder: Path) -> str:
     for file in visible(ROOT, "papers/*/data.py"):
         if re.search(rf"^{re.escape(name)}\b", file.read_text(errors="replace"), re.M):
             return f"dvc repro {shorten(file.parent)}/dvc.yaml:data@{name}"
-    return f"dvc repro data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
+    return f"fedrepro run data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
 
 def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ...]:
