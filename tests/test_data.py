@@ -371,6 +371,6 @@ def test_a_composite_joins_prepared_parts(tmp_path):
 
 def test_a_composite_names_the_part_that_is_absent(tmp_path):
     store.write(tmp_path / "mnist", *tiny("mnist"))
-    with pytest.raises(DataError, match="usps/meta.json is missing; .* fedrepro run data/dvc.yaml:fetch@usps"):
+    with pytest.raises(DataError, match="usps/meta.json is missing; .* run data/dvc.yaml:fetch@usps"):
         sources.prepare("digits4", tmp_path / "digits4")
     assert not (tmp_path / "digits4").exists()
