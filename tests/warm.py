@@ -149,6 +149,9 @@ def _module(arguments: list[str], environment: dict[str, str], folder: str) -> i
         open(2, "wb", closefd=False), encoding=encoding, errors="backslashreplace", line_buffering=True
     )
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    sys.modules.pop("sitecustomize", None)
+    with contextlib.suppress(ImportError):
+        import_module("sitecustomize")  # as a new interpreter does
     code: object = 0
     try:
         if kind == "-m":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import project
 
-CHAIN = 4  # faults before what is left is finished and compared
+CHAIN = 8  # faults before what is left is finished and compared
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EROFS)
 MOST = {"run": 60, "force": 60, "repro": 60, "train": 40, "partition": 12, "report": 60, "import": 40}
 
@@ -32,7 +32,6 @@ def fault(folder: Path, draw: random.Random) -> tuple[str, str]:
     process = project.start(
         folder,
         *project.COMMANDS[name],
-        cold=True,
         PYTHONPATH=str(Path(__file__).parent / "faulty"),
         FAULT_AT=str(at),
         FAULT_ERRNO=str(number),

@@ -10,7 +10,7 @@ from pathlib import Path
 import project
 import psutil
 
-CHAIN = 10  # kills before what is left is finished and compared
+CHAIN = 20  # kills before what is left is finished and compared
 LONGEST = {"run": 24, "force": 9, "repro": 18, "train": 8, "partition": 2, "report": 5, "import": 6}
 
 

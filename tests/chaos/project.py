@@ -61,14 +61,10 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def start(
-    folder: Path, module: str, *arguments: str, cold: bool = False, **environment: str
-) -> subprocess.Popen:
-    """A command of the repository in a separate session, its output in a pipe.
-
-    cold: with a new interpreter, as its stages then have; else they begin with torch imported
-    """
-    python = Path(sys.executable) if cold else warm.python()
+def start(folder: Path, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
+    """A command of the repository in a separate session, its output in a pipe; it begins with torch imported,
+    as its stages do."""
+    python = warm.python()
     command, env = [str(python), "-m", module, *arguments], {**ENVIRONMENT, **environment}
     env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
