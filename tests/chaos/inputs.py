@@ -29,7 +29,7 @@ import numpy as np
 import project
 import torch
 
-from pipeline.cells import choices, provenance, stamps
+from pipeline.cells import choices, geometry, provenance, stamps
 from pipeline.cells.checkpoint import SeedFiles, fingerprint
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import verify
@@ -69,6 +69,9 @@ KINDS = [
     Kind("params.yaml", ("parameters", "pages"), free=True),
     Kind("papers/*/paper.yaml", ("parameters", "status", "pages"), free=True),
     Kind("papers/*/published/*.csv", ("status", "pages"), free=True),
+    Kind("papers/*/claims.csv", ("status", "pages"), free=True),
+    Kind("papers/*/representations/mini/*.npz", ("points",), free=True),
+    Kind("reports/processors.csv", ("pages",), free=True),
     Kind("papers/*/verified.yaml", ("status", "pages"), free=True, sealed=True),
     Kind("papers/*/runs/mini/fedavg/result.json", ("status", "pages"), sealed=True),
     Kind("papers/*/runs/mini/fedavg/history.csv", ("status", "pages"), free=True),
@@ -118,6 +121,10 @@ def _prepare(folder: Path) -> None:
     tuning = {"cell": str(CELL), "seeds": [0, 1], "chosen": 0, "configurations": [one, one]}
     mark = {"cell": str(CELL), "title": "slurm", "id": "1", "name": "n", "digests": {"x": {"0": "d"}}}
     round_ = {"cell": str(CELL), "seed": 0, "round": 1, "rounds": 3, "accuracy": 50.0, "left": 1.5}
+    claim = (
+        "id,claim,left,right,expected,where,slip\nA,best,table=1|method=FedAvg,method=FedAvg,>=0,Table 1,\n"
+    )
+    (folder / "papers/tiny/claims.csv").write_text(claim)
     cell = next(folder.glob(".cells/*/seed-0.json")).parent
     error = {"cell": str(CELL), "error": "x", "precision": "fp32", "executor": "sequential"}
     state = pack({"weights": torch.arange(6.0)})
@@ -372,5 +379,6 @@ READERS = {
     "pages": _pages,
     "status": _status,
     "tuning": _tuning,
+    "points": lambda folder: geometry.compute("sphere", CELL, folder).to_csv(),
     "jobs": _jobs,
 }
