@@ -369,12 +369,14 @@ def test_incomplete_batches_of_one_length_are_one_step(fixed, monkeypatch):
     assert [turn[1:] for turn in turns] == [(3, 16, 0), (2, 16, 1), (1, 16, 2), (2, 5, -1), (1, 4, -1)]
 
 
-def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path):
+@pytest.mark.parametrize("text", ["", "[]", '{"card": 7}'])
+def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path, text):
     """Tried as on a GPU: either choice gives the same numbers, and is remembered."""
     results = {}
     for wins in (False, True):
         monkeypatch.setattr(stacked_convolution, "DEVICES", ("cpu",))
         monkeypatch.setattr(stacked_convolution, "PATH", tmp_path / f"{wins}.json")
+        (tmp_path / f"{wins}.json").write_text(text)
         monkeypatch.setattr(stacked_convolution, "used", used := {})
         monkeypatch.setattr(stacked_convolution, "SHARE", math.inf if wins else 0.0)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "card")

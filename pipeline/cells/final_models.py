@@ -1,7 +1,6 @@
 """Write a seed's final models: safetensors, ONNX if installed, and a card with code that loads them."""
 
 import dataclasses
-import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from pipeline.cells.checkpoint import FORCE
 from pipeline.cells.evaluation import HEADLINE
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, SeedTraining, trained
+from pipeline.data import store
 from pipeline.engine.state import Params
 from pipeline.engine.world import World
 from pipeline.errors import FedReproError
@@ -101,7 +101,7 @@ def _card(training: SeedTraining, experiment: Experiment, written: dict) -> dict
     """What is to be known of the models."""
     job, world = training.job, training.world
     scenario, row = experiment.scenario, training.rows[-1]
-    meta = json.loads((experiment.root / "data" / scenario.data.set / "meta.json").read_text("utf-8"))
+    meta = store.read_meta(experiment.root / "data" / scenario.data.set)
     try:
         history = results.history(experiment.cell, experiment.root)
         past = history[(history["seed"] == job.seed) & (history["round"] == row["round"])]

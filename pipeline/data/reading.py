@@ -1,6 +1,7 @@
 """Helpers of data set readers: report damaged files, unpack archives, decode image files to arrays."""
 
 import contextlib
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def reading(path: Path) -> Iterator[None]:
     """Whatever a damaged file makes its parser raise becomes a DataError that names the file."""
     try:
         yield
-    except (*DAMAGED, MatReadError, Image.DecompressionBombError) as error:
+    except (*DAMAGED, MatReadError, Image.DecompressionBombError, pickle.UnpicklingError) as error:
         raise DataError(f"{shorten(path)}: cannot be read ({cause(error)})") from None
 
 

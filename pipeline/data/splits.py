@@ -5,14 +5,12 @@ with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 
 are looked up in the set. Flower's partitioners hold a list of positions in the training part for each client.
 """
 
-import contextlib
 import hashlib
 import io
 import json
 import pickle
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +38,12 @@ def read(source: Path, stored: Stored) -> Split:
     `fedrepro export partition` writes it. DataError names the file that is none."""
     if source.is_dir():
         return _pfllib(source, stored)
-    with _parsing(source):
+    with reading(source):
         if source.suffix == ".json":
             return _flower(json.loads(source.read_text(encoding="utf-8")), stored)
         if source.suffix == ".csv":
             return listed.read(source)
     raise DataError(f"{source}: neither a folder of PFLlib's, nor a .json or .csv file")
-
-
-@contextlib.contextmanager
-def _parsing(path: Path) -> Iterator[None]:
-    """As `reading`, also of what has other types than expected."""
-    with reading(path):
-        try:
-            yield
-        except (
-            TypeError,
-            AttributeError,
-            RecursionError,
-            pickle.UnpicklingError,
-            zipfile.BadZipFile,
-        ) as error:
-            raise ValueError(str(error)) from None
 
 
 def _flower(content: Any, stored: Stored) -> Split:
@@ -73,7 +55,7 @@ def _flower(content: Any, stored: Stored) -> Split:
 
 
 def _pfllib(folder: Path, stored: Stored) -> Split:
-    with _parsing(folder / "config.json"):
+    with reading(folder / "config.json"):
         clients = range(int(json.loads((folder / "config.json").read_text())["num_clients"]))
     known = defaultdict(list)
     for at in reversed(range(len(stored))):
@@ -87,7 +69,7 @@ def _pfllib(folder: Path, stored: Stored) -> Split:
 
 def _places(path: Path, known: dict[bytes, list[int]], stored: Stored) -> np.ndarray:
     """Where the images of a file lie in the set; equal ones are taken in their order."""
-    with _parsing(path):
+    with reading(path):
         content = _unpickled(path)
         values, labels = np.asarray(content["x"], np.float64), np.asarray(content["y"], np.int64)
         if values.min(initial=0) < 0:

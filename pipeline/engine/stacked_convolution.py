@@ -16,7 +16,8 @@ from torch._C import _functorch
 from torch.overrides import TorchFunctionMode
 
 from pipeline import files
-from pipeline.schema import ROOT
+from pipeline.errors import DAMAGED, ParamError
+from pipeline.schema import ROOT, check
 
 # elsewhere the grouped convolution, without a trial
 DEVICES = ("cuda",)
@@ -81,8 +82,8 @@ def unfolded(images: Tensor, weight: Tensor, bias: Tensor | None, stride, paddin
 def chosen(device: torch.device, key: str, trial: Callable[[], bool]) -> bool:
     """Is im2col chosen for this shape on this card? As an earlier trial says, else this one."""
     card, known = torch.cuda.get_device_name(device), {}
-    with suppress(OSError, ValueError):
-        known = json.loads(PATH.read_text(encoding="utf-8"))
+    with suppress(*DAMAGED, ParamError):
+        known = check(dict[str, dict[str, bool]], json.loads(PATH.read_text(encoding="utf-8")), "")
     if key not in known.setdefault(card, {}):
         known[card][key] = trial()
         files.write_json(PATH, known)

@@ -16,7 +16,8 @@ from markupsafe import Markup
 from pipeline.cells import geometry
 from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path
-from pipeline.errors import DAMAGED, FedReproError
+from pipeline.data.reading import reading
+from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
 from pipeline.report.extras import (
     EXTRA,
@@ -214,12 +215,9 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
     panels = []
     for scenario in [name for name in scenarios if _counts(study, name).exists()]:
         path = _counts(study, scenario)
-        try:
-            table = (
-                pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"]).astype(int).T
-            )
-        except DAMAGED as error:
-            raise FedReproError(f"{shorten(path)}: not the images per class and client: {error}") from None
+        with reading(path):
+            counts = pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"])
+            table = counts.astype(int).T
         across, down = ([pretty(str(name)) for name in axis] for axis in (table.columns, table.index))
         panels.append(
             draw.squares(_title(study, scenario), "", table.to_numpy(float), across, down, "client")

@@ -12,6 +12,7 @@ from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import Summary, of_tuning, summarise
 from pipeline.data.pictures import size
+from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report.comparison import Axis
 from pipeline.report.study import Study
@@ -179,25 +180,26 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
     path = root / FOLDER / "leakage.csv"
     if not path.exists() or PAPER not in studies:
         return None
-    table = pd.read_csv(path)
-    guess = table[["random", "mean"]].max(axis=1)
-    table = table.assign(
-        above=table["ssim"] > guess, size=[*map(images_in_words, table["images"], table["target"])]
-    )
-    # Of one image the mean is that image.
-    table = table[(table["size"] != "1") | (table["target"] != "class mean")]
-    kinds: dict[tuple[str, ...], dict[int, Any]] = {}
-    means = {name: (name, "mean") for name in SCORES}
-    groups = table.groupby(["round", "method", "sent", "size", "target"])
-    for score in groups.agg(**means, above=("above", "sum"), attempts=("above", "size")).itertuples():
-        number, *kind = score.Index
-        kinds.setdefault(tuple(kind), {})[number] = score
-    rounds = table["round"].unique().tolist()
-    order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))
-    rows = [
-        ((studies[PAPER].label(kind[0]), *kind[1:3], TARGETS[kind[3]]), [*map(kinds[kind].get, rounds)])
-        for kind in order
-    ]
+    with reading(path):
+        table = pd.read_csv(path)
+        guess = table[["random", "mean"]].max(axis=1)
+        table = table.assign(
+            above=table["ssim"] > guess, size=[*map(images_in_words, table["images"], table["target"])]
+        )
+        # Of one image the mean is that image.
+        table = table[(table["size"] != "1") | (table["target"] != "class mean")]
+        kinds: dict[tuple[str, ...], dict[int, Any]] = {}
+        means = {name: (name, "mean") for name in SCORES}
+        groups = table.groupby(["round", "method", "sent", "size", "target"])
+        for score in groups.agg(**means, above=("above", "sum"), attempts=("above", "size")).itertuples():
+            number, *kind = score.Index
+            kinds.setdefault(tuple(kind), {})[number] = score
+        rounds = table["round"].unique().tolist()
+        order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))
+        rows = [
+            ((studies[PAPER].label(kind[0]), *kind[1:3], TARGETS[kind[3]]), [*map(kinds[kind].get, rounds)])
+            for kind in order
+        ]
     path = path.with_suffix(".png")
     picture = size(path, "dvc repro reports/leakage/dvc.yaml") if path.exists() else None
     return Leakage(rounds, Axis.over([0, 1]), rows, picture)
@@ -214,6 +216,7 @@ def processors(root: Path = ROOT) -> dict | None:
     path = root / "reports" / "processors.csv"
     if not path.exists():
         return None
-    table = pd.read_csv(path)
-    makers = [re.split(r"\W", table.loc[0, at])[0] for at in ("first", "second")]
-    return {"cells": len(table), "same": int((table["different"] == 0).sum()), "makers": makers}
+    with reading(path):
+        table = pd.read_csv(path)
+        makers = [re.split(r"\W", table.loc[0, at])[0] for at in ("first", "second")]
+        return {"cells": len(table), "same": int((table["different"] == 0).sum()), "makers": makers}

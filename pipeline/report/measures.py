@@ -30,8 +30,8 @@ import pandas as pd
 from pipeline.cells import geometry
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import ROUNDED, history, traffic_of_seeds
-from pipeline.errors import DAMAGED, FedReproError, cause
-from pipeline.schema import ROOT, Cell, shorten
+from pipeline.data.reading import reading
+from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
@@ -141,12 +141,10 @@ def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
     path = cell.folder(root).with_name("clients.csv")
     if not path.exists() or len(set(result.get("partitions", ()))) > 1:
         return []
-    try:
+    with reading(path):
         fewest = pd.read_csv(path)["train"].astype(int).to_numpy().argsort(kind="stable")
         fewest = fewest[: max(1, round(len(fewest) / 4))]
         scored = [[run[k] for k in fewest if run[k] is not None] for run in result["clients"]]
-    except DAMAGED as error:
-        raise FedReproError(f"{shorten(path)}: not the images of every client: {cause(error)}") from None
     return [float(np.mean(run)) for run in scored] if all(scored) else []
 
 

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from pipeline.schema import Paper
+from pipeline.schema import Paper, read_yaml
 
 GREEK = {
     "alpha": "α",
@@ -201,7 +199,7 @@ class Citation:
 def citation(root: Path) -> Citation:
     """Of the checkout; a remote's address would give other pages on every machine."""
     file = root / "CITATION.cff"
-    facts = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    facts = read_yaml(file) if file.exists() else {}
     people = [
         one.get("name") or f"{one['given-names']} {one['family-names']}" for one in facts.get("authors", [])
     ]

@@ -230,6 +230,21 @@ def test_reconstructions_are_compared_with_both_guesses(root):
         experiments.leakage(studies({}, root), root)
 
 
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        *(("leakage/leakage.csv", text) for text in ("", "x\n1\n", "\0")),
+        ("leakage/leakage.csv", "method,sent,images,target,ssim,random,mean,round\nfedavg,x,1,odd,1,1,1,1\n"),
+        *(("processors.csv", text) for text in ("", "x\n1\n", "first,second\n", "first,second\n1,2\n")),
+    ],
+)
+def test_a_damaged_table_of_a_study_is_named(root, name, text):
+    (root / "reports/leakage").mkdir(parents=True, exist_ok=True)
+    (root / "reports" / name).write_text(text)
+    with pytest.raises(FedReproError, match=f"{name}: cannot be read"):
+        experiments.leakage(studies({}, root), root), experiments.processors(root)
+
+
 def test_a_page_with_one_result(measured):
     attacked(measured, ATTACKS)
     (measured / "reports").mkdir(exist_ok=True)

@@ -157,7 +157,7 @@ def test_images_per_class_and_client_need_the_partition_alone(root, paper):
     squares = [path.get("d").count("M") for path in svgs(view().svg)[0].iter("path")]
     assert sum(squares) == 4  # none where a client has no image
     path.write_text("client,domain,train\na,x,many\n")
-    with pytest.raises(FedReproError, match="clients.csv: not the images per class and client"):
+    with pytest.raises(FedReproError, match="clients.csv: cannot be read"):
         view()
 
 
