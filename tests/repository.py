@@ -115,7 +115,7 @@ def edit(path: Path, change) -> None:
 
 
 def reread() -> None:
-    for function in (load_paper, load_params, provenance._code, provenance._digest_of, provenance.noted):
+    for function in (load_paper, load_params, provenance._code, provenance.noted):
         function.cache_clear()
 
 

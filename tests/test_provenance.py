@@ -49,7 +49,7 @@ def digest(root: Path, *named: str) -> str:
         root,
         constants={"SECONDS"},
         registries={"lib.loop:NETWORKS"} if "NETWORKS" in (root / "lib/loop.py").read_text() else (),
-    ).digest(["lib.loop:train"], named)
+    ).digest(("lib.loop:train",), frozenset(named))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_acts_on_import_and_what_functions_import_counts(tmp_path):
 def strict(root: Path, texts: dict[str, str], **more) -> str:
     write(root, **{name: text for name, text in texts.items() if name != "package"})
     (root / "lib" / "__init__.py").write_text(texts["package"])
-    return Code(root, strict=True, **more).digest(["lib.loop:train"])
+    return Code(root, strict=True, **more).digest(("lib.loop:train",))
 
 
 LOSS = "def loss():\n    return 1\n"
@@ -162,7 +162,7 @@ def test_what_cannot_be_followed_is_refused(tmp_path, line, call):
 def test_of_a_shallow_entry_only_its_statements_count(tmp_path):
     def of(name: str, losses: str = LOSS, loop: str = STEPS) -> str:
         root = write(tmp_path / name, lib__losses=losses, lib__loop=loop, lib__aside=ACTS["lib__aside"])
-        return Code(root, strict=True).digest(["lib.aside:f"], shallow=["lib.loop:train"])
+        return Code(root, strict=True).digest(("lib.aside:f",), shallow=("lib.loop:train",))
 
     before = of("a")
     assert of("b", losses="def loss():\n    return 2\n") == before
@@ -180,7 +180,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     }
 
     def digests(names=tuple(cells)) -> dict[str, str]:
-        for function in (provenance._code, provenance._digest_of, load_paper, load_params):
+        for function in (provenance._code, load_paper, load_params):
             function.cache_clear()
         return {
             name: provenance.digest_of(Experiment.of(cell, clone), executor)

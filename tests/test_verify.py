@@ -58,7 +58,6 @@ def fresh() -> None:
         load_paper,
         load_params,
         provenance._code,
-        provenance._digest_of,
         provenance.noted,
         stamps.read,
     ):

@@ -14,7 +14,7 @@ be followed: star imports, `eval`, and modules that are imported by a computed n
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,12 +65,13 @@ class Code:
         self._imported: dict[str, frozenset[str]] = {}
         self._facts_of: dict[tuple, Facts] = {}
 
+    @cache  # noqa: B019  # of a few roots
     def digest(
         self,
-        entries: Iterable[str],
-        named: Iterable[str] = (),
-        shallow: Iterable[str] = (),
-        kinds: Iterable[str] = (),
+        entries: tuple[str, ...],
+        named: frozenset[str] = frozenset(),
+        shallow: tuple[str, ...] = (),
+        kinds: frozenset[str] = frozenset(),
     ) -> str:
         """sha256 over all that the entries ("package.module:name", or "package.module" for all of it) reach.
 
@@ -78,10 +79,10 @@ class Code:
         not what they call. kinds: the schema's classes whose methods count. Raises KeyError for an entry that
         is not there, FedReproError for code that a strict digest refuses.
         """
-        named = self.keys & frozenset(named)
+        named &= self.keys
         deep, flat = ([self._entry(entry) for entry in given] for given in (entries, shallow))
         reached = self._reached(deep, named)
-        while more := self._methods(reached, named, frozenset(kinds)) - reached:
+        while more := self._methods(reached, named, kinds) - reached:
             reached |= self._reached(more, named)
         if self.strict:
             reached |= self._reached(self._effects({*reached, *flat}, named), named)

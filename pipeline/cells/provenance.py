@@ -154,7 +154,7 @@ def scenario_digest(
     kinds = {Scenario, *_kinds(scenario)}
     defaults = json.dumps(_defaults(kinds), sort_keys=True)
     names = frozenset(kind.__name__ for kind in kinds)
-    return _digest_of((*entries, *_of_papers(scenario)), around, named, names, defaults, root)
+    return sha256_of([_code(root).digest((*entries, *_of_papers(scenario)), named, around, names), defaults])
 
 
 def _of_papers(scenario: Scenario) -> Iterator[str]:
@@ -163,18 +163,6 @@ def _of_papers(scenario: Scenario) -> Iterator[str]:
     kind = type(scenario.partition)
     if not kind.__module__.startswith("pipeline."):
         yield f"{kind.__module__}:{kind.__name__}"
-
-
-@cache
-def _digest_of(
-    entries: tuple[str, ...],
-    around: tuple[str, ...],
-    named: frozenset[str],
-    kinds: frozenset[str],
-    defaults: str,
-    root: Path,
-) -> str:
-    return sha256_of([_code(root).digest(entries, named, around, kinds), defaults])
 
 
 def _kinds(value: Any) -> Iterator[type]:

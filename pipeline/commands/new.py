@@ -43,8 +43,7 @@ def project(name: str) -> int:
 
     target = Path(name)
     _check_folder("project", target.name)
-    if target.exists():
-        raise FedReproError(f"{target}: there is such a file or folder already")
+    _check_free(target)
     with replace_folder(target.resolve()) as new:
         for file in files(HOME):
             (new / file).parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +59,7 @@ def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) 
     """Make papers/<name>: a miniature with methods of ROWS and one table, and its stages."""
     _check_folder("paper", name)
     folder = root / "papers" / name
-    if folder.exists():
-        raise FedReproError(f"{shorten(folder)}: there is such a folder already")
+    _check_free(folder)
     written(root)  # reports first what is wrong with another paper
     order = max((load_paper(key, root).order for key in papers(root)), default=0) + 1
     rows = "\n".join(f"  {method}: {ROWS[method]}" for method in methods)
@@ -84,8 +82,7 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
         else (root / "pipeline" / "methods", root / "tests")
     )
     file, test = folder / f"{name}.py", tests / f"test_{name}.py"
-    if there := [path for path in (method_file(name, paper, root), file, test) if path and path.exists()]:
-        raise FedReproError(f"{shorten(there[0])}: there is such a file already")
+    _check_free(method_file(name, paper, root), file, test)
     _write(file, _template("method.py", kind=kind, body=_round()))
     argument = f', "{paper}"' if paper else ""
     _write(test, _template("test_method.py", kind=kind, name=name, paper=argument))
@@ -112,8 +109,7 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
         known = sets(root) if what == "data" else partition_kinds(paper, root)
     if name in known:
         raise FedReproError(f"{shorten(file)}: there is {name!r} already")
-    if test.exists():
-        raise FedReproError(f"{shorten(test)}: there is such a file already")
+    _check_free(test)
     head, entry = _template(f"{what}.py", **words).split("%%\n")
     _write(file, (file.read_text(encoding="utf-8") if file.exists() else head) + entry)
     _write(test, _template(f"test_{what}.py", **words))
@@ -121,6 +117,13 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
     print(f"To use it:  `{Template(use).substitute(words)}` in a scenario of papers/{paper}/paper.yaml")
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
+
+
+def _check_free(*paths: Path | None) -> None:
+    for path in paths:
+        if path and path.exists():
+            what = "folder" if path.is_dir() else "file"
+            raise FedReproError(f"{shorten(path)}: there is such a {what} already")
 
 
 def _check_folder(what: str, name: str) -> None:

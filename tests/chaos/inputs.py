@@ -278,7 +278,7 @@ def _in_a_child(folder: Path, readers: dict[str, Callable]) -> dict[str, str | N
 @cache
 def _remembering() -> list[_lru_cache_wrapper]:
     """Functions that remember what files held; digests of code stay, since no change is of code."""
-    code = (provenance._code, provenance._aside, provenance._digest_of)
+    code = (provenance._code, provenance._aside)
     known = [one for one in gc.get_objects() if type(one) is _lru_cache_wrapper and one not in code]
     return [one for one in known if one.__module__.startswith("pipeline")]
 
