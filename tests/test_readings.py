@@ -1,6 +1,5 @@
 """Readings and sources: what a cell runs where a paper is silent, and where its values come from."""
 
-import importlib
 import shutil
 import typing
 
@@ -21,19 +20,10 @@ from pipeline.cells.readings import (
     settings_of,
 )
 from pipeline.errors import ParamError
-from pipeline.methods.base import Method
 from pipeline.report.study import Study, methods_in_words, value_words, values
 from pipeline.schema import ROOT, Cell, Source, check, load_paper, papers
 
 PAPERS = papers()
-
-
-def kind_of(algorithm):
-    module = importlib.import_module(f"pipeline.methods.{algorithm}")
-    classes = [
-        value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Method)
-    ]
-    return next(actual for actual in classes if actual.__module__ == module.__name__)
 
 
 def choices(hint) -> set[str]:
@@ -49,20 +39,10 @@ def choices(hint) -> set[str]:
 
 
 @pytest.mark.parametrize("algorithm", methods.names())
-def test_a_class_is_described_as_it_is(algorithm):
-    """With hyper-parameters and without."""
-    kind, described_ = kind_of(algorithm), described(algorithm)
-    for options in ({}, {"averaging": True}, {"form": "original"}, {"acc_source": "test"}):
-        if options.keys() <= described_.options.keys():
-            method = kind(**options)
-            for fact in ("headline", "requires", "supports", "copies"):
-                assert getattr(method, fact) == described_.says(fact, options)
-
-
-@pytest.mark.parametrize("algorithm", methods.names())
 def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
     """A choice has a reading for each of its values unless the paper varies it; a number has a source."""
-    actual, hints = described(algorithm), typing.get_type_hints(kind_of(algorithm), include_extras=True)
+    actual = described(algorithm)
+    hints = typing.get_type_hints(actual.kind, include_extras=True)
     readings, numbers_, varied = (_of(actual.lineage, part) for part in ("readings", "values", "varied"))
     for name in actual.options:
         if name in varied:
