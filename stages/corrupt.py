@@ -1,11 +1,10 @@
 """Corrupt all images of a set once; a rate then takes a share of them: `python -m stages.corrupt cifar10`."""
 
-import sys
 import time
 
 import numpy as np
 
-from pipeline.cells.progress import clock
+from pipeline.cells.progress import clock, counter
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
 from pipeline.data.corruptions.weather import PACKAGE, find_ice
@@ -15,7 +14,6 @@ from pipeline.schema import ROOT
 from stages._stage import stage
 
 SEED = 0  # one corrupted set for all clients, rounds and seeds of training
-SECONDS = 5.0
 PARTS = {"train": TRAIN, "test": TEST}
 
 
@@ -27,24 +25,10 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
     clean, total = corrupted.rgb(stored.images), len(stored)
     images = np.empty_like(clean)
     kind, severity, rank = np.zeros(total, np.uint8), np.zeros(total, np.uint8), np.full(total, -1, np.int32)
-    begun = reported = time.monotonic()
-    behind = 0
-
-    def report(done: int) -> None:
-        nonlocal reported
-        now, done = time.monotonic(), behind + done
-        if now - reported >= SECONDS:
-            reported = now
-            print(
-                f"data/{folder.name}: {done:,} of {total:,} images, "
-                f"{clock((now - begun) / done * (total - done))} left",
-                file=sys.stderr,
-                flush=True,
-            )
-
+    begun, count, behind = time.monotonic(), counter(f"data/{folder.name}", total), 0
     for part, code in PARTS.items():
         here = stored.split == code
-        made = corrupt_set(clean[here], SEED, highest, part, report)
+        made = corrupt_set(clean[here], SEED, highest, part, lambda done, behind=behind: count(behind + done))
         images[here], kind[here], severity[here] = made.images, made.kind, made.severity
         if code == TRAIN:
             rank[here] = made.rank

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pipeline.errors import DAMAGED, ParamError, warn
@@ -110,3 +111,18 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def counter(name: str, total: int) -> Callable[[int], None]:
+    """A function that takes how many of a stage's images are done and every few seconds prints it, with the
+    time left."""
+    begun = printed = time.monotonic()
+
+    def count(done: int) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if done and now - printed >= SECONDS_BETWEEN_LINES:
+            printed, left = now, clock((now - begun) / done * (total - done))
+            print(f"{name}: {done:,} of {total:,} images, {left} left", file=sys.stderr, flush=True)
+
+    return count
