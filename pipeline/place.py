@@ -75,10 +75,8 @@ def check_root() -> None:
     with contextlib.suppress(OSError):  # a folder that is no more
         here = checkout_of(Path.cwd())
         if here not in (None, HOME):
-            raise ParamError(
-                f"the current folder belongs to {here}, and the code is that of {HOME}: call "
-                f"the command `fedrepro`, or set PYTHONPATH={here}"
-            )
+            what = f"the current folder belongs to {here}, and the code is that of {HOME}"
+            raise ParamError(f"{what}: call the command `fedrepro`, or set PYTHONPATH={here}")
 
 
 def surroundings(root: Path) -> dict[str, str]:

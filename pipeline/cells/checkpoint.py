@@ -95,10 +95,8 @@ class SeedFiles:
             for name, values in arrays.items()
             if name != "vectors" and values.dtype.kind == "f" and np.isnan(values).any()
         ]:
-            raise TrainingError(
-                f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers "
-                "after the last round; a smaller learning rate may help"
-            )
+            what = f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers"
+            raise TrainingError(f"{what}; a smaller learning rate may help")
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
         files.write_bytes(self.representations, buffer.getvalue())

@@ -154,22 +154,16 @@ def runnable(experiment: Experiment) -> Any:
     where = experiment.where
     method = methods.load(algorithm, experiment.hyper, where, cell.paper, experiment.root)
     if lacking := sorted(method.requires - scenario.provides):
-        raise ParamError(
-            f"{where}: {algorithm} needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer; "
-            f"what would give it: {REQUIREMENTS[lacking[0]]}"
-        )
+        needs = f"needs {lacking[0]}, which the scenario {cell.scenario!r} does not offer"
+        raise ParamError(f"{where}: {algorithm} {needs}; it comes with {REQUIREMENTS[lacking[0]]}")
     if refused := sorted(scenario.demands.keys() - method.supports):
-        raise ParamError(
-            f"{where}: {algorithm} has no rule for {refused[0]}, which the scenario {cell.scenario!r} asks "
-            f"for by `{scenario.demands[refused[0]]}`"
-        )
+        asks = f"which the scenario {cell.scenario!r} asks for by `{scenario.demands[refused[0]]}`"
+        raise ParamError(f"{where}: {algorithm} has no rule for {refused[0]}, {asks}")
     for network in scenario.networks:
         known = network_names(network.paper, experiment.root) if network.paper else models.NAMES
         if network.name not in known:
-            raise ParamError(
-                f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}: "
-                f"{unknown('model', network.name, known)}"
-            )
+            at = f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}"
+            raise ParamError(f"{at}: {unknown('model', network.name, known)}")
     metrics.load(experiment)
     return method
 

@@ -34,14 +34,12 @@ KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "cho
 
 def tuning_of(cell: Cell, root: Path = ROOT) -> Tuning:
     """How paper.yaml has the cell tuned; ParamError where it does not."""
-    tuning, at = load_paper(cell.paper, root).tuning, f"papers/{cell.paper}/paper.yaml: tuning"
-    if cell.scenario not in tuning:
-        raise ParamError(f"{at}: {unknown('scenario', cell.scenario, tuning)}")
-    if cell.method not in tuning[cell.scenario].methods:
-        raise ParamError(
-            f"{at}.{cell.scenario}.methods: {unknown('method', cell.method, tuning[cell.scenario].methods)}"
-        )
-    return tuning[cell.scenario]
+    tunings, at = load_paper(cell.paper, root).tuning, f"papers/{cell.paper}/paper.yaml: tuning"
+    if (tuning := tunings.get(cell.scenario)) is None:
+        raise ParamError(f"{at}: {unknown('scenario', cell.scenario, tunings)}")
+    if cell.method not in tuning.methods:
+        raise ParamError(f"{at}.{cell.scenario}.methods: {unknown('method', cell.method, tuning.methods)}")
+    return tuning
 
 
 def means(configurations: list[dict]) -> list[float | None]:
@@ -100,10 +98,9 @@ def tuned(cell: Cell, root: Path = ROOT) -> Tuned:
     document, wanted = read(cell, root), tuning_of(cell, root)
     tried, seeds = len(document["configurations"]), document["seeds"]
     if (tried, seeds) != (wanted.configurations, wanted.seeds):
-        raise FedReproError(
-            f"{shorten(path(cell, root))}: chosen among {tried} configurations with seeds {seeds}, where "
-            f"paper.yaml asks for {wanted.configurations} with {wanted.seeds}; tune the cell again"
-        )
+        chosen = f"chosen among {tried} configurations with seeds {seeds}"
+        asked = f"paper.yaml asks for {wanted.configurations} with {wanted.seeds}"
+        raise FedReproError(f"{shorten(path(cell, root))}: {chosen}, {asked}; tune the cell again")
     changes = document["configurations"][document["chosen"]]["changes"]
     return Tuned.of(cell, tuple(changes.items()), seeds=tuple(wanted.test_seeds))
 

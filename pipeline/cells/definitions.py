@@ -162,13 +162,9 @@ class Code:
             if module is None or self._is_neutral(one):
                 continue
             if module.stars:
-                raise FedReproError(
-                    f"{where}: `from ... import *`, in code that results depend on: name what is imported"
-                )
+                raise FedReproError(f"{where}: `import *` in code that results depend on: import by name")
             for name, line in self._facts(one, named).unseen if one not in self.dynamic else ():
-                raise FedReproError(
-                    f"{where}:{line}: {name}, in code that results depend on: import by a statement"
-                )
+                raise FedReproError(f"{where}:{line}: {name} in code that results depend on: import by name")
 
     def _facts(self, one: Definition, named: frozenset[str]) -> Facts:
         at = (one, named if one in self.registries else None)

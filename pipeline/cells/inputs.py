@@ -77,10 +77,8 @@ def load(experiment: Experiment, place: Path) -> Inputs:
         added.append(described["digest"])
     damage = None if scenario.corruption is None else corrupted.verify(corrupted.folder_of(folder))
     if damage is not None and damage.meta["corruption"]["clean"] != stored.meta["digest"]:
-        raise ParamError(
-            f"data/{folder.name}-corrupted: made from other images than data/{folder.name} now holds; "
-            f"run `python -m stages.corrupt {folder.name}` again"
-        )
+        again = f"run `python -m stages.corrupt {folder.name}` again"
+        raise ParamError(f"data/{folder.name}-corrupted: made from other images than are there; {again}")
     added += [damage.meta["corruption"]["digest"]] if damage else []
     return Inputs(parts, stored, public, vectors, damage, _joined(meta["digest"], *added))
 
@@ -88,10 +86,8 @@ def load(experiment: Experiment, place: Path) -> Inputs:
 def _listed(stored: Stored, noted: dict | None, place: str) -> Stored:
     """The set itself, where it is what the partition notes: digest, source and deviation."""
     if noted != {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}:
-        raise ParamError(
-            f"{place}: made from other data than data/{stored.meta['set']} now holds; run its partition "
-            "stage again"
-        )
+        now = f"data/{stored.meta['set']} now holds"
+        raise ParamError(f"{place}: made from other data than {now}; run its partition stage again")
     return stored
 
 
@@ -109,7 +105,7 @@ def _check_tests(parts: partition.Parts, scenario: Scenario, where: str) -> None
         raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")
     missing = {domain for _, domain in parts.clients} - set(parts.domain_test)
     if kind in ("domains", "cross") and missing:
+        only = f"the partition has only {', '.join(map(repr, parts.domain_test))}"
         raise ParamError(
-            f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and "
-            f"the partition has only {', '.join(map(repr, parts.domain_test))}"
+            f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and {only}"
         )

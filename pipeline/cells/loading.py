@@ -52,9 +52,7 @@ def _check_batches(world: World, where: str) -> None:
     if size < least:
         raise ParamError(f"{where}.training.batch_size: BatchNorm needs batches of at least {least} images")
     if not any(world.sizes):
-        raise ParamError(
-            f"{where}.training.batch_size: seed {world.seed} has no client with one batch of {size}"
-        )
+        raise ParamError(f"{where}.training.batch_size: seed {world.seed}: no client has a batch of {size}")
     if world.public_data is not None and not world.public_data.cuts(least):
         raise ParamError(f"{where}.public.batch_size: BatchNorm needs batches of at least {least} images")
 
@@ -224,8 +222,6 @@ def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:
     models = scenario.models or {}
     model = models.get(name) or models.get(domain)
     if model is None:
-        raise ParamError(
-            f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models: no network for client "
-            f"{name!r}"
-        )
+        where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models"
+        raise ParamError(f"{where}: no network for client {name!r}")
     return model

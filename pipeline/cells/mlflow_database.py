@@ -54,10 +54,8 @@ def make_usable(root: Path = ROOT) -> None:
             for part, new in zip(_parts(path), _parts(aside)):
                 if part.exists():
                     os.replace(part, new)
-            warn(
-                f"{path.name} cannot be used ({fault}): set aside as {aside.name}; a new one is made, and "
-                "`fedrepro import` brings in what is in git"
-            )
+            again = "`fedrepro import` fills a new one"
+            warn(f"{path.name} cannot be used ({fault}): set aside as {aside.name}; {again}")
         if not path.exists():
             _create(path, artifacts(root))
 

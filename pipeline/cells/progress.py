@@ -65,9 +65,8 @@ class Progress:
         if now - self.printed >= SECONDS_BETWEEN_LINES:
             self.printed = now
             accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
-            self.say(
-                f"seed {row['seed']}  round {row['round']}/{self.rounds}  {accuracy}  {clock(left)} left"
-            )
+            done = f"seed {row['seed']}  round {row['round']}/{self.rounds}"
+            self.say(f"{done}  {accuracy}  {clock(left)} left")
 
     def seed_done(self, finished: dict) -> None:
         self.done[finished["seed"]] = self.rounds
@@ -75,10 +74,8 @@ class Progress:
     def cell_done(self, result: dict) -> None:
         values = result["measures"][result["headline"]]
         mean = sum(values) / len(values)
-        self.say(
-            f"{self.rounds} rounds, {len(values)} seeds: {result['headline']} accuracy {mean:.2f} % "
-            f"in {clock(time.monotonic() - self.begun)}"
-        )
+        accuracy = f"{result['headline']} accuracy {mean:.2f} % in {clock(time.monotonic() - self.begun)}"
+        self.say(f"{self.rounds} rounds, {len(values)} seeds: {accuracy}")
         self._event(seeds=len(values), accuracy=round(mean, 4), done=True)
 
     def say(self, text: str) -> None:

@@ -216,10 +216,7 @@ def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
     try:
         choices.tuning_of(cell, root)
     except FedReproError as error:
-        raise FedReproError(
-            f"{shorten(choices.path(cell, root))}: nothing asks for it any more ({error}); "
-            "delete it, or ask for it"
-        ) from None
+        raise FedReproError(f"{shorten(choices.path(cell, root))}: delete it: {error}") from None
     return {
         one: read(file)
         for one in (choices.tuned(cell, root), choices.published(cell, root))
@@ -284,10 +281,8 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
         ):
             mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
             if not abs(mean - measured) <= ROUNDED:
-                raise FedReproError(
-                    f"{path}: the last rounds of seed {seed} give {name} {mean:.4f}, result.json says "
-                    f"{measured}; {again}"
-                )
+                gives = f"the last rounds of seed {seed} give {name} {mean:.4f}"
+                raise FedReproError(f"{path}: {gives}, result.json says {measured}; {again}")
 
 
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
@@ -317,10 +312,9 @@ def parse_history(content: bytes, path: Path) -> pd.DataFrame:
     values = numbers.to_numpy(float)
     wrong = np.isinf(values) | np.where(percent, (values < 0) | (values > 100), False)
     for line, column in np.argwhere(wrong)[:1]:
-        raise FedReproError(
-            f"{shorten(path)}:{line + 2}: {numbers.columns[column]}: {values[line, column]:g} is not "
-            + ("between 0 and 100" if percent[column] else "finite")
-        )
+        wanted = "between 0 and 100" if percent[column] else "finite"
+        what = f"{numbers.columns[column]}: {values[line, column]:g}"
+        raise FedReproError(f"{shorten(path)}:{line + 2}: {what} is not {wanted}")
     for line, text in table[STATE].dropna().items() if STATE in table else ():
         if not re.fullmatch("[0-9a-f]{16}", text):
             raise FedReproError(f"{shorten(path)}:{line + 2}: {STATE}: {text!r:.80} is not 16 hex digits")

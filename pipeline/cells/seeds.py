@@ -120,10 +120,7 @@ class SeedTraining:
         it = job.experiment
         method = methods.load(it.algorithm, it.hyper, it.where, it.cell.paper, it.root)
         if job.inputs and load(it, job.seed).digest != job.inputs:
-            raise TrainingError(
-                f"{it.cell}: its partition or data changed while it trained; run it again: seeds of the "
-                "earlier ones stay in .cells"
-            )
+            raise TrainingError(f"{it.cell}: its partition or data changed while it trained; run it again")
         world, tests = load_world(it, job.seed)
         executor = share(world.executor)
         begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")

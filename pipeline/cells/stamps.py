@@ -43,10 +43,7 @@ def read(paper: str, root: Path = ROOT) -> dict[str, dict[str, Any]]:
         try:
             check_keys(entry, KEYS, f"papers/{paper}/{FILE}: {cell}:")
             if not is_sealed(entry):
-                raise ParamError(
-                    f"papers/{paper}/{FILE}: {cell}: 'self' is not the hash of the rest; it was "
-                    "edited by hand"
-                )
+                raise ParamError(f"papers/{paper}/{FILE}: {cell}: was edited by hand")
         except FedReproError as error:
             bad.append(str(error))
         else:
@@ -99,7 +96,5 @@ def check_history(cell: Cell, result: dict, content: bytes, root: Path = ROOT) -
     stamped = stamp.get("history") if stamp.get("result") == result["self"] else None
     written = result.get("history") or stamped
     if written and written != digest(content):
-        raise FedReproError(
-            f"{shorten(cell.folder(root) / 'history.csv')}: not what was written with "
-            "result.json; the file was altered, run the cell again"
-        )
+        file = shorten(cell.folder(root) / "history.csv")
+        raise FedReproError(f"{file}: not what was written with result.json; run the cell again")

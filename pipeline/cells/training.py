@@ -55,10 +55,8 @@ class Plan:
         """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
         have changed since: DVC would note those of now with it."""
         if _parameters(self.experiment.cell, self.experiment.root) != self.parameters:
-            raise TrainingError(
-                f"{self.experiment.cell}: its parameters or its code in sources.yaml changed while it "
-                "trained; run it again: seeds of the earlier ones stay in .cells"
-            )
+            what = f"{self.experiment.cell}: its parameters or its code in sources.yaml changed"
+            raise TrainingError(f"{what} while it trained; run it again: earlier seeds stay in .cells")
         _write(self.experiment, result, self.runs, self.jobs[0].files.representations)
         if self.experiment.scenario.keep and type(self.experiment.cell) is Cell:
             from pipeline.cells.final_models import write_all  # also loads what only exports need
@@ -73,10 +71,8 @@ class Plan:
             raise TrainingError(f"{cell}: seed {self.jobs[runs.index(None)].seed} is not finished")
         devices = {run["device"] for run in runs if run is not None}
         if "cpu" in devices and len(devices) > 1:
-            raise TrainingError(
-                f"{cell}: some of its seeds were trained on cpu, others on "
-                f"{', '.join(sorted(devices - {'cpu'}))}; train all on one: --force"
-            )
+            mixed = ", ".join(sorted(devices))
+            raise TrainingError(f"{cell}: its seeds were trained on {mixed}; train all on one: --force")
         return [run for run in runs if run is not None]
 
 

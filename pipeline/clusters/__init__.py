@@ -70,7 +70,5 @@ def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> 
 
         return Ray(cores, jobs, options["address"], options["gpus"])
     except ImportError as error:
-        raise FedReproError(
-            f"--on {on} needs the package {error.name}, which is not installed here: "
-            f"`.venv/bin/uv pip install --no-deps --require-hashes -r requirements/{on}.lock`"
-        ) from None
+        install = f"uv pip install --no-deps --require-hashes -r requirements/{on}.lock"
+        raise FedReproError(f"--on {on} needs the package {error.name}, see: `.venv/bin/{install}`") from None

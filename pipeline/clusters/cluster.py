@@ -126,10 +126,8 @@ class Cluster(Local):
         if job.order.trained_with(self.root):
             self.sent.append(job)
         elif left and left.title != self.title:
-            job.fail(
-                f"error: {task.cell} is at {left.title} as job {left.id}; end it there with "
-                f"--cancel, or delete {os.path.relpath(job.mark)}"
-            )
+            end = f"end it there with --cancel, or delete {os.path.relpath(job.mark)}"
+            job.fail(f"error: {task.cell} is at {left.title} as job {left.id}; {end}")
         elif left and (left.id, left.name) in self.earlier:
             self._attach(job, left)
         else:
@@ -205,10 +203,7 @@ class Cluster(Local):
         if left.digests == job.order.digests:
             self.sent.append(job)
         else:
-            job.fail(
-                f"error: {left.cell}: job {job.id} trains it with other parameters or code than "
-                "today's; --cancel ends it"
-            )
+            job.fail(f"error: {left.cell}: job {job.id} trains it with other parameters; --cancel ends it")
 
     def _send(self) -> None:
         """What finds no room waits until a job has ended, and fails where none is left that could."""
@@ -242,7 +237,5 @@ class Cluster(Local):
             if where := states.get((job.id, job.name)):
                 job.where, job.seen = where, time.monotonic()
             elif job.id and time.monotonic() - job.seen > GRACE:
-                job.lost(
-                    *self.last_words(job),
-                    f"ERROR: failed to run: job {job.id} of {self.title} ended without a result",
-                )
+                ended = f"job {job.id} of {self.title} ended without a result"
+                job.lost(*self.last_words(job), f"ERROR: failed to run: {ended}")

@@ -52,9 +52,7 @@ class Ray(Cluster):
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise FedReproError(f"--on ray: {address}: {' '.join(str(error).split())[:300]}") from None
         if self.share > ray.cluster_resources().get("GPU", 0):
-            raise FedReproError(
-                f"--gpus {gpus}: the cluster at {address} has {ray.cluster_resources().get('GPU', 0):g} GPUs"
-            )
+            raise FedReproError(f"--gpus {gpus}: more than the cluster at {address} has")
         cloudpickle.register_pickle_by_value(node)
         # Pinned here: elsewhere it could be put on a node that dies.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

@@ -152,10 +152,7 @@ def _ask(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except FileNotFoundError:
-        raise FedReproError(
-            f"--on slurm: no {command[0]} here; run this where jobs are submitted, such as on the "
-            "cluster's login node"
-        ) from None
+        raise FedReproError(f"--on slurm: no {command[0]} here; run this where jobs are submitted") from None
     except subprocess.TimeoutExpired:
         raise FedReproError(f"--on slurm: {command[0]} does not answer within a minute") from None
     except subprocess.CalledProcessError as error:

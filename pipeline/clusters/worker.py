@@ -79,10 +79,8 @@ def work(text: str) -> None:
     from pipeline.cells import training
 
     if {str(job.seed): job.digest for job in training.plan(experiment).jobs} not in order.digests.values():
-        raise TrainingError(
-            f"{cell}: code, parameters or data at {ROOT} on {node} are not those that were "
-            "submitted; cancel the job and submit it again"
-        )
+        here = f"code, parameters or data at {ROOT} on {node}"
+        raise TrainingError(f"{cell}: {here} are not those that were submitted; submit it again")
     training.train_cell(cell, write=False)
 
 

@@ -49,10 +49,8 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
     if len(what) > 2 and what[1].lower() == "table":  # without quotes
         what = (what[0], " ".join(what[1:3]), *what[3:])
     if len(what) < 2:
-        raise ParamError(
-            f"explain {what[0]}: expected a cell, <paper>/<scenario>/<method>, or a paper, a table and words "
-            "of the row and column, such as: fedcrl 'table II' CIFAR-10 FedProx"
-        )
+        expected = "a cell, <paper>/<scenario>/<method>, or a paper, a table and words of row and column"
+        raise ParamError(f"explain {what[0]}: expected {expected}: fedcrl 'table II' CIFAR-10 FedProx")
     paper = load_paper(what[0], root)
     table = _table(paper, what[1])
     by_cell = chosen(what[0], paper, table, what[2:], root)
@@ -60,11 +58,8 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         print(f"table {table.number} has {len(by_cell)} cells that these words name; say more, or one of:")
         print("\n".join(f"  fedrepro explain {cell}" for cell in by_cell))
         return 0
-    print(
-        f"\n\n{'-' * status.columns(WIDTH)}\n\n".join(
-            "\n".join(lines(cell, printed, root)) for cell, printed in by_cell.items()
-        )
-    )
+    texts = ("\n".join(lines(cell, printed, root)) for cell, printed in by_cell.items())
+    print(f"\n\n{'-' * status.columns(WIDTH)}\n\n".join(texts))
     return 0
 
 
@@ -77,10 +72,8 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
         near = [one for one in rows if word.lower() in (one[0][field].lower() for field in fields)]
         near = near or [one for one in rows if any(word.lower() in one[0][field].lower() for field in fields)]
         if not near:
-            raise ParamError(
-                f"table {table.number} of {key}: "
-                f"{unknown('row or column', word, {row[f] for row, *_ in rows for f in fields if row[f]})}"
-            )
+            known = {row[field] for row, *_ in rows for field in fields if row[field]}
+            raise ParamError(f"table {table.number} of {key}: {unknown('row or column', word, known)}")
         rows = near
     by_cell: Printed = {}
     for row, cell, measure in rows:

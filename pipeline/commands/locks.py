@@ -147,9 +147,8 @@ def _check_flock(path: Path) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in NO_FLOCK:
-            raise FedReproError(
-                f"{path}: this file system has no locks; set `dvc config --local core.hardlink_lock true`"
-            ) from None
+            remedy = "set `dvc config --local core.hardlink_lock true`"
+            raise FedReproError(f"{path}: this file system has no locks; {remedy}") from None
 
 
 def _holder(lock: Path) -> str:

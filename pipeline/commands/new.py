@@ -88,10 +88,9 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     _write(test, _template("test_method.py", kind=kind, name=name, paper=argument))
     sync(root)
     row = f"papers/{paper or '<paper>'}/paper.yaml"
+    print(f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row},")
     print(
-        f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row}, and `{name}` in its "
-        "`miniature.methods`;\n"
-        f"            then fedrepro run {paper or '<paper>'}/mini/{name}"
+        f"            and `{name}` in its `miniature.methods`; fedrepro run {paper or '<paper>'}/mini/{name}"
     )
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
@@ -129,9 +128,7 @@ def _check_free(*paths: Path | None) -> None:
 def _check_folder(what: str, name: str) -> None:
     """ParamError for what cannot name a paper's folder."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ParamError(
-            f"new {what} {name!r}: a folder's name, of small letters, digits, - and _, such as fedmine"
-        )
+        raise ParamError(f"new {what} {name!r}: a folder's name, of small letters, digits, - and _")
     check_name(name)
 
 
@@ -139,9 +136,7 @@ def _class_name(what: str, name: str) -> str:
     """`fed_mine` -> FedMine; ParamError for what cannot be a name in Python."""
     kind = "".join(part.capitalize() for part in name.split("_"))
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.iskeyword(kind):
-        raise ParamError(
-            f"new {what} {name!r}: a module's name, of small letters, digits and _, such as fedmine"
-        )
+        raise ParamError(f"new {what} {name!r}: a module's name, of small letters, digits and _")
     return kind
 
 

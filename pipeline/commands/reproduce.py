@@ -73,10 +73,7 @@ def prepare(root: Path, again: bool = False) -> Path:
     clone = root / FOLDER
     commit = git(root, "rev-parse", "HEAD")
     if changed := git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
-        print(
-            f"{len(changed)} uncommitted changes take no part: the commit {commit[:12]} is reproduced",
-            flush=True,
-        )
+        print(f"{len(changed)} uncommitted changes take no part in {commit[:12]}", flush=True)
     if not (clone / ".git").is_dir():
         shutil.rmtree(clone, ignore_errors=True)
         with files.replace_folder(clone) as new:

@@ -61,9 +61,7 @@ def main(
     if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
         raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
-        raise FedReproError(
-            f"this folder has no {PROJECT}: name a paper, a cell or `{MINIATURE}`, or go to the root folder"
-        )
+        raise FedReproError(f"this folder has no {PROJECT}: name a paper or a cell, or go to the root folder")
     if any(map(_hidden, chosen or [PROJECT])):
         show_grids()
     where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
@@ -198,11 +196,8 @@ def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
     ]
     print(f"{', '.join(parts)} in {clock(time.monotonic() - screen.begun)}", flush=True)
     for task in schedule.of(FAILED):
-        print(
-            f"failed: {task.name}: {task.error().removeprefix('error: ')}\n        log: "
-            f"{os.path.relpath(task.log)}",
-            file=sys.stderr,
-        )
+        print(f"failed: {task.name}: {task.error().removeprefix('error: ')}", file=sys.stderr)
+        print(f"        log: {os.path.relpath(task.log)}", file=sys.stderr)
     if stopped:
         running = [task.name for task in schedule.of(RUNNING)]
         names = ", ".join(running[:ROWS])

@@ -36,6 +36,7 @@ from pipeline.schema import (
     load_paper,
     papers,
     planned,
+    shorten,
     visible,
 )
 from pipeline.sealing import is_sealed
@@ -88,9 +89,7 @@ def table_rows(
     try:
         records = read_csv(path, PUBLISHED)
     except FileNotFoundError:
-        raise ParamError(
-            f"papers/{key}/published/{table.published}: no such file, although paper.yaml names it"
-        ) from None
+        raise ParamError(f"{shorten(path)}: no such file, although paper.yaml names it") from None
     rows = []
     for _, row in records:
         block = table.block(row["setting"], row["dataset"], row["method"])

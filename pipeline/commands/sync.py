@@ -353,10 +353,8 @@ class _File:
         scenarios = [self.paper.scenarios[scenario] for scenario in self.paper.grids[name].scenarios]
         alike = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
         if len(alike) > 1:
-            raise ParamError(
-                f"{self.at}/paper.yaml: grids.{name}: its scenarios read different sets of corrupted images "
-                "or frozen features, or `keep` differs; give each another grid"
-            )
+            what = "its scenarios differ in corrupted images, frozen features or `keep`"
+            raise ParamError(f"{self.at}/paper.yaml: grids.{name}: {what}; give each another grid")
         extra, keep = next(iter(alike), ((), None))
         at, scenario, method = self.at, "${item.scenario}", "${item.method}"
         return self.stage(

@@ -232,10 +232,8 @@ def verify(
     for paper in sorted(papers):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     same, different = counts["same"], counts["DIFFERENT"]
-    print(
-        f"{same} the same, {different} different, {counts['no round'] + len(lacking)} not compared, in "
-        f"{clock(time.monotonic() - begun)}"
-    )
+    rest = f"{counts['no round'] + len(lacking)} not compared, in {clock(time.monotonic() - begun)}"
+    print(f"{same} the same, {different} different, {rest}")
     return 1 if different or counts["no round"] or lacking and wanted else 0
 
 
