@@ -195,7 +195,7 @@ def test_a_result_that_was_edited(checkout):
     text = (checkout / RESULT).read_text()
     (checkout / RESULT).write_text(json.dumps(json.loads(text) | {"rounds": 99}))
     reply = called(checkout, "pipeline", "report", "fedlsa")
-    refused(reply, f"{RESULT}: 'self' is not the hash of the rest; the file was altered, run the cell again")
+    refused(reply, f"{RESULT}: 'self' is not the hash of the rest; the file was altered; run the cell again")
     (checkout / RESULT).write_text(text)
     assert "fedavg/result.json" in (checkout / "reports/fedlsa.html").read_text()
 

@@ -105,7 +105,6 @@ def _check_tests(parts: partition.Parts, scenario: Scenario, where: str) -> None
         raise ParamError(f"{where}: its partition leaves no test image; see `partition.test`, its share")
     missing = {domain for _, domain in parts.clients} - set(parts.domain_test)
     if kind in ("domains", "cross") and missing:
-        only = f"the partition has only {', '.join(map(repr, parts.domain_test))}"
-        raise ParamError(
-            f"{where}: `evaluation.tests: {kind}` needs a test set of {min(missing)!r}, and {only}"
-        )
+        needs = f"`evaluation.tests: {kind}` needs a test set of {min(missing)!r}"
+        only = ", ".join(map(repr, parts.domain_test))
+        raise ParamError(f"{where}: {needs}, and the partition has only {only}")

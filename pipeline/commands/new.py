@@ -89,9 +89,7 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     sync(root)
     row = f"papers/{paper or '<paper>'}/paper.yaml"
     print(f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row},")
-    print(
-        f"            and `{name}` in its `miniature.methods`; fedrepro run {paper or '<paper>'}/mini/{name}"
-    )
+    print(f"            `{name}` in its `miniature.methods`; fedrepro run {paper or '<paper>'}/mini/{name}")
     print(f"To test it: python -m pytest {shorten(test)}")
     return 0
 
