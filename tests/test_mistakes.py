@@ -6,7 +6,6 @@ test_mlflow_server.py, downloads that are cut or altered in test_download.py.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,9 +13,7 @@ from pathlib import Path
 
 import pytest
 import repository
-import warm
 from click.testing import CliRunner
-from repository import PATIENCE
 
 from pipeline.commands.cli import main
 
@@ -35,40 +32,22 @@ def checkout(tmp_path_factory) -> Path:
     return repository.checkout(tmp_path_factory.mktemp("checkout"), COPIED, RESULT, history)
 
 
-def called(
-    checkout: Path, *words: str, cwd: Path | None = None, python: str = sys.executable, **variables: str
-) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr) of `python -m` in the copy; this interpreter begins warm."""
-    python = str(warm.python()) if python == sys.executable else python
-    done = subprocess.run(
-        [python, "-m", *words],
-        cwd=cwd or checkout,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(checkout),
-            "DVC_NO_ANALYTICS": "1",
-            "MLFLOW_TRACKING_URI": "",
-            "FEDREPRO_TRACKING": "off",
-            "FEDREPRO_MIRROR": "",
-            "PATH": repository.search_path(),
-        }
-        | variables,
-    )
-    return done.returncode, done.stdout, done.stderr
+def called(checkout: Path, *words: str, cwd: Path | None = None, expect: int = 2, **variables: str):
+    """`python -m` in the copy, whose code runs wherever it is called."""
+    more = {"PYTHONPATH": str(checkout), "DVC_NO_ANALYTICS": "1", "FEDREPRO_TRACKING": "off"} | variables
+    return repository.run(cwd or checkout, sys.executable, "-m", *words, expect=expect, **more)
 
 
-def refused(reply: tuple[int, str, str], message: str) -> None:
-    code, _, errors = reply
-    assert code == 2 and errors.startswith("error: ") and errors.count("\n") == 1 and message in errors, reply
+def refused(done, message: str) -> None:
+    errors = done.stderr
+    assert errors.startswith("error: ") and errors.count("\n") == 1 and message in errors, errors
 
 
-def fedrepro(words: str, **variables: str) -> tuple[int, str, str]:
+def fedrepro(words: str, **variables: str):
     """The same in this process and repository."""
     done = CliRunner(env={"COLUMNS": "80", **variables}).invoke(main, words.split(), prog_name="fedrepro")
-    return done.exit_code, done.stdout, done.stderr
+    assert done.exit_code == 2, done
+    return done
 
 
 @pytest.mark.parametrize(
@@ -212,12 +191,12 @@ def test_a_mirror_with_another_file(checkout, tmp_path):
     (tmp_path / "mnist.npz").write_bytes(b"cut")
     reply = called(checkout, "stages.data", "mnist", FEDREPRO_MIRROR=str(tmp_path))
     refused(reply, f"{tmp_path}/mnist.npz: sha256 ")
-    assert "expected" in reply[2] and not (checkout / "data/mnist").exists()
+    assert "expected" in reply.stderr and not (checkout / "data/mnist").exists()
 
 
 def test_images_without_labels_to_train_on(checkout):
     text = (checkout / PAPER).read_text(encoding="utf-8")
-    assert called(checkout, "stages.data", "photo_patches")[0] == 0
+    called(checkout, "stages.data", "photo_patches", expect=0)
     try:
         (checkout / PAPER).write_text(text.replace("set: digit_domains, size: 20", "set: photo_patches"))
         refused(
@@ -256,10 +235,9 @@ def test_an_archive_without_git(checkout, tmp_path):
 
 def test_a_python_without_the_packages(checkout, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    refused(
-        called(checkout, "pipeline", "status", python=str(tmp_path / "bare/bin/python")),
-        "the package 'click' is not installed in this Python",
-    )
+    bare = [str(tmp_path / "bare/bin/python"), "-m", "pipeline", "status"]
+    done = repository.run(checkout, *bare, expect=2, PYTHONPATH=str(checkout))
+    refused(done, "the package 'click' is not installed in this Python")
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -276,13 +254,11 @@ def test_a_cluster_that_is_not_there(checkout, tmp_path):
     """SLURM's programs are missing, or submitit is."""
     reply = called(checkout, "pipeline", "run", "fedlsa/mini/fedavg", "--on", "slurm", PATH=str(tmp_path))
     refused(reply, "--on slurm")
-    assert "where jobs are submitted" in reply[2] or "needs the package submitit" in reply[2]
+    assert "where jobs are submitted" in reply.stderr or "needs the package submitit" in reply.stderr
 
 
 def test_an_mlflow_that_is_down_costs_a_warning(checkout):
-    code, _, errors = called(
-        checkout, "pipeline", "import", FEDREPRO_TRACKING="on", MLFLOW_TRACKING_URI="http://127.0.0.1:9"
-    )
-    assert code == 0
+    address = {"FEDREPRO_TRACKING": "on", "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    errors = called(checkout, "pipeline", "import", expect=0, **address).stderr
     assert errors.count("\n") == 1
     assert errors.startswith("warning: MLflow at http://127.0.0.1:9 does not answer")
