@@ -12,7 +12,7 @@ from pathlib import Path
 import warm
 import yaml
 
-from pipeline.cells import provenance
+from pipeline.cells import provenance, stamps
 from pipeline.schema import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,7 +115,8 @@ def edit(path: Path, change) -> None:
 
 
 def reread() -> None:
-    for function in (load_paper, load_params, provenance._code, provenance.noted):
+    """What a new process would not know."""
+    for function in (load_paper, load_params, provenance._code, provenance.noted, stamps.read):
         function.cache_clear()
 
 

@@ -1,6 +1,5 @@
 """The real MLflow server of `fedrepro ui`: what it imports is read back, and compared in a browser."""
 
-import contextlib
 import json
 import os
 import re
@@ -33,29 +32,13 @@ def answers(address: str) -> bool:
         return False
 
 
-def living(session: int) -> list[str]:
-    """Processes of a session that still run."""
-    import psutil
-
-    lines = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
-                lines.append(" ".join(process.cmdline()))
-    return lines
-
-
 def stop(process: subprocess.Popen) -> None:
-    """End the server and its workers: asked first, then not."""
-    for number, patience in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        until = time.monotonic() + patience
-        while time.monotonic() < until and (process.poll() is None or living(process.pid)):
-            time.sleep(0.1)
-    process.wait()
+    """End the command, which ends its server."""
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def text_of(browser, address: str, wanted: str) -> str:

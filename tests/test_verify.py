@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from repository import CELL, run
+from repository import CELL, reread, run
 
 from pipeline.cells import provenance, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.commands.verify import Differs, Walk
-from pipeline.schema import Cell, load_paper, load_params
+from pipeline.schema import Cell
 from pipeline.sealing import seal
 
 SEEDS, FOLDER = "pipeline/cells/seeds.py", "papers/fedcrl/runs/mini/fedprox"
@@ -52,20 +52,8 @@ def verify(project: Path, *words: str, expect: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def fresh() -> None:
-    """What a new process would not know."""
-    for function in (
-        load_paper,
-        load_params,
-        provenance._code,
-        provenance.noted,
-        stamps.read,
-    ):
-        function.cache_clear()
-
-
 def state(project: Path) -> str:
-    fresh()
+    reread()
     result = status.read_result(Cell.parse(CELL), project)
     if not result:
         return "altered"
@@ -140,7 +128,7 @@ def _other_loss(text: str) -> str:
 def _survey(project: Path) -> dict:
     from pipeline.cells.results import survey
 
-    fresh()
+    reread()
     return survey(project)[0]
 
 
@@ -216,7 +204,7 @@ def test_a_stamp_that_was_edited_counts_for_nothing(tmp_path, capsys, changed):
     path = tmp_path / "papers/fedcrl/verified.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump({CELL: changed(seal(ENTRY)), "fedcrl/mini/local": seal(ENTRY)}))
-    fresh()
+    reread()
     assert stamps.of(Cell.parse(CELL), tmp_path) is None
     assert stamps.of(Cell.parse("fedcrl/mini/local"), tmp_path) == seal(ENTRY)
     assert CELL in capsys.readouterr().err
@@ -238,4 +226,4 @@ def test_a_stamp_is_of_one_result_and_of_one_code(trained):
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": "yesterday's"}}, trained)
     assert not provenance.current(older, experiment)
     (trained / "papers/fedcrl/verified.yaml").unlink()
-    fresh()
+    reread()
