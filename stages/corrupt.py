@@ -1,6 +1,7 @@
 """Corrupt all images of a set once; a rate then takes a share of them: `python -m stages.corrupt cifar10`."""
 
 import time
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,8 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
     begun, count, behind = time.monotonic(), counter(f"data/{folder.name}", total), 0
     for part, code in PARTS.items():
         here = stored.split == code
-        made = corrupt_set(clean[here], SEED, highest, part, lambda done, behind=behind: count(behind + done))
+        report = partial(lambda behind, done: count(behind + done), behind)
+        made = corrupt_set(clean[here], SEED, highest, part, report)
         images[here], kind[here], severity[here] = made.images, made.kind, made.severity
         if code == TRAIN:
             rank[here] = made.rank

@@ -104,9 +104,9 @@ def compare(clone: Path, names: Iterable[str]) -> list[Comparison]:
         if content is None or not (clone / path).exists():
             continue
         then, now = parse(content, clone / path), read(clone / path)
-        numbers = [summarise(result["measures"][result["headline"]]) for result in (then, now)]
+        before, here = (summarise(result["measures"][result["headline"]]) for result in (then, now))
         same = committed(clone, history) == (clone / history).read_bytes()
-        comparisons.append(Comparison(now["cell"], *numbers, same, then["versions"], now["versions"]))
+        comparisons.append(Comparison(now["cell"], before, here, same, then["versions"], now["versions"]))
     return comparisons
 
 
