@@ -13,7 +13,7 @@ from pipeline.cells import provenance, stamps
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
-from pipeline.schema import Cell, load_paper, load_params
+from pipeline.schema import Cell, check, load_paper, load_params
 from stages import sources
 
 
@@ -272,6 +272,15 @@ def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
         assert output("portable") == ["portable", "AVX2"]
         result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
         assert result["versions"]["arithmetic"] == "portable"
+
+
+def test_a_machine_is_described_in_texts_as_results_take_them(monkeypatch):
+    """Also where a trial on a GPU has chosen how shapes are convolved."""
+    from pipeline.engine import stacked_convolution
+
+    monkeypatch.setattr(stacked_convolution, "used", {"8 3 5": True, "8 6 5": False})
+    described = check(dict[str, str], provenance.machine(), "versions")
+    assert described["convolutions"] == "8 3 5 im2col; 8 6 5 grouped"
 
 
 # What would notice a change of a module that no digest covers: a test by file and name.

@@ -308,7 +308,7 @@ def cell_digest(
     )
 
 
-def machine() -> dict:
+def machine() -> dict[str, str]:
     """Versions and platform, recorded with every result."""
     return {
         "python": platform.python_version(),
@@ -320,10 +320,11 @@ def machine() -> dict:
     }
 
 
-def _convolutions() -> dict[str, bool]:
-    """Of this process's stacked convolutions: is im2col taken for a shape, as a trial on its GPU chose?"""
+def _convolutions() -> str:
+    """Of this process's stacked convolutions: what a trial on its GPU chose for each shape."""
     module = sys.modules.get("pipeline.engine.stacked_convolution")  # importing it would import torch
-    return dict(module.used) if module else {}
+    chosen = sorted(module.used.items()) if module else ()
+    return "; ".join(f"{shape} {'im2col' if won else 'grouped'}" for shape, won in chosen)
 
 
 def _processor() -> str:
