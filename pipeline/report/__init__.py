@@ -13,8 +13,8 @@ from pipeline.cells.results import as_csv, metrics, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
 from pipeline.report import across, latex, markdown
-from pipeline.report.comparison import overview
-from pipeline.report.page import page
+from pipeline.report.comparison import Overview
+from pipeline.report.page import Page
 from pipeline.report.study import studies
 from pipeline.report.words import FILTERS, citation
 from pipeline.schema import ROOT, load_paper
@@ -39,8 +39,8 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
         load_paper(name, root)
     results, problems = survey(root)
     known = studies(results, root, problems)
-    pages = {name: page(study) for name, study in known.items()}
-    cite, view, out = citation(root), overview(pages.values()), out or root / "reports"
+    pages = {name: Page(study) for name, study in known.items()}
+    cite, view, out = citation(root), Overview(pages.values()), out or root / "reports"
     files = {
         "index.html": fill("index.html", view=view, pages=pages, cite=cite),
         "index.md": markdown.index(view, cite),

@@ -5,7 +5,6 @@ Of several rows of paper.yaml that run one algorithm, as in ablations, the unmod
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
@@ -19,7 +18,7 @@ from pipeline.cells.readings import described
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report import figures as draw
 from pipeline.report import markdown
-from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, dots, ranked
+from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, ranked
 from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
 from pipeline.report.published import result_path
 from pipeline.report.statistics import Ranks, ranks
@@ -48,15 +47,29 @@ FEWEST = 3
 FAR = 2.5
 
 
-@dataclass(frozen=True)
 class Miniatures:
     """studies: papers that have a miniature; labels: of every algorithm; cells: that the miniatures ask for;
     results: of those that have run."""
 
-    studies: dict[str, Study]
-    labels: dict[str, str]
-    cells: dict[At, Cell]
-    results: dict[At, dict]
+    def __init__(self, studies: dict[str, Study]):
+        self.studies = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
+        self.labels = _labels(studies.values())
+        rows = {
+            key: {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
+            for key, study in self.studies.items()
+        }
+        self.cells: dict[At, Cell] = {
+            (algorithm, key): rows[key][row]
+            for algorithm in algorithms()
+            for key, study in self.studies.items()
+            if (row := plain(algorithm, study.paper, [*rows[key]])) in rows[key]
+        }
+        self.results: dict[At, dict] = {
+            at: result
+            for at, cell in self.cells.items()
+            if (result := self.studies[at[1]].results.get(cell))
+            and result["measures"].get(result["headline"])
+        }
 
     def headline(self, key: str) -> str:
         """The measure that a miniature's cells report; empty where none has run."""
@@ -74,26 +87,6 @@ class Miniatures:
         """Of the algorithms that ran in a miniature."""
         means = {name: self.accuracy((name, key)).mean for name in self.ran(key)}
         return ranked(means, lower_is_better(self.headline(key)))
-
-
-def gathered(studies: dict[str, Study]) -> Miniatures:
-    miniatures = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
-    rows = {
-        key: {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
-        for key, study in miniatures.items()
-    }
-    cells = {
-        (algorithm, key): rows[key][row]
-        for algorithm in algorithms()
-        for key, study in miniatures.items()
-        if (row := plain(algorithm, study.paper, [*rows[key]])) in rows[key]
-    }
-    results = {
-        at: result
-        for at, cell in cells.items()
-        if (result := miniatures[at[1]].results.get(cell)) and result["measures"].get(result["headline"])
-    }
-    return Miniatures(miniatures, _labels(studies.values()), cells, results)
 
 
 def algorithms() -> list[str]:
@@ -140,7 +133,6 @@ def _labels(studies: Iterable[Study]) -> dict[str, str]:
 # -- places and ranks ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Group:
     """Miniatures that the same algorithms can run in.
 
@@ -152,13 +144,34 @@ class Group:
     pairs     how many pairs differ by them, of how many
     """
 
-    title: str
-    columns: list[Dots]
-    places: list[int | None]
-    rows: list[Places]
-    rest: list[Places]
-    shared: Ranks | None
-    pairs: tuple[int, int]
+    def __init__(self, title: str, keys: list[str], miniatures: Miniatures):
+        self.title, self.columns = title, [_column(key, miniatures) for key in keys]
+        dot = {(row.name, key): row for key, column in zip(keys, self.columns) for row in column.rows}
+        ranks_of = {key: miniatures.ranks(key) for key in keys}
+        rows: dict[str, list[Place | None]] = {}
+        for name, label in miniatures.labels.items():
+            places = [
+                (dot[label, key], ranks_of[key][name], result_path(miniatures.cells[name, key]))
+                if (name, key) in miniatures.results
+                else None
+                for key in keys
+            ]
+            rows |= {name: places} if any(places) else {}
+        order = sorted(rows, key=lambda name: -fmean(one[1].shade for one in rows[name] if one))
+        names = {study.name for study in miniatures.studies.values()}
+        chosen = {*order[:TOP], *REFERENCES, *(n for n in order if miniatures.labels[n] in names)}
+        self.rows: list[Places]
+        self.rest: list[Places]
+        self.rows, self.rest = (
+            [(miniatures.labels[name], rows[name]) for name in order if (name in chosen) == top]
+            for top in (True, False)
+        )
+        self.shared = _shared(keys, miniatures)
+        self.places = [
+            next((one[1].place for row in rows.values() if (one := row[i]) and one[0].proposed), None)
+            for i in range(len(keys))
+        ]
+        self.pairs = differing(self.shared) if self.shared else (0, 0)
 
 
 def groups(miniatures: Miniatures) -> list[Group]:
@@ -167,52 +180,16 @@ def groups(miniatures: Miniatures) -> list[Group]:
     ran = {key: bool(one.public) for key, one in scenarios.items() if miniatures.headline(key)}
     titles = {False: "without public images", True: "with public images"}
     return [
-        _group(title, [key for key in ran if ran[key] == public], miniatures)
+        Group(title, [key for key in ran if ran[key] == public], miniatures)
         for public, title in titles.items()
         if public in ran.values()
     ]
 
 
-def _group(title: str, keys: list[str], miniatures: Miniatures) -> Group:
-    columns = [_column(key, miniatures) for key in keys]
-    dot = {(row.name, key): row for key, column in zip(keys, columns, strict=True) for row in column.rows}
-    ranks_of = {key: miniatures.ranks(key) for key in keys}
-    rows: dict[str, list[Place | None]] = {}
-    for name, label in miniatures.labels.items():
-        places = [
-            (dot[label, key], ranks_of[key][name], result_path(miniatures.cells[name, key]))
-            if (name, key) in miniatures.results
-            else None
-            for key in keys
-        ]
-        rows |= {name: places} if any(places) else {}
-    order = sorted(rows, key=lambda name: -fmean(one[1].shade for one in rows[name] if one))
-    names = {study.name for study in miniatures.studies.values()}
-    chosen = [
-        name
-        for i, name in enumerate(order)
-        if i < TOP or name in REFERENCES or miniatures.labels[name] in names
-    ]
-    shared = _shared(keys, miniatures)
-    proposed = [
-        next((one[1].place for row in rows.values() if (one := row[i]) and one[0].proposed), None)
-        for i in range(len(keys))
-    ]
-    return Group(
-        title,
-        columns,
-        proposed,
-        [(miniatures.labels[name], rows[name]) for name in chosen],
-        [(miniatures.labels[name], rows[name]) for name in order if name not in chosen],
-        shared,
-        differing(shared) if shared else (0, 0),
-    )
-
-
 def _column(key: str, miniatures: Miniatures) -> Dots:
     numbers = {miniatures.labels[name]: miniatures.accuracy((name, key)) for name in miniatures.ran(key)}
     column, study = Column("", numbers, MINIATURE, miniatures.headline(key)), miniatures.studies[key]
-    return dots(Setting(study.name, key, {}, [column]), study.name)
+    return Dots(Setting(study.name, key, {}, [column]), study.name)
 
 
 def _shared(keys: list[str], miniatures: Miniatures) -> Ranks | None:
@@ -321,7 +298,7 @@ def about(study: Study, miniatures: Miniatures) -> list[str]:
 
 def across(studies: dict[str, Study]) -> dict:
     """The context of the templates."""
-    miniatures = gathered(studies)
+    miniatures = Miniatures(studies)
     root = next((study.root for study in studies.values()), ROOT)
     (tried, problems), cells = tunings(root), miniatures.cells
     waiting = [

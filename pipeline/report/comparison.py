@@ -10,7 +10,7 @@ from pipeline.report.claims import Claim
 from pipeline.report.published import Panel
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import SHORTENED, Chip, Verdict, count
+from pipeline.report.verdicts import SHORTENED, Verdict, count
 from pipeline.report.words import GROUPS, minus, ordinal, signed
 from pipeline.schema import Cell
 
@@ -206,33 +206,25 @@ class Dot:
     mark: float | None
 
 
-@dataclass(frozen=True)
 class Dots:
-    """A setting's methods on one axis, best first."""
+    """The methods of a setting's first column on one axis, best first; without the print of a shortened
+    one."""
 
-    title: str
-    axis: Axis
-    rows: list[Dot]
-    seeds: int
-    short: bool
-
-
-def dots(setting: Setting, proposed: str) -> Dots:
-    """Of a setting's first column; without the print of a shortened one."""
-    column = setting.columns[0]
-    printed = {} if column.short else setting.printed
-    axis = Axis.of_summaries(column.numbers.values(), (printed[k] for k in column.numbers if k in printed))
-    rows = []
-    for name, n in sorted(column.numbers.items(), key=lambda item: -item[1].mean):
-        ends = (None, None) if n.std is None else (n.mean - n.std, n.mean + n.std)
-        marks = map(axis.at, (n.mean, *ends, printed.get(name)))
-        rows.append(Dot(name, name == proposed, n, printed.get(name), *marks))
-    return Dots(setting.title, axis, rows, column.seeds, column.short)
+    def __init__(self, setting: Setting, proposed: str):
+        column = setting.columns[0]
+        self.title, self.seeds, self.short = setting.title, column.seeds, column.short
+        printed = {} if column.short else setting.printed
+        others = (printed[name] for name in column.numbers if name in printed)
+        self.axis, self.rows = Axis.of_summaries(column.numbers.values(), others), list[Dot]()
+        for name, n in sorted(column.numbers.items(), key=lambda item: -item[1].mean):
+            ends = (None, None) if n.std is None else (n.mean - n.std, n.mean + n.std)
+            marks = map(self.axis.at, (n.mean, *ends, printed.get(name)))
+            self.rows.append(Dot(name, name == proposed, n, printed.get(name), *marks))
 
 
 def charts(compared: list[Setting], proposed: str) -> list[Dots]:
     """The first settings that can stand for the paper's."""
-    drawn = [dots(one, proposed) for one in compared if one.comparable][:CHARTS]
+    drawn = [Dots(one, proposed) for one in compared if one.comparable][:CHARTS]
     return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
 
 
@@ -290,22 +282,23 @@ def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
 # -- claims --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class ClaimRow:
-    """A claim with its numbers as text and its marks on the common axis, in percent of its width."""
+    """A claim with its numbers as text and its marks on the common axis, in percent of its width; elsewhere:
+    the same of the other settings, by heading."""
 
-    verdict: Verdict
-    title: str
-    point: str
-    interval: str
-    printed: str
-    x: float | None
-    low: float | None
-    high: float | None
-    mark: float | None
-    seeds: str
-    # the same of the other settings, by heading
-    elsewhere: dict[str, "ClaimRow"]
+    def __init__(self, verdict: Verdict, axis: Axis | None):
+        def at(value: float | None) -> float | None:
+            return axis.at(value) if axis and verdict.points else None
+
+        self.verdict, title = verdict, verdict.claim.title or verdict.claim.text
+        self.title = title[:1].upper() + title[1:]
+        low, high = (in_words(verdict, end).replace("+", "") for end in (verdict.low, verdict.high))
+        self.interval = f"[{low}, {high}]" if low and high else ""
+        self.point, self.printed = in_words(verdict, verdict.point), in_words(verdict, verdict.printed)
+        self.x, self.low, self.high = at(verdict.point), at(verdict.low), at(verdict.high)
+        self.mark = at(verdict.printed)
+        self.seeds = ", ".join(in_words(verdict, value) for _, value in verdict.by_seed)
+        self.elsewhere = {other_setting(name): ClaimRow(other, axis) for name, other in verdict.elsewhere}
 
     @property
     def shortened(self) -> "ClaimRow | None":
@@ -330,27 +323,6 @@ def in_words(verdict: Verdict, value: float | None) -> str:
     return minus(format(value, form if verdict.claim.expected.kind == "value" else f"+{form}"))
 
 
-def claim_row(verdict: Verdict, axis: Axis | None) -> ClaimRow:
-    def at(value: float | None) -> float | None:
-        return axis.at(value) if axis and verdict.points else None
-
-    title = verdict.claim.title or verdict.claim.text
-    low, high = in_words(verdict, verdict.low), in_words(verdict, verdict.high)
-    return ClaimRow(
-        verdict,
-        title[:1].upper() + title[1:],
-        in_words(verdict, verdict.point),
-        f"[{low.replace('+', '')}, {high.replace('+', '')}]" if low and high else "",
-        in_words(verdict, verdict.printed),
-        at(verdict.point),
-        at(verdict.low),
-        at(verdict.high),
-        at(verdict.printed),
-        ", ".join(in_words(verdict, value) for _, value in verdict.by_seed),
-        {other_setting(heading): claim_row(other, axis) for heading, other in verdict.elsewhere},
-    )
-
-
 def other_setting(heading: str) -> str:
     """`Table 2, tuned` -> `tuned`."""
     return heading.partition(", ")[2] or heading
@@ -369,33 +341,20 @@ def claims_axis(verdicts: list[Verdict]) -> Axis | None:
 # -- the overview --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Overview:
-    """What the first page shows; main: of every paper the main claims that have a number, without any the
-    first of them."""
+    """What the first page shows, papers with measured claims first; main: of every paper the main claims that
+    have a number, without any the first of them."""
 
-    pages: "list[Page]"
-    axis: Axis | None
-    main: "list[tuple[Page, list[ClaimRow]]]"
-    counts: dict[Chip, int]
-    done: int
-    planned: int
-
-
-def overview(pages: "Iterable[Page]") -> Overview:
-    """Papers with measured claims come first."""
-    pages = sorted(pages, key=lambda page: not page.measured)
-    chosen = {page.key: measured_first(page.main) for page in pages}
-    axis = claims_axis([row.verdict for rows in chosen.values() for row in rows])
-    main = [(page, [claim_row(row.verdict, axis) for row in chosen[page.key]]) for page in pages]
-    return Overview(
-        pages,
-        axis,
-        main,
-        count(row.verdict for page in pages for row in page.claims),
-        sum(page.done for page in pages),
-        sum(page.planned for page in pages),
-    )
+    def __init__(self, pages: "Iterable[Page]"):
+        self.pages = sorted(pages, key=lambda page: not page.measured)
+        chosen = {page.key: measured_first(page.main) for page in self.pages}
+        self.axis = claims_axis([row.verdict for rows in chosen.values() for row in rows])
+        self.main = [
+            (page, [ClaimRow(row.verdict, self.axis) for row in chosen[page.key]]) for page in self.pages
+        ]
+        self.counts = count(row.verdict for page in self.pages for row in page.claims)
+        self.done = sum(page.done for page in self.pages)
+        self.planned = sum(page.planned for page in self.pages)
 
 
 def measured_first(rows: list[ClaimRow]) -> list[ClaimRow]:

@@ -88,20 +88,25 @@ def _headline(result: dict | None) -> Summary | None:
     return None if result is None else summarise(result["measures"][result["headline"]])
 
 
-@dataclass(frozen=True)
 class TuningTab:
     """A scenario's methods on one axis, the best after tuning first.
 
-    rows    (name, whether it is the paper's, numbers, file of what was tried)
-    first   who leads before tuning, None where nothing of it has run
+    scenario    empty: the miniature
+    rows        (name, whether it is the paper's, numbers, file of what was tried)
+    first       who leads before tuning, None where nothing of it has run
     """
 
-    key: str
-    label: str
-    title: str
-    axis: Axis
-    rows: list[tuple[str, bool, Tuning, str]]
-    first: tuple[str, Summary] | None
+    def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
+        self.key = f"{study.key}-{scenario or 'mini'}"
+        self.title = study.title(scenario) if scenario else "miniature"
+        self.label = f"{study.name}, {self.title.partition(', ')[0]}"
+        self.axis = Axis.of_summaries([n for one in several for n in (one.before, one.after) if n])
+        self.rows = []
+        for one in sorted(several, key=lambda one: -one.after.mean if one.after else 0):
+            name = labels[study.paper.algorithm(one.cell.method)]
+            self.rows.append((name, name == study.name, one, choices.path(one.cell, Path()).as_posix()))
+        before = [(name, one.before) for name, _, one, _ in self.rows if one.before]
+        self.first = max(before, key=lambda pair: pair[1].mean, default=None)
 
 
 def tuning_tabs(studies: dict[str, Study], labels: dict[str, str], done: Iterable[Tuning]) -> list[TuningTab]:
@@ -115,29 +120,7 @@ def tuning_tabs(studies: dict[str, Study], labels: dict[str, str], done: Iterabl
             scenario = "" if one.cell.scenario in MINIATURES else one.cell.scenario
             groups.setdefault((one.cell.paper, scenario), []).append(one)
     order = sorted(groups, key=lambda at: (not at[1], [*studies].index(at[0])))
-    return [_tab(studies[key], scenario, groups[key, scenario], labels) for key, scenario in order]
-
-
-def _tab(study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]) -> TuningTab:
-    numbers = [n for one in several for n in (one.before, one.after) if n]
-    rows = []
-    for one in several:
-        name = labels[study.paper.algorithm(one.cell.method)]
-        rows.append((name, name == study.name, one, choices.path(one.cell, Path()).as_posix()))
-    rows.sort(key=lambda row: -row[2].after.mean if row[2].after else 0)
-    title = study.title(scenario) if scenario else "miniature"
-    return TuningTab(
-        f"{study.key}-{scenario or 'mini'}",
-        f"{study.name}, {title.partition(', ')[0]}",
-        title,
-        Axis.of_summaries(numbers),
-        rows,
-        max(((name, one.before) for name, _, one, _ in rows if one.before), key=_mean, default=None),
-    )
-
-
-def _mean(pair: tuple[str, Summary]) -> float:
-    return pair[1].mean
+    return [TuningTab(studies[key], scenario, groups[key, scenario], labels) for key, scenario in order]
 
 
 # -- reconstruction ------------------------------------------------------------------------------------------

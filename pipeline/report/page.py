@@ -3,19 +3,11 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
-
-from markupsafe import Markup
 
 from pipeline.cells.results import Summary, is_percent, lower_is_better, ordered, summarise
 from pipeline.report.comparison import (
-    Axis,
     ClaimRow,
-    Dots,
-    Ranks,
-    Setting,
     charts,
-    claim_row,
     claims_axis,
     compared_cells,
     other_setting,
@@ -24,25 +16,22 @@ from pipeline.report.comparison import (
     settings,
     sums_up,
 )
-from pipeline.report.drawings import FigureView, curves, figures
+from pipeline.report.drawings import curves, figures
 from pipeline.report.extras import sections
 from pipeline.report.measures import numbers
 from pipeline.report.published import OTHER, Panel, Row, Value, mark
 from pipeline.report.study import (
     SHORT,
-    Batches,
-    NumberedReading,
     Study,
-    ValueRow,
     deviations,
     grouped,
     provenance,
     values,
 )
-from pipeline.report.tables import TableView, table_view
+from pipeline.report.tables import TableView
 from pipeline.report.verdicts import SHORTENED, Chip, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
-from pipeline.schema import CEILING, MINIATURE, Cell, Paper, printed
+from pipeline.schema import CEILING, MINIATURE, Cell, printed
 
 # The model that a column of averages scores, by the result's hook.
 LINES = {"pre": "before local training", "post": "after local training"}
@@ -211,7 +200,6 @@ def _order(measure: str) -> int:
 # -- the page ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Page:
     """Everything about one paper.
 
@@ -222,34 +210,45 @@ class Page:
     sections    (title, HTML) of the paper's templates
     """
 
-    key: str
-    name: str
-    paper: Paper
-    headline: str
-    counts: dict[Chip, int]
-    main: list[ClaimRow]
-    claims: list[ClaimRow]
-    axis: Axis | None
-    elsewhere: list[str]
-    settings: list[Setting]
-    dots: list[Dots]
-    ranks: Ranks | None
-    tabs: list[Tab]
-    waiting: list[tuple[str, str, str]]
-    miniature: Tab | None
-    figures: list[FigureView]
-    curves: list[tuple[str, Markup]]
-    why: list[str]
-    command: str
-    cite: str
-    done: int
-    planned: int
-    deviations: list[tuple[str, list[str]]]
-    readings: dict[str, list[NumberedReading]]
-    values: list[ValueRow]
-    provenance: list[tuple[str, Batches]]
-    problems: list[str]
-    sections: list[tuple[str, Markup]]
+    def __init__(self, study: Study):
+        self.key, self.name, self.paper = study.key, study.name, study.paper
+        judged = verdicts(study)
+        shortened = [other for one in judged for name, other in one.elsewhere if name == SHORTENED]
+        self.counts, self.axis = count(judged), claims_axis(judged + shortened)
+        rows = {verdict.claim.id: ClaimRow(verdict, self.axis) for verdict in judged}
+        self.claims, self.main = list(rows.values()), [rows[name] for name in self.paper.main]
+        settled = [other_setting(name) for one in judged if one.seeds for name, _ in one.elsewhere]
+        self.elsewhere = list(dict.fromkeys(settled))
+        views = [TableView(key, study) for key in self.paper.tables]
+        self.settings = settings(study, views, [row.verdict.claim for row in self.main])
+        self.dots = charts(self.settings, self.name)
+        self.ranks = ranks(self.settings, self.name, self.dots)
+        self.tabs = _tabs(study, views)
+        self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
+        cells = printed(study.key, study.root)
+        self.done, self.planned = sum(cell in study.results for cell in cells), len(cells)
+        self._words(study)
+        self._folds(study)
+
+    def _words(self, study: Study) -> None:
+        """What paper.yaml says; numbers without a scenario are those of the first setting."""
+        scenario = self.settings[0].columns[0].scenario if self.settings else ""
+        self.headline = study.filled(self.paper.headline, "headline", scenario)
+        self.why = [study.filled(text, "why", scenario) for text in self.paper.why]
+        # Trains the paper's method in its main setting with other seeds.
+        methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
+        cell = study.cell(scenario or next(iter(self.paper.scenarios)), methods[0])
+        self.command, self.cite = f"fedrepro run {cell} --seeds 7,8", bibtex(self.paper, self.key)
+
+    def _folds(self, study: Study) -> None:
+        cells = compared_cells(study, self.settings)
+        self.miniature = scenario_tab(study, MINIATURE)
+        self.figures = figures(study)
+        self.curves = [(study.title(name), curves(study, name, several)) for name, several in cells.items()]
+        self.deviations, self.values = deviations(study), values(study)
+        self.readings, self.provenance = grouped(study.readings), provenance(study)
+        self.problems = list(study.problems.values())
+        self.sections = list(sections(study))
 
     @property
     def stale(self) -> int:
@@ -306,65 +305,6 @@ def in_order(rows: Iterable[ClaimRow]) -> list[ClaimRow]:
     return sorted(rows, key=lambda row: list(Chip).index(row.verdict.chip))
 
 
-def page(study: Study) -> Page:
-    """The context of one paper."""
-    paper, judged = study.paper, verdicts(study)
-    shortened = [other for one in judged for name, other in one.elsewhere if name == SHORTENED]
-    axis = claims_axis(judged + shortened)
-    rows = {verdict.claim.id: claim_row(verdict, axis) for verdict in judged}
-    main = [rows[name] for name in paper.main]
-    views = [table_view(key, study) for key in paper.tables]
-    compared = settings(study, views, [row.verdict.claim for row in main])
-    drawn = charts(compared, study.name)
-    cells = printed(study.key, study.root)
-    settled = [other_setting(name) for verdict in judged if verdict.seeds for name, _ in verdict.elsewhere]
-    return Page(
-        key=study.key,
-        name=study.name,
-        paper=paper,
-        counts=count(judged),
-        main=main,
-        claims=list(rows.values()),
-        axis=axis,
-        elsewhere=list(dict.fromkeys(settled)),
-        settings=compared,
-        dots=drawn,
-        ranks=ranks(compared, study.name, drawn),
-        tabs=_tabs(study, views),
-        waiting=[(v.heading, v.title, paper.tables[v.key].published) for v in views if not v.measured],
-        done=sum(cell in study.results for cell in cells),
-        planned=len(cells),
-        **_texts(study, compared),
-        **_folds(study, compared),
-    )
-
-
-def _texts(study: Study, compared: list[Setting]) -> dict[str, Any]:
-    """What paper.yaml says in words; numbers without a scenario are those of the first setting."""
-    paper, scenario = study.paper, compared[0].columns[0].scenario if compared else ""
-    return {
-        "headline": study.filled(paper.headline, "headline", scenario),
-        "why": [study.filled(text, "why", scenario) for text in paper.why],
-        "command": command(study, compared),
-        "cite": bibtex(paper, study.key),
-    }
-
-
-def _folds(study: Study, compared: list[Setting]) -> dict[str, Any]:
-    cells = compared_cells(study, compared)
-    return {
-        "miniature": scenario_tab(study, MINIATURE),
-        "figures": figures(study),
-        "curves": [(study.title(name), curves(study, name, several)) for name, several in cells.items()],
-        "deviations": deviations(study),
-        "readings": grouped(study.readings),
-        "values": values(study),
-        "provenance": provenance(study),
-        "problems": list(study.problems.values()),
-        "sections": list(sections(study)),
-    }
-
-
 def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     """The measured tables, then the additional scenarios; a label that several would have becomes the whole
     heading."""
@@ -378,11 +318,3 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     return tabs + [
         extra for scenario in study.paper.extra_scenarios if (extra := scenario_tab(study, scenario))
     ]
-
-
-def command(study: Study, compared: list[Setting]) -> str:
-    """Trains the paper's method in its main setting with other seeds."""
-    column = compared[0].columns[0] if compared else None
-    proposed = [name for name in study.paper.methods if study.paper.label(name) == study.name]
-    scenario = column.scenario if column else next(iter(study.paper.scenarios))
-    return f"fedrepro run {study.cell(scenario, [*proposed, *study.paper.methods][0])} --seeds 7,8"

@@ -4,7 +4,6 @@ Measured numbers come from results alone; a published number is only ever the `p
 """
 
 import re
-from dataclasses import dataclass
 from statistics import fmean
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
@@ -14,7 +13,6 @@ from pipeline.report.published import (
     Panel,
     Place,
     Row,
-    Shape,
     Titles,
     Value,
     difference,
@@ -29,42 +27,46 @@ from pipeline.report.verdicts import variants
 from pipeline.schema import DELTA, Table
 
 
-@dataclass
 class TableView:
-    """A table of a paper.
+    """A table of a paper, with what was measured.
 
     about      what all columns share: setting and data set
+    values     of every (row name, place)
     measured   positions with a measured number; fillable: those that runs fill, measured ones included
     """
 
-    key: str
-    number: str
-    title: str
-    about: str
-    note: str
-    panel: Panel
-    measured: int
-    fillable: int
-
-    @property
-    def heading(self) -> str:
-        """`Table 2`; a table inset of a figure keeps the figure's number."""
-        return self.number if self.number.startswith("Fig") else f"Table {self.number}"
-
-
-class Body:
-    """The values of a table: {(row name, place): Value}."""
-
-    def __init__(self, study: Study, table: Table, records, places, shape: Shape):
-        self.study, self.table = study, table
+    def __init__(self, key: str, study: Study):
+        self.key, self.study, self.table = key, study, study.paper.tables[key]
+        self.number, self.title = self.table.number, self.table.title
+        records = _records(key, study)
+        shape = shape_of(records)
+        places, titles = places_of(records, shape, self.table), Titles(records, shape, self.table)
         self.names = list(dict.fromkeys(one[shape.row] for one in records))
         by_row = shape.settings_in_rows
         self.row_settings = {one[shape.row]: one["setting"] for one in records} if by_row else {}
         self.printed = {(one[shape.row], shape.place(one)): one for one in records}
         self.plain = [place for place in places if place.column != DELTA]
         # A row that paper.yaml gives no method is the mean over the others.
-        self.methods = [name for name in self.names if table.rows.get(name, "") is not None]
+        self.methods = [name for name in self.names if self.table.rows.get(name, "") is not None]
         self.values = {(name, place): self._value(name, place) for name in self.names for place in self.plain}
+        self._complete(places)
+        extra = other_measures(self.table)
+        shown = [place for place in self.plain if place.column not in extra]
+        counted = [self.values[name, place] for name in self.methods for place in shown]
+        self.measured = sum(value.state == "measured" for value in counted)
+        self.fillable = sum(value.state != "outside" for value in counted)
+        cells = dict.fromkeys(value.cell for value in counted if value.cell)
+        self.about = titles.about
+        self.note = " ".join(filter(None, [self.table.note, study.computed_otherwise(cells)]))
+        self.panel = self._panel(places, titles, shape.row)
+
+    @property
+    def heading(self) -> str:
+        """`Table 2`; a table inset of a figure keeps the figure's number."""
+        return self.number if self.number.startswith("Fig") else f"Table {self.number}"
+
+    def _complete(self, places: list[Place]) -> None:
+        """Marks, means over rows, differences, and the printed numbers."""
         self._mark()
         for name in self.names:
             if name not in self.methods:
@@ -145,32 +147,17 @@ class Body:
                 other = self.values.get((baseline, block[-1]), Value("outside"))
                 self.values[name, delta] = difference(self.values[name, block[-1]], other)
 
-
-# -- the whole table -----------------------------------------------------------------------------------------
-
-
-def table_view(key: str, study: Study) -> TableView:
-    """Table `key` of paper.yaml, with what was measured."""
-    table = study.paper.tables[key]
-    records = _records(key, study)
-    shape = shape_of(records)
-    titles, places = Titles(records, shape, table), places_of(records, shape, table)
-    body = Body(study, table, records, places, shape)
-    extra = other_measures(table)
-    values = [
-        body.values[name, place] for name in body.methods for place in body.plain if place.column not in extra
-    ]
-    cells = dict.fromkeys(value.cell for value in values if value.cell)
-    return TableView(
-        key=key,
-        number=table.number,
-        title=table.title,
-        about=titles.about,
-        note=" ".join(filter(None, [table.note, study.computed_otherwise(cells)])),
-        panel=_panel(body, places, titles, shape.row),
-        measured=sum(value.state == "measured" for value in values),
-        fillable=sum(value.state != "outside" for value in values),
-    )
+    def _panel(self, places: list[Place], titles: Titles, row: str) -> Panel:
+        title, levels = titles.split(places)
+        names = [titles.row(name) for name in self.names]
+        stub, texts = [row], [[name] for name in names]
+        if self.row_settings:
+            stub = [*stub, "setting"]
+            for name, text in zip(self.names, texts):
+                text.append(titles.setting(self.row_settings.get(name, "")))
+        values = [[self.values[name, place] for place in places] for name in self.names]
+        means = [name not in self.methods for name in self.names]
+        return Panel(title, stub, levels, [*map(Row, names, texts, values, means)])
 
 
 def _records(key: str, study: Study) -> list[dict[str, str]]:
@@ -191,16 +178,3 @@ def other_measures(table: Table) -> dict[str, str]:
     """Our columns that show another accuracy of the same runs. They do not count among the numbers to be
     measured, whereas columns of costs do."""
     return {heading: measure for heading, measure in table.also.items() if measure not in COSTS}
-
-
-def _panel(body: Body, places: list[Place], titles: Titles, row: str) -> Panel:
-    title, levels = titles.split(places)
-    names = [titles.row(name) for name in body.names]
-    stub, texts = [row], [[name] for name in names]
-    if body.row_settings:
-        stub = [*stub, "setting"]
-        for name, text in zip(body.names, texts):
-            text.append(titles.setting(body.row_settings.get(name, "")))
-    values = [[body.values[name, place] for place in places] for name in body.names]
-    means = [name not in body.methods for name in body.names]
-    return Panel(title, stub, levels, [*map(Row, names, texts, values, means)])

@@ -10,10 +10,10 @@ from pipeline.schema import ROOT
 @pytest.fixture(scope="session")
 def committed(tmp_path_factory):
     """(paper -> its page, name -> HTML file): rendered once, beside the files that the pages link to."""
-    pages, root, page = {}, tmp_path_factory.mktemp("committed"), report.page
+    pages, root, page = {}, tmp_path_factory.mktemp("committed"), report.Page
     (root / "papers").symlink_to(ROOT / "papers")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "page", lambda study: pages.setdefault(study.key, page(study)))
+        patch.setattr(report, "Page", lambda study: pages.setdefault(study.key, page(study)))
         files = report.render(out=root / "reports")
     return pages, {path.stem: path for path in files if path.suffix == ".html"}
 

@@ -93,7 +93,7 @@ def compared(root):
 
 
 def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
-    (group,) = across.groups(across.gathered(studies(collect(compared), compared)))
+    (group,) = across.groups(across.Miniatures(studies(collect(compared), compared)))
     assert [name for name, _ in group.rows] == ["FedProx", "FedAvg", "moon"] and group.rest == []
     assert [[place[1].place for place in places] for _, places in group.rows] == [[1] * 3, [2] * 3, [3] * 3]
     dot, rank, file = group.rows[0][1][0]
@@ -121,7 +121,7 @@ def test_what_the_page_says_of_one_cell(measured):
 def test_a_method_of_another_paper_runs_in_the_miniature(measured):
     change(measured, "fedcrl", miniature={"others": ["fedprox"]})
     write_run(measured, "across/fedprox", BALANCED["ours"])
-    (group,) = across.groups(across.gathered(studies(collect(measured), measured)))
+    (group,) = across.groups(across.Miniatures(studies(collect(measured), measured)))
     assert [(name, places[0][1].place) for name, places in group.rows] == [("FedProx", 1), ("FedAvg", 2)]
 
 
@@ -148,7 +148,7 @@ def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compare
     results = collect(compared)
     for method, sent in (("moon", 0), ("fedavg", 6000)):
         results[Cell(PAPERS[0], "mini", method)]["traffic"]["bytes"] = sent
-    charts = across.costs(across.gathered(studies(results, compared)))
+    charts = across.costs(across.Miniatures(studies(results, compared)))
     assert [(unit, html.count("<title>")) for unit, html in charts] == [("kB a round", 2)]
 
 

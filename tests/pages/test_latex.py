@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.cells.results import collect
 from pipeline.report import latex, render
-from pipeline.report.page import page
+from pipeline.report.page import Page
 from pipeline.report.study import Study
 from pipeline.report.words import minus
 
@@ -49,7 +49,7 @@ def names(text):
 
 @pytest.fixture
 def tab(measured):
-    return page(Study.of("fedcrl", collect(measured), measured)).tabs[0]
+    return Page(Study.of("fedcrl", collect(measured), measured)).tabs[0]
 
 
 @compiled

@@ -8,8 +8,8 @@ from repository import edit
 
 from pipeline.cells.results import Summary, collect
 from pipeline.report import latex, markdown
-from pipeline.report.comparison import overview
-from pipeline.report.page import page
+from pipeline.report.comparison import Overview
+from pipeline.report.page import Page
 from pipeline.report.published import Value
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip
@@ -22,7 +22,7 @@ PARSER = MarkdownIt("commonmark").enable("table")
 @pytest.fixture(scope="module")
 def texts(pages):
     made = {name: markdown.paper(one) for name, one in pages.items()}
-    return made | {"index": markdown.index(overview(pages.values()), citation(ROOT))}
+    return made | {"index": markdown.index(Overview(pages.values()), citation(ROOT))}
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_overview_counts_as_the_pages_do_and_links_lead_to_files(texts, page
 
 
 def test_markup_in_texts_is_text(small):
-    text = markdown.paper(page(Study.of("fedcrl", collect(small), small)))
+    text = markdown.paper(Page(Study.of("fedcrl", collect(small), small)))
     html = PARSER.render(text)
     tags = {tag for tag in re.findall(r"<(\w+)", html)}
     assert tags <= set("h1 h2 h3 p strong em a table thead tbody tr th td ul li pre code".split())

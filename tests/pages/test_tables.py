@@ -10,7 +10,7 @@ from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
 from pipeline.report.published import Value, mark, printed_number, read_published
 from pipeline.report.study import Study
-from pipeline.report.tables import table_view
+from pipeline.report.tables import TableView
 from pipeline.report.verdicts import variants
 from pipeline.report.words import minus
 from pipeline.schema import ROOT, load_paper, papers
@@ -19,7 +19,7 @@ YAML = "papers/fedcrl/paper.yaml"
 
 
 def view(root, table):
-    return table_view(table, Study.of("fedcrl", results.collect(root), root))
+    return TableView(table, Study.of("fedcrl", results.collect(root), root))
 
 
 def values(root, table):
@@ -154,9 +154,9 @@ def test_a_table_notes_what_was_computed_otherwise(measured, changed):
     """Another executor, precision or device rounds differently."""
     runs = results.collect(measured)
     study = Study.of("fedcrl", runs, measured)
-    assert table_view("table1", study).note == ""
+    assert TableView("table1", study).note == ""
     next(run for cell, run in runs.items() if str(cell) == "fedcrl/balanced/ours").update(changed)
-    note = table_view("table1", Study.of("fedcrl", runs, measured)).note
+    note = TableView("table1", Study.of("fedcrl", runs, measured)).note
     assert "Ours" in note and [*changed.values()][0] in note and "FedAvg" not in note
 
 
@@ -164,7 +164,7 @@ def test_a_table_notes_what_was_computed_otherwise(measured, changed):
 def test_every_published_number_of_the_papers_is_there_once(name):
     study = Study(name, paper := load_paper(name))
     for key, table in paper.tables.items():
-        made = table_view(key, study)
+        made = TableView(key, study)
         rows = made.panel.rows
         printed = sorted(value.published for row in rows for value in row.values if value.published)
         records = read_published(name, table, ROOT)
