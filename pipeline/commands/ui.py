@@ -55,12 +55,12 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
 def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
     """The numbers that the papers print for measured cells, by measure; of several tables the first."""
     from pipeline.report.study import studies
-    from pipeline.report.tables import table_view
+    from pipeline.report.tables import TableView
 
     by_measure: dict[Cell, dict[str, float]] = {}
     for study in studies(results.collect(root), root).values():
         for key in study.paper.tables:
-            for row in table_view(key, study).panel.rows:
+            for row in TableView(key, study).panel.rows:
                 for value in row.values:
                     if value.cell and value.printed is not None:
                         by_measure.setdefault(value.cell, {}).setdefault(value.measure, value.printed)

@@ -138,7 +138,7 @@ class Leakage:
 
     rounds: list[int]
     axis: Axis
-    rows: list[tuple[tuple[str, str, str, str], list[Any]]]
+    rows: list[tuple[tuple[str, ...], list[Any]]]
     picture: tuple[int, int] | None
 
     @property
