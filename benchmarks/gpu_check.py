@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ FEW = 16
 WARM = {"cuda": 3}
 # of the time that is left; an order without has one. Agreement comes first and may take all: its numbers
 # count most, and what is imported in its first row must not be cut short.
-SHARES = {"agreement": 0, "steps": 3, "growth": 2}
+SHARES = {"agreement": 0, "steps": 3, "growth": 2, "pfllib": 5}
 # seconds after which a row that is over time is interrupted again
 AGAIN = 5.0
 # what the CUDA runtime calls the host's waits
@@ -242,20 +243,29 @@ def tables(rates: dict[str, dict]) -> dict[str, dict]:
     return rows
 
 
-def pfllib(checkout: Path, device, out: Path) -> None:
-    """Rounds per second beside PFLlib's, with 20 and with 100 clients."""
+def pfllib(device, checkout: Path) -> Iterator[Row]:
+    """Rounds per second beside PFLlib's, on MNIST."""
     for clients in (20, 100):
-        command = [sys.executable, "benchmarks/against_pfllib.py", "--pfllib", str(checkout)]
+        yield f"{clients} clients", partial(_pfllib, device, checkout, clients)
+
+
+def _pfllib(device, checkout: Path, clients: int) -> dict:
+    command = [sys.executable, "benchmarks/against_pfllib.py", "--pfllib", str(checkout.resolve())]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rows.json"
         command += ["--device", device.type, "--clients", str(clients), "--out", str(out)]
-        subprocess.run(command, cwd=ROOT, check=True)
+        done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            return {"left_out": (done.stderr.strip().splitlines() or ["ended without a message"])[-1]}
+        return {"rows": json.loads(out.read_text(encoding="utf-8"))["rows"]}
 
 
-def run(orders: list, device, document: dict, out: Path, end: float) -> None:
+def run(orders: dict[str, Iterator[Row]], document: dict, out: Path, end: float) -> None:
     """Measure the rows of all orders, each within its share of the time until `end`; then note the tables'
     hours. A wrong number, or an error, ends it."""
     from pipeline.engine import stacked_convolution
 
-    todo = [(order.__name__, name, measure) for order in orders for name, measure in order(device)]
+    todo = [(step, name, measure) for step, rows in orders.items() for name, measure in rows]
     left = sum(SHARES.get(step, 1) for step, *_ in todo)
     for step, name, measure in todo:
         shares = SHARES.get(step, 1)
@@ -340,9 +350,11 @@ def main() -> None:
         properties = torch.cuda.get_device_properties(device)
         document |= {"card": properties.name, "memory_gb": round(properties.total_memory / 2**30, 1)}
     end = time.monotonic() + 60 * arguments.minutes
-    run([agreement, steps, growth, speeds], device, document, arguments.out, end)
-    if arguments.pfllib and time.monotonic() < end:
-        pfllib(arguments.pfllib, device, arguments.out.with_suffix(".pfllib.json"))
+    orders = {step.__name__: step(device) for step in (agreement, steps, growth)}
+    if arguments.pfllib and not arguments.pretended:
+        orders["pfllib"] = pfllib(device, arguments.pfllib)
+    orders["speeds"] = speeds(device)
+    run(orders, document, arguments.out, end)
 
 
 if __name__ == "__main__":
