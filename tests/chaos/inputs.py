@@ -121,8 +121,9 @@ def _prepare(folder: Path) -> None:
     tuning = {"cell": str(CELL), "seeds": [0, 1], "chosen": 0, "configurations": [one, one]}
     mark = {"cell": str(CELL), "title": "slurm", "id": "1", "name": "n", "digests": {"x": {"0": "d"}}}
     round_ = {"cell": str(CELL), "seed": 0, "round": 1, "rounds": 3, "accuracy": 50.0, "left": 1.5}
-    claim = "id,claim,left,right,expected,where,slip\nA,best,table=1|method=FedAvg,method=FedAvg,>=0,T,\n"
-    (folder / "papers/tiny/claims.csv").write_text(claim)
+    claim = "A,high,table=1|setting=label skew|dataset=Digits|column=Acc.|method=FedAvg,,>=50,Table 1,\n"
+    header = "id,claim,left,right,expected,where,slip\n"
+    (folder / "papers/tiny/claims.csv").write_text(header + claim)
     cell = next(folder.glob(".cells/*/seed-0.json")).parent
     error = {"cell": str(CELL), "error": "x", "precision": "fp32", "executor": "sequential"}
     state = pack({"weights": torch.arange(6.0)})
