@@ -152,9 +152,9 @@ def _change(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
         answer = _in_a_child(folder, {name: READERS[name] for name in kind.readers})
         for aside in folder.glob(".cells/*/*.damaged"):
             aside.rename(aside.with_suffix(""))
-    what = f"{path.relative_to(folder)} changed{' and sealed' * sealed}"
+    at = max(len(os.path.commonprefix([content, changed])) - 40, 0)
+    what = f"{path.relative_to(folder)} changed{' and sealed' * sealed}: {changed[at : at + 99]!r}"
     if isinstance(answer, str):
-        (folder.parent / f"changed-{path.name}").write_bytes(changed)
         return what, answer
     numbers = [name for name in kind.readers if name != "status"]  # which says that a cell is to run again
     taken = [name for name in numbers if answer[name] not in (whole[name], None)]
@@ -312,8 +312,9 @@ def _data(folder: Path) -> list[bytes]:
     stored = store.verify(folder / "data/digits")
     parts, meta = partition.verify(folder / "papers/tiny/partitions/mini")
     arrays = partition.to_arrays(parts)
+    used = {key: stored.meta.get(key) for key in (*store.KINDS, "official_split")}
     return [
-        repr((meta, stored.meta)).encode(),
+        repr((meta, used)).encode(),
         stored.images.tobytes(),
         stored.labels.tobytes(),
         stored.split.tobytes(),
