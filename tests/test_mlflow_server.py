@@ -137,12 +137,21 @@ def test_a_column_block_of_a_table_is_one_search(root, client, experiment):
     assert [run.data.tags["method"] for run in best] == [cell.method for cell in expected]
 
 
-def test_files_are_shown_and_nobody_can_put_any_there(server, runs):
+def test_files_are_shown_and_nobody_can_put_any_there(root, server, runs):
     run = next(iter(runs.values())).info.run_id
     assert answers(f"{server}/get-artifact?path=history.csv&run_uuid={run}")
-    planted = f"{server}/api/2.0/mlflow-artifacts/artifacts/planted"
-    with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(urllib.request.Request(planted, b"x", method="PUT"), timeout=20)
+    upload = f"ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path=planted"
+    for method, address, host in (
+        ("PUT", "api/2.0/mlflow-artifacts/artifacts/planted", "localhost"),
+        ("POST", "api/2.0/mlflow-artifacts/mpu/create/planted", "localhost"),
+        ("POST", upload, "localhost"),
+        ("GET", "api/2.0/mlflow/experiments/get?experiment_id=1", "evil.example"),
+    ):
+        headers = {"Content-Type": "text/plain", "Host": host}
+        plant = urllib.request.Request(f"{server}/{address}", b"x", headers, method=method)
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(plant, timeout=20)
+    assert not list(root.rglob("planted"))
 
 
 def test_the_compare_page_shows_the_methods_side_by_side(root, server, experiment, runs, browser):

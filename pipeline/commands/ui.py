@@ -20,6 +20,7 @@ import click
 
 from pipeline.cells import results, tracking
 from pipeline.errors import FedReproError
+from pipeline.place import HOME, surroundings
 from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
 
 # MLflow asks for no password
@@ -131,29 +132,15 @@ def free_port(first: int) -> int:
 
 
 def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        tracking.uri(root),
-        "--host",
-        HOST,
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-        "--no-serve-artifacts",  # MLflow reads local ones all the same, and nobody can upload any
-        "--uvicorn-opts",
-        "--log-level warning",
-    ]
+    server_app = [sys.executable, "-m", "uvicorn", "pipeline.commands.mlflow_app:app"]
+    command = [*server_app, "--host", HOST, "--port", str(port), "--log-level", "warning"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     server = subprocess.Popen(
         command,
         cwd=root,
         start_new_session=True,
-        env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        env=surroundings(HOME)
+        | {"_MLFLOW_SERVER_FILE_STORE": tracking.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
     )
     try:
         begun = time.monotonic()
