@@ -169,7 +169,7 @@ def test_stacked_seeds_keep_to_their_draws(project, reference, finished):
 
 
 def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
-    """Seed 0's file of before is valid, seed 1 is trained beside it, on the same data in this process."""
+    """Seed 0's file of before is valid, seed 1 is trained too, on the same data in this process."""
     original = (project / "papers/fedcrl/paper.yaml").read_text()
     before = set(project.glob(".cells/*/seed-*.json"))
     edit(

@@ -1,4 +1,4 @@
-"""make repro: this machine's miniatures beside the committed ones, which stay as they are."""
+"""make repro: this machine's miniatures and the committed ones, which stay as they are."""
 
 import json
 import shutil

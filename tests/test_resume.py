@@ -27,7 +27,7 @@ from pipeline.errors import TrainingError
 from pipeline.schema import Cell
 
 ROUNDS = 5
-# What a method carries beside models, and must find again.
+# What a method carries besides models, and must find again.
 CARRIED = {
     "fedlsa/mini/fedlsa": {"network", "anchors"},
     "fedccl/mini/fedccl": {"signals"},

@@ -28,7 +28,7 @@ from pipeline.schema import (
 )
 
 Key = TypeVar("Key")
-# Columns of history.csv and measures, beside which a domain's accuracy stands, and a client's.
+# Columns of history.csv and measures, next to which are the accuracies of domains and clients.
 COLUMNS = (
     "seed round loss state participants average weighted clients_std fgsm pgd traffic memory seconds".split()
 )

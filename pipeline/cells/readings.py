@@ -111,11 +111,8 @@ class Class:
     options: dict[str, Any]
 
     def says(self, name: str, hyper: dict) -> Any:
-        """`headline`, `requires`, `supports` or `copies` of the method with these hyper-parameters, which
-        need not be valid."""
-        method: Any = object.__new__(self.kind)
-        vars(method).update(self.options | hyper)
-        return getattr(method, name)
+        """`headline`, `requires`, `supports` or `copies` of the method with these hyper-parameters."""
+        return getattr(self.kind(**hyper), name)
 
 
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:

@@ -226,7 +226,7 @@ class _File:
         written = (f"{self.at}/{folder}/{name}/{file}" for file in ("result.json", "history.csv"))
         return _committed(*written) + _cached(*drawn, *[f"{self.at}/final-models/{name}"] * bool(keep))
 
-    # -- the paper's own -------------------------------------------------------------------------------------
+    # -- of the paper ----------------------------------------------------------------------------------------
 
     def of_paper(self) -> dict[str, Any]:
         """papers/<paper>/dvc.yaml."""
