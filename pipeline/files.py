@@ -207,11 +207,7 @@ def _one_line_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        other = (
-            f" ({error.filename})"
-            if error.filename and not str(error.filename).startswith(str(path.parent))
-            else ""
-        )
-        raise FedReproError(
-            f"{shorten(path)}: cannot be written: {error.strerror or error}{other}"
-        ) from error
+        name = str(error.filename or path.parent)
+        other = "" if name.startswith(str(path.parent)) else f" ({name})"
+        why = f"{error.strerror or error}{other}"
+        raise FedReproError(f"{shorten(path)}: cannot be written: {why}") from error

@@ -1,5 +1,6 @@
 """Base class of the SLURM and Ray executors: train cells on a cluster, run all other stages locally."""
 
+import contextlib
 import json
 import os
 import time
@@ -36,11 +37,10 @@ class Mark:
 
     @classmethod
     def read(cls, path: Path) -> "Mark | None":
-        """What is noted of a job; None where that is nothing that can be used."""
-        try:
+        """None where there is none that can be used."""
+        with contextlib.suppress(*DAMAGED, FedReproError):
             return check(cls, json.loads(path.read_text(encoding="utf-8")), "")
-        except (*DAMAGED, FedReproError):
-            return None
+        return None
 
 
 @dataclass(eq=False)

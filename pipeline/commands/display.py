@@ -114,10 +114,8 @@ class Display:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
         states = {task: self._state(task) for task in self.schedule.of(RUNNING)}
         reported = {task: _left(state, now) for task, state in states.items() if "left" in state}
-        count, left = (
-            Counter(task.state for task in self.schedule.tasks),
-            self.schedule.left(self.jobs, reported),
-        )
+        count = Counter(task.state for task in self.schedule.tasks)
+        left = self.schedule.left(self.jobs, reported)
         parts = [
             f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
             *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],

@@ -102,10 +102,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     results = status.read_results(root)
     now, result = status.status_of(cell, results, root), results.get(cell) or {}
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
-    yield from _entry(
-        "scenario",
-        "the miniature" if cell.scenario in MINIATURES else paper.titles.get(cell.scenario, cell.scenario),
-    )
+    title = paper.titles.get(cell.scenario, cell.scenario)
+    yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
     yield from _entry("state", _state(now, result))
     if now.verified:
         yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {now.verified}")
@@ -200,9 +198,8 @@ def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
         yield from _item(client, ", ".join([given.pop("name"), *(f"{k} {v}" for k, v in given.items())]))
     yield from ("", "Seeds")
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
-    yield from _item(
-        "partitions", "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
-    )
+    drawn = "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
+    yield from _item("partitions", drawn)
 
 
 def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
@@ -212,10 +209,7 @@ def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
         for setting in values:
             yield from _item(setting.name, setting.value, setting.source)
     if readings := readings_of(experiment, resolved):
-        yield from (
-            "",
-            "Readings: what is run where the paper says something else, says it twice or is silent",
-        )
+        yield from ("", "Readings: what is run where the paper says something else or is silent")
     for reading in readings:
         why = filled(reading.why, "readings", cell.paper, results.get, root=root)
         texts = {"Run": reading.run, "Why": why, "Other form": reading.option}

@@ -65,23 +65,18 @@ def main(
     if any(map(_hidden, chosen or [PROJECT])):
         show_grids()
     where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
-    try:
-        schedule = _scheduled(chosen, force)
-    except KeyboardInterrupt:
-        return 130
+    schedule = _scheduled(chosen, force)
     if options.get("cancel"):
         ended = where.cancel(schedule.tasks)
-        print(f"{ended} {'job' if ended == 1 else 'jobs'} cancelled")
+        print(f"{ended} job{'s' * (ended != 1)} cancelled")
         return 0
     return run(schedule, jobs or cores(), where)
 
 
 def _scheduled(chosen: list[str], force: bool) -> Schedule:
     """The schedule; FedReproError in one line for what DVC refuses."""
-    try:
-        from dvc.exceptions import DvcException
-    except ImportError:
-        raise FedReproError("DVC is not installed here; `make install` makes an environment, .venv") from None
+    from dvc.exceptions import DvcException
+
     try:
         return Schedule(chosen, force, lambda line: print(line, flush=True))
     except DvcException as error:

@@ -80,10 +80,8 @@ def views(key: str, by_cell: Results, store: tracking.Store) -> Iterator[tuple[s
     for scenario in dict.fromkeys(cell.scenario for cell in by_cell):
         some = {cell: result for cell, result in by_cell.items() if cell.scenario == scenario}
         if len(some) > 1:
-            order, query = (
-                f"metrics.`{columns(some)[0]}`",
-                f"tags.scenario = '{scenario}' and tags.seed LIKE '%'",
-            )
+            query = f"tags.scenario = '{scenario}' and tags.seed LIKE '%'"
+            order = f"metrics.`{columns(some)[0]}`"
             documents[LISTED.get(scenario, scenario)] = view(some, query, "label", order)
     # Runs of a tuning have no seed.
     documents["all runs"] = view(by_cell, "tags.seed LIKE '%'", "cell", "attributes.start_time")
@@ -135,13 +133,8 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
     server_app = [sys.executable, "-m", "uvicorn", "pipeline.commands.mlflow_app:app"]
     command = [*server_app, "--host", HOST, "--port", str(port), "--log-level", "warning"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    server = subprocess.Popen(
-        command,
-        cwd=root,
-        start_new_session=True,
-        env=surroundings(HOME)
-        | {"_MLFLOW_SERVER_FILE_STORE": tracking.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-    )
+    more = {"_MLFLOW_SERVER_FILE_STORE": tracking.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    server = subprocess.Popen(command, cwd=root, start_new_session=True, env=surroundings(HOME) | more)
     try:
         begun = time.monotonic()
         while not _answers(f"http://{HOST}:{port}/health"):

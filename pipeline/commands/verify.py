@@ -103,15 +103,8 @@ class Walk:
 
     def start(self, folder: Path, seconds: float) -> subprocess.Popen:
         """Begin the training in an empty folder; its errors go to `errors` there."""
-        settings = {
-            "DEVICE": "cpu",
-            "EXECUTOR": self.result["executor"],
-            "WORKERS": "1",
-            "FORCE": "",
-            "PRECISION": self.result["precision"],
-            "TRACKING": "off",
-            "EVENTS": "",
-        }
+        settings = {"DEVICE": "cpu", "WORKERS": "1", "FORCE": "", "TRACKING": "off", "EVENTS": ""}
+        settings |= {"EXECUTOR": self.result["executor"], "PRECISION": self.result["precision"]}
         words = self.cell, self.seed, folder / "root", self.root, seconds
         with open(folder / "errors", "wb") as errors:
             self.process = subprocess.Popen(
