@@ -34,13 +34,9 @@ KEYS: dict[str, Any] = {
     "traffic": list[NonNegative],
     "hook": Literal["pre", "post"],
     "seconds": NonNegative,
-    "device": str,
-    "precision": str,
-    "executor": str,
     "memory": dict[str, Whole | None],
     "versions": dict[str, str],
-    "started": str,
-    "pictures": str,
+    **dict.fromkeys(("device", "precision", "executor", "started", "pictures"), str),
 }
 HOLDINGS: dict[str, Any] = {"images": [], "classes": []}
 OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[Whole]], "by_class": list[Percent | None]}

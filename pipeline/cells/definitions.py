@@ -262,23 +262,12 @@ class Code:
             return "registry"
         at = (one, named if one in self.registries else None, deep)
         if at not in self._digests:
-            meaning = (
-                "neutral"
-                if self._is_neutral(one)
-                else tuple(meaning_of(node) for node in self._nodes(one, named))
-            )
-            used = (
-                [
-                    (written, self._identity(use, named, deep=False))
-                    for written, use in self.uses(one, named).items()
-                ]
-                if deep
-                else []
-            )
-            if deep and self.strict and not self._is_neutral(one):
-                used += {
-                    (written, meant) for written, meant in self._written(one, named) if isinstance(meant, str)
-                }
+            neutral = self._is_neutral(one)
+            meaning = "neutral" if neutral else tuple(map(meaning_of, self._nodes(one, named)))
+            uses = self.uses(one, named).items() if deep else ()
+            used = [(written, self._identity(use, named, deep=False)) for written, use in uses]
+            if deep and self.strict and not neutral:
+                used += {(name, meant) for name, meant in self._written(one, named) if isinstance(meant, str)}
             self._digests[at] = _sha256((meaning, sorted(used)))
         return self._digests[at]
 

@@ -43,34 +43,16 @@ NEUTRAL = {
     "pipeline.files",
     "pipeline.sealing",
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
-    *(
-        f"pipeline.cells.{name}"
-        for name in (
-            "cache",
-            "checkpoint",
-            "definitions",
-            "progress",
-            "provenance",
-            "results",
-            "stamps",
-            "tracking",
-        )
-    ),
+    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "definitions", "progress")),
+    *(f"pipeline.cells.{name}" for name in ("provenance", "results", "stamps", "tracking")),
 }
 SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
 # Of stages that train nothing.
-ASIDE = (
-    NEUTRAL
-    | SCHEMA
-    | {
-        "pipeline.cells.arithmetic",
-        "pipeline.devices",
-        "pipeline.methods",
-        "pipeline.schema",
-        "pipeline.schema.checker",
-        "stages._stage",
-    }
-)
+ASIDE = {
+    *(NEUTRAL | SCHEMA),
+    *(f"pipeline.{name}" for name in ("cells.arithmetic", "devices", "methods", "schema", "schema.checker")),
+    "stages._stage",
+}
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
@@ -229,17 +211,13 @@ def made_by(result: dict, experiment: Experiment) -> str | None:
             digest_of(experiment, result["executor"]),
             *(noted(one.paper, root).get(one.scenario, {}).get(one.method) for one in alike),
         ]
-        return next(
-            (
-                code
-                for code in dict.fromkeys(filter(None, known))
-                if cell_digest(experiment, result["partition"], result["precision"], code=code)
-                == result["digest"]
-            ),
-            None,
-        )
+        for code in dict.fromkeys(filter(None, known)):
+            digest = cell_digest(experiment, result["partition"], result["precision"], code=code)
+            if digest == result["digest"]:
+                return code
     except DAMAGED:
-        return None
+        pass
+    return None
 
 
 def current(result: dict, experiment: Experiment) -> bool:

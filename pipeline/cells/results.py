@@ -45,40 +45,30 @@ LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
 Measures = dict[str, list[Finite]]
 # further means over the last so many rounds
 MEANS = {"final": 1, "last3": 3, "last5": 5}
+TEXTS = (
+    *("cell", "paper", "scenario", "method", "label", "algorithm", "headline", "partition"),
+    *("device", "precision", "executor", "started", "digest"),
+)
 KEYS: dict[str, Any] = {
-    "cell": str,
-    "paper": str,
-    "scenario": str,
-    "method": str,
-    "label": str,
-    "algorithm": str,
+    **dict.fromkeys(TEXTS, str),
     "hyper": dict[str, Any],
     "seeds": list[Whole],
     "rounds": Count,
     "hook": Literal["pre", "post"],
     "last": Count,
-    "headline": str,
-    "measures": Measures,
-    **dict.fromkeys(MEANS, Measures),
+    **dict.fromkeys(("measures", *MEANS), Measures),
     "clients": list[list[Percent | None]],
     "traffic": dict[str, NonNegative],
     "data": dict[str, str],
     "public": dict[str, str] | None,
-    "partition": str,
     "warnings": list[str],
-    "device": str,
-    "precision": str,
-    "executor": str,
     "versions": dict[str, str],
-    "started": str,
     "seconds": list[NonNegative],
     "git": dict[str, Any],
-    "digest": str,
 }
 # of results recorded since these were
 OPTIONAL: dict[str, Any] = {
-    "code": str,
-    "history": str,
+    **dict.fromkeys(("code", "history"), str),
     "holdings": dict[str, list[list[Whole]]],
     "by_class": list[list[Percent | None]],
     "memory": dict[str, list[Whole | None]] | None,

@@ -166,15 +166,8 @@ def _marked(path: Path, cell: Cell):
     try:
         yield
     except FedReproError as error:
-        files.write_json(
-            path,
-            {
-                "cell": str(cell),
-                "error": str(error),
-                "precision": precision(),
-                "executor": executor_name(default_device()),
-            },
-        )
+        how = {"precision": precision(), "executor": executor_name(default_device())}
+        files.write_json(path, {"cell": str(cell), "error": str(error), **how})
         raise
     path.unlink(missing_ok=True)
 

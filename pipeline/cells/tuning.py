@@ -48,9 +48,5 @@ def _tried(trial: Trial, names: list[str], root: Path) -> dict:
         raise
     except TrainingError as error:
         return {**tried, "error": str(error)}
-    return {
-        **tried,
-        "accuracy": result["measures"]["average"],
-        "seconds": result["seconds"],
-        "digest": result["digest"],
-    }
+    of_result = {key: result[key] for key in ("seconds", "digest")}
+    return {**tried, "accuracy": result["measures"]["average"], **of_result}

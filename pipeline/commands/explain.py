@@ -155,12 +155,9 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
     if published != cell:
         yield from _entry("untuned", f"{_headline(published, root)} with the row's values")
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
-    yield from _entry(
-        "tuned",
-        f"{_headline(tuned, root)} with {values}: "
-        f"{'the best' if best['changes'] else 'the values of the row, the best'} of {count} "
-        f"configurations in {shorten(choices.path(cell, root))}",
-    )
+    which = "the best" if best["changes"] else "the values of the row, the best"
+    where = f"of {count} configurations in {shorten(choices.path(cell, root))}"
+    yield from _entry("tuned", f"{_headline(tuned, root)} with {values}: {which} {where}")
 
 
 def _headline(cell: Cell, root: Path) -> str:
