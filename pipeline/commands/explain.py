@@ -108,11 +108,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     if now.verified:
         yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {now.verified}")
     for row, measure in printed:
-        yield from _entry(
-            "printed",
-            f"{row['value']} "
-            f"({', '.join(filter(None, (row['setting'], row['dataset'], row['column'], row['method'])))})",
-        )
+        place = ", ".join(filter(None, map(row.get, ("setting", "dataset", "column", "method"))))
+        yield from _entry("printed", f"{row['value']} ({place})")
         yield from _entry("measured", _measured(result, measure, cell, root))
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", ""), cell, root))

@@ -76,12 +76,9 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     kind = _class_name("method", name)
     if paper:
         load_paper(paper, root)
-    folder, tests = (
-        (root / "papers" / paper / "methods", root / "papers" / paper / "tests")
-        if paper
-        else (root / "pipeline" / "methods", root / "tests")
-    )
-    file, test = folder / f"{name}.py", tests / f"test_{name}.py"
+    home = root / "papers" / paper if paper else root
+    file = (home if paper else root / "pipeline") / "methods" / f"{name}.py"
+    test = home / "tests" / f"test_{name}.py"
     _check_free(method_file(name, paper, root), file, test)
     _write(file, _template("method.py", kind=kind, body=_round()))
     argument = f', "{paper}"' if paper else ""

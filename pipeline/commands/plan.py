@@ -283,10 +283,8 @@ def lines(
     text = text if bundles else ["Nothing to plan: no claim could be settled in this time."]
     if rest := len(total.needs) - sum(len(bundle.needs) for bundle in bundles):
         least = min(hours_of(need.runs, total.prices) for need in total.needs)
-        text.append(
-            f"{counted(rest, 'other claim').capitalize()} would take more hours"
-            + ("." * bool(bundles) or f"; the cheapest takes {hours_words(least)}.")
-        )
+        cheapest = "" if bundles else f"; the cheapest takes {hours_words(least)}"
+        text.append(f"{counted(rest, 'other claim').capitalize()} would take more hours{cheapest}.")
     cells = (cell for bundle in bundles for cell in bundle.cells)
     if names := sorted(set().union(*(total.fetched.get(cell, ()) for cell in cells))):
         text += _wrapped(f"To be downloaded: {', '.join(names)}.")
