@@ -8,12 +8,8 @@ from pathlib import Path
 import repository as checkout
 import yaml
 
-MORE = {
-    "PYTHONPATH": str(checkout.ROOT),
-    "DVC_NO_ANALYTICS": "1",
-    "COLUMNS": "200",
-    "FEDREPRO_WORKERS": "",
-}
+MORE = {"DVC_NO_ANALYTICS": "1", "COLUMNS": "200", "FEDREPRO_WORKERS": ""}
+MORE |= {"PYTHONPATH": str(checkout.ROOT)}
 ENVIRONMENT = {**os.environ, **MORE}
 RUN = [sys.executable, "-m", "pipeline", "run"]
 TIMED = (

@@ -358,11 +358,8 @@ def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypa
 
 def test_options_of_sbatch():
     slurm = pytest.importorskip("pipeline.clusters.slurm", reason="submitit is not installed")
-    assert slurm.parse("partition=gpu,nodelist=n1,n2,cpus_per_task=2") == {
-        "partition": "gpu",
-        "nodelist": "n1,n2",
-        "cpus-per-task": "2",
-    }
+    options = {"partition": "gpu", "nodelist": "n1,n2", "cpus-per-task": "2"}
+    assert slurm.parse("partition=gpu,nodelist=n1,n2,cpus_per_task=2") == options
     for text, line in (
         ("partitoin=x", "unknown option 'partitoin' .nearest: 'partition'"),
         ("gpu", "'gpu': expected option=value"),

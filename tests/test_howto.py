@@ -64,17 +64,9 @@ def follow(page: str, project: Path, later: list[str] | None = None, first: Sequ
                 ]
                 content = RUNS.sub("", content)
             content = content.replace("fedrepro run ", f"fedrepro run {' '.join(first)} ")
-            done = run(
-                project,
-                "bash",
-                "-euo",
-                "pipefail",
-                "-c",
-                content,
-                PYTHONDONTWRITEBYTECODE="",
-                FEDREPRO_TRACKING="off",
-                PATH=os.pathsep.join([str(project.parent / "bin"), search_path()]),
-            )
+            path = os.pathsep.join([str(project.parent / "bin"), search_path()])
+            more = {"PYTHONDONTWRITEBYTECODE": "", "FEDREPRO_TRACKING": "off", "PATH": path}
+            done = run(project, "bash", "-euo", "pipefail", "-c", content, **more)
             printed.append(done.stdout)
     return printed
 

@@ -11,19 +11,8 @@ from pipeline.cells.results import as_csv
 from pipeline.clusters.node import Keeper
 
 NAMES = [
-    "../../escaped",
-    "{}/absolute",
-    "x/../../escaped",
-    "x/y/seed-0.pt",
-    "x/seed-0.py",
-    "x/places.json",
-    "kept/1-x/places.json",
-    "seed-0.pt",
-    "..",
-    "",
-    "x/seed-0.pt\n",
-    "x/seed--1.pt",
-    "./x/seed-0.pt",
+    *("../../escaped", "{}/absolute", "x/../../escaped", "x/y/seed-0.pt", "x/seed-0.py", "x/places.json"),
+    *("kept/1-x/places.json", "seed-0.pt", "..", "", "x/seed-0.pt\n", "x/seed--1.pt", "./x/seed-0.pt"),
 ]
 
 

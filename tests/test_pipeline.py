@@ -68,17 +68,9 @@ def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
 def test_a_killed_parent_takes_its_workers_along(project, reference):
     """Workers of a parent that was killed end by themselves, and the next run has the same numbers."""
     forget(project)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stages.train", CELL],
-        cwd=project,
-        stderr=subprocess.DEVNULL,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "FEDREPRO_WORKERS": "2",
-            "FEDREPRO_CHECKPOINT_SECONDS": "0",
-        },
-    )
+    more = {"OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "2", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
+    command = [sys.executable, "-m", "stages.train", CELL]
+    process = subprocess.Popen(command, cwd=project, stderr=subprocess.DEVNULL, env=os.environ | more)
     deadline = time.monotonic() + 120
     while not list(project.glob(".cells/*/seed-*.pt")):
         assert process.poll() is None and time.monotonic() < deadline

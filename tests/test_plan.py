@@ -89,18 +89,9 @@ def finish(root, method, average):
     path = write_run(root, f"balanced/{method}", {"average": average})
     cell, digest = Cell("fedcrl", "balanced", method), "b" * 64
     document = {name: value for name, value in yaml.safe_load(path.read_text()).items() if name != "seal"}
-    write_json(
-        path,
-        seal(
-            document
-            | {
-                "precision": "fp32",
-                "executor": "sequential",
-                "seconds": [3600.0] * len(average),
-                "digest": provenance.cell_digest(Experiment.of(cell, root), digest),
-            }
-        ),
-    )
+    document |= {"precision": "fp32", "executor": "sequential", "seconds": [3600.0] * len(average)}
+    document["digest"] = provenance.cell_digest(Experiment.of(cell, root), digest)
+    write_json(path, seal(document))
 
 
 def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):

@@ -54,24 +54,10 @@ def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
 
 
 def test_readings_are_about_what_there_is():
-    classes = {
-        name: actual
-        for algorithm in methods.names()
-        for actual in [described(algorithm)]
-        for name in actual.lineage
-    }
-    assert sections().keys() <= classes.keys()
-    options = {
-        name: set().union(
-            *(
-                actual.options
-                for algorithm in methods.names()
-                for actual in [described(algorithm)]
-                if name in actual.lineage
-            )
-        )
-        for name in classes
-    }
+    classes = {name for algorithm in methods.names() for name in described(algorithm).lineage}
+    assert sections().keys() <= classes
+    every = [described(algorithm) for algorithm in methods.names()]
+    options = {name: set().union(*(one.options for one in every if name in one.lineage)) for name in classes}
     for name, section in sections().items():
         for topic, entry in section.readings.items():
             assert entry is None or not entry.forms or topic in options[name], (name, topic)

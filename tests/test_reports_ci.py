@@ -17,20 +17,9 @@ LOADER = SourceFileLoader("ci_reports", str(ROOT / ".ci" / "reports"))
 ci = module_from_spec(spec_from_loader("ci_reports", LOADER))
 LOADER.exec_module(ci)
 
-METRICS = {
-    "accuracy": 90.0,
-    "loss": 0.5,
-    "up": 10.0,
-    "down": 10.0,
-    "seeds": 2,
-    "rounds": 5,
-}
-HERE = {
-    "versions": {"torch": "2", "processor": "A"},
-    "device": "cpu",
-    "executor": "sequential",
-    "precision": "fp32",
-}
+METRICS = {"accuracy": 90.0, "loss": 0.5, "up": 10.0, "down": 10.0, "seeds": 2, "rounds": 5}
+HERE = {"device": "cpu", "executor": "sequential", "precision": "fp32"}
+HERE |= {"versions": {"torch": "2", "processor": "A"}}
 COMMITTED = {"metrics": METRICS, "history": "seed,round\n0,0\n", "result": HERE}
 
 

@@ -138,18 +138,13 @@ def test_kill_9_between_rounds(project):
     forget(project)
     for name in ("history.csv", "result.json"):
         (cell.folder(project) / name).unlink()
+    more = {"OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
     process = subprocess.Popen(
         [sys.executable, "-m", "stages.train", text],
         cwd=project,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "FEDREPRO_WORKERS": "1",
-            "FEDREPRO_CHECKPOINT_SECONDS": "0",
-            "MLFLOW_TRACKING_URI": "",
-        },
+        env=os.environ | more | {"MLFLOW_TRACKING_URI": ""},
     )
     deadline, done = time.monotonic() + 120, 0
     while done < 2:
