@@ -135,7 +135,7 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
         (PAPER, NETWORK % "", NETWORK % "t", RUN, "unknown model 'lenett' (nearest: 'lenet')"),
         (PAPER, "grids:\n", GRID, RUN, "fedlsa/grids/dvc.yaml: not as paper.yaml says"),
         (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", STATUS, ": a merge conflict of git's"),
-        (LOCK, "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of"),
+        (LOCK, "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of git's; keep both"),
         ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
         (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
         (TABLE2, "column,method,", "column,mehtod,", STATUS, f"{TABLE2}:1: the column 'method' is missing"),

@@ -105,6 +105,8 @@ def _in_one_line(error: Exception) -> str:
         return "this folder lies in no checkout of FedRepro: go to one and call this again"
     if (named := re.search("'(.*?)'", text)) and Path(named[1]).is_file():
         if where := conflict(Path(named[1]).read_text(encoding="utf-8", errors="replace")):
+            if named[1].endswith("dvc.lock"):  # a cell that loses its entry trains again
+                where = where.partition(";")[0] + "; keep both parts, of a stage in both one, without marks"
             return named[1] + where
     cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>",', "at")
     return f"{text}: {cause}" if cause else text
