@@ -13,13 +13,10 @@ from pipeline.cells.results import as_csv, metrics, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
 from pipeline.report import across, latex, markdown
-from pipeline.report.comparison import Overview
-from pipeline.report.page import Page
+from pipeline.report.page import Overview, Page
 from pipeline.report.study import studies
-from pipeline.report.words import FILTERS, citation
+from pipeline.report.words import citation, templates
 from pipeline.schema import ROOT, load_paper
-
-TEMPLATES = ROOT / "reports" / "templates"
 
 
 def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
@@ -84,15 +81,9 @@ def fill(template: str, **context) -> str:
 def environment() -> jinja2.Environment:
     """Of the HTML templates, with style and script inline: a page is one file. The browser runs no other
     script than this one, by its hash."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style, script = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    made, folder = templates(autoescape=True), ROOT / "reports" / "templates"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
-    made.filters |= FILTERS | {"latex": latex.table}
+    made.filters["latex"] = latex.table
     return made

@@ -3,19 +3,15 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
 from pipeline.report.published import Panel
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import SHORTENED, Verdict, count
+from pipeline.report.verdicts import SHORTENED, Verdict
 from pipeline.report.words import GROUPS, minus, ordinal, signed
 from pipeline.schema import Cell
-
-if TYPE_CHECKING:  # imports this module
-    from pipeline.report.page import Page
 
 # Measures that sum up a block of columns.
 AVERAGES = ("average", "weighted", "AVG")
@@ -28,8 +24,6 @@ CHARTS, MOST_DOTS = 2, 24
 # Percent points from 0 that the axis of the claims shows at most.
 FARTHEST = 20.0
 STEPS = (1, 2, 4, 5, 10)
-# Main claims of a paper on the overview.
-TILES = 4
 
 
 def sums_up(measure: str) -> bool:
@@ -336,27 +330,3 @@ def claims_axis(verdicts: list[Verdict]) -> Axis | None:
         return None
     span = min(max(1.0, *(abs(number) for pair in pairs for number in pair)), FARTHEST)
     return Axis.over([-span, span])
-
-
-# -- the overview --------------------------------------------------------------------------------------------
-
-
-class Overview:
-    """What the first page shows, papers with measured claims first; main: of every paper the main claims that
-    have a number, without any the first of them."""
-
-    def __init__(self, pages: "Iterable[Page]"):
-        self.pages = sorted(pages, key=lambda page: not page.measured)
-        chosen = {page.key: measured_first(page.main) for page in self.pages}
-        self.axis = claims_axis([row.verdict for rows in chosen.values() for row in rows])
-        self.main = [
-            (page, [ClaimRow(row.verdict, self.axis) for row in chosen[page.key]]) for page in self.pages
-        ]
-        self.counts = count(row.verdict for page in self.pages for row in page.claims)
-        self.done = sum(page.done for page in self.pages)
-        self.planned = sum(page.planned for page in self.pages)
-
-
-def measured_first(rows: list[ClaimRow]) -> list[ClaimRow]:
-    """Of a paper's tiles those with a number; without any the first."""
-    return [row for row in rows if row.verdict.point is not None][:TILES] or rows[:1]

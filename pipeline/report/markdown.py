@@ -9,14 +9,11 @@ from urllib.parse import quote
 import jinja2
 
 from pipeline.errors import FedReproError
-from pipeline.report.comparison import Overview
 from pipeline.report.latex import caption
-from pipeline.report.page import Page
+from pipeline.report.page import Overview, Page
 from pipeline.report.published import Panel, Value
-from pipeline.report.words import FILTERS, Citation
-from pipeline.schema import ROOT
+from pipeline.report.words import Citation, templates
 
-TEMPLATES = ROOT / "reports" / "templates"
 # What Markdown, its tables, mathematics in it or HTML would read as markup.
 SPECIAL = re.compile(r"([\\`*_|<>\[\]~$&#])")
 
@@ -85,15 +82,8 @@ def code(text: str) -> Raw:
 @cache
 def environment() -> jinja2.Environment:
     """Of the Markdown templates; every expression is escaped."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        finalize=escape,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    made.filters |= {**FILTERS, "caption": caption, "grid": grid, "code": code, "link": link, "raw": Raw}
+    made = templates(finalize=escape, keep_trailing_newline=True)
+    made.filters |= {"caption": caption, "grid": grid, "code": code, "link": link, "raw": Raw}
     return made
 
 

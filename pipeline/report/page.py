@@ -37,6 +37,9 @@ from pipeline.schema import CEILING, MINIATURE, Cell, printed
 LINES = {"pre": "before local training", "post": "after local training"}
 
 
+# Main claims of a paper on the overview.
+TILES = 4
+
 # -- tables --------------------------------------------------------------------------------------------------
 
 
@@ -318,3 +321,27 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     return tabs + [
         extra for scenario in study.paper.extra_scenarios if (extra := scenario_tab(study, scenario))
     ]
+
+
+# -- the overview --------------------------------------------------------------------------------------------
+
+
+class Overview:
+    """What the first page shows, papers with measured claims first; main: of every paper the main claims that
+    have a number, without any the first of them."""
+
+    def __init__(self, pages: Iterable[Page]):
+        self.pages = sorted(pages, key=lambda page: not page.measured)
+        chosen = {page.key: measured_first(page.main) for page in self.pages}
+        self.axis = claims_axis([row.verdict for rows in chosen.values() for row in rows])
+        self.main = [
+            (page, [ClaimRow(row.verdict, self.axis) for row in chosen[page.key]]) for page in self.pages
+        ]
+        self.counts = count(row.verdict for page in self.pages for row in page.claims)
+        self.done = sum(page.done for page in self.pages)
+        self.planned = sum(page.planned for page in self.pages)
+
+
+def measured_first(rows: list[ClaimRow]) -> list[ClaimRow]:
+    """Of a paper's tiles those with a number; without any the first."""
+    return [row for row in rows if row.verdict.point is not None][:TILES] or rows[:1]

@@ -9,8 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pipeline.schema import Paper, read_yaml
+import jinja2
+
+from pipeline.schema import ROOT, Paper, read_yaml
 
 GREEK = {
     "alpha": "α",
@@ -226,3 +229,16 @@ FILTERS = {
     "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
     "hours": hours_words,
 }
+
+
+def templates(**options: Any) -> jinja2.Environment:
+    """The environment of reports/templates/, in which a missing value is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(ROOT / "reports" / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+    made.filters |= FILTERS
+    return made

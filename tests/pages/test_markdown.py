@@ -8,8 +8,7 @@ from repository import edit
 
 from pipeline.cells.results import Summary, collect
 from pipeline.report import latex, markdown
-from pipeline.report.comparison import Overview
-from pipeline.report.page import Page
+from pipeline.report.page import Overview, Page
 from pipeline.report.published import Value
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip
