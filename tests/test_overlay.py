@@ -5,7 +5,7 @@ import json
 
 import pytest
 import yaml
-from repository import commit, copy_of_the_repository, run
+from repository import commit, copy_of_the_repository, run, stage
 
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, load_paper, overlay, papers, planned
@@ -67,6 +67,7 @@ def test_a_value_changes_the_cells_that_have_it(copy):
 def test_dvc_sets_a_value_and_names_it(copy):
     """Without a training: the stage that digests the paper's cells runs."""
     write(copy, {"methods": {"fedprox": {"mu": None}}})
+    stage(copy, "sources", "fedcrl")
     commit(copy)
     setting = f"{VALUES}:methods.fedprox.mu=0.5"
     run(copy, "dvc", "exp", "run", "-q", "-s", "-S", setting, "papers/fedcrl/dvc.yaml:sources")
@@ -77,3 +78,15 @@ def test_dvc_sets_a_value_and_names_it(copy):
     header, *rows = csv.reader(run(copy, "dvc", "exp", "show", "--csv", "--only-changed").stdout.splitlines())
     column = [row[header.index(setting.partition("=")[0])] for row in rows]
     assert len(header) < 40 and column == ["0.5", "", "0.5"]
+
+
+def test_a_remote_brings_data_and_partitions_into_a_second_clone(copy, tmp_path):
+    write(copy, {})
+    run(copy, "dvc", "repro", "-q", "papers/fedcrl/dvc.yaml:partition-mini")
+    run(copy, "dvc", "remote", "add", "-q", "--default", "store", str(tmp_path / "store"))
+    run(copy, "dvc", "push", "-q")
+    commit(copy)
+    run(copy, "git", "clone", "-q", str(copy), str(tmp_path / "second"))
+    run(tmp_path / "second", "dvc", "pull", "-q", "--allow-missing")
+    for name in ("data/digits/images.npy", "papers/fedcrl/partitions/mini/indices.npz"):
+        assert (tmp_path / "second" / name).read_bytes() == (copy / name).read_bytes()
