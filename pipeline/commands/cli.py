@@ -129,7 +129,7 @@ def tune() -> None:
     """
 
 
-@main.command(epilog=example("fedrepro sweep fedlsa/mini/fedprox mu=0.001,0.01,0.1"))
+@main.command(hidden=True, epilog=example("fedrepro sweep fedlsa/mini/fedprox mu=0.001,0.01,0.1"))
 @click.argument("name", type=Cell(), metavar="CELL")
 @click.argument("assignment", metavar="NAME=VALUE,...")
 @jobs_option()
