@@ -14,7 +14,7 @@ from repository import ROOT, run
 from test_corruptions import grid, photos
 
 import stages.corrupt as stage
-from pipeline.cells import inputs, loading
+from pipeline.cells import inputs, loading, progress
 from pipeline.cells.evaluation import TestSet, measure
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, weather
@@ -167,7 +167,7 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
     folder = federation / "data" / "tiny-corrupted"
     before = corrupted.read_meta(folder)["corruption"]["digest"]
     monkeypatch.setattr(stage, "ROOT", federation)
-    monkeypatch.setattr(stage, "SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     stage.corrupt("tiny")
     output = capsys.readouterr()
     assert corrupted.read_meta(folder)["corruption"]["digest"] == before and before[:12] in output.out
