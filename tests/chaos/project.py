@@ -116,16 +116,22 @@ def finish(folder: Path) -> None:
 
 def outcome(folder: Path) -> dict[str, str]:
     """name -> digest of everything that a run leaves and that may not depend on what happened on the way."""
-    actual = {}
+    actual, left = {}, replaced(folder)
     for path in sorted(
         path for part in ("papers/tiny", "reports", "data") for path in folder.glob(f"{part}/**/*")
     ):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not name.startswith(("reports/templates", "reports/runs")):
+        if path.is_file() and not name.startswith(("reports/templates", "reports/runs", *left)):
             actual[name] = _digest(path)
     actual["runs"] = json.dumps(tracked(folder))
-    actual["untracked"] = _git(folder, "status", "--porcelain", "--untracked-files=all")
+    lines = _git(folder, "status", "--porcelain", "--untracked-files=all").splitlines()
+    actual["untracked"] = "\n".join(line for line in lines if not line[3:].startswith(left))
     return actual
+
+
+def replaced(folder: Path) -> tuple[str, ...]:
+    """Former folders whose removal failed: the next that is written at their place clears them."""
+    return tuple(path.relative_to(folder).as_posix() + "/" for path in folder.glob("**/.*.*-*.old"))
 
 
 def compare(folder: Path, expected: dict[str, str]) -> str:
