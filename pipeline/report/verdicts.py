@@ -292,9 +292,10 @@ class _Case:
         if min(seeds, *(one.n for one in known.values())) < ENOUGH:
             return self._one_seed(base)
         constant = [one for one in known.values() if one.v <= ZERO**2]
-        if len(constant) == len(known) and {measure for _, measure in self.sources} == {DETERMINISTIC}:
+        deterministic = {measure for _, measure in self.sources} == {DETERMINISTIC}
+        if deterministic and len(constant) == len(known):
             return self._exact(base)
-        if any(one.route != "identical" for one in constant):
+        if not deterministic and any(one.route != "identical" for one in constant):
             return self._one_seed(replace(base, method="no spread over the seeds"))
         family = Family(known, self.expected.bound, 1 if self.expected.sign in (">=", "<") else -1)
         tested = self._tested(base, family)
