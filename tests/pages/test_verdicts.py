@@ -146,7 +146,8 @@ def test_traffic_that_is_the_same_in_every_seed_is_judged_without_a_test(measure
     cost = "scenario=balanced|measure=run.traffic|method="
     sides = f"{cost}Ours", f"{cost}FedAvg"
     kinds = {"least": "<0", "most": ">0", "equal": "abs<0.01", "size": "=-12", "about": "~-6"}
-    write_claims(measured, [(name, "", *sides, kind) for name, kind in kinds.items()])
+    rows = [(name, "", *sides, kind) for name, kind in kinds.items()]
+    write_claims(measured, [*rows, ("mixed", "", f"{cost}FedProx", f"min({cost}Ours & FedAvg)", "<0")])
     path = measured / "papers/fedcrl/runs/balanced/ours/result.json"
     alter(path, traffic={"up": 0, "down": 1500, "bytes": 6000})
     made = judged(measured, *kinds)
@@ -154,6 +155,10 @@ def test_traffic_that_is_the_same_in_every_seed_is_judged_without_a_test(measure
     assert [(one.chip, one.point, one.low) for one in made] == [(chip, -6.0, None) for chip in chips]
     alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 7000]})
     assert judged(measured, "least").low is not None
+    alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 6010]})
+    write_run(measured, "balanced/fedprox", {"average": [60.0, 62.0]})
+    alter(path.parents[1] / "fedprox/result.json", traffic={"up": 0, "down": 750, "bytes": 3000})
+    assert judged(measured, "mixed").chip == Chip.HOLDS  # one difference spreads over the seeds, one does not
 
 
 def test_two_measures_of_one_run_are_one_number_of_it(root):
