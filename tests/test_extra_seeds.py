@@ -1,6 +1,7 @@
 """`fedrepro run CELL --seeds 7,8` and `sweep CELL mu=0.1,1`: outside of git and of the tables."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from repository import CELL, edit, forget, python, stage
@@ -8,6 +9,16 @@ from repository import CELL, edit, forget, python, stage
 from pipeline.commands import extra_seeds, sweep
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, ExtraSeeds, load_paper
+
+
+@contextmanager
+def miniature_of(project, seeds):
+    """The project whose params.yaml names these seeds; the file is as before afterwards."""
+    params = project / "params.yaml"
+    before = params.read_bytes()
+    edit(params, lambda document: document["miniature"].update(seeds=seeds))
+    yield
+    params.write_bytes(before)
 
 
 @pytest.mark.parametrize("text", ["", "7,", "7;8", "-1", "7.5", "7,7", "x", str(2**31)])
@@ -33,9 +44,10 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text
     trained = list(project.glob(".cells/*/seed-5*"))
     assert trained
-    edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[5]))
+    with miniature_of(project, [5]):
+        stage(project, "partition", "fedcrl/mini")
+        done = stage(project, "train", CELL)
     stage(project, "partition", "fedcrl/mini")
-    done = stage(project, "train", CELL)
     assert "round" not in done.stderr.replace("4 rounds", "")  # nothing was trained again
     again = json.loads((Cell.parse(CELL).folder(project) / "result.json").read_text())
     assert again["measures"] == result["measures"]
@@ -44,8 +56,8 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
 
 def test_other_seeds_of_the_miniature_leave_the_tunings_valid(project):
     """`dvc exp run -S 'miniature.seeds=[7]'` reads every paper with these seeds."""
-    edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[7]))
-    assert load_paper("fedcrl", project).scenarios["mini"].seeds == [7]
+    with miniature_of(project, [7]):
+        assert load_paper("fedcrl", project).scenarios["mini"].seeds == [7]
 
 
 @pytest.mark.parametrize("text", ["mu", "mu=", "=1", "mu=1,1.0", "a b=1"])
