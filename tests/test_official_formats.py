@@ -220,6 +220,7 @@ def test_an_incomplete_official_file_is_refused(official, tmp_path):
     [
         ("pickle.npz", encoded(np.savez, x_train=np.array([{}] * 6))),
         ("altered.npz", encoded(np.savez, x_train=np.full(99, 7)).replace(b"\7", b"\6")),
+        ("kind.mat", encoded(savemat, {"x_train": np.eye(9)}).replace(b"train\0\x09\0", b"train\0\x09\xff")),
         ("odd.mat", b"\x08" + encoded(savemat, {"x_train": np.eye(9)}, format="4")[1:]),
     ],
 )

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 from sklearn.datasets import load_svmlight_file
 
 from pipeline.data.image_trees import (
@@ -25,7 +24,7 @@ from pipeline.data.image_trees import (
     table,
     tiny_imagenet,
 )
-from pipeline.data.reading import reading, two_parts, unpack
+from pipeline.data.reading import matlab, reading, two_parts, unpack
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
 from pipeline.errors import DataError
@@ -68,7 +67,7 @@ def _idx_array(path: Path) -> np.ndarray:
 def arrays(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """An .npz or a .mat file with x_train (N, H, W) or (N, H, W, C), y_train (N,), x_test and y_test."""
     with reading(files[0]):
-        content = loadmat(files[0]) if files[0].suffix == ".mat" else np.load(files[0], allow_pickle=False)
+        content = matlab(files[0]) if files[0].suffix == ".mat" else np.load(files[0], allow_pickle=False)
         parts = [
             (content[f"x_{part}"].astype(np.uint8), content[f"y_{part}"].reshape(-1).astype(np.int64))
             for part in ("train", "test")
@@ -94,7 +93,7 @@ def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     parts = []
     for path in files:
         with reading(path):
-            content = loadmat(path, variable_names=("X", "y"))
+            content = matlab(path)
             parts.append((content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1) % 10))
     return two_parts(parts, entry.names)
 
@@ -102,7 +101,7 @@ def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """A MATLAB file with train_data and test_data (N, 32, 32, 3), train_label and test_label (N, 1)."""
     with reading(files[0]):
-        content = loadmat(files[0])
+        content = matlab(files[0])
         parts = [
             (content[f"{part}_data"].astype(np.uint8), content[f"{part}_label"].reshape(-1))
             for part in ("train", "test")

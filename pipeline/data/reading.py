@@ -3,10 +3,14 @@
 import contextlib
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
 from pipeline.data.download import extract
@@ -27,6 +31,16 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (*DAMAGED, MatReadError, Image.DecompressionBombError, pickle.UnpicklingError) as error:
         raise DataError(f"{shorten(path)}: cannot be read ({cause(error)})") from None
+
+
+def matlab(path: Path) -> dict[str, np.ndarray]:
+    """The variables of a MATLAB 4 or 5 file, read in a process of its own: SciPy crashes on some damaged
+    ones."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        try:
+            return pool.submit(loadmat, path).result()
+        except BrokenProcessPool:
+            raise MatReadError("SciPy crashed while reading it") from None
 
 
 def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:
