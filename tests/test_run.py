@@ -256,7 +256,8 @@ def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
         of=lambda *states: [task for task in tasks if task.state in states],
     )
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=24, color_system=None)
-    with Display(plan, 64, console) as display:
+    display = Display(plan, 64, console)
+    with display.foot:
         display.draw(time.monotonic())
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue()).splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) <= 24 and "about 1:00:00 left" in lines[0]

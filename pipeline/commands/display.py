@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cells.progress import clock, event
+from pipeline.cells.progress import clock
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -26,8 +26,6 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_FRAMES = 0.5
 # rows of running stages
 ROWS = 8
-# stages in a cluster's queue that are named
-FEW = 5
 # in a cluster's queue, or for room there
 QUEUED = ("queued", "waits")
 # lines of the log of a failed stage
@@ -39,42 +37,28 @@ class Display:
 
     def __init__(self, schedule: Schedule, jobs: int, console: Console | None = None):
         self.schedule, self.jobs, self.console = schedule, jobs, console or Console()
-        terminal = self.console.is_terminal
-        self.foot = Live(console=self.console, auto_refresh=False, transient=True) if terminal else None
+        # writes nothing where there is no terminal
+        self.foot = Live(console=self.console, auto_refresh=False, transient=True)
         self.begun = self.drawn = time.monotonic()
-        self.latest: dict[Task, dict] = {}
-        self.blockers: dict[Task, str] = {}
-        self.every = SECONDS_BETWEEN_FRAMES if self.foot else SECONDS_BETWEEN_LINES
-
-    def __enter__(self) -> "Display":
-        if self.foot:
-            self.foot.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        if self.foot:
-            self.foot.stop()
+        schedule.say = self.say
 
     def ended(self, task: Task) -> None:
         """Say that a stage is done or has failed."""
         total = len(self.schedule.tasks)
         settled = total - len(self.schedule.of(WAITING, READY, RUNNING))
-        state = self._state(task)
-        done = task.state == DONE and state.get("done")
-        accuracy = f"  accuracy {state['accuracy']:.2f} %" if done else ""
+        progress = task.progress()
+        done = task.state == DONE and progress.get("done")
+        accuracy = f"  accuracy {progress['accuracy']:.2f} %" if done else ""
         self.say(f"{settled:>4}/{total}  {task.state:<7}{clock(task.seconds):>8}  {task.name}{accuracy}")
         if task.state == FAILED:
             for line in task.tail(TAIL):
                 self.say(f"           | {line}")
 
     def show(self) -> None:
-        """Show the stages that run, if it is time to, and at once what waits for another process."""
-        for task in self.schedule.blocked():
-            if self.blockers.get(task) != task.blocker:
-                self.blockers[task] = task.blocker
-                self.say(f"           {task.name} waits for {task.blocker}")
+        """Show the stages that run, if it is time to."""
         now = time.monotonic()
-        if now - self.drawn >= self.every and self.schedule.of(RUNNING):
+        every = SECONDS_BETWEEN_FRAMES if self.console.is_terminal else SECONDS_BETWEEN_LINES
+        if now - self.drawn >= every and self.schedule.of(RUNNING):
             self.drawn = now
             self.draw(now)
 
@@ -83,66 +67,45 @@ class Display:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self, now: float) -> None:
-        """What runs: trainings that report a round first; more than a few that wait in a cluster's queue are
-        only counted."""
-        running = sorted(self.schedule.of(RUNNING), key=lambda task: "round" not in self._state(task))
-        queued = [task for task in running if _where(task).startswith(QUEUED)]
-        begun = [task for task in running if task not in queued]
-        chosen = [*begun, *(queued if len(queued) <= FEW else [])][:ROWS]
-        rest = {"more": len(set(begun) - set(chosen)), "queued": len(set(queued) - set(chosen))}
-        parts = [self._words(task, now) for task in chosen]
-        parts += [", ".join(f"{count} {what}" for what, count in rest.items() if count)]
-        parts = [part for part in parts if part]
-        if self.foot:
-            self.foot.update(Text("\n".join([self.total(now), *parts])), refresh=True)
+        """What runs: trainings that report a round first, what waits in a cluster's queue last."""
+        states = {task: task.progress() for task in self.schedule.of(RUNNING)}
+        running = sorted(states, key=lambda task: (_queued(task), "round" not in states[task]))
+        parts = [_words(task, states[task]) for task in running[:ROWS]]
+        rest = Counter("queued" if _queued(task) else "more" for task in running[ROWS:])
+        if rest:
+            parts.append(", ".join(f"{count} {what}" for what, count in rest.items()))
+        total = self._total(now, {task: state["left"] for task, state in states.items() if "left" in state})
+        if self.console.is_terminal:
+            self.foot.update(Text("\n".join([total, *parts])), refresh=True)
         else:
-            self.say(f"           {self.total(now)}; running: {'; '.join(parts)}")
+            self.say(f"           {total}; running: {'; '.join(parts)}")
 
-    def _words(self, task: Task, now: float) -> str:
-        """`NAME (on n2), seed 0, round 3/20, 61.26 %, 1:05 left`."""
-        state, where = self._state(task), _where(task)
-        parts = [f"{task.name} ({where})" if where else task.name]
-        if "round" in state:
-            parts.append(f"seed {state['seed']}, round {state['round']}/{state['rounds']}")
-        if "accuracy" in state:
-            parts.append(f"{state['accuracy']:.2f} %")
-        if "left" in state:
-            parts.append(f"{clock(_left(state, now))} left")
-        return ", ".join(parts)
-
-    def total(self, now: float) -> str:
+    def _total(self, now: float, reported: dict[Task, float]) -> str:
         """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
-        states = {task: self._state(task) for task in self.schedule.of(RUNNING)}
-        reported = {task: _left(state, now) for task, state in states.items() if "left" in state}
         count = Counter(task.state for task in self.schedule.tasks)
         left = self.schedule.left(self.jobs, reported)
-        parts = [
-            f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
-            *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
-            f"{clock(now - self.begun)} so far",
-        ]
-        return ", ".join(parts + ([f"about {clock(left)} left"] if left is not None else []))
-
-    def _state(self, task: Task) -> dict:
-        """The last event that the training of a stage reported, read on from where the previous call
-        stopped."""
-        state = self.latest.setdefault(task, {"offset": 0})
-        try:
-            with open(task.events, "rb") as file:
-                file.seek(state["offset"])
-                lines = file.read().split(b"\n")[:-1]
-        except OSError:
-            return state
-        for line in lines:
-            state["offset"] += len(line) + 1
-            if values := event(line):
-                state |= values | {"at": time.monotonic()}
-        return state
+        return ", ".join(
+            [
+                f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
+                *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
+                f"{clock(now - self.begun)} so far",
+                *([f"about {clock(left)} left"] if left is not None else []),
+            ]
+        )
 
 
-def _left(state: dict, now: float) -> float:
-    return max(state["at"] + state["left"] - now, 0.0)
+def _words(task: Task, progress: dict) -> str:
+    """`NAME (on n2), seed 0, round 3/20, 61.26 %, 1:05 left`."""
+    where = task.job.where if task.job else ""
+    parts = [f"{task.name} ({where})" if where else task.name]
+    if "round" in progress:
+        parts.append("seed {seed}, round {round}/{rounds}".format(**progress))
+    if "accuracy" in progress:
+        parts.append(f"{progress['accuracy']:.2f} %")
+    if "left" in progress:
+        parts.append(f"{clock(progress['left'])} left")
+    return ", ".join(parts)
 
 
-def _where(task: Task) -> str:
-    return task.job.where if task.job else ""
+def _queued(task: Task) -> bool:
+    return task.job is not None and task.job.where.startswith(QUEUED)

@@ -158,7 +158,8 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in signals}
     try:
-        with Display(schedule, jobs) as screen:
+        screen = Display(schedule, jobs)
+        with screen.foot:
             while not stopped and schedule.of(WAITING, READY, RUNNING):
                 schedule.check(SECONDS_BETWEEN_FRAMES)
                 if unchecked and schedule.of(READY):

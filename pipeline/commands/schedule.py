@@ -7,6 +7,7 @@ once if each waits for the lock and something else keeps the order; this module 
 import contextlib
 import json
 import logging
+import os
 import re
 import time
 from collections import defaultdict
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.cells.progress import event
 from pipeline.clusters import Job, file_name
 from pipeline.commands import locks
 from pipeline.errors import DAMAGED, ParamError, unknown
@@ -27,6 +29,8 @@ SECONDS_TO_GATHER = 5.0
 AT_ONCE = 50
 # lines of a log, in which DVC's last words are
 TAIL = 20
+# bytes of a file of events, in which a training's last ones are
+EVENTS = 4096
 # Seconds of one core, on the processor of benchmarks/README.md.
 # what a stage costs besides its training: DVC, imports, files
 OVERHEAD = 5.0
@@ -76,14 +80,17 @@ class Task:
         """The file to which its training reports progress (FEDREPRO_EVENTS)."""
         return self.log.with_suffix(".jsonl")
 
-    def waits(self, message: str) -> bool:
-        """Whether DVC says that another process uses the files of the stage."""
-        users = re.search(r"is being blocked by:\s+\(PID (\d+)\): (.*)", message)
-        if not users and "Unable to acquire lock" not in message:
-            return False
-        self.blocker = f"process {users[1]}: {locks.command_words(users[2])}" if users else "another DVC"
-        self.state, self.ask_at = WAITING, time.monotonic() + SECONDS_TO_ASK_AGAIN
-        return True
+    def progress(self) -> dict[str, Any]:
+        """What its training reported last (`cells.progress`), `left` in seconds from now; empty before."""
+        state: dict[str, Any] = {}
+        with contextlib.suppress(OSError), open(self.events, "rb") as file:
+            written = os.fstat(file.fileno())
+            file.seek(max(written.st_size - EVENTS, 0))
+            for line in file.read().split(b"\n")[:-1]:
+                state |= event(line)
+            if "left" in state:
+                state["left"] = max(state["left"] - (time.time() - written.st_mtime), 0.0)
+        return state
 
     def pictures_alone_missing(self) -> bool:
         """Whether nothing of a cell, tuned or not, is missing but its representations and models, which git
@@ -127,7 +134,7 @@ class Schedule:
         from dvc.repo.reproduce import get_active_graph, plan_repro
 
         logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
-        self.repo, self.force, self.recorded = Repo(), force, 0.0
+        self.repo, self.force, self.say, self.recorded = Repo(), force, say, 0.0
         self.root = Path(self.repo.root_dir)
         with locks.held(self.repo, say):
             for line in locks.mend_held_locks(self.root):
@@ -168,16 +175,26 @@ class Schedule:
     def _check(self, task: Task) -> None:
         from dvc.lock import LockError
 
-        task.blocker = ""
         try:
             changed = task.stage.changed(allow_missing=not self.force and task.pictures_alone_missing())
         except LockError as error:
-            if task.waits(str(error)):
+            if self._waits(task, str(error)):
                 return
             changed = True
         except Exception:  # `dvc repro` will report it in the stage's log
             changed = True
-        task.state = READY if self.force or changed else UNCHANGED
+        task.state, task.blocker = READY if self.force or changed else UNCHANGED, ""
+
+    def _waits(self, task: Task, message: str) -> bool:
+        """Whether DVC says that another process uses the files of the stage; the user is told once."""
+        users = re.search(r"is being blocked by:\s+\(PID (\d+)\): (.*)", message)
+        if not users and "Unable to acquire lock" not in message:
+            return False
+        blocker = f"process {users[1]}: {locks.command_words(users[2])}" if users else "another DVC"
+        if task.blocker != blocker:
+            self.say(f"           {task.name} waits for {blocker}")
+        task.state, task.blocker, task.ask_at = WAITING, blocker, time.monotonic() + SECONDS_TO_ASK_AGAIN
+        return True
 
     def launch(self, executor: Any) -> None:
         """Start what is ready, the longest first; cores of this machine that are left over become workers of
@@ -205,7 +222,7 @@ class Schedule:
                 continue
             task.seconds = time.monotonic() - task.begun
             task.state = DONE if task.job.code == 0 else FAILED
-            if task.state == FAILED and task.waits("\n".join(task.tail(TAIL))):
+            if task.state == FAILED and self._waits(task, "\n".join(task.tail(TAIL))):
                 continue
             waiting = list(task.downstream) if task.state == FAILED else []
             while waiting:
