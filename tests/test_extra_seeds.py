@@ -6,9 +6,11 @@ from contextlib import contextmanager
 import pytest
 from repository import CELL, edit, forget, python, stage
 
-from pipeline.commands import extra_seeds, sweep
+from pipeline.commands import variants
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, ExtraSeeds, load_paper
+
+WITHOUT_DVC = "from pipeline.commands import run, variants; run.main = lambda *_: 0"
 
 
 @contextmanager
@@ -24,21 +26,18 @@ def miniature_of(project, seeds):
 @pytest.mark.parametrize("text", ["", "7,", "7;8", "-1", "7.5", "7,7", "x", str(2**31)])
 def test_what_is_no_list_of_seeds_is_refused(text):
     with pytest.raises(ParamError, match="--seeds"):
-        extra_seeds.parse(text)
+        variants.parse_seeds(text)
 
 
-def test_a_scenario_stands_for_its_cells_and_a_paper_is_refused():
-    assert Cell("fedlsa", "mini", "fedavg") in extra_seeds.cells(["fedlsa/mini"])
-    assert extra_seeds.cells([CELL, CELL]) == [Cell.parse(CELL)]
+def test_a_paper_is_refused():
     for names in ([], ["fedlsa"], ["fedlsa/nowhere"], ["fedlsa/mini/nothing"]):
         with pytest.raises(ParamError):
-            extra_seeds.cells(names)
-    assert extra_seeds.parse("7, 8") == (7, 8)
+            variants.extra_seeds(names, "7")
+    assert variants.parse_seeds("7, 8") == (7, 8)
 
 
 def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
-    code = f"from pipeline.commands import extra_seeds as o; o.train(o.cells(['{CELL}']), (5,))"
-    text = python(project, code).stdout
+    text = python(project, f"{WITHOUT_DVC}; variants.extra_seeds(['{CELL}'], '5')").stdout
     added = ExtraSeeds("fedcrl", "mini", "fedprox", (5,))
     result = json.loads((added.folder(project) / "result.json").read_text())
     assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text
@@ -63,7 +62,7 @@ def test_other_seeds_of_the_miniature_leave_the_tunings_valid(project):
 @pytest.mark.parametrize("text", ["mu", "mu=", "=1", "mu=1,1.0", "a b=1"])
 def test_what_is_no_sweep_is_refused(text):
     with pytest.raises(ParamError, match="sweep '"):
-        sweep.main(CELL, text)
+        variants.sweep(CELL, text)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +70,12 @@ def test_what_is_no_sweep_is_refused(text):
 )
 def test_a_sweep_that_no_training_takes_is_refused_before_the_first(text, key):
     with pytest.raises(ParamError, match=key):
-        sweep.main(CELL, text)
+        variants.sweep(CELL, text)
 
 
 def test_a_sweep_trains_every_value_and_leaves_git_alone(project):
     before = {path: path.read_bytes() for path in project.glob("papers/*/runs/*/*/*")}
-    without_dvc = "from pipeline.commands import run, sweep; run.main = lambda *_: 0"
-    shown = python(project, f"{without_dvc}; sweep.main('{CELL}', 'mu=1e-3,5')").stdout
+    shown = python(project, f"{WITHOUT_DVC}; variants.sweep('{CELL}', 'mu=1e-3,5')").stdout
     for value in (0.001, 5):
         result = json.loads(
             (project / f"papers/fedcrl/sweeps/mini/fedprox/mu={value}/result.json").read_text()

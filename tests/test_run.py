@@ -24,7 +24,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import Progress
 from pipeline.commands import schedule
 from pipeline.commands.display import Display
-from pipeline.commands.run import _hidden, targets
+from pipeline.commands.run import _hidden, partition_stage, targets
 from pipeline.commands.sync import show_grids
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, load_paper, planned
@@ -301,3 +301,15 @@ def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeyp
     two.state, two.seconds = schedule.DONE, 300.0
     report.state, report.begun = schedule.RUNNING, 1000.0 - 15
     assert plan.left(2, {}) == pytest.approx(3 * 20 - 15)
+
+
+def test_the_partition_of_a_scenario_with_public_images_beside_one_without(monkeypatch):
+    """Each has a stage of its kind (`sync`)."""
+    plain, public = SimpleNamespace(public=None), SimpleNamespace(public="photos")
+    for scenarios, stage in (
+        ({"one": plain, "two": public}, "partition-public"),
+        ({"two": public}, "partition"),
+    ):
+        paper = SimpleNamespace(scenarios=scenarios)
+        monkeypatch.setattr("pipeline.commands.run.load_paper", lambda key, paper=paper: paper)
+        assert partition_stage(Cell("p", "two", "m")) == f"papers/p/grids/dvc.yaml:{stage}@two"

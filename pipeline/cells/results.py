@@ -100,6 +100,10 @@ class Summary:
     std: float | None
     seeds: int
 
+    def __str__(self) -> str:
+        """`57.20 ± 0.31 %`."""
+        return f"{self.mean:.2f}" + ("" if self.std is None else f" ± {self.std:.2f}") + " %"
+
 
 def summarise(values: list[float]) -> Summary:
     """Mean and spread of one value per seed."""

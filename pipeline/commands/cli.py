@@ -133,7 +133,7 @@ def tune() -> None:
 @click.argument("name", type=Cell(), metavar="CELL")
 @click.argument("assignment", metavar="NAME=VALUE,...")
 @jobs_option()
-@calls("sweep:main")
+@calls("variants:sweep")
 def sweep() -> None:
     """Train a cell with several values of a hyper-parameter.
 

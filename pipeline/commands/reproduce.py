@@ -128,11 +128,7 @@ def summary(comparisons: list[Comparison]) -> list[str]:
         f"Measured:      {len(comparisons) - len(moved)} of {len(comparisons)} cells of the miniatures have "
         "the same bits as in git",
         *(
-            f"  {one.cell}: {_words(one.committed)} in git, {_words(one.here)} here"
+            f"  {one.cell}: {one.committed} in git, {one.here} here"
             for one in sorted(moved, key=lambda one: -abs(one.difference))
         ),
     ]
-
-
-def _words(number: Summary) -> str:
-    return f"{number.mean:.2f} %" + (f" ± {number.std:.2f}" if number.std is not None else "")

@@ -20,7 +20,6 @@ from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.clusters import executor
-from pipeline.commands import extra_seeds
 from pipeline.commands.display import ROWS, SECONDS_BETWEEN_FRAMES, Display
 from pipeline.commands.schedule import (
     DONE,
@@ -33,9 +32,9 @@ from pipeline.commands.schedule import (
     Schedule,
 )
 from pipeline.commands.sync import show_grids, sync
-from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict
+from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
 from pipeline.place import cores
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, shorten
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
 
 PROJECT = "dvc.yaml"  # what is run without a target
 
@@ -51,8 +50,12 @@ def main(
     """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
     and `options`: see `pipeline.clusters.executor`."""
     check_environment(here=on == "local")
+    if seeds and on != "local":
+        raise ParamError("--seeds: trains on this machine only")
     if seeds:
-        return _extra_seeds(stages, seeds, jobs, on)
+        from pipeline.commands import variants
+
+        return variants.extra_seeds(stages, seeds, jobs)
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     chosen = [target for stage in stages for target in targets(stage)]
@@ -81,19 +84,6 @@ def _scheduled(chosen: list[str], force: bool) -> Schedule:
         return Schedule(chosen, force, lambda line: print(line, flush=True))
     except DvcException as error:
         raise FedReproError(_in_one_line(error)) from None
-
-
-def _extra_seeds(names: Sequence[str], seeds: str, jobs: int | None, on: str) -> int:
-    """Bring the cells' data, then train them with a user's seeds."""
-    if on != "local":
-        raise ParamError("--seeds: trains on this machine only")
-    wanted, chosen = extra_seeds.parse(seeds), extra_seeds.cells(names)
-    if code := main(list(dict.fromkeys(map(extra_seeds.partition_stage, chosen))), jobs):
-        return code
-    if jobs:
-        os.environ["FEDREPRO_WORKERS"] = str(jobs)
-    extra_seeds.train(chosen, wanted)
-    return 0
 
 
 def _in_one_line(error: Exception) -> str:
@@ -140,8 +130,34 @@ def targets(name: str) -> list[str]:
     if _is_place(name):
         return [name]
     if name.count("/") == 1 and name.partition("/")[0] in papers() or name.count("/") == 2:
-        return [cell.stage(load_paper(cell.paper)) or name for cell in extra_seeds.named(name)]
+        return [cell.stage(load_paper(cell.paper)) or name for cell in named(name)]
     return [name]
+
+
+def named(name: str) -> list[Cell]:
+    """The cell of that name, or the cells of a scenario, paper/scenario; ParamError for an unknown name."""
+    if name.count("/") != 1:
+        cell = Cell.parse(name)
+        Experiment.of(cell)
+        return [cell]
+    key, scenario = name.split("/")
+    load_paper(key)
+    every = planned(key)
+    if not (some := [cell for cell in every if cell.scenario == scenario]):
+        known = {cell.scenario for cell in every}
+        raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
+    return some
+
+
+def partition_stage(cell: Cell) -> str:
+    """The stage that brings a cell's data and deals them to its clients."""
+    if cell.partition == MINIATURE:
+        return f"papers/{cell.paper}/dvc.yaml:partition-mini"
+    scenarios = load_paper(cell.paper).scenarios
+    public = {name: one.public is not None for name, one in scenarios.items() if name not in MINIATURES}
+    mixed = len({*public.values()}) > 1  # see `sync.partitions`
+    stage = "partition-public" if mixed and public[cell.partition] else "partition"
+    return f"papers/{cell.paper}/grids/dvc.yaml:{stage}@{cell.partition}"
 
 
 def run(schedule: Schedule, jobs: int, where: Any) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 from pipeline.cells import inputs, provenance, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
-from pipeline.commands.extra_seeds import partition_stage
+from pipeline.commands.run import partition_stage
 from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
 from pipeline.schema import ROOT, Cell, Seeded

@@ -1,0 +1,125 @@
+"""`fedrepro run CELL --seeds 7,8` and `sweep CELL mu=0.1,1`: train cells with a user's seeds or values.
+
+Their files go to papers/<paper>/extra-seeds and sweeps, which git ignores: tables stay unchanged.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pipeline.cells import arithmetic
+from pipeline.cells.checks import check_environment, runnable
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.results import read, summarise
+from pipeline.commands import run
+from pipeline.errors import ParamError
+from pipeline.schema import MINIATURES, RATE, ROOT, Cell, ExtraSeeds, Swept, load_paper, shorten
+
+
+def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:
+    """Train the cells, of a scenario all, with these seeds; returns the exit code.
+
+    text: `7,8`
+    """
+    seeds, chosen = parse_seeds(text), [*dict.fromkeys(cell for name in names for cell in run.named(name))]
+    if not chosen:
+        raise ParamError("--seeds: name a cell (fedlsa/mini/fedavg) or a scenario (fedlsa/mini)")
+    if code := _bring(chosen, jobs):
+        return code
+    from pipeline.cells.training import train_cell  # with torch: seconds
+    from stages.partition import deal
+
+    places = {}
+    for cell in chosen:
+        extra = ExtraSeeds(cell.paper, cell.scenario, cell.method, seeds)
+        scenario = load_paper(cell.paper).scenarios[cell.scenario]
+        at = "miniature.scenario" if cell.scenario in MINIATURES else f"scenarios.{cell.scenario}"
+        where = f"papers/{cell.paper}/paper.yaml: {at}"
+        folder = ROOT / "papers" / extra.paper / "partitions" / extra.partition
+        if folder not in places:
+            deal(replace(scenario, seeds=list(seeds)), where, folder, f"{cell.paper}/{cell.scenario}")
+        places[folder] = where
+        by_seed = _by_seed(train_cell(extra))
+        rows = {f"seed {seed}": {seed: value} for seed, value in by_seed.items()}
+        _print(cell, rows | {"yours": by_seed}, extra)
+    print(
+        f"To have them in the tables: add the seeds to `seeds` of {', '.join(places.values())}, then\n"
+        f"`fedrepro run {chosen[0]}`; a seed that was trained here is not trained again"
+    )
+    return 0
+
+
+def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
+    """Train a cell with each value of a hyper-parameter; returns the exit code.
+
+    assignment: `mu=0.001,0.01,0.1`, a hyper-parameter of the method or `learning_rate`
+    """
+    base, (key, values) = Cell.parse(name), _parse_values(assignment)
+    swept = {f"{key} {value}": Swept.of(base, ((key, value),)) for value in values}
+    if code := _bring(swept.values(), jobs):
+        return code
+    from pipeline.cells.training import train_cell  # with torch: seconds
+
+    rows = {label: _by_seed(train_cell(cell)) for label, cell in swept.items()}
+    _print(base, rows, next(iter(swept.values())))
+    return 0
+
+
+def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
+    """Check the cells, then bring their data and partitions; returns the exit code. To be called before torch
+    is imported."""
+    kinds = {Experiment.of(cell).scenario.arithmetic for cell in cells}
+    if len(kinds) > 1:
+        raise ParamError("--seeds: the cells differ in `arithmetic`: name those of one kind at a time")
+    arithmetic.adopt(*kinds)
+    check_environment()
+    for cell in cells:
+        runnable(Experiment.of(cell))  # ParamError for a name or a value that the method has not
+    if jobs:
+        os.environ["FEDREPRO_WORKERS"] = str(jobs)
+    return run.main([*dict.fromkeys(map(run.partition_stage, cells))], jobs)
+
+
+def _by_seed(result: dict) -> dict[int, float]:
+    return dict(zip(result["seeds"], result["measures"][result["headline"]]))
+
+
+def _print(base: Cell, rows: dict[str, dict[int, float]], trained: Cell) -> None:
+    """Accuracies by seed, a line for each row, with those that git has."""
+    print(f"{base}, accuracy")
+    if (committed := base.folder() / "result.json").exists():
+        rows = rows | {"in the table": _by_seed(read(committed))}
+    for label, by_seed in rows.items():
+        print(f"  {label:<20} {summarise([*by_seed.values()])} (seeds {', '.join(map(str, by_seed))})")
+    print(f"  written to {shorten(trained.folder())}")
+
+
+# -- what a user types ---------------------------------------------------------------------------------------
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`7,8` -> (7, 8); ParamError for what is not different whole numbers."""
+    parts = text.split(",")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        raise ParamError(f"--seeds {text!r:.80}: must be whole numbers, such as 7,8")
+    seeds = tuple(map(int, parts))
+    if len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
+        raise ParamError(f"--seeds {text!r:.80}: must be different numbers below 2147483648")
+    return seeds
+
+
+def _parse_values(text: str) -> tuple[str, list]:
+    """`mu=0.001,0.01` -> ("mu", [0.001, 0.01]); ParamError for what is not NAME=VALUE,VALUE."""
+    name, _, listed = text.partition("=")
+    values = [*map(_value, listed.split(","))]
+    if not name.isidentifier() or "" in values or len(set(values)) < len(values):
+        raise ParamError(f"sweep {text!r:.80}: expected NAME=VALUE,VALUE, such as {RATE}=0.01,0.1")
+    return name, values
+
+
+def _value(text: str) -> int | float | bool | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return {"true": True, "false": False}.get(text, text)
