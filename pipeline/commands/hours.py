@@ -10,6 +10,7 @@ and activations wait for memory and not for arithmetic. Counting them again woul
 which `fedrepro status` does without.
 """
 
+import contextlib
 import csv
 import math
 import os
@@ -42,24 +43,12 @@ ATTACK_STEPS = 10
 class Rate:
     """The speed of a finished cell."""
 
-    networks: tuple[str, ...]
-    data: str
-    algorithm: str
+    experiment: Experiment
     device: str
     # operations of a batch's forward pass, on the average
     step: float
     # of one process per operation
     seconds: float
-
-
-@dataclass(frozen=True)
-class Images:
-    """What one seed goes through."""
-
-    # client -> its images; one entry "" where they are not known client by client
-    train: dict[str, float]
-    # that a round scores, by one network
-    test: float
 
 
 @dataclass(frozen=True)
@@ -78,24 +67,13 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
     out."""
     rates = []
     for cell, result in results.items():
-        try:
+        with contextlib.suppress(*DAMAGED, ParamError):
             experiment = Experiment.of(cell, root)
-            scenario, algorithm = experiment.scenario, experiment.algorithm
-            done = work(experiment)
-            seconds = statistics.fmean(result["seconds"])
-            if done and 0 < seconds < math.inf and result["rounds"] == scenario.training.rounds:
-                speed = seconds / done.whole
-                rates.append(
-                    Rate(networks(scenario), scenario.data.set, algorithm, result["device"], done.step, speed)
-                )
-        except (*DAMAGED, ParamError):
-            continue
+            done, seconds = work(experiment), statistics.fmean(result["seconds"])
+            whole = result["rounds"] == experiment.scenario.training.rounds
+            if done and whole and 0 < seconds < math.inf:
+                rates.append(Rate(experiment, result["device"], done.step, seconds / done.whole))
     return rates
-
-
-def networks(scenario: Scenario) -> tuple[str, ...]:
-    """Names of the networks in use, each once."""
-    return tuple(sorted({model.name for model in scenario.networks}))
 
 
 def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
@@ -109,17 +87,18 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
         experiment = Experiment.of(cell, root)
     except ParamError:
         return None
-    scenario, algorithm = experiment.scenario, experiment.algorithm
-    ahead, mine = work(experiment), networks(scenario)
-    if ahead is None or not rates:
+    if (ahead := work(experiment)) is None or not rates:
         return None
-    same = [rate for rate in rates if (rate.networks, rate.data) == (mine, scenario.data.set)]
-    exact = [rate for rate in same if rate.algorithm == algorithm]
-    known = exact or same or rates
+    same = [rate for rate in rates if _trained(rate.experiment) == _trained(experiment)]
+    known = [rate for rate in same if rate.experiment.algorithm == experiment.algorithm] or same or rates
     far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
-    most = min(far) + NEAR
-    seconds = statistics.median(rate.seconds for rate, one in zip(known, far, strict=True) if one <= most)
-    return seconds * ahead.whole * len(scenario.seeds) / 3600
+    seconds = [rate.seconds for rate, orders in zip(known, far, strict=True) if orders <= min(far) + NEAR]
+    return statistics.median(seconds) * ahead.whole * len(experiment.scenario.seeds) / 3600
+
+
+def _trained(experiment: Experiment) -> tuple[set[str], str]:
+    """Names of the networks, and the data set."""
+    return {model.name for model in experiment.scenario.networks}, experiment.scenario.data.set
 
 
 # -- operations ----------------------------------------------------------------------------------------------
@@ -128,19 +107,19 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
 def work(experiment: Experiment) -> Work | None:
     """None where the size of the data is not known, or a network's operations."""
     scenario, training = experiment.scenario, experiment.scenario.training
-    scored, images = scenario.evaluation, images_of(experiment.cell, scenario, experiment.root)
+    scored, (train, test) = scenario.evaluation, images_of(experiment.cell, scenario, experiment.root)
     try:
         forward = [operations(model, scenario.data) for model in scenario.networks]
     except KeyError:
         return None
-    if images is None:
+    if not sum(train.values()):
         return None
     each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
     every = sum(forward) if scenario.models else mean * scenario.clients  # one image, by every client
-    epoch = sum(count * each.get(client, mean) for client, count in images.train.items())
+    epoch = sum(count * each.get(client, mean) for client, count in train.items())
     # Elsewhere all clients share the model that is scored, or each has other test images.
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
-    tests = images.test * (every if alone else mean)
+    tests = test * (every if alone else mean)
     reads = method_attributes(experiment)
     learnt = epoch * (1 + _attack_steps(reads, experiment.hyper))
     if (wanted := training.participation) is not None:
@@ -151,7 +130,7 @@ def work(experiment: Experiment) -> Work | None:
         whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
     if (public := scenario.public) and "public_batches" in reads:
         whole += PASSES * every * public.size * public.epochs * training.rounds
-    return Work(whole, training.batch_size * epoch / sum(images.train.values()))
+    return Work(whole, training.batch_size * epoch / sum(train.values()))
 
 
 def operations(model: Model, data: Data) -> float:
@@ -183,9 +162,10 @@ def _attack_steps(reads: frozenset[str], hyper: dict) -> int:
 # -- images --------------------------------------------------------------------------------------------------
 
 
-def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | None:
-    """Counted where the partition was made, else from its parameters and the data set's size; None where that
-    is not known."""
+def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[str, float], float]:
+    """What one seed goes through: (client -> its training images, test images that a round scores by one
+    network). Counted where the partition was made; else one entry "" by the partition's parameters and the
+    data set's size, 0 where that is not known."""
     path = root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv"
     kind = scenario.evaluation.tests
     try:
@@ -201,15 +181,12 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> Images | Non
         train, test = _expected(scenario)
     if kind == "pooled" and scenario.corruption is not None:
         test *= 2  # as they are, and corrupted
-    return Images(train, test) if sum(train.values()) else None
+    return train, test
 
 
 def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
-    """(client, or "" for all -> training images, test images) by the partition's parameters and the size of
-    the data set; 0 where that is not known."""
+    """As `images_of`, of a partition that was never made."""
     cut, counts = scenario.partition, _counts(scenario.data.set)
-    classes = entry.classes if (entry := registry.sets().get(scenario.data.set)) else 0
-    used = [counts[name] for name in scenario.data.domains.values() if name in counts] or [*counts.values()]
     if isinstance(cut, Pooled):
         train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
         if cut.pool != "train+test":
@@ -217,6 +194,8 @@ def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
         whole = min(train + test, cut.samples or math.inf)
         return {"": whole * cut.train_share}, whole * (1 - cut.train_share)
     assert isinstance(cut, (Domains, Subset))
+    classes = entry.classes if (entry := registry.sets().get(scenario.data.set)) else 0
+    used = [counts[name] for name in scenario.data.domains.values() if name in counts] or [*counts.values()]
     taken = {"official": 0.0, "index_mod_10": INDEX_TEST}.get(cut.test, cut.test_share or 0.0)
     most = (cut.test_per_class or math.inf) * classes
     tests = sum(min(train * taken if taken else test, most) for train, test in used)
