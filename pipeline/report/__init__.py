@@ -37,17 +37,19 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     results, problems = survey(root)
     known = studies(results, root, problems)
     pages = {name: Page(study) for name, study in known.items()}
-    cite, view, out = citation(root), Overview(pages.values()), out or root / "reports"
+    cite, overview, out = citation(root), Overview(pages.values()), out or root / "reports"
     files = {
-        "index.html": fill("index.html", view=view, pages=pages, cite=cite),
-        "index.md": markdown.index(view, cite),
+        "index.html": fill("index.html", view=overview, pages=pages, cite=cite),
+        "index.md": markdown.index(overview, cite),
     }
     for name in papers or pages:
         files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
         files[f"{name}.md"] = markdown.paper(pages[name])
         files |= latex.files(pages[name])
         files[f"metrics/{name}.json"] = metrics(name, results)
-    files |= across.files(known, fill, pages=pages, cite=cite)
+    view = across.across(known)
+    files["across.html"] = fill("across.html", view=view, pages=pages, cite=cite)
+    files["across.md"] = markdown.fill("across.md", view=view)
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(out / name, text)

@@ -4,8 +4,7 @@ Of several rows of paper.yaml that run one algorithm, as in ablations, the unmod
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import pandas as pd
@@ -15,20 +14,15 @@ from matplotlib import rc_context
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described
-from pipeline.cells.results import Summary, lower_is_better, summarise
+from pipeline.cells.results import lower_is_better, summarise
 from pipeline.report import figures as draw
-from pipeline.report import markdown
-from pipeline.report.comparison import Column, Dot, Dots, Rank, Setting, ranked
+from pipeline.report.comparison import Axis, ranked
 from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
-from pipeline.report.published import result_path
-from pipeline.report.statistics import Ranks, ranks
+from pipeline.report.statistics import ranks
 from pipeline.report.study import Study
-from pipeline.report.words import measure_words, signed, variant
-from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
+from pipeline.report.words import measure_words, variant
+from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Paper, Scenario, method_names
 
-At = tuple[str, str]  # (algorithm, key of the paper)
-Place = tuple[Dot, Rank, str]
-Places = tuple[str, list[Place | None]]
 # Why an algorithm does not run in a miniature, in the order in which it is looked for.
 REASONS = {
     "public data": "needs unlabelled public images",
@@ -47,46 +41,57 @@ FEWEST = 3
 FAR = 2.5
 
 
-class Miniatures:
-    """studies: papers that have a miniature; labels: of every algorithm; cells: that the miniatures ask for;
-    results: of those that have run."""
+class Miniature:
+    """A paper's miniature.
 
-    def __init__(self, studies: dict[str, Study]):
-        self.studies = {key: study for key, study in studies.items() if MINIATURE in study.paper.scenarios}
-        self.labels = _labels(studies.values())
-        rows = {
-            key: {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
-            for key, study in self.studies.items()
+    cells     name of an algorithm -> the cell that it asks for; results: of those that have run
+    numbers   name -> accuracy, the best first; places: their ranks
+    headline  the measure that its cells report; empty where none has run
+    """
+
+    def __init__(self, study: Study, labels: dict[str, str]):
+        self.study, self.name = study, study.name
+        self.scenario = study.paper.scenarios[MINIATURE]
+        rows = {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
+        self.cells = {
+            label: rows[row]
+            for algorithm, label in labels.items()
+            if (row := plain(algorithm, study.paper, [*rows])) in rows
         }
-        self.cells: dict[At, Cell] = {
-            (algorithm, key): rows[key][row]
-            for algorithm in algorithms()
-            for key, study in self.studies.items()
-            if (row := plain(algorithm, study.paper, [*rows[key]])) in rows[key]
+        self.results = {
+            label: result
+            for label, cell in self.cells.items()
+            if (result := study.results.get(cell)) and result["measures"].get(result["headline"])
         }
-        self.results: dict[At, dict] = {
-            at: result
-            for at, cell in self.cells.items()
-            if (result := self.studies[at[1]].results.get(cell))
-            and result["measures"].get(result["headline"])
-        }
+        self.headline = next((result["headline"] for result in self.results.values()), "")
+        values = {name: result["measures"][result["headline"]] for name, result in self.results.items()}
+        order = sorted(values, key=lambda name: -fmean(values[name]))
+        self.numbers = {name: summarise(values[name]) for name in order}
+        self.lower = lower_is_better(self.headline)
+        self.places = ranked({name: number.mean for name, number in self.numbers.items()}, self.lower)
 
-    def headline(self, key: str) -> str:
-        """The measure that a miniature's cells report; empty where none has run."""
-        return next((result["headline"] for (_, paper), result in self.results.items() if paper == key), "")
+    @property
+    def axis(self) -> Axis:
+        return Axis.of_summaries(self.numbers.values())
 
-    def accuracy(self, at: At) -> Summary:
-        result = self.results[at]
-        return summarise(result["measures"][result["headline"]])
-
-    def ran(self, key: str) -> list[str]:
-        """Algorithms with a number in a miniature."""
-        return [algorithm for algorithm in self.labels if (algorithm, key) in self.results]
-
-    def ranks(self, key: str) -> dict[str, Rank]:
-        """Of the algorithms that ran in a miniature."""
-        means = {name: self.accuracy((name, key)).mean for name in self.ran(key)}
-        return ranked(means, lower_is_better(self.headline(key)))
+    def about(self, labels: dict[str, str]) -> list[str]:
+        """Data, clients, networks and rounds, what was computed otherwise, and which algorithms have no cell
+        here, by reason."""
+        scenario, training = self.scenario, self.scenario.training
+        networks = (m.name + (" with a projector" if m.projector else "") for m in scenario.networks)
+        texts = [
+            f"{scenario.data.set}, {scenario.clients} clients, {len(scenario.seeds)} seeds",
+            f"{', '.join(dict.fromkeys(networks))}; {training.rounds} rounds, "
+            f"local epochs: {training.local_epochs}",
+            f"public images: {scenario.public.set}" if scenario.public else "",
+            f"accuracy: {measure_words(self.headline)}" if self.headline else "",
+            self.study.computed_otherwise(self.cells.values()),
+        ]
+        out: dict[str, list[str]] = {}
+        for algorithm, label in labels.items():
+            if label not in self.cells:
+                out.setdefault(REASONS[excluded(algorithm, scenario) or "not listed"], []).append(label)
+        return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
 
 
 def algorithms() -> list[str]:
@@ -109,7 +114,7 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
     return next((need for need in REASONS if need in lacking), "")
 
 
-def _labels(studies: Iterable[Study]) -> dict[str, str]:
+def labels_of(studies: Iterable[Study]) -> dict[str, str]:
     """Every algorithm -> its label as the papers print it; of several with one label all but the first have
     the end of their name in brackets."""
     papers = [study.paper for study in studies]
@@ -136,96 +141,53 @@ def _labels(studies: Iterable[Study]) -> dict[str, str]:
 class Group:
     """Miniatures that the same algorithms can run in.
 
-    columns   a miniature each: every method on one axis
-    places    the rank of the paper's method in each, None where it has not run
-    rows      (name, per miniature its dot, rank and file, or None): the best and those of the papers
-    rest      the other methods alike
-    shared    mean ranks of those that ran in all
-    pairs     how many pairs differ by them, of how many
+    rows    names of the best and those of the papers; rest: the others alike
+    shared  mean ranks of those that ran in all; None where these are few
     """
 
-    def __init__(self, title: str, keys: list[str], miniatures: Miniatures):
-        self.title, self.columns = title, [_column(key, miniatures) for key in keys]
-        dot = {(row.name, key): row for key, column in zip(keys, self.columns) for row in column.rows}
-        ranks_of = {key: miniatures.ranks(key) for key in keys}
-        rows: dict[str, list[Place | None]] = {}
-        for name, label in miniatures.labels.items():
-            places = [
-                (dot[label, key], ranks_of[key][name], result_path(miniatures.cells[name, key]))
-                if (name, key) in miniatures.results
-                else None
-                for key in keys
-            ]
-            rows |= {name: places} if any(places) else {}
-        order = sorted(rows, key=lambda name: -fmean(one[1].shade for one in rows[name] if one))
-        names = {study.name for study in miniatures.studies.values()}
-        chosen = {*order[:TOP], *REFERENCES, *(n for n in order if miniatures.labels[n] in names)}
-        self.rows: list[Places]
-        self.rest: list[Places]
-        self.rows, self.rest = (
-            [(miniatures.labels[name], rows[name]) for name in order if (name in chosen) == top]
-            for top in (True, False)
-        )
-        self.shared = _shared(keys, miniatures)
-        self.places = [
-            next((one[1].place for row in rows.values() if (one := row[i]) and one[0].proposed), None)
-            for i in range(len(keys))
-        ]
-        self.pairs = differing(self.shared) if self.shared else (0, 0)
+    def __init__(self, title: str, columns: list[Miniature], labels: dict[str, str], papers: Iterable[str]):
+        self.title, self.columns = title, columns
+        shades = {
+            name: [column.places[name].shade for column in columns if name in column.places]
+            for name in labels.values()
+        }
+        order = sorted((name for name in shades if shades[name]), key=lambda name: -fmean(shades[name]))
+        chosen = {*order[:TOP], *papers, *(labels[name] for name in REFERENCES)}
+        self.rows, self.rest = ([n for n in order if (n in chosen) == top] for top in (True, False))
+        rows = {
+            name: [column.numbers[name].mean for column in columns]
+            for name in shades
+            if len(shades[name]) == len(columns)
+        }
+        few = min(len(columns), len(rows)) < FEWEST
+        self.shared = None if few else ranks(rows, [column.lower for column in columns])
 
 
-def groups(miniatures: Miniatures) -> list[Group]:
+def groups(miniatures: list[Miniature], labels: dict[str, str]) -> list[Group]:
     """Miniatures without and with public images, which most algorithms either need or cannot use."""
-    scenarios = {key: miniatures.studies[key].paper.scenarios[MINIATURE] for key in miniatures.studies}
-    ran = {key: bool(one.public) for key, one in scenarios.items() if miniatures.headline(key)}
-    titles = {False: "without public images", True: "with public images"}
-    return [
-        Group(title, [key for key in ran if ran[key] == public], miniatures)
-        for public, title in titles.items()
-        if public in ran.values()
-    ]
-
-
-def _column(key: str, miniatures: Miniatures) -> Dots:
-    numbers = {miniatures.labels[name]: miniatures.accuracy((name, key)) for name in miniatures.ran(key)}
-    column, study = Column("", numbers, MINIATURE, miniatures.headline(key)), miniatures.studies[key]
-    return Dots(Setting(study.name, key, {}, [column]), study.name)
-
-
-def _shared(keys: list[str], miniatures: Miniatures) -> Ranks | None:
-    """Mean ranks of the algorithms that ran in every one of these miniatures."""
-    rows = {
-        label: [miniatures.accuracy((algorithm, key)).mean for key in keys]
-        for algorithm, label in miniatures.labels.items()
-        if all((algorithm, key) in miniatures.results for key in keys)
-    }
-    if min(len(keys), len(rows)) < FEWEST:
-        return None
-    return ranks(rows, [lower_is_better(miniatures.headline(key)) for key in keys])
-
-
-def differing(shared: Ranks) -> tuple[int, int]:
-    """(pairs of methods that differ by Nemenyi's distance, pairs)."""
-    pairs = [abs(one - other) >= shared.distance for one, other in combinations(shared.means.values(), 2)]
-    return sum(pairs), len(pairs)
+    titles, made = {False: "without public images", True: "with public images"}, []
+    for public, title in titles.items():
+        if columns := [one for one in miniatures if one.results and bool(one.scenario.public) == public]:
+            made.append(Group(title, columns, labels, [one.name for one in miniatures]))
+    return made
 
 
 # -- accuracy against cost -----------------------------------------------------------------------------------
 
 
-def costs(miniatures: Miniatures) -> list[tuple[str, Markup]]:
+def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, Markup]]:
     """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
     charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
-    for key, study in miniatures.studies.items():
-        rows = []
-        for name in miniatures.ran(key):
-            result = miniatures.results[name, key]
-            spent = result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"]
-            rows.append((miniatures.labels[name], *spent, miniatures.accuracy((name, key)).mean))
-        table = pd.DataFrame(rows, columns=["name", *charts, "y"])
+    for one in miniatures:
+        rows = [
+            (name, result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"])
+            for name, result in one.results.items()
+        ]
+        table = pd.DataFrame(rows, columns=["name", *charts])
+        table["y"] = [one.numbers[name].mean for name in table["name"]]
         for unit, panels in charts.items():
             chart = table[table[unit] > 0].rename(columns={unit: "x"})
-            panels += [pareto(study.name, unit, chart, study.name)] if chart["x"].nunique() > 1 else []
+            panels += [pareto(one.name, unit, chart, one.name)] if chart["x"].nunique() > 1 else []
     return [(unit, draw.page(panels)) for unit, panels in charts.items() if panels]
 
 
@@ -276,69 +238,37 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
 # -- the page ------------------------------------------------------------------------------------------------
 
 
-def about(study: Study, miniatures: Miniatures) -> list[str]:
-    """Data, clients, networks and rounds of a miniature, what was computed otherwise, and which
-    algorithms have no cell there, by reason."""
-    scenario, headline = study.paper.scenarios[MINIATURE], miniatures.headline(study.key)
-    training = scenario.training
-    networks = dict.fromkeys(m.name + (" with a projector" if m.projector else "") for m in scenario.networks)
-    texts = [
-        f"{scenario.data.set}, {scenario.clients} clients, {len(scenario.seeds)} seeds",
-        f"{', '.join(networks)}; {training.rounds} rounds, local epochs: {training.local_epochs}",
-        f"public images: {scenario.public.set}" if scenario.public else "",
-        f"accuracy: {measure_words(headline)}" if headline else "",
-        study.computed_otherwise(cell for (_, key), cell in miniatures.cells.items() if key == study.key),
-    ]
-    out: dict[str, list[str]] = {}
-    for name, label in miniatures.labels.items():
-        if (name, study.key) not in miniatures.cells:
-            out.setdefault(REASONS[excluded(name, scenario) or "not listed"], []).append(label)
-    return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
-
-
 def across(studies: dict[str, Study]) -> dict:
-    """The context of the templates."""
-    miniatures = Miniatures(studies)
-    root = next((study.root for study in studies.values()), ROOT)
-    (tried, problems), cells = tunings(root), miniatures.cells
-    waiting = [
-        miniatures.studies[at[1]].target(cell) for at, cell in cells.items() if at not in miniatures.results
-    ]
-    problems += [p for at, cell in cells.items() if (p := miniatures.studies[at[1]].problems.get(cell))]
-    tabs = tuning_tabs(miniatures.studies, miniatures.labels, tried)
-    tuned = [one for tab in tabs for _, _, one, _ in tab.rows]
-    changes = [one.change for one in tuned if one.change is not None]
-    current = {
-        at: provenance.current(result, Experiment.of(cells[at], root))
-        for at, result in miniatures.results.items()
+    """The context of the templates. A malformed leakage.csv is a ParamError that names its line."""
+    labels = labels_of(studies.values())
+    miniatures = {
+        key: Miniature(study, labels) for key, study in studies.items() if MINIATURE in study.paper.scenarios
     }
+    root = next((study.root for study in studies.values()), ROOT)
+    done, problems = tunings(root)
+    tabs = tuning_tabs({key: one.study for key, one in miniatures.items()}, labels, done)
+    tuned = [one for tab in tabs for one in tab.rows.values()]
+    planned = [(one, name, cell) for one in miniatures.values() for name, cell in one.cells.items()]
+    waiting = [one.study.target(cell) for one, name, cell in planned if name not in one.results]
+    problems += [one.study.problems[cell] for one, _, cell in planned if cell in one.study.problems]
+    older = [
+        cell
+        for one, name, cell in planned
+        if name in one.results and not provenance.current(one.results[name], Experiment.of(cell, root))
+    ]
     return {
-        "done": len(miniatures.results),
-        "planned": len(cells),
-        "algorithms": len(miniatures.labels),
-        "groups": groups(miniatures),
-        "costs": costs(miniatures),
+        "done": len(planned) - len(waiting),
+        "planned": len(planned),
+        "algorithms": len(labels),
+        "groups": groups([*miniatures.values()], labels),
+        "costs": costs(miniatures.values()),
         "tuned": tabs,
-        "changes": changes,
-        "change": signed(fmean(changes), 1) if changes else "",
+        "changes": [one.change for one in tuned if one.change is not None],
         "same": sum(one.same for one in tuned if one.before),
         "leakage": leakage(studies, root),
         "processors": processors(root),
-        "about": {study.name: about(study, miniatures) for study in miniatures.studies.values()},
-        "older": [
-            *(str(cells[at]) for at in current if not current[at]),
-            *(str(one.cell) for one in tuned if one.older),
-        ],
+        "about": {one.name: one.about(labels) for one in miniatures.values()},
+        "older": [str(cell) for cell in [*older, *(one.cell for one in tuned if one.older)]],
         "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
         "problems": problems,
-    }
-
-
-def files(studies: dict[str, Study], fill: Callable[..., str], **shared) -> dict[str, str]:
-    """Name in reports/ -> text. fill: makes HTML of a template and its context, `shared` what every page
-    has (pages, cite). A malformed leakage.csv is a ParamError that names its line."""
-    context = across(studies)
-    return {
-        "across.html": fill("across.html", view=context, **shared),
-        "across.md": markdown.fill("across.md", view=context),
     }

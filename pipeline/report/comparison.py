@@ -10,7 +10,7 @@ from pipeline.report.published import Panel
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import SHORTENED, Verdict
-from pipeline.report.words import GROUPS, minus, ordinal, signed
+from pipeline.report.words import GROUPS
 from pipeline.schema import Cell
 
 # Measures that sum up a block of columns.
@@ -186,39 +186,23 @@ class Axis:
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 
-@dataclass(frozen=True)
-class Dot:
-    """A method on an axis: positions in percent; None where there is no such mark."""
-
-    name: str
-    proposed: bool
-    number: Summary
-    printed: float | None
-    x: float | None
-    low: float | None
-    high: float | None
-    mark: float | None
-
-
 class Dots:
-    """The methods of a setting's first column on one axis, best first; without the print of a shortened
-    one."""
+    """The methods of a setting's first column on one axis, best first: (name, measured, printed); without the
+    print of a shortened one."""
 
-    def __init__(self, setting: Setting, proposed: str):
+    def __init__(self, setting: Setting):
         column = setting.columns[0]
         self.title, self.seeds, self.short = setting.title, column.seeds, column.short
         printed = {} if column.short else setting.printed
-        others = (printed[name] for name in column.numbers if name in printed)
-        self.axis, self.rows = Axis.of_summaries(column.numbers.values(), others), list[Dot]()
-        for name, n in sorted(column.numbers.items(), key=lambda item: -item[1].mean):
-            ends = (None, None) if n.std is None else (n.mean - n.std, n.mean + n.std)
-            marks = map(self.axis.at, (n.mean, *ends, printed.get(name)))
-            self.rows.append(Dot(name, name == proposed, n, printed.get(name), *marks))
+        numbers = sorted(column.numbers.items(), key=lambda item: -item[1].mean)
+        self.rows = [(name, number, printed.get(name)) for name, number in numbers]
+        others = [mark for *_, mark in self.rows if mark is not None]
+        self.axis = Axis.of_summaries(column.numbers.values(), others)
 
 
-def charts(compared: list[Setting], proposed: str) -> list[Dots]:
+def charts(compared: list[Setting]) -> list[Dots]:
     """The first settings that can stand for the paper's."""
-    drawn = [Dots(one, proposed) for one in compared if one.comparable][:CHARTS]
+    drawn = [Dots(one) for one in compared if one.comparable][:CHARTS]
     return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
 
 
@@ -248,7 +232,7 @@ class Ranks:
 def ranks(compared: list[Setting], proposed: str, drawn: list[Dots]) -> Ranks | None:
     """Of the methods that the charts show, the paper's first."""
     names = sorted(
-        dict.fromkeys(row.name for one in drawn for row in one.rows), key=lambda name: name != proposed
+        dict.fromkeys(name for one in drawn for name, *_ in one.rows), key=lambda name: name != proposed
     )
     if not names:
         return None
@@ -271,55 +255,6 @@ def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
     last = max(len(numbers) - 1, 1)
     places = {name: sum(other < number for other in rounded.values()) for name, number in rounded.items()}
     return {name: Rank(1 + n, round(10 * (len(numbers) - 1 - n) / last)) for name, n in places.items()}
-
-
-# -- claims --------------------------------------------------------------------------------------------------
-
-
-class ClaimRow:
-    """A claim with its numbers as text and its marks on the common axis, in percent of its width; elsewhere:
-    the same of the other settings, by heading."""
-
-    def __init__(self, verdict: Verdict, axis: Axis | None):
-        def at(value: float | None) -> float | None:
-            return axis.at(value) if axis and verdict.points else None
-
-        self.verdict, title = verdict, verdict.claim.title or verdict.claim.text
-        self.title = title[:1].upper() + title[1:]
-        low, high = (in_words(verdict, end).replace("+", "") for end in (verdict.low, verdict.high))
-        self.interval = f"[{low}, {high}]" if low and high else ""
-        self.point, self.printed = in_words(verdict, verdict.point), in_words(verdict, verdict.printed)
-        self.x, self.low, self.high = at(verdict.point), at(verdict.low), at(verdict.high)
-        self.mark = at(verdict.printed)
-        self.seeds = ", ".join(in_words(verdict, value) for _, value in verdict.by_seed)
-        self.elsewhere = {other_setting(name): ClaimRow(other, axis) for name, other in verdict.elsewhere}
-
-    @property
-    def shortened(self) -> "ClaimRow | None":
-        """What shortened runs say, where the paper's setting has not run."""
-        return self.elsewhere.get(SHORTENED)
-
-    @property
-    def kind(self) -> str:
-        """Class of the style sheet."""
-        return self.verdict.chip.name.lower()
-
-
-def in_words(verdict: Verdict, value: float | None) -> str:
-    """`+5.4`; a rank as `3rd`, another number that is no difference of percent points in three digits."""
-    if value is None:
-        return ""
-    if verdict.claim.expected.kind == "rank":
-        return ordinal(round(value))
-    if verdict.points:
-        return signed(value, 1 if abs(value) >= 0.05 else 2) if abs(value) >= 0.005 else "0.00"
-    form = ",.0f" if abs(value) >= 1000 else ".3g"
-    return minus(format(value, form if verdict.claim.expected.kind == "value" else f"+{form}"))
-
-
-def other_setting(heading: str) -> str:
-    """`Table 2, tuned` -> `tuned`."""
-    return heading.partition(", ")[2] or heading
 
 
 def claims_axis(verdicts: list[Verdict]) -> Axis | None:

@@ -16,7 +16,6 @@ from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report.comparison import Axis
 from pipeline.report.study import Study
-from pipeline.report.words import signed
 from pipeline.schema import MINIATURES, ROOT, Cell
 
 # Of the attacks: the paper whose miniature is attacked, and the files.
@@ -45,13 +44,45 @@ class Tuning:
     configurations: list[float | None]
     older: bool = False
 
+    @classmethod
+    def of(cls, cell: Cell, root: Path) -> "Tuning":
+        document, results = choices.read(cell, root), of_tuning(cell, root)
+        pair = {one: results.get(one) for one in (choices.published(cell, root), choices.tuned(cell, root))}
+        numbers = [one and summarise(one["measures"][one["headline"]]) for one in pair.values()]
+        before, after = pair.values()
+        if before and after and before["seeds"] != after["seeds"]:
+            # One is from before a change of the seeds.
+            numbers[1] = None
+        older = any(one and not provenance.current(one, Experiment.of(at, root)) for at, one in pair.items())
+        values, chosen = document["configurations"], document["configurations"][document["chosen"]]
+        return cls(cell, *numbers, not chosen["changes"], choices.means(values), older)
+
     @property
     def change(self) -> float | None:
         return self.after.mean - self.before.mean if self.before and self.after else None
 
     @property
-    def gain(self) -> str:
-        return "same values" if self.same else "" if self.change is None else signed(self.change, 1)
+    def file(self) -> str:
+        """What was tried, from the repository's root."""
+        return choices.path(self.cell, Path()).as_posix()
+
+
+class TuningTab:
+    """A scenario's methods on one axis: name -> tuning, the best afterwards first.
+
+    name    of the paper's method; scenario: empty for the miniature
+    best    the name that leads before tuning, None where nothing of it has run
+    """
+
+    def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
+        self.key, self.name = f"{study.key}-{scenario or 'mini'}", study.name
+        self.title = study.title(scenario) if scenario else "miniature"
+        self.label = f"{study.name}, {self.title.partition(', ')[0]}"
+        self.axis = Axis.of_summaries([n for one in several for n in (one.before, one.after) if n])
+        order = sorted(several, key=lambda one: -one.after.mean if one.after else 0)
+        self.rows = {labels[study.paper.algorithm(one.cell.method)]: one for one in order}
+        before = {name: one.before.mean for name, one in self.rows.items() if one.before}
+        self.best = max(before, key=before.__getitem__, default=None)
 
 
 def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
@@ -59,54 +90,10 @@ def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
     done, problems = [], []
     for cell in choices.tuned_cells(root):
         try:
-            done.append(_tuning(cell, root))
+            done.append(Tuning.of(cell, root))
         except FedReproError as error:
             problems.append(str(error))
     return done, problems
-
-
-def _tuning(cell: Cell, root: Path) -> Tuning:
-    document, results = choices.read(cell, root), of_tuning(cell, root)
-    pair = [cell_of(cell, root) for cell_of in (choices.published, choices.tuned)]
-    before, after = map(results.get, pair)
-    if before and after and before["seeds"] != after["seeds"]:
-        # One is from before a change of the seeds.
-        after = None
-    return Tuning(
-        cell,
-        _headline(before),
-        _headline(after),
-        not document["configurations"][document["chosen"]]["changes"],
-        choices.means(document["configurations"]),
-        any(
-            one in results and not provenance.current(results[one], Experiment.of(one, root)) for one in pair
-        ),
-    )
-
-
-def _headline(result: dict | None) -> Summary | None:
-    return None if result is None else summarise(result["measures"][result["headline"]])
-
-
-class TuningTab:
-    """A scenario's methods on one axis, the best after tuning first.
-
-    scenario    empty: the miniature
-    rows        (name, whether it is the paper's, numbers, file of what was tried)
-    first       who leads before tuning, None where nothing of it has run
-    """
-
-    def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
-        self.key = f"{study.key}-{scenario or 'mini'}"
-        self.title = study.title(scenario) if scenario else "miniature"
-        self.label = f"{study.name}, {self.title.partition(', ')[0]}"
-        self.axis = Axis.of_summaries([n for one in several for n in (one.before, one.after) if n])
-        self.rows = []
-        for one in sorted(several, key=lambda one: -one.after.mean if one.after else 0):
-            name = labels[study.paper.algorithm(one.cell.method)]
-            self.rows.append((name, name == study.name, one, choices.path(one.cell, Path()).as_posix()))
-        before = [(name, one.before) for name, _, one, _ in self.rows if one.before]
-        self.first = max(before, key=lambda pair: pair[1].mean, default=None)
 
 
 def tuning_tabs(studies: dict[str, Study], labels: dict[str, str], done: Iterable[Tuning]) -> list[TuningTab]:
@@ -171,16 +158,20 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
         )
         # Of one image the mean is that image.
         table = table[(table["size"] != "1") | (table["target"] != "class mean")]
-        kinds: dict[tuple[str, ...], dict[int, Any]] = {}
         means = {name: (name, "mean") for name in SCORES}
         groups = table.groupby(["round", "method", "sent", "size", "target"])
-        for score in groups.agg(**means, above=("above", "sum"), attempts=("above", "size")).itertuples():
-            number, *kind = score.Index
-            kinds.setdefault(tuple(kind), {})[number] = score
+        scores = groups.agg(**means, above=("above", "sum"), attempts=("above", "size"))
+        known = {score.Index: score for score in scores.itertuples()}
         rounds = table["round"].unique().tolist()
-        order = sorted(kinds, key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]))
+        order = sorted(
+            {kind[1:] for kind in known},
+            key=lambda kind: (*kind[:2], kind[3] == "class mean", len(kind[2]), kind[2]),
+        )
         rows = [
-            ((studies[PAPER].label(kind[0]), *kind[1:3], TARGETS[kind[3]]), [*map(kinds[kind].get, rounds)])
+            (
+                (studies[PAPER].label(kind[0]), *kind[1:3], TARGETS[kind[3]]),
+                [known.get((n, *kind)) for n in rounds],
+            )
             for kind in order
         ]
     path = path.with_suffix(".png")

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 
 from pipeline.cells.results import Summary, is_percent, lower_is_better, ordered, summarise
 from pipeline.report.comparison import (
-    ClaimRow,
     charts,
     claims_axis,
     compared_cells,
-    other_setting,
     ranked,
     ranks,
     settings,
@@ -29,7 +27,7 @@ from pipeline.report.study import (
     values,
 )
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import SHORTENED, Chip, count, variants, verdicts
+from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
 from pipeline.schema import CEILING, MINIATURE, Cell, printed
 
@@ -39,6 +37,8 @@ LINES = {"pre": "before local training", "post": "after local training"}
 
 # Main claims of a paper on the overview.
 TILES = 4
+# verdicts without a number
+OPEN = (Chip.NOT_RUN, Chip.NOT_TESTABLE)
 
 # -- tables --------------------------------------------------------------------------------------------------
 
@@ -215,16 +215,16 @@ class Page:
 
     def __init__(self, study: Study):
         self.key, self.name, self.paper = study.key, study.name, study.paper
-        judged = verdicts(study)
-        shortened = [other for one in judged for name, other in one.elsewhere if name == SHORTENED]
-        self.counts, self.axis = count(judged), claims_axis(judged + shortened)
-        rows = {verdict.claim.id: ClaimRow(verdict, self.axis) for verdict in judged}
-        self.claims, self.main = list(rows.values()), [rows[name] for name in self.paper.main]
-        settled = [other_setting(name) for one in judged if one.seeds for name, _ in one.elsewhere]
-        self.elsewhere = list(dict.fromkeys(settled))
+        self.claims = verdicts(study)
+        self.counts, self.axis = count(self.claims), claims_axis([*self.claims, *self.shortened])
+        by_id = {verdict.claim.id: verdict for verdict in self.claims}
+        self.main = [by_id[name] for name in self.paper.main]
+        self.elsewhere = list(
+            dict.fromkeys(name for one in self.claims if one.seeds for name in one.elsewhere)
+        )
         views = [TableView(key, study) for key in self.paper.tables]
-        self.settings = settings(study, views, [row.verdict.claim for row in self.main])
-        self.dots = charts(self.settings, self.name)
+        self.settings = settings(study, views, [verdict.claim for verdict in self.main])
+        self.dots = charts(self.settings)
         self.ranks = ranks(self.settings, self.name, self.dots)
         self.tabs = _tabs(study, views)
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
@@ -260,9 +260,9 @@ class Page:
         return sum(cell[-1] == "stale" for cells in batches for cell in cells)
 
     @property
-    def measured(self) -> list[ClaimRow]:
+    def measured(self) -> list[Verdict]:
         """Claims with a number, those that are decided first."""
-        return [row for row in self.by_verdict if row not in self.open]
+        return [one for one in self.by_verdict if one.chip not in OPEN]
 
     @property
     def line(self) -> str:
@@ -271,19 +271,18 @@ class Page:
         return max(dict.fromkeys(lines), key=lines.count, default="")
 
     @property
-    def by_verdict(self) -> list[ClaimRow]:
+    def by_verdict(self) -> list[Verdict]:
         return in_order(self.claims)
 
     @property
-    def open(self) -> list[ClaimRow]:
+    def open(self) -> list[Verdict]:
         """Claims without a number, first those that shortened runs judge."""
-        rows = [row for row in self.claims if row.verdict.chip in (Chip.NOT_RUN, Chip.NOT_TESTABLE)]
-        return sorted(rows, key=lambda row: row.shortened is None)
+        return sorted((one for one in self.claims if one.chip in OPEN), key=lambda one: one.shortened is None)
 
     @property
-    def shortened(self) -> list[ClaimRow]:
+    def shortened(self) -> list[Verdict]:
         """What shortened runs say of claims whose setting has not run."""
-        return in_order(row.shortened for row in self.claims if row.shortened)
+        return in_order(one.shortened for one in self.claims if one.shortened)
 
     @property
     def reference(self) -> str:
@@ -303,9 +302,9 @@ class Page:
         return None
 
 
-def in_order(rows: Iterable[ClaimRow]) -> list[ClaimRow]:
+def in_order(rows: Iterable[Verdict]) -> list[Verdict]:
     """By their verdicts."""
-    return sorted(rows, key=lambda row: list(Chip).index(row.verdict.chip))
+    return sorted(rows, key=lambda one: list(Chip).index(one.chip))
 
 
 def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
@@ -332,16 +331,13 @@ class Overview:
 
     def __init__(self, pages: Iterable[Page]):
         self.pages = sorted(pages, key=lambda page: not page.measured)
-        chosen = {page.key: measured_first(page.main) for page in self.pages}
-        self.axis = claims_axis([row.verdict for rows in chosen.values() for row in rows])
-        self.main = [
-            (page, [ClaimRow(row.verdict, self.axis) for row in chosen[page.key]]) for page in self.pages
-        ]
-        self.counts = count(row.verdict for page in self.pages for row in page.claims)
+        self.main = [(page, measured_first(page.main)) for page in self.pages]
+        self.axis = claims_axis([one for _, several in self.main for one in several])
+        self.counts = count(one for page in self.pages for one in page.claims)
         self.done = sum(page.done for page in self.pages)
         self.planned = sum(page.planned for page in self.pages)
 
 
-def measured_first(rows: list[ClaimRow]) -> list[ClaimRow]:
+def measured_first(verdicts: list[Verdict]) -> list[Verdict]:
     """Of a paper's tiles those with a number; without any the first."""
-    return [row for row in rows if row.verdict.point is not None][:TILES] or rows[:1]
+    return [one for one in verdicts if one.point is not None][:TILES] or verdicts[:1]

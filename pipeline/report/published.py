@@ -20,6 +20,7 @@ from pipeline.report.words import (
     method_words,
     minus,
     pretty,
+    result_path,
     setting_words,
     signed,
     split_setting,
@@ -297,11 +298,6 @@ class Panel:
         rows = [groupby(self.levels, itemgetter(slice(at))) for at in range(1, depth)]
         above = [[(texts[-1], len([*run])) for texts, run in row] for row in rows]
         return [*above, [(texts[-1], 1) for texts in self.levels]]
-
-
-def result_path(cell: Cell) -> str:
-    """papers/<paper>/runs/<scenario>/<method>/result.json, as a link wants it."""
-    return f"papers/{cell.paper}/runs/{cell.scenario}/{cell.method}/result.json"
 
 
 def difference(value: Value, baseline: Value) -> Value:

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -224,6 +225,11 @@ class Ranks:
     means: dict[str, float]
     p: float
     distance: float
+
+    @property
+    def different(self) -> list[bool]:
+        """Of every pair whether it differs."""
+        return [abs(one - other) >= self.distance for one, other in combinations(self.means.values(), 2)]
 
 
 def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:

@@ -11,8 +11,8 @@ the figure, so that what else is run later does not change a verdict; else all r
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from statistics import fmean
@@ -24,6 +24,7 @@ from pipeline.report import measures
 from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
 from pipeline.report.statistics import ZERO, Design, Estimate, Family, combined, one_sample
 from pipeline.report.study import Study
+from pipeline.report.words import minus, ordinal, signed
 from pipeline.schema import Cell, Paper
 
 # a run and one of its measures
@@ -195,7 +196,7 @@ class Verdict:
     size: confirmed, contradicted or open; empty: the claim names no size
     rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
     needed, hours: seeds that would decide an undecided claim, hours of one process for the further ones
-    elsewhere: (heading, verdict) of the tables that measure the same printed numbers in another setting
+    elsewhere: by heading, of the tables that measure the same printed numbers in another setting
     """
 
     claim: Claim
@@ -214,7 +215,34 @@ class Verdict:
     reason: str = ""
     needed: int | None = None
     hours: float | None = None
-    elsewhere: tuple[tuple[str, "Verdict"], ...] = ()
+    elsewhere: Mapping[str, "Verdict"] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        title = self.claim.title or self.claim.text
+        return title[:1].upper() + title[1:]
+
+    @property
+    def shortened(self) -> "Verdict | None":
+        """Of shortened runs, where the paper's setting has not run."""
+        return self.elsewhere.get(SHORTENED)
+
+    @property
+    def interval(self) -> str:
+        """`[2.8, 7.9]`; empty where there is none."""
+        low, high = (self.text(end).replace("+", "") for end in (self.low, self.high))
+        return f"[{low}, {high}]" if low and high else ""
+
+    def text(self, value: float | None) -> str:
+        """`+5.4`; a rank as `3rd`, another number that is no difference of percent points in three digits."""
+        if value is None:
+            return ""
+        if self.claim.expected.kind == "rank":
+            return ordinal(round(value))
+        if self.points:
+            return signed(value, 1 if abs(value) >= 0.05 else 2) if abs(value) >= 0.005 else "0.00"
+        form = ",.0f" if abs(value) >= 1000 else ".3g"
+        return minus(format(value, form if self.claim.expected.kind == "value" else f"+{form}"))
 
 
 def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
@@ -236,15 +264,16 @@ def verdicts(study: Study) -> list[Verdict]:
     evidence = {name: Evidence(printed, name) for name in ("", *(name for _, name in again.values()))}
     shortened, judged = Shortened(printed), []
     for claim in read_claims(printed):
-        elsewhere = []
+        elsewhere = {}
         for key, (base, name) in again.items():
             verdict = judge(claim, evidence[name]) if claim.table == base else None
             if verdict and verdict.chip != Chip.NOT_TESTABLE:
-                elsewhere.append((f"Table {study.paper.tables[key].number}", verdict))
+                number = study.paper.tables[key].number
+                elsewhere[number.partition(", ")[2] or f"Table {number}"] = verdict
         verdict = judge(claim, evidence[""])
         if verdict.chip == Chip.NOT_RUN and (short := judge(claim, shortened)).by_seed:
-            elsewhere.append((SHORTENED, short))
-        judged.append(replace(verdict, elsewhere=tuple(elsewhere)))
+            elsewhere[SHORTENED] = short
+        judged.append(replace(verdict, elsewhere=elsewhere))
     return judged
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jinja2
 
-from pipeline.schema import ROOT, Paper, read_yaml
+from pipeline.schema import ROOT, Cell, Paper, read_yaml
 
 GREEK = {
     "alpha": "α",
@@ -216,6 +216,11 @@ def citation(root: Path) -> Citation:
     return Citation(fields["version"], fields["url"], bibtex_entry("software", "fedrepro", fields))
 
 
+def result_path(cell: Cell) -> str:
+    """papers/<paper>/runs/<scenario>/<method>/result.json, as a link wants it."""
+    return f"papers/{cell.paper}/runs/{cell.scenario}/{cell.method}/result.json"
+
+
 def tick(value: float, sign: bool = False) -> str:
     """A number of an axis: `+4`, `0`, `−8`."""
     return minus(f"{value:+g}" if sign and value else f"{value:g}")
@@ -225,7 +230,9 @@ FILTERS = {
     "address": address,
     "tick": tick,
     "ordinal": ordinal,
+    "file": result_path,
     "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
+    "signed": signed,
     "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
     "hours": hours_words,
 }

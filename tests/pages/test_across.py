@@ -12,7 +12,7 @@ from pipeline import methods
 from pipeline.cells.results import Problem, collect, summarise
 from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
-from pipeline.report import across, experiments, fill
+from pipeline.report import across, experiments, fill, markdown
 from pipeline.report.study import studies
 from pipeline.report.words import citation
 from pipeline.schema import REQUIREMENTS, ROOT, Cell, Model, load_paper, papers
@@ -93,23 +93,22 @@ def compared(root):
 
 
 def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
-    (group,) = across.groups(across.Miniatures(studies(collect(compared), compared)))
-    assert [name for name, _ in group.rows] == ["FedProx", "FedAvg", "moon"] and group.rest == []
-    assert [[place[1].place for place in places] for _, places in group.rows] == [[1] * 3, [2] * 3, [3] * 3]
-    dot, rank, file = group.rows[0][1][0]
-    assert (dot.number.mean, dot.proposed, rank.shade) == (71.0, True, 10) and dot.low < dot.x < dot.high
-    assert file == f"papers/{PAPERS[0]}/runs/mini/fedprox/result.json"
-    assert group.places == [1, None, None]
+    (group,) = across.across(studies(collect(compared), compared))["groups"]
+    assert group.rows == ["FedProx", "FedAvg", "moon"] and group.rest == []
+    for column in group.columns:
+        assert [column.places[name].place for name in group.rows] == [1, 2, 3]
+        assert [*column.numbers] == group.rows and column.numbers["FedProx"].mean == 71.0
+    assert [column.name for column in group.columns][0] == "FedProx"
     assert group.shared.means == {"FedProx": 1.0, "FedAvg": 2.0, "moon": 3.0}
     # all orders alike: p is (3!)^-2; the critical distance is 1.91
-    assert group.shared.p == pytest.approx(1 / 36) and group.pairs == (1, 3)
+    assert group.shared.p == pytest.approx(1 / 36) and group.shared.different == [False, True, False]
 
 
 def test_what_the_page_says_of_one_cell(measured):
     context = across.across(studies(collect(measured), measured))
     assert (context["done"], context["planned"]) == (1, 5)
     (group,) = context["groups"]
-    assert group.shared is None and [name for name, _ in group.rows] == ["FedAvg"]
+    assert group.shared is None and group.rows == ["FedAvg"]
     missing = [key for key in PAPERS if key != "fedcrl"]
     assert context["command"].split()[2:] == [f"{key}/mini/fedavg" for key in missing]
     reasons = [text.partition(":")[0] for text in context["about"]["FEDCRL"]]
@@ -121,8 +120,11 @@ def test_what_the_page_says_of_one_cell(measured):
 def test_a_method_of_another_paper_runs_in_the_miniature(measured):
     change(measured, "fedcrl", miniature={"others": ["fedprox"]})
     write_run(measured, "across/fedprox", BALANCED["ours"])
-    (group,) = across.groups(across.Miniatures(studies(collect(measured), measured)))
-    assert [(name, places[0][1].place) for name, places in group.rows] == [("FedProx", 1), ("FedAvg", 2)]
+    (group,) = across.across(studies(collect(measured), measured))["groups"]
+    assert [(name, group.columns[0].places[name].place) for name in group.rows] == [
+        ("FedProx", 1),
+        ("FedAvg", 2),
+    ]
 
 
 def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeypatch):
@@ -148,7 +150,7 @@ def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compare
     results = collect(compared)
     for method, sent in (("moon", 0), ("fedavg", 6000)):
         results[Cell(PAPERS[0], "mini", method)]["traffic"]["bytes"] = sent
-    charts = across.costs(across.Miniatures(studies(results, compared)))
+    charts = across.across(studies(results, compared))["costs"]
     assert [(unit, html.count("<title>")) for unit, html in charts] == [("kB a round", 2)]
 
 
@@ -183,13 +185,10 @@ def tuned(root):
 
 def test_tuning_before_and_after(tuned):
     (tab,) = tuned(tunings())
-    assert [(name, one.change) for name, _, one, _ in tab.rows] == [
-        ("FedProx", 6.0),
-        ("FedAvg", 0.0),
-        ("Ditto", None),
-    ]
-    assert tab.first[0] == "FedAvg"
-    assert tab.rows[0][3] == "papers/fedcrl/tuning/mini/fedprox.json"
+    changes = [(name, one.change) for name, one in tab.rows.items()]
+    assert changes == [("FedProx", 6.0), ("FedAvg", 0.0), ("Ditto", None)]
+    assert tab.best == "FedAvg"
+    assert tab.rows["FedProx"].file == "papers/fedcrl/tuning/mini/fedprox.json"
     tabs = tuned([*tunings(), *tunings("balanced")])
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
     assert tuned([]) == tuned(tunings()[3:]) == []
@@ -251,8 +250,11 @@ def test_a_page_with_one_result(measured):
     row = "fedcrl/mini/{},AMD EPYC,Intel(R) Xeon(R),10,{}\n".format
     table = "cell,first,second,numbers,different\n" + row("fedavg", 0) + row("ours", 3)
     (measured / "reports/processors.csv").write_text(table)
-    made = across.files(studies(collect(measured), measured), fill, pages={}, cite=citation(ROOT))
-    assert [*made] == ["across.html", "across.md"]
+    view = across.across(studies(collect(measured), measured))
+    made = {
+        "across.html": fill("across.html", view=view, pages={}, cite=citation(ROOT)),
+        "across.md": markdown.fill("across.md", view=view),
+    }
     for page in made.values():
         assert "1 of 2 miniature cells" in page and "on processors of AMD and Intel" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])

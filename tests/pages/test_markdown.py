@@ -81,13 +81,10 @@ def test_verdicts_are_those_of_the_page(texts, pages, name):
     # The main claims come before those of shortened runs.
     rows = {row[0]: row for table in reversed(tables(texts[name])) for row in table if len(row) == 5}
     for one in pages[name].main:
-        assert rows[one.verdict.claim.id][2:] == [
-            " ".join(filter(None, [one.point or "—", one.interval])),
-            one.printed or "—",
-            one.verdict.chip.value,
-        ]
+        measured = " ".join(filter(None, [one.text(one.point) or "—", one.interval]))
+        assert rows[one.claim.id][2:] == [measured, one.text(one.printed) or "—", one.chip.value]
     for one in pages[name].measured[: markdown.CLAIMS]:
-        assert rows[one.verdict.claim.id][4] == one.verdict.chip.value
+        assert rows[one.claim.id][4] == one.chip.value
 
 
 def test_the_overview_counts_as_the_pages_do_and_links_lead_to_files(texts, pages):
