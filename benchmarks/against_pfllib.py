@@ -122,10 +122,14 @@ def now() -> float:
     return time.perf_counter()
 
 
-def device_mb() -> float | None:
+def row_of(wall: float, cpu: float, train_wall: float, train_cpu: float) -> dict:
+    """What a worker answers after a round: seconds and memory so far."""
     import torch
 
-    return round(torch.cuda.max_memory_allocated() / 2**20) if torch.cuda.is_initialized() else None
+    on_card = torch.cuda.is_initialized()
+    device_mb = round(torch.cuda.max_memory_allocated() / 2**20) if on_card else None
+    seconds = {"wall": wall, "cpu": cpu, "train_wall": train_wall, "train_cpu": train_cpu}
+    return seconds | {"mb": peak_mb(), "device_mb": device_mb}
 
 
 def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: str) -> None:
@@ -142,19 +146,8 @@ def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: s
     def next_round() -> None:
         if clock["round"] >= 0:
             wall, spent = now() - clock["wall"], cpu() - clock["cpu"]
-            answers.write(
-                json.dumps(
-                    {
-                        "wall": wall,
-                        "cpu": spent,
-                        "train_wall": wall - clock["eval_wall"],
-                        "train_cpu": spent - clock["eval_cpu"],
-                        "mb": peak_mb(),
-                        "device_mb": device_mb(),
-                    }
-                )
-                + "\n"
-            )
+            trained = wall - clock["eval_wall"], spent - clock["eval_cpu"]
+            answers.write(json.dumps(row_of(wall, spent, *trained)) + "\n")
         else:
             answers.write('{"ready": true}\n')
         if not sys.stdin.readline():
@@ -189,32 +182,8 @@ def pfllib_worker(pfllib: Path, method: str, batch: int, clients: int, device: s
     base.Server.select_clients = select_clients
     wrap(base.Server)
     base.Server.__init_subclass__ = classmethod(lambda server, **_: wrap(server))
-    sys.argv = [
-        "main.py",
-        "-data",
-        f"MNIST_{clients}",
-        "-m",
-        "CNN",
-        "-algo",
-        method,
-        "-gr",
-        "1000",
-        "-nc",
-        str(clients),
-        "-lbs",
-        str(batch),
-        "-lr",
-        "0.005",
-        "-ls",
-        "1",
-        "-jr",
-        "1.0",
-        "-dev",
-        device,
-        "-eg",
-        "1",
-        *PFLLIB[method],
-    ]
+    words = f"-data MNIST_{clients} -m CNN -algo {method} -gr 1000 -nc {clients} -lbs {batch} -lr 0.005 -ls 1"
+    sys.argv = ["main.py", *words.split(), "-jr", "1.0", "-dev", device, "-eg", "1", *PFLLIB[method]]
     runpy.run_path("main.py", run_name="__main__")
 
 
@@ -268,20 +237,8 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
             "clients",
             lambda net, x, k, state=state: algorithm.scores(Handle(net, client=k), x, state),
         )
-        print(
-            json.dumps(
-                {
-                    "wall": now() - wall,
-                    "cpu": cpu() - spent,
-                    "train_wall": train_wall,
-                    "train_cpu": train_cpu,
-                    "mb": peak_mb(),
-                    "device_mb": device_mb(),
-                    "accuracy": measures["weighted"],
-                }
-            ),
-            flush=True,
-        )
+        row = row_of(now() - wall, cpu() - spent, train_wall, train_cpu)
+        print(json.dumps(row | {"accuracy": measures["weighted"]}), flush=True)
 
 
 # -- in turn -------------------------------------------------------------------------------------------------

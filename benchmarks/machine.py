@@ -1,7 +1,6 @@
 """What a benchmark ran on, and what a process has used."""
 
 import os
-import platform
 import resource
 import subprocess
 import time
@@ -21,28 +20,15 @@ def peak_mb() -> float:
 
 def machine() -> dict:
     """What the numbers were measured on."""
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        "",
-    )
-    from importlib import metadata
+    from pipeline.cells import provenance
+    from pipeline.git import git
 
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    return {
-        "cpu": model,
+    return provenance.machine() | {
         "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": metadata.version("torch"),
         "gpu": _gpu(),
         "date": time.strftime("%Y-%m-%d"),
         "load": os.getloadavg()[0],
-        "fedrepro": commit,
+        "fedrepro": git(ROOT, "rev-parse", "HEAD").strip(),
     }
 
 
