@@ -18,7 +18,12 @@ CELLS = miniature_cells()
 
 def data_of(world) -> list[torch.Tensor]:
     return tensors_of(
-        [*world.clients, world.public_images if world.has_public_data else None, world.heldout, world.test]
+        [
+            *map(vars, world.clients),
+            world.public_images if world.has_public_data else None,
+            world.heldout,
+            world.test,
+        ]
     )
 
 

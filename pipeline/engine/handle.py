@@ -151,10 +151,7 @@ class Handle:
                     "local_steps cannot be stacked on networks with BatchNorm: set "
                     "FEDREPRO_EXECUTOR=sequential"
                 )
-            gradient, value = torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(
-                dict(self.params)
-            )
-            return Params(gradient), value
+            return torch.func.grad_and_value(lambda params: loss(self.at(params), batch))(self.params)
         # Plain autograd is a tenth faster than torch.func.
         leaves = {name: param.detach().requires_grad_() for name, param in self.params.items()}
         with torch.enable_grad():

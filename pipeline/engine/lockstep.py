@@ -8,114 +8,95 @@ together.
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
+
+import torch
 
 from pipeline.engine.phase import Phase
 from pipeline.engine.trained import Trained
 
-STOP_SECONDS = 30.0
+Waiting = tuple[int, Any, Phase, Future]  # a seed's place, its executor, its phase, what comes of it
 
 
-class Stopped(Exception):
-    """Another seed failed, or the user stopped the run."""
+class _Seeds:
+    """The threads of the seeds; `events` are ("row", row), ("phase", Waiting), ("done", result) and ("error",
+    error)."""
 
+    def __init__(self):
+        self.turn, self.stopped = threading.Lock(), threading.Event()
+        self.events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-class _Lockstep:
-    """Whose turn it is, and the phases that wait."""
+    def work(self, train: Callable, place: int, job: Any) -> None:
+        def share(executor: Any) -> SimpleNamespace:
+            return SimpleNamespace(run=partial(self.run, place, executor))
 
-    def __init__(self, seeds: int):
-        self.turn = threading.Condition()
-        self.running, self.stopped = seeds, False
-        self.waiting: dict[int, tuple[object, Phase]] = {}  # seed's place -> (its executor, its phase)
-        self.outcomes: dict[int, Trained | BaseException] = {}
+        with self.turn:
+            try:
+                result = train(job, lambda row: self.events.put(("row", row)), share)
+                self.events.put(("done", result))
+            except CancelledError:  # another seed failed, or the user stopped the run
+                pass
+            except BaseException as error:
+                self.events.put(("error", error))
 
-    def run(self, place: int, executor, phase: Phase) -> Trained:
-        """Run a seed's phase together with those of the others. The caller has the turn, and passes it on
-        while this seed waits."""
-        self.waiting[place] = executor, phase
-        self.run_waiting()
-        while place not in self.outcomes:
-            if self.stopped:
-                raise Stopped
-            self.turn.wait()
-        outcome = self.outcomes.pop(place)
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
-
-    def run_waiting(self) -> None:
-        """Run the waiting phases as soon as every seed is waiting or has ended."""
-        if not self.waiting or len(self.waiting) < self.running or self.stopped:
-            return
-        places = sorted(self.waiting)
-        executors, phases = zip(*(self.waiting[place] for place in places))
-        self.waiting.clear()
+    def run(self, place: int, executor: Any, phase: Phase) -> Trained:
+        """Run a seed's phase with those of the others, which have the turn meanwhile."""
+        outcome: Future[Trained] = Future()
+        self.events.put(("phase", (place, executor, phase, outcome)))
+        if self.stopped.is_set():
+            outcome.cancel()
+        self.turn.release()
         try:
-            self.outcomes |= zip(
-                places, executors[0].run_all(phases, [phase.clients for phase in phases]), strict=True
-            )
-        except BaseException as error:  # every waiting seed raises it, and so reports its round
-            self.outcomes |= dict.fromkeys(places, error)
-        self.turn.notify_all()
-
-    def stop(self) -> None:
-        """Have every waiting seed end."""
-        self.stopped = True
-        if self.turn.acquire(timeout=STOP_SECONDS):  # after the phase that runs now
-            self.turn.notify_all()
-            self.turn.release()
-
-    def ended(self) -> None:
-        self.running -= 1
-        self.run_waiting()
-
-
-class _Shared:
-    """A seed's executor while it shares its phases."""
-
-    def __init__(self, lockstep: _Lockstep, place: int, executor):
-        self.lockstep, self.place, self.executor = lockstep, place, executor
-
-    def run(self, phase: Phase) -> Trained:
-        return self.lockstep.run(self.place, self.executor, phase)
+            return outcome.result()
+        finally:
+            self.turn.acquire()
 
 
 def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
     """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they
     end, here and not in their threads. The first error ends all of them."""
-    lockstep = _Lockstep(len(jobs))
-    events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-
-    def report(row: dict) -> None:
-        events.put(("row", row))
-
-    def work(place: int, job) -> None:
-        with lockstep.turn:
-            try:
-                if not lockstep.stopped:
-                    events.put(("done", train(job, report, partial(_Shared, lockstep, place))))
-            except Stopped:
-                pass
-            except BaseException as error:
-                lockstep.stopped = True  # before the others go on
-                lockstep.turn.notify_all()
-                events.put(("error", error))
-            finally:
-                lockstep.ended()
-
-    threads = [threading.Thread(target=work, args=given, daemon=True) for given in enumerate(jobs)]
+    torch.set_num_threads(1)
+    seeds, running = _Seeds(), len(jobs)
+    waiting: list[Waiting] = []
+    given = ((train, *each) for each in enumerate(jobs))
+    threads = [threading.Thread(target=seeds.work, args=each, daemon=True) for each in given]
     for thread in threads:
         thread.start()
-    waiting = len(jobs)
     try:
-        while waiting:
-            kind, value = events.get()
+        while running:
+            kind, value = seeds.events.get()
             if kind == "error":
                 raise value
-            waiting -= kind == "done"
-            yield kind, value
+            if kind == "phase":
+                waiting.append(value)
+            else:
+                running -= kind == "done"
+                yield kind, value
+            if waiting and len(waiting) == running:
+                _run(waiting)
+                waiting = []
     finally:
-        lockstep.stop()
+        seeds.stopped.set()
+        while not seeds.events.empty():
+            kind, value = seeds.events.get()
+            waiting += [value] if kind == "phase" else []
+        for *_, outcome in waiting:
+            outcome.cancel()
         for thread in threads:
             thread.join(timeout=1.0)
+
+
+def _run(waiting: list[Waiting]) -> None:
+    """Run the phases that wait; an error is raised by every seed, which reports its round."""
+    _, executors, phases, outcomes = zip(*sorted(waiting, key=lambda each: each[0]))
+    try:
+        results = executors[0].run_all(phases, [phase.clients for phase in phases])
+    except Exception as error:
+        for outcome in outcomes:
+            outcome.set_exception(error)
+        return
+    for outcome, trained in zip(outcomes, results, strict=True):
+        outcome.set_result(trained)

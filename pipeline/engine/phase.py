@@ -146,6 +146,17 @@ def of_client(client_state: Any, k: int) -> Any:
     return None if client_state is None else client_state[k]
 
 
+def of_all(shares: Sequence[Any]) -> Any:
+    """The `client_state` of which these are the clients' shares: Clients of Params, a tensor, a dict of
+    these."""
+    if isinstance(shares[0], Params):
+        return Clients(shares)
+    if isinstance(shares[0], dict):
+        kind = type(shares[0])
+        return kind((name, of_all([share[name] for share in shares])) for name in shares[0])
+    return None if shares[0] is None else torch.stack(shares)
+
+
 def share_of_epochs(epochs: int, work: Sequence[float] | None, k: int) -> int:
     """1 to `epochs`, by the share of the work that client k does."""
     return epochs if work is None else min(epochs, 1 + int(work[k] * epochs))

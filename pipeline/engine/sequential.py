@@ -26,6 +26,7 @@ from pipeline.engine.phase import (
     batches,
     generator,
     has_batchnorm,
+    of_all,
     of_client,
     order,
     pieces,
@@ -67,7 +68,7 @@ class Sequential:
             [loss for _, loss, *_ in results],
             _by_client([means for _, _, means, _, _ in results]),
             _by_client([last for _, _, _, last, _ in results]),
-            _collect([state for *_, state in results]) if phase.changes_state else phase.client_state,
+            of_all([state for *_, state in results]) if phase.changes_state else phase.client_state,
         )
 
     def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Result:
@@ -179,14 +180,3 @@ def _by_client(logged: list[Logged]) -> Logged:
         )
         for name, value in first.items()
     }
-
-
-def _collect(states: list) -> object:
-    """Per-client values as `client_state` takes them: Clients of Params, a tensor, a dict of these."""
-    if not states or states[0] is None:
-        return None
-    if isinstance(states[0], Params):
-        return Clients(states)
-    if isinstance(states[0], dict):
-        return type(states[0])((name, _collect([state[name] for state in states])) for name in states[0])
-    return torch.stack(states)

@@ -23,6 +23,7 @@ from pipeline.engine.phase import (
     Phase,
     batches,
     generator,
+    of_client,
     order,
     pieces,
     split_loss,
@@ -35,15 +36,10 @@ from pipeline.engine.stacked_values import (
     STATE,
     Lazily,
     Member,
+    each,
     joined,
     pick,
-    plain,
-    read,
-    row_of,
     separate,
-    stack_states,
-    wrap,
-    write,
 )
 from pipeline.engine.stacked_views import can_join, joint, separately
 from pipeline.engine.state import Params, State
@@ -119,28 +115,26 @@ class Stack:
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
         """(the models with the client states that are trained, the other client states, the server states) as
         stacked tensors."""
-        tensors = {
-            name: joined(phases[p].models[k][name] for p, k in self.members)
-            for name in phases[0].models[self.members[0][1]]
-        }
-        states = stack_states([phase.client_state for phase in phases], self.members)
+        tensors = each(joined, *(phases[p].models[k] for p, k in self.members))
+        shares = [of_client(phases[p].client_state, k) for p, k in self.members]
+        states = {} if shares[0] is None else each(joined, *shares)
         if phases[0].trains_state:
             tensors |= {STATE + name: value for name, value in states.items()}
             states = {}
         server_states = [
-            joined(each).to(self.device)
-            for each in zip(*(tensors_of(phase.server_state) for phase in phases))
+            joined(*values).to(self.device)
+            for values in zip(*(tensors_of(phase.server_state) for phase in phases))
         ]
         return tensors, states, server_states
 
     def fill(self, phases: list[Phase]) -> None:
         """Copy the values of phases into the memory that recorded steps read and write."""
         if phases is not self.phases:
-            models, *others = self._values(phases)
-            # A method may have put the tensors of its models in another order.
-            given = [{name: models[name] for name in self.tensors}, *others]
-            memory = [self.tensors, self.client_states, self.server_states]
-            for mine, new in zip(tensors_of(memory), tensors_of(given), strict=True):
+            # By name: a method may have put its tensors in another order.
+            models, client_states, server_states = self._values(phases)
+            each(Tensor.copy_, self.tensors, models)
+            each(Tensor.copy_, self.client_states, client_states)
+            for mine, new in zip(self.server_states, server_states, strict=True):
                 mine.copy_(new)
             self.phases = phases
             self.optimiser.restart()
@@ -232,8 +226,12 @@ class Stack:
 
     def result(self, row: int) -> tuple[Params, object]:
         """(the client's model, its state after the phase)."""
-        model, trained = separate({name: value[row].clone() for name, value in self.tensors.items()})
-        return model, trained if self.phase.trains_state else row_of(self.client_states, row)
+
+        def mine(values: Any) -> Any:
+            return each(lambda value: value[row].clone(), values)
+
+        model, trained = separate(mine(self.tensors))
+        return model, trained if self.phase.trains_state else mine(self.client_states)
 
     def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
@@ -336,13 +334,13 @@ class Step:
         for layer in stack.dropouts:
             layer.given = self.dropout.uniform
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
-        states = read(stack.client_states, rows)
+        states = each(rows.read, stack.client_states)
         if stack.phase.step is not None:
             with self.convolutions:
                 moved, new_states, logged = torch.func.vmap(self._one_rule, randomness="same")(
                     tensors, self.batch, states, self.place, self.whose
                 )
-            write(stack.client_states, new_states, rows)
+            each(rows.write, stack.client_states, new_states)
         else:
             moving = {name: tensors.pop(name) for name in stack.names}
             self.used.clear()
@@ -380,7 +378,7 @@ class Step:
             handle = Handle(stack.network, model, set(stack.names), self.noise)
             with autocast(stack.device, stack.precision, cached=False):
                 value, logged = split_loss(
-                    stack.phase.loss(handle, Batch(*batch), self._server_state(whose), trained or wrap(state))
+                    stack.phase.loss(handle, batch, self._server_state(whose), trained or self._own(state))
                 )
             return value, (buffers, logged)
 
@@ -391,10 +389,16 @@ class Step:
         self.inside = place
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
-        batches = pieces(Batch(*batch), stack.phase.batches_per_step)
+        batches = pieces(batch, stack.phase.batches_per_step)
         with autocast(stack.device, stack.precision, cached=False):
-            moved, state, *logged = stack.phase.step(handle, batches, self._server_state(whose), wrap(state))
-        return dict(moved), plain(state), logged[0] if logged else {}
+            moved, new, *logged = stack.phase.step(
+                handle, batches, self._server_state(whose), self._own(state)
+            )
+        return moved, state if new is None else new, logged[0] if logged else {}
+
+    def _own(self, state: Any) -> Any:
+        """The client's state, for which torch.func takes no None."""
+        return None if self.stack.phase.client_state is None else state
 
     def _server_state(self, whose: Tensor) -> object:
         """The server state of this client's phase."""

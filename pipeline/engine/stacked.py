@@ -20,9 +20,9 @@ from torch import Tensor
 from pipeline.devices import runs_ahead
 from pipeline.engine.alike import alike
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
-from pipeline.engine.phase import LOSS, Client, Logged, Phase
+from pipeline.engine.phase import LOSS, Client, Logged, Phase, of_all, of_client
 from pipeline.engine.stack import Stack, no_room
-from pipeline.engine.stacked_values import Member, rejoin
+from pipeline.engine.stacked_values import Member
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.trained import Trained
 from pipeline.errors import warn
@@ -128,7 +128,9 @@ class Stacked:
     ) -> Trained:
         losses = logged.pop(LOSS, torch.full((n,), math.nan)).tolist()
         last.pop(LOSS, None)
-        state = rejoin(phase.client_state, states) if phase.changes_state else phase.client_state
+        state = phase.client_state
+        if phase.changes_state and state is not None:  # those without data keep theirs
+            state = of_all([of_client(state, k) if new is None else new for k, new in enumerate(states)])
         return Trained(Clients(models), losses, logged, last, state)
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "Stack":

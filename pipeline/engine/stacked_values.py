@@ -1,12 +1,12 @@
 """Convert clients' models and states to stacked tensors in nested dicts for torch.func, and back."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipeline.engine.stacked_optimisers import Rows
-from pipeline.engine.state import Clients, Params
+from pipeline.engine.state import Params
 
 # prefix of a client state that is trained with the models
 STATE = "client_state."
@@ -14,11 +14,11 @@ STATE = "client_state."
 Member = tuple[int, int]
 
 
-def joined(values: Iterable[Tensor]) -> Tensor:
+def joined(*values: Tensor) -> Tensor:
     """(n, ...) in the contiguous layout. Channels-last values would keep their strides; vmap's convolution,
     which treats clients as channels, would then give channels-last results, which cuDNN's BatchNorm refuses
     under vmap."""
-    return torch.stack(list(values)).clone(memory_format=torch.contiguous_format)
+    return torch.stack(values).clone(memory_format=torch.contiguous_format)
 
 
 def separate(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
@@ -29,71 +29,13 @@ def separate(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
     return Params((name, value) for name, value in tensors.items() if not name.startswith(STATE)), state
 
 
-def plain(value):
-    """A client state as torch.func takes it: nested dicts of tensors."""
-    if value is None:
-        return {}
-    return {name: plain(v) for name, v in value.items()} if isinstance(value, dict) else value
-
-
-def wrap(value):
-    """The inverse inside a loss: mappings of tensors become Params again, with their `features` and
-    `head`."""
+def each(function: Callable, value: Any, *others: Any) -> Any:
+    """`function` of every tensor in nested dicts, with the others' tensors of the same names."""
     if not isinstance(value, dict):
-        return value
-    if not value:
-        return None
-    wrapped = {name: wrap(v) for name, v in value.items()}
-    return Params(wrapped) if all(isinstance(v, Tensor) for v in wrapped.values()) else wrapped
-
-
-def stack_states(states: list, members: list[Member]):
-    """The members' shares of their phases' client states, (members, ...)."""
-    if states[0] is None:
-        return {}
-    if isinstance(states[0], dict):
-        return {name: stack_states([state[name] for state in states], members) for name in states[0]}
-    if isinstance(states[0], Clients):
-        p, k = members[0]
-        return {name: joined(states[p][k][name] for p, k in members) for name in states[p][k]}
-    return joined(states[p][k] for p, k in members)
-
-
-def read(state, rows: Rows):
-    """The rows of every tensor in it."""
-    return {name: read(v, rows) for name, v in state.items()} if isinstance(state, dict) else rows.read(state)
-
-
-def write(state, new, rows: Rows) -> None:
-    """Put `new`, (rows, ...), into the rows of every tensor in it."""
-    if isinstance(state, dict):
-        for name in state:
-            write(state[name], new[name], rows)
-    else:
-        rows.write(state, new)
-
-
-def row_of(state, row: int):
-    """One client's part, a copy."""
-    if isinstance(state, dict):
-        return {name: row_of(value, row) for name, value in state.items()}
-    return state[row].clone()
-
-
-def rejoin(template, states: list):
-    """The inverse of `stack_states` for all clients; those without data keep theirs."""
-    if template is None:
-        return None
-    if isinstance(template, dict):
-        return type(template)(
-            (name, rejoin(value, [None if s is None else s[name] for s in states]))
-            for name, value in template.items()
-        )
-    if isinstance(template, Clients):
-        return Clients(
-            mine if new is None else Params(new) for mine, new in zip(template, states, strict=True)
-        )
-    return torch.stack([template[k] if new is None else new for k, new in enumerate(states)])
+        return function(value, *others)
+    return type(value)(
+        (name, each(function, inner, *(other[name] for other in others))) for name, inner in value.items()
+    )
 
 
 class Lazily(Mapping):

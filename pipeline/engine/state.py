@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import register_pytree_node
 
 
 class Params(dict):
@@ -74,6 +75,16 @@ class State(dict):
         changes: entry -> value; the others stay
         """
         return State({**self, **changes})
+
+
+# torch.func and what walks nested values see the tensors inside.
+for kind in (Params, State):
+    register_pytree_node(
+        kind,
+        lambda value: (list(value.values()), list(value)),
+        lambda values, names, kind=kind: kind(zip(names, values)),
+    )
+register_pytree_node(Clients, lambda clients: (list(clients), None), lambda models, _: Clients(models))
 
 
 def load(network: nn.Module, model: Params) -> None:

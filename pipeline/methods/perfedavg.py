@@ -77,9 +77,9 @@ class PerFedAvg(FedAvg):
         """(grad f(w + delta d) - grad f(w - delta d)) / (2 delta). Both in one vmap, which draws one dropout
         mask for the two: with different ones the quotient would be noise over 2 delta."""
 
-        def gradient(sign: Tensor) -> dict[str, Tensor]:
+        def gradient(sign: Tensor) -> Params:
             there = entries(lambda value, d: value + sign * self.delta * d, model.params, direction)
-            return torch.func.grad(lambda params: self.plain_loss(model.at(params), batch))(dict(there))
+            return torch.func.grad(lambda params: self.plain_loss(model.at(params), batch))(there)
 
         # Created on the device, so that nothing is copied.
         signs = 1 - 2 * torch.arange(2, device=batch.images.device, dtype=batch.images.dtype)
