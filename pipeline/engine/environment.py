@@ -56,7 +56,7 @@ def autocast(device: torch.device, precision: torch.dtype | None, cached: bool =
     return torch.autocast(device.type, precision, enabled=precision is not None, cache_enabled=cached)
 
 
-def new_executor(clients, networks: dict, training, device: torch.device) -> Any:
-    """The executor of the environment for these clients, networks and settings."""
+def new_executor(networks: dict, training, device: torch.device) -> Any:
+    """The executor of the environment for these networks and settings."""
     name = executor_name(device)
-    return getattr(executor_module(name), EXECUTORS[name])(clients, networks, training, set_precision(device))
+    return getattr(executor_module(name), EXECUTORS[name])(networks, training, set_precision(device), device)

@@ -12,7 +12,7 @@ from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.environment import new_executor
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client, batches, draw, merged, only, share_of_epochs
+from pipeline.engine.phase import Client, batches, draw, only, share_of_epochs
 from pipeline.engine.public import Public
 from pipeline.models import Network, build
 from pipeline.schema import Data, Model, Training
@@ -103,7 +103,7 @@ class Federation:
             test_sets=test_sets or {},
             pixels=pixels,
             participants=tuple(range(len(clients))),
-            executor=new_executor(clients, networks, training, device),
+            executor=new_executor(networks, training, device),
             networks=networks,
             public_data=None if public is None else Public(*public, pixels),
             augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
@@ -158,25 +158,11 @@ class Federation:
         """Local epochs of client k in the round."""
         return share_of_epochs(self.training.local_epochs, self.work, k)
 
-    def for_steps(self, batches_per_step: int) -> Self:
-        """The round for a rule whose steps take several batches: a client whose images do not make one such
-        step is a client without data in it."""
-        clients = able(self.clients, self.training, self.networks, batches_per_step)
-        return replace(self, clients=clients, full=self.whole)
-
     @property
     def whole(self) -> Self:
         """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
         for scoring them."""
         return self.full or self
-
-    @property
-    def pooled(self) -> Self:
-        """The round with everyone's data at the first client that has any; it alone takes part."""
-        whole, holder = self.whole, next(k for k, n in enumerate(self.whole.sizes) if n)
-        clients = list(only(whole.clients, ()))
-        clients[holder] = merged(whole.clients)
-        return replace(self, clients=tuple(clients), participants=(holder,), full=whole)
 
     @property
     def sizes(self) -> tuple[int, ...]:

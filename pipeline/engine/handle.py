@@ -29,11 +29,9 @@ class Draws:
     def __init__(self, generator: torch.Generator):
         self.generator = generator
 
-    def uniform(self, shape: torch.Size) -> Tensor:
-        return torch.rand(shape, generator=self.generator)
-
-    def normal(self, shape: torch.Size) -> Tensor:
-        return torch.randn(shape, generator=self.generator)
+    def numbers(self, draw: Callable[..., Tensor], shape: torch.Size) -> Tensor:
+        """draw: torch.rand or torch.randn"""
+        return draw(shape, generator=self.generator)
 
 
 class Handle:
@@ -112,16 +110,16 @@ class Handle:
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers in the shape of `like` from the client's generator, the same under every
         executor."""
-        return self._client_draws().normal(like.shape).to(like)
+        return self._numbers(torch.randn, like)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Numbers uniform on [0, 1), drawn likewise."""
-        return self._client_draws().uniform(like.shape).to(like)
+        return self._numbers(torch.rand, like)
 
-    def _client_draws(self) -> Draws:
+    def _numbers(self, draw: Callable[..., Tensor], like: Tensor) -> Tensor:
         if self._draws is None:  # outside training: the same numbers at every evaluation
             self._draws = Draws(keys.torch_generator("evaluation"))
-        return self._draws
+        return self._draws.numbers(draw, like.shape).to(like)
 
     def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         """d loss(images) / d images, a constant, with the model in evaluation mode; the parameters get no

@@ -93,7 +93,7 @@ def _run(waiting: list[Waiting]) -> None:
     """Run the phases that wait; an error is raised by every seed, which reports its round."""
     _, executors, phases, outcomes = zip(*sorted(waiting, key=lambda each: each[0]))
     try:
-        results = executors[0].run_all(phases, [phase.clients for phase in phases])
+        results = executors[0].run_all(phases)
     except Exception as error:
         for outcome in outcomes:
             outcome.set_exception(error)

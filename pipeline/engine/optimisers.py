@@ -16,9 +16,8 @@ from torch.optim.sgd import sgd
 from pipeline.schema import Optimiser
 
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
-_adam = partial(adam, beta1=BETA1, beta2=BETA2, eps=EPS, amsgrad=False, maximize=False, foreach=False)
+_adam = partial(adam, fused=True, beta1=BETA1, beta2=BETA2, eps=EPS, amsgrad=False, maximize=False)
 _sgd = partial(sgd, dampening=0.0, nesterov=False, maximize=False, foreach=False)
-FUSED = ("cpu", "cuda")  # devices for which torch has the fused form
 
 
 class Steps:
@@ -49,7 +48,6 @@ class Steps:
             scale = clipping(torch.linalg.vector_norm(norms), s.clip)
             slopes = [slope * scale for slope in slopes]
         if s.name != "sgd":
-            fused = all(p.device.type in FUSED for p in parameters)
             first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
             # The fused form walks through memory and ignores strides: a gradient needs the strides of its
             # parameter.
@@ -64,7 +62,6 @@ class Steps:
                 second,
                 [],
                 count,
-                fused=fused,
                 lr=s.lr,
                 weight_decay=s.weight_decay,
                 decoupled_weight_decay=s.name == "adamw",

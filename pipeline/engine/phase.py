@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -124,15 +123,6 @@ def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...
         client if k in present or not len(client.labels) else without_data(client)
         for k, client in enumerate(clients)
     )
-
-
-@lru_cache(maxsize=8)
-def merged(clients: tuple[Client, ...]) -> Client:
-    """The first client that has data, with the training data of all, one client's after the other's. The same
-    object for the same clients, by which an executor knows what it has on the device."""
-    first = next(client for client in clients if len(client.labels))
-    images = torch.cat([client.images for client in clients])
-    return replace(first, images=images, labels=torch.cat([client.labels for client in clients]))
 
 
 def of_client(client_state: Any, k: int) -> Any:

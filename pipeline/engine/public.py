@@ -8,19 +8,20 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.devices import runs_ahead
-from pipeline.engine.environment import autocast
+from pipeline.engine.environment import autocast, set_precision
 from pipeline.engine.handle import Draws, Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
-from pipeline.engine.state import Clients, Params
-from pipeline.models import Network, set_generator
+from pipeline.engine.state import Clients, entries
+from pipeline.models import set_generator
 from pipeline.models.layers import Recomputed
-from pipeline.schema import Model, Optimiser
+from pipeline.schema import Optimiser
 from pipeline.schema import Public as Settings
 
 AUGMENTATIONS = {
@@ -87,7 +88,7 @@ class Public:
         return PublicBatch([of(client) for client in clients], key)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Collaboration:
     """The step that all clients take on a public batch, see World.collaborate.
 
@@ -96,8 +97,7 @@ class Collaboration:
     with one when it is its turn to step.
     """
 
-    clients: Sequence[Client]
-    networks: dict[Model, Network]
+    world: Any
     models: Clients
     batch: PublicBatch
     client_output: ClientOutput
@@ -105,16 +105,15 @@ class Collaboration:
     loss: Callable[[Any, Any, Any], Tensor]
     client_state: object
     optimiser: Optimiser
-    precision: torch.dtype | None = None
 
     def run(self) -> Clients:
         """Every client's model after its step."""
-        count, device = len(self.clients), self.clients[0].images.device
+        count, device = len(self.world.clients), self.world.device
         repeats = [self._repeats(k) for k in range(count)]
         _wait(device)
         passes = [self._forward(k, graph=not repeats[k]) for k in range(count)]
         _wait(device)
-        messages = self.aggregate([_constant(output) for *_, output in passes])
+        messages = self.aggregate([tree_map(Tensor.detach, output) for *_, output in passes])
         _wait(device)
         moved = [tensors for tensors, *_ in passes]
         for k, message in enumerate(messages):
@@ -123,21 +122,21 @@ class Collaboration:
                     k, message, *(self._forward(k, graph=True) if repeats[k] else passes[k])
                 )
         _wait(device)
-        return Clients(Params((name, value.detach()) for name, value in tensors.items()) for tensors in moved)
+        return Clients(entries(Tensor.detach, tensors) for tensors in moved)
 
     def _forward(self, k: int, graph: bool) -> tuple[dict[str, Tensor], list[Tensor], Output]:
         """Client k's model after its forward pass (BatchNorm's statistics have moved), its trainable tensors,
         and its outputs; every call gives the same."""
-        client = self.clients[k]
+        client, device = self.world.clients[k], self.world.device
         key: tuple[int | str, ...] = (*self.batch.key, client.name)
-        network, device = self.networks[client.model].train(), client.images.device
+        network = self.world.networks[client.model].train()
         with self._stream(k):
-            tensors = {name: value.detach().clone() for name, value in self.models[k].items()}
+            tensors = entries(lambda value: value.detach().clone(), self.models[k])
         moving = {name: tensors[name].requires_grad_() for name in trainable_names(network, "all")}
         set_generator(network, keys.torch_generator("public dropout", *key))
         draws = Draws(keys.torch_generator("public noise", *key))
         handle = Handle(network, tensors, set(moving), draws)
-        with self._stream(k), autocast(device, self.precision), torch.set_grad_enabled(graph):
+        with self._stream(k), autocast(device, set_precision(device)), torch.set_grad_enabled(graph):
             output = self.client_output(handle, self._images(k), of_client(self.client_state, k))
         return tensors, list(moving.values()), output
 
@@ -157,21 +156,15 @@ class Collaboration:
         where the network already holds little."""
         images = self._images(k)
         parts = (images,) if isinstance(images, Tensor) else images
-        large = len(self.clients) * sum(part.numel() for part in parts) >= LARGE
-        layers = self.networks[self.clients[k].model].modules()
+        large = len(self.world.clients) * sum(part.numel() for part in parts) >= LARGE
+        layers = self.world.networks[self.world.clients[k].model].modules()
         return parts[0].is_cpu and large and not any(isinstance(layer, Recomputed) for layer in layers)
 
     def _stream(self, k: int):
-        device = self.clients[k].images.device
+        device = self.world.device
         if not runs_ahead(device):
             return nullcontext()
-        return torch.cuda.stream(_streams(device, len(self.clients))[k])
-
-
-def _constant(output: Output) -> Output:
-    if isinstance(output, dict):
-        return {name: value.detach() for name, value in output.items()}
-    return output.detach()
+        return torch.cuda.stream(_streams(device, len(self.world.clients))[k])
 
 
 @cache

@@ -5,9 +5,7 @@ There, one thread, the channels-last layout and data in memory are fast; stackin
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +24,6 @@ from pipeline.engine.phase import (
     batches,
     generator,
     has_batchnorm,
-    of_all,
     of_client,
     order,
     pieces,
@@ -34,14 +31,13 @@ from pipeline.engine.phase import (
     trainable_names,
     viewed,
 )
-from pipeline.engine.state import Clients, Params, load
-from pipeline.engine.trained import Trained
+from pipeline.engine.state import Params, load
+from pipeline.engine.trained import Result, Trained, outcome, untrained
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
 from pipeline.schema import Model, Training
 
 FEATURE_BATCH = 256
-Result = tuple[Params, float, Logged, Logged, Any]  # model, loss, logged means, last logged, client state
 
 
 class Sequential:
@@ -49,32 +45,29 @@ class Sequential:
 
     def __init__(
         self,
-        clients: Sequence[Client],
         networks: dict[Model, Network],
         training: Training,
-        precision: torch.dtype | None = None,
+        precision: torch.dtype | None,
+        device: torch.device,
     ):
-        self.clients, self.networks, self.training, self.precision = clients, networks, training, precision
+        self.networks, self.training, self.precision, self.device = networks, training, precision, device
 
     def run(self, phase: Phase) -> Trained:
         """Every client trains; those without data keep their model."""
         if phase.loss is not None:
-            run = partial(self._descend, phase.loss)
+            train = partial(self._descend, phase.loss)
         elif phase.step is not None:
-            run = partial(self._step, phase.step)
-        results = [run(phase, k, client) for k, client in enumerate(phase.clients)]
-        return Trained(
-            Clients(model for model, *_ in results),
-            [loss for _, loss, *_ in results],
-            _by_client([means for _, _, means, _, _ in results]),
-            _by_client([last for _, _, _, last, _ in results]),
-            of_all([state for *_, state in results]) if phase.changes_state else phase.client_state,
+            train = partial(self._step, phase.step)
+        return outcome(
+            phase,
+            [
+                train(phase, k, client) if len(client.labels) else untrained(phase, k)
+                for k, client in enumerate(phase.clients)
+            ],
         )
 
     def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Result:
         state = of_client(phase.client_state, k)
-        if not len(client.labels):
-            return phase.models[k], math.nan, {}, {}, state
         if phase.trains_state:
             state = Params((name, value.detach().clone().requires_grad_()) for name, value in state.items())
         network = self.networks[client.model].train()
@@ -96,7 +89,7 @@ class Sequential:
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
                     handle.cache_features(batch.images, fixed.index_select(0, chosen))
-                with autocast(client.images.device, self.precision):
+                with autocast(self.device, self.precision):
                     value, logged = split_loss(loss(handle, batch, phase.server_state, state))
                 optimise.step(torch.autograd.grad(value, parameters, allow_unused=True))
                 means.add(len(batch.labels), logged)
@@ -118,7 +111,7 @@ class Sequential:
             draws = Draws(generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
-                with autocast(client.images.device, self.precision, cached=False):
+                with autocast(self.device, self.precision, cached=False):
                     moved, state, *logged = step(
                         handle, pieces(batch, phase.batches_per_step), phase.server_state, state
                     )
@@ -140,7 +133,7 @@ class Sequential:
         once."""
         if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
-        with torch.no_grad(), autocast(client.images.device, self.precision):
+        with torch.no_grad(), autocast(self.device, self.precision):
             return torch.cat([network.features(part) for part in client.images.split(FEATURE_BATCH)])
 
 
@@ -169,14 +162,3 @@ class _Means:
         }
         self.last.pop(LOSS, None)
         return float(means.pop(LOSS, math.nan)), means, self.last
-
-
-def _by_client(logged: list[Logged]) -> Logged:
-    """name -> (clients, ...) on the CPU, NaN for clients that did not train."""
-    first = next((values for values in logged if values), {})
-    return {
-        name: torch.stack(
-            [(values[name] if values else torch.full_like(value, math.nan)).cpu() for values in logged]
-        )
-        for name, value in first.items()
-    }

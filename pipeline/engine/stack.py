@@ -2,11 +2,11 @@
 
 import itertools
 import math
-import threading
+import operator
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,9 @@ from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import (
     LAST_EPOCH,
+    LOSS,
     Client,
+    Logged,
     Phase,
     batches,
     generator,
@@ -42,7 +44,8 @@ from pipeline.engine.stacked_values import (
     separate,
 )
 from pipeline.engine.stacked_views import can_join, joint, separately
-from pipeline.engine.state import Params, State
+from pipeline.engine.state import State
+from pipeline.engine.trained import Result
 from pipeline.errors import warn
 from pipeline.models.layers import Dropout
 
@@ -59,19 +62,6 @@ class Turn(NamedTuple):
     active: int
     size: int
     step: int  # which batch of these clients it is; -1: the last, incomplete one
-
-
-class Generators(dict):
-    """purpose -> the generators of the stack's clients, made when they are first used: a method draws for few
-    purposes."""
-
-    def __init__(self, make: Callable[[str], list[torch.Generator]]):
-        super().__init__()
-        self.make = make
-
-    def __missing__(self, purpose: str) -> list[torch.Generator]:
-        self[purpose] = self.make(purpose)
-        return self[purpose]
 
 
 class Stack:
@@ -157,7 +147,7 @@ class Stack:
         for step in range(max(counts)):
             rows = [row for row, count in enumerate(counts) if count > step]
             active = len(rows)
-            if self.executor.fixed and rows == list(range(active)):
+            if rows == list(range(active)):
                 rows = list(range(min(len(self.members), -(-active // self.bucket) * self.bucket)))
             yield Turn(tuple(rows), active, full, step)
         groups: dict[int, list[int]] = {}
@@ -190,7 +180,8 @@ class Stack:
     def _epoch(self, epoch: int) -> None:
         mine = [(self.phases[p], client) for (p, _), client in zip(self.members, self.clients)]
         orders = [order(*one, epoch) + start for one, start in zip(mine, self.starts)]
-        self.generators = Generators(lambda purpose: [generator(purpose, *one, epoch) for one in mine])
+        # of a purpose, made when they are first used: a method draws for few
+        self.generators = cache(lambda purpose: [generator(purpose, *one, epoch) for one in mine])
         self.ahead.clear()
         rows = [row for row, epochs in enumerate(self.epochs) if epoch < epochs]
         all_rows = len(rows) == len(self.members)
@@ -206,8 +197,6 @@ class Stack:
                 self.seen[row] += turn.size
 
     def _step(self, turn: Turn) -> "Step":
-        if not self.executor.fixed:
-            return Step(self, turn)
         key = turn.rows, turn.size
         if key not in self.steps:
             self.steps[key] = Step(self, turn)
@@ -217,25 +206,28 @@ class Stack:
         """The views of these rows' images (rows, size, ...): by one call, where that gave the same when it
         was tried."""
         views: list = [self.phases[self.members[row][0]].views for row in rows]
-        generators = [self.generators["views"][row] for row in rows]
+        generators = [self.generators("views")[row] for row in rows]
         if self.joins is None:
             self.joins = can_join(views, images, generators)
         if self.joins and (made := joint(views[0], images, generators)) is not None:
             return made
         return separately(views, images, generators)
 
-    def result(self, row: int) -> tuple[Params, object]:
-        """(the client's model, its state after the phase)."""
+    def results(self) -> Iterator[Result]:
+        """Of every client, what is logged fetched from the device here and nowhere else."""
+        means, last = self._logged()
+        losses = means.pop(LOSS, torch.full((len(self.members),), math.nan)).tolist()
+        last.pop(LOSS, None)
+        for row, value in enumerate(losses):
+            mine = operator.itemgetter(row)
+            model, trained = separate({name: mine(value).clone() for name, value in self.tensors.items()})
+            state = trained or each(lambda value, mine=mine: mine(value).clone(), self.client_states)
+            state = None if self.phase.client_state is None else state
+            logged = ({name: mine(values) for name, values in numbers.items()} for numbers in (means, last))
+            yield model, value, *logged, state
 
-        def mine(values: Any) -> Any:
-            return each(lambda value: value[row].clone(), values)
-
-        model, trained = separate(mine(self.tensors))
-        return model, trained if self.phase.trains_state else mine(self.client_states)
-
-    def logged(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Sample-weighted means per client, and the last batch's; fetched from the device here and nowhere
-        else."""
+    def _logged(self) -> tuple[Logged, Logged]:
+        """Sample-weighted means per client, and the last batch's."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
         in_last = seen / torch.tensor(self.epochs)
         shaped = {
@@ -256,7 +248,7 @@ class Step:
         self.stack, self.size = weakref.proxy(stack), turn.size
         device = stack.device
         leading = turn.rows == tuple(range(len(turn.rows)))
-        self.active = torch.tensor(turn.active, device=device) if stack.executor.fixed and leading else None
+        self.active = torch.tensor(turn.active, device=device) if leading else None
         certain = (len(turn.rows) - 1) // stack.bucket * stack.bucket
         self.rows = Rows(list(turn.rows), device, self.active, certain)
         self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
@@ -269,8 +261,6 @@ class Step:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.taken = 0
         self.used: set[str] = set()  # the tensors that the loss depends on
-        # Threads that have run this step; each has handles of CUDA's libraries.
-        self.takers: set[int] = set()
 
     def take(self, turn: Turn, chosen: Tensor) -> None:
         """Move the turn's active rows by one batch each, the images at places `chosen`."""
@@ -285,11 +275,10 @@ class Step:
                 self.active.fill_(turn.active)
             self.dropout.refill(turn)
             self.noise.refill(turn)
-        if self.graph is None and threading.get_ident() in self.takers and self.stack.executor.records:
+        if self.graph is None and self.taken and self.stack.executor.records:
             self._record()
         if self.graph is None:
             self._move()
-            self.takers.add(threading.get_ident())
         else:
             self.graph.replay()
         self.taken += 1
@@ -332,7 +321,7 @@ class Step:
         self.dropout.begin()
         self.noise.begin()
         for layer in stack.dropouts:
-            layer.given = self.dropout.uniform
+            layer.given = partial(self.dropout.numbers, torch.rand)
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
         states = each(rows.read, stack.client_states)
         if stack.phase.step is not None:

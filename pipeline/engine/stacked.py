@@ -9,10 +9,8 @@ ended.
 """
 
 import itertools
-import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,11 +18,10 @@ from torch import Tensor
 from pipeline.devices import runs_ahead
 from pipeline.engine.alike import alike
 from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
-from pipeline.engine.phase import LOSS, Client, Logged, Phase, of_all, of_client
+from pipeline.engine.phase import Client, Phase
 from pipeline.engine.stack import Stack, no_room
 from pipeline.engine.stacked_values import Member
-from pipeline.engine.state import Clients, Params
-from pipeline.engine.trained import Trained
+from pipeline.engine.trained import Trained, outcome, untrained
 from pipeline.errors import warn
 from pipeline.models import Network
 from pipeline.schema import Model, Training
@@ -37,16 +34,14 @@ class Stacked:
 
     def __init__(
         self,
-        clients: Sequence[Client],
         networks: dict[Model, Network],
         training: Training,
-        precision: torch.dtype | None = None,
+        precision: torch.dtype | None,
+        device: torch.device,
     ):
-        self.clients, self.networks, self.training, self.precision = clients, networks, training, precision
-        self.device = clients[0].images.device
+        self.networks, self.training, self.precision, self.device = networks, training, precision, device
         self.most: int | None = None
-        # `fixed`: steps have few shapes and are cached from phase to phase, so that they can be recorded.
-        self.records = self.fixed = runs_ahead(self.device)
+        self.records = runs_ahead(device)
         self.cached: list[Stack] = []
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.
@@ -60,29 +55,24 @@ class Stacked:
 
     def run(self, phase: Phase) -> Trained:
         """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
-        return self.run_all([phase], [phase.clients])[0]
+        return self.run_all([phase])[0]
 
-    def run_all(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
-        """One phase of each of several seeds, with its clients; those that run the same code on values of the
-        same shapes are stacked. The clients may hold other images in each seed."""
+    def run_all(self, phases: Sequence[Phase]) -> list[Trained]:
+        """One phase of each of several seeds; those that run the same code on values of the same shapes are
+        stacked. The clients may hold other images in each seed."""
         outcomes: dict[int, Trained] = {}
-        while len(outcomes) < len(phases):
-            left = [i for i in range(len(phases)) if i not in outcomes]
+        while left := [i for i in range(len(phases)) if i not in outcomes]:
             mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
-            outcomes |= zip(
-                mates,
-                self._within_memory([phases[i] for i in mates], [clients[i] for i in mates]),
-                strict=True,
-            )
+            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates]), strict=True)
         return [outcomes[i] for i in range(len(phases))]
 
-    def _within_memory(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
+    def _within_memory(self, phases: list[Phase]) -> list[Trained]:
         """Run the phases; if memory is short, drop the cached stacks, then halve the stack that
         did not fit."""
         cleared = False
         while True:
             try:
-                return self._run(phases, clients)
+                return self._run(phases)
             except RuntimeError as error:
                 if not no_room(error) or cleared and self._tried == 1:
                     raise
@@ -93,50 +83,28 @@ class Stacked:
                 warn(f"not enough memory on the device, stacks of {self.most} clients from now on")
             cleared = True
 
-    def _run(self, phases: list[Phase], clients: list[Sequence[Client]]) -> list[Trained]:
-        n = len(self.clients)
-        self._gather(client for each in clients for client in each)
-        models = [list(phase.models) for phase in phases]
-        states: list[list[Any]] = [[None] * n for _ in phases]
-        logged: list[Logged] = [{} for _ in phases]
-        last: list[Logged] = [{} for _ in phases]
+    def _run(self, phases: list[Phase]) -> list[Trained]:
+        clients = {(p, k): client for p, phase in enumerate(phases) for k, client in enumerate(phase.clients)}
+        self._gather(clients.values())
+        results = {(p, k): untrained(phases[p], k) for p, k in clients}
+        largest_first = sorted(clients, key=lambda member: (-len(clients[member].labels), *member[::-1]))
         for model in self.networks:
-            members = [
-                (p, k)
-                for k in range(n)
-                for p in range(len(phases))
-                if clients[p][k].model == model and len(clients[p][k].labels)
-            ]
-            members.sort(key=lambda member: -len(clients[member[0]][member[1]].labels))
-            most = self.most or max(1, len(members))  # a network's clients may all be without data
+            members = [m for m in largest_first if clients[m].model == model and len(clients[m].labels)]
+            most = self.most or len(members) or 1
             for first in range(0, len(members), most):
                 self._tried = len(members[first : first + most])
                 stack = self._stack(phases, members[first : first + most], clients)
                 stack.train()
-                for row, (p, k) in enumerate(stack.members):
-                    models[p][k], states[p][k] = stack.result(row)
-                for numbers, values in zip((logged, last), stack.logged()):
-                    for name, rows in values.items():
-                        for row, (p, k) in enumerate(stack.members):
-                            numbers[p].setdefault(
-                                name, torch.full((n, *rows.shape[1:]), math.nan, dtype=torch.float64)
-                            )[k] = rows[row]
-        return [self._outcome(*parts, n) for parts in zip(phases, models, states, logged, last, strict=True)]
+                results |= zip(stack.members, stack.results(), strict=True)
+        return [
+            outcome(phase, [results[p, k] for k in range(len(phase.clients))])
+            for p, phase in enumerate(phases)
+        ]
 
-    def _outcome(
-        self, phase: Phase, models: list[Params], states: list, logged: Logged, last: Logged, n: int
-    ) -> Trained:
-        losses = logged.pop(LOSS, torch.full((n,), math.nan)).tolist()
-        last.pop(LOSS, None)
-        state = phase.client_state
-        if phase.changes_state and state is not None:  # those without data keep theirs
-            state = of_all([of_client(state, k) if new is None else new for k, new in enumerate(states)])
-        return Trained(Clients(models), losses, logged, last, state)
-
-    def _stack(self, phases: list[Phase], members: list[Member], clients: list[Sequence[Client]]) -> "Stack":
+    def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
         """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
         a new one."""
-        mine = [clients[p][k] for p, k in members]
+        mine = [clients[member] for member in members]
         cached = next(
             (
                 s
@@ -150,8 +118,7 @@ class Stacked:
         )
         stack = cached or Stack(self, phases, members, mine)
         stack.fill(phases)
-        if self.fixed:
-            self.cached = [s for s in self.cached if s is not stack][-CACHED + 1 :] + [stack]
+        self.cached = [s for s in self.cached if s is not stack][-CACHED + 1 :] + [stack]
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:

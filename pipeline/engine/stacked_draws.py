@@ -59,16 +59,10 @@ class StackedDraws(Draws):
             mine = numbers[row, : left[row]]
             parts = [mine] if joined else mine.split(sizes, 1)
             for (draw, _, _), part in zip(self.drawn, parts):
-                part.copy_(draw(part.shape, generator=stack.generators[self.purpose][row]))
+                part.copy_(draw(part.shape, generator=stack.generators(self.purpose)[row]))
         return to_device_of(numbers, stack.clients[0].images)
 
-    def uniform(self, shape: torch.Size) -> Tensor:
-        return self._take(torch.rand, shape)
-
-    def normal(self, shape: torch.Size) -> Tensor:
-        return self._take(torch.randn, shape)
-
-    def _take(self, draw: Draw, shape: torch.Size) -> Tensor:
+    def numbers(self, draw: Draw, shape: torch.Size) -> Tensor:
         if self.next == len(self.drawn):
             device = self.step.stack.device
             self.drawn.append((draw, shape, self._first(draw, shape).to(device)))
@@ -77,7 +71,7 @@ class StackedDraws(Draws):
 
     def _first(self, draw: Draw, shape: torch.Size) -> Tensor:
         """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
-        turn, generators = self.step.turn, self.step.stack.generators[self.purpose]
+        turn, generators = self.step.turn, self.step.stack.generators(self.purpose)
         numbers = torch.zeros(len(turn.rows), *shape)
         for i, row in enumerate(turn.rows[: turn.active]):
             numbers[i] = draw(shape, generator=generators[row])

@@ -63,10 +63,8 @@ class StackedSteps:
                 value.mul_(1 - self.settings.lr * self.settings.weight_decay)
             if not counts:
                 self._sgd(value, slopes, moments)
-            elif state.device.type in optimisers.FUSED:
-                self._fused_adam(value, slopes, moments, counts[0])
             else:
-                self._adam(value, slopes, moments, counts[0].to(state.dtype)[:, None])
+                self._adam(value, slopes, moments, counts[0])
         for (stack, dim), new, old in zip(moved, current, before, strict=True):
             rows.restore(stack, new, old, dim)
 
@@ -96,15 +94,6 @@ class StackedSteps:
         value.add_(slopes, alpha=-self.settings.lr)
 
     def _adam(self, value: Tensor, slopes: Tensor, moments: list[Tensor], count: Tensor) -> None:
-        first, second = moments
-        if self.in_gradient:
-            slopes.add_(value, alpha=self.in_gradient)
-        first.lerp_(slopes, 1 - BETA1)
-        second.mul_(BETA2).addcmul_(slopes, slopes, value=1 - BETA2)
-        scale = (1 - BETA1**count) / (1 - BETA2**count).sqrt()
-        value.addcdiv_(first, second.sqrt() * scale + EPS * (1 - BETA1**count), value=-self.settings.lr)
-
-    def _fused_adam(self, value: Tensor, slopes: Tensor, moments: list[Tensor], count: Tensor) -> None:
         """A kernel for every few dozen rows: each row is a tensor with its count."""
         torch._fused_adam_(
             value.unbind(),

@@ -110,16 +110,10 @@ def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
     pairs = [(model, float(weight)) for model, weight in zip(models, weights, strict=True) if weight > 0]
     if not pairs:
         raise ValueError("weighted_mean needs at least one positive weight")
+    if len(pairs) == 1:
+        return entries(Tensor.clone, pairs[0][0])  # no rounding through its weight
     total = sum(weight for _, weight in pairs)
-    first = pairs[0][0]
-    return Params(
-        {
-            name: _mean([(model[name], weight / total) for model, weight in pairs])
-            if value.is_floating_point()
-            else value.clone()
-            for name, value in first.items()
-        }
-    )
+    return combine([model for model, _ in pairs], [weight / total for _, weight in pairs])
 
 
 def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
@@ -128,24 +122,17 @@ def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
     models: of the same entries; integer ones come from the first
     weights: one for each, of any sign and sum
     """
-    pairs = list(zip(models, weights, strict=True))
-    return Params(
-        {
-            name: _mean([(model[name], weight) for model, weight in pairs], exact=False)
-            if value.is_floating_point()
-            else value.clone()
-            for name, value in pairs[0][0].items()
-        }
-    )
+    weights = list(weights)
 
+    def combined(*values: Tensor) -> Tensor:
+        if not values[0].is_floating_point():
+            return values[0].clone()
+        total = torch.zeros_like(values[0], dtype=torch.float64)
+        for value, weight in zip(values, weights, strict=True):
+            total.add_(value, alpha=weight)
+        return total.to(values[0].dtype)
 
-def _mean(pairs: list[tuple[torch.Tensor, float]], exact: bool = True) -> torch.Tensor:
-    if exact and len(pairs) == 1:
-        return pairs[0][0].clone()  # no rounding through its weight
-    mean = torch.zeros_like(pairs[0][0], dtype=torch.float64)
-    for value, weight in pairs:
-        mean.add_(value, alpha=weight)
-    return mean.to(pairs[0][0].dtype)
+    return entries(combined, *models)
 
 
 def entries(function: Callable[..., Tensor], *models: Mapping[str, Tensor]) -> Params:

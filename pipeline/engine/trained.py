@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.engine.phase import LAST_EPOCH, Phase
-from pipeline.engine.state import Clients
+from pipeline.engine.phase import LAST_EPOCH, Logged, Phase, of_all, of_client
+from pipeline.engine.state import Clients, Params
 from pipeline.errors import TrainingError
 
 
@@ -68,6 +68,33 @@ class Trained:
         )
         means = sums / torch.where(seen > 0, seen, 1.0)[..., None]
         return ClassMeans(means.to(like.dtype), torch.where(seen > 0, counts.to(like.device), 0))
+
+
+# a client's model, loss, means of what it logged, the last batch's, client state
+Result = tuple[Params, float, Logged, Logged, Any]
+
+
+def untrained(phase: Phase, k: int) -> Result:
+    """Of a client without data."""
+    return phase.models[k], math.nan, {}, {}, of_client(phase.client_state, k)
+
+
+def outcome(phase: Phase, results: Sequence[Result]) -> Trained:
+    """What the phase leaves, from the results of all clients."""
+    models, losses, means, last, states = zip(*results)
+    state = of_all(states) if phase.changes_state else phase.client_state
+    return Trained(Clients(models), list(losses), _by_client(means), _by_client(last), state)
+
+
+def _by_client(logged: Sequence[Logged]) -> Logged:
+    """name -> (clients, ...) on the CPU, NaN for clients that did not train."""
+    first = next((values for values in logged if values), {})
+    return {
+        name: torch.stack(
+            [(values[name] if values else torch.full_like(value, math.nan)).cpu() for values in logged]
+        )
+        for name, value in first.items()
+    }
 
 
 def check_finite(phase: Phase, trained: Trained) -> None:

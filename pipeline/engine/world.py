@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.environment import set_precision
 from pipeline.engine.federation import Federation, new_network
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import LocalOptions, Loss, Part, Phase, Step, Views, least_batch, of_client
@@ -257,17 +256,9 @@ class World(Federation):
 
         All clients compute their outputs before the first one steps.
         """
+        optimiser = optimiser or Optimiser("adam", self.training.optimiser.lr)
         return Collaboration(
-            clients=self.clients,
-            networks=self.networks,
-            models=models,
-            batch=batch,
-            client_output=client_output,
-            aggregate=aggregate,
-            loss=loss,
-            client_state=client_state,
-            optimiser=optimiser or Optimiser("adam", self.training.optimiser.lr),
-            precision=set_precision(self.device),
+            self, models, batch, client_output, aggregate, loss, client_state, optimiser
         ).run()
 
     # -- looking at clients -------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
 """Centralised: one model trained on all clients' images together, a ceiling and no federated method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from pipeline.engine.phase import LocalOptions
+import torch
+
+from pipeline.engine.phase import Client, LocalOptions, only
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
@@ -27,9 +30,9 @@ class Centralised(Method):
         return State(model=self.trained(state.model, world))
 
     def trained(self, model: Params, world: World, options: LocalOptions | None = None) -> Params:
-        pooled = world.pooled
-        models = pooled.local_epochs(pooled.everyone(model), self.loss, options=options).models
-        return models[pooled.participants[0]]
+        world = pooled(world)
+        models = world.local_epochs(world.everyone(model), self.loss, options=options).models
+        return models[world.participants[0]]
 
     def after_training(self, state: State, trained: Clients | None) -> Clients | None:
         """The one model again, since no other client trains."""
@@ -38,3 +41,21 @@ class Centralised(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """None: no model is exchanged. That the images themselves would have to move is not counted."""
         return 0.0, 0.0
+
+
+def pooled(world: World) -> World:
+    """The round with everyone's data at the first client that has any; it alone takes part."""
+    whole = world.whole
+    holder = next(k for k, n in enumerate(whole.sizes) if n)
+    clients = list(only(whole.clients, ()))
+    clients[holder] = merged(whole.clients)
+    return replace(world, clients=tuple(clients), participants=(holder,), full=whole)
+
+
+@lru_cache(maxsize=8)
+def merged(clients: tuple[Client, ...]) -> Client:
+    """The first client that has data, with the training data of all, one client's after the other's. The same
+    object for the same clients, by which an executor knows what it has on the device."""
+    first = next(client for client in clients if len(client.labels))
+    images = torch.cat([client.images for client in clients])
+    return replace(first, images=images, labels=torch.cat([client.labels for client in clients]))

@@ -1,12 +1,13 @@
 """Per-FedAvg: a global model that one gradient step makes personal (Fallah et al. 2020, Algorithm 1)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pipeline import keys
+from pipeline.engine.federation import able
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
 from pipeline.engine.phase import Logged
@@ -40,7 +41,7 @@ class PerFedAvg(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         start, count = world.everyone(state.model), 2 if self.variant == "fo" else 3
-        moments, world = _moments(start, world) if self.meta == "adam" else None, world.for_steps(count)
+        moments, world = _moments(start, world) if self.meta == "adam" else None, for_steps(world, count)
         trained = world.local_steps(start, self.step, client_state=moments, batches_per_step=count)
         return State(model=world.average(trained.models, self.uniform))
 
@@ -101,6 +102,12 @@ class PerFedAvg(FedAvg):
             "second": client_state["second"].joined(second),
             "count": count,
         }
+
+
+def for_steps(world: World, count: int) -> World:
+    """The round for steps of several batches: a client whose images do not make one is one without data."""
+    clients = able(world.clients, world.training, world.networks, count)
+    return replace(world, clients=clients, full=world.whole)
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
