@@ -16,21 +16,19 @@ from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
 from pipeline.cells import evaluation
-from pipeline.engine import optimisers, stack
+from pipeline.engine import stack
 from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Handle
 from pipeline.engine.world import World
 from pipeline.schema import Cell
 
 ROUNDS = 3
-optimisers.FUSED = ()  # torch has no fused Adam for a pretended GPU: the plain one on both sides
 
 
 def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
     """(every number of the deployed models, their accuracies, the world)."""
     scenario, algorithm, hyper = cell.resolve()
     method, made = methods.load(algorithm, hyper, str(cell)), miniature_world(scenario, ROUNDS, device)
-    made.executor.fixed = True
     state = method.init(made)
     for number in range(1, ROUNDS + 1):
         made = made.at(number)

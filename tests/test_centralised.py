@@ -9,11 +9,11 @@ from repository import edit
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import collect
-from pipeline.engine.phase import Client, merged
+from pipeline.engine.phase import Client
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.methods import load
-from pipeline.methods.centralised import Centralised
+from pipeline.methods.centralised import Centralised, merged, pooled
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
 from pipeline.report.across import Miniatures
@@ -80,8 +80,8 @@ def test_its_loss_and_its_models_are_those_of_all_clients():
     assert same(actual.model, run(Local(), one).models[0])
     assert not same(actual.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
     w = image_world()
-    assert w.at(1).pooled.clients[0] is w.at(2).pooled.clients[0]
-    assert w.pooled.sizes == (60, 0, 0) and w.sizes == (20, 33, 7) and w.pooled.whole is w
+    assert pooled(w.at(1)).clients[0] is pooled(w.at(2)).clients[0]
+    assert pooled(w).sizes == (60, 0, 0) and w.sizes == (20, 33, 7) and pooled(w).whole is w
 
 
 def test_different_networks_are_refused_unless_the_row_gives_one():

@@ -41,8 +41,7 @@ def test_three_rounds_in_float64(optimiser, monkeypatch):
     agree(FedAvg(), monkeypatch, 1e-9, optimiser=optimiser, local_epochs=2)
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_clients_that_do_a_part_of_their_epochs(fixed, monkeypatch):
+def test_clients_that_do_a_part_of_their_epochs(monkeypatch):
     """As they would with so many epochs, also in what is logged of the last one."""
 
     def loss(model, batch, server_state, client_state):
@@ -52,8 +51,6 @@ def test_clients_that_do_a_part_of_their_epochs(fixed, monkeypatch):
     ends = []
     for executor in ("sequential", "stacked"):
         w = world(executor, monkeypatch, batch_size=8, local_epochs=4, stragglers=0.5, failing=0.2).at(1)
-        if executor == "stacked":
-            w.executor.fixed = fixed
         start = w.everyone(w.new_model())
         trained = w.local_epochs(start, loss)
         ends.append([trained.models, trained.losses, trained.logged, trained.last])
@@ -158,7 +155,6 @@ def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, caps
 
 def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(monkeypatch, capsys):
     w = world("stacked", monkeypatch)
-    w.executor.fixed = True
     run(FedAvg(), w, 1)
     [saved], real = w.executor.cached, Stack.train
 

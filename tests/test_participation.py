@@ -146,7 +146,6 @@ def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
     stacked, plainly = (
         world(name, monkeypatch, sizes=(20,) * 4, participation=2) for name in ("stacked", "sequential")
     )
-    stacked.executor.fixed = True
     ends = [run(FedAvg(), w, 12) for w in (stacked, plainly)]
     assert difference(*ends) < 1e-9
     assert 1 < len(stacked.executor.cached) <= 6  # pairs of four clients

@@ -7,6 +7,7 @@ import math
 import threading
 import weakref
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -41,18 +42,13 @@ ADAM = Optimiser("adam", 0.003)
 DROPOUT = Model("cnn2", dropout=0.4)
 
 
-def world(
-    executor="stacked", monkeypatch=None, seed=0, model=CNN4, sizes=SIZES, fixed=True, draw=0, **changes
-) -> World:
+def world(executor="stacked", monkeypatch=None, seed=0, model=CNN4, sizes=SIZES, draw=0, **changes) -> World:
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
     sizes = sizes[draw:] + sizes[:draw]
     clients = [
         dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model, seed=draw)
     ]
-    made = World.create(clients, training(**changes), 10, seed)
-    if executor == "stacked":
-        made.executor.fixed = fixed
-    return made
+    return World.create(clients, training(**changes), 10, seed)
 
 
 @pytest.mark.parametrize(
@@ -114,27 +110,13 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
     monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(torch.cuda, "device", lambda device: devices.append(device) or nullcontext())
     monkeypatch.setattr(torch.cuda, "graph", Refused)
-    w = world(monkeypatch=monkeypatch, fixed=True)
+    w = world(monkeypatch=monkeypatch)
     w.executor.records = True
     actual = run(FedAvg(), w)
     assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
     assert streams == ["before"]  # whatever the recording left
     assert devices == [w.device]  # which need not be the current one
     assert difference(actual.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
-
-
-def test_a_thread_records_what_it_has_taken_itself(monkeypatch):
-    """Handles of CUDA's libraries are made for each thread, and cannot be made while it records."""
-    recorders = []
-    monkeypatch.setattr(stack.Step, "_record", lambda step: recorders.append(threading.get_ident()))
-    w = world(monkeypatch=monkeypatch, sizes=(16, 16))
-    w.executor.records = True
-    start = w.new_models()
-    for me in (1, 2, 2, 1):
-        monkeypatch.setattr(threading, "get_ident", lambda me=me: me)
-        w.local_epochs(start, FedAvg().loss)
-    monkeypatch.undo()
-    assert recorders == [2, 1]
 
 
 def test_a_dropped_stack_gives_its_memory_back_at_once(monkeypatch):
@@ -193,7 +175,6 @@ def side_by_side(method, worlds, rounds):
     return [ends[k] for k in range(len(worlds))]
 
 
-@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize(
     "method, setting",
     [
@@ -206,18 +187,18 @@ def side_by_side(method, worlds, rounds):
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
 )
-def test_seeds_side_by_side_are_the_seeds_alone(method, setting, fixed, monkeypatch):
+def test_seeds_side_by_side_are_the_seeds_alone(method, setting, monkeypatch):
     """Each on its draw of the partition: other images, other sizes."""
     alone = [
         run(method, world("sequential", monkeypatch, seed, draw=seed, **setting), rounds)
         for seed, rounds in enumerate((2, 3, 1))
     ]
-    worlds = [world("stacked", monkeypatch, seed, fixed=fixed, draw=seed, **setting) for seed in range(3)]
+    worlds = [world("stacked", monkeypatch, seed, draw=seed, **setting) for seed in range(3)]
     widths, real = [], stacked.Stacked.run_all
     monkeypatch.setattr(
         stacked.Stacked,
         "run_all",
-        lambda self, phases, clients: widths.append(len(phases)) or real(self, phases, clients),
+        lambda self, phases: widths.append(len(phases)) or real(self, phases),
     )
     for actual, plain in zip(side_by_side(method, worlds, (2, 3, 1)), alone, strict=True):
         for name in plain:
@@ -258,27 +239,18 @@ def test_a_seed_that_fails_ends_the_others(monkeypatch):
     with pytest.raises(ValueError, match="seed 1 failed"):
         list(together(train, range(3)))
     assert threading.active_count() < 4
-    # The others wait for their phase when the last seed fails.
+    # Those that wait for the phase of the one that fails do not run theirs.
     phases = []
-
-    class Executor:
-        clients = ()
-
-        def run_all(self, given, clients):
-            phases.append(given)
-            return given
+    executor = SimpleNamespace(run_all=phases.append)
 
     def train(k, report, share):
-        server_state = share(Executor())
-        while k == 2 and len(server_state.lockstep.waiting) < 2:
-            server_state.lockstep.turn.wait(0.01)
         if k == 2:
             raise ValueError("seed 2 failed")
-        server_state.run(k)
+        share(executor).run(k)
 
     with pytest.raises(ValueError, match="seed 2 failed"):
         list(together(train, range(3)))
-    assert not phases
+    assert not phases and threading.active_count() < 4
 
 
 def test_alike():
@@ -356,10 +328,9 @@ def test_a_step_of_an_optimiser_is_at_most_ten_kernels(settings):
     assert all(rows[17:19].tolist() == [True, False] for rows in moved)
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_incomplete_batches_of_one_length_are_one_step(fixed, monkeypatch):
+def test_incomplete_batches_of_one_length_are_one_step(monkeypatch):
     """Whichever batch of their clients it is: 3, 2 and 1 full batches of 16, then 5, 5 and 4 images."""
-    w = world(monkeypatch=monkeypatch, sizes=(53, 37, 20), fixed=fixed)
+    w = world(monkeypatch=monkeypatch, sizes=(53, 37, 20))
     turns = []
     real = stack.Step.take
     monkeypatch.setattr(

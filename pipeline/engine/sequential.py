@@ -31,7 +31,7 @@ from pipeline.engine.phase import (
     trainable_names,
     viewed,
 )
-from pipeline.engine.state import Params, load
+from pipeline.engine.state import Params, entries, load
 from pipeline.engine.trained import Result, Trained, outcome, untrained
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
@@ -69,23 +69,18 @@ class Sequential:
     def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Result:
         state = of_client(phase.client_state, k)
         if phase.trains_state:
-            state = Params((name, value.detach().clone().requires_grad_()) for name, value in state.items())
+            state = entries(lambda value: value.detach().clone().requires_grad_(), state)
         network = self.networks[client.model].train()
         load(network, phase.models[k])
         named = dict(network.named_parameters())
         parameters = [named[name] for name in trainable_names(network, phase.trainable)]
         parameters += state.values() if phase.trains_state else []
         optimise = Steps(phase.optimiser, parameters)
-        means = _Means()
+        names, means = set(trainable_names(network, phase.trainable)), _Means()
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs_of(k)):
             means.new_epoch()
-            handle = Handle(
-                network,
-                None,
-                set(trainable_names(network, phase.trainable)),
-                Draws(generator("noise", phase, client, epoch)),
-            )
+            handle = Handle(network, None, names, Draws(generator("noise", phase, client, epoch)))
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
                     handle.cache_features(batch.images, fixed.index_select(0, chosen))
@@ -93,18 +88,14 @@ class Sequential:
                     value, logged = split_loss(loss(handle, batch, phase.server_state, state))
                 optimise.step(torch.autograd.grad(value, parameters, allow_unused=True))
                 means.add(len(batch.labels), logged)
-        model = Params((name, value.detach().clone()) for name, value in network.state_dict().items())
-        if phase.trains_state:
-            state = Params((name, value.detach()) for name, value in state.items())
-        return model, *means.result(), state
+        model = entries(lambda value: value.detach().clone(), network.state_dict())
+        return model, *means.result(), entries(Tensor.detach, state) if phase.trains_state else state
 
     def _step(self, step: Step, phase: Phase, k: int, client: Client) -> Result:
         network, state = self.networks[client.model].train(), of_client(phase.client_state, k)
         # BatchNorm updates them in place, and the server's must not change.
-        statistics = {name for name, _ in network.named_buffers()}
-        model = Params(
-            (name, value.clone() if name in statistics else value) for name, value in phase.models[k].items()
-        )
+        statistics = Params((name, phase.models[k][name].clone()) for name, _ in network.named_buffers())
+        model = phase.models[k].joined(statistics)
         names, means = set(trainable_names(network, phase.trainable)), _Means()
         for epoch in range(phase.epochs_of(k)):
             means.new_epoch()
@@ -121,7 +112,7 @@ class Sequential:
 
     def _batches(self, phase: Phase, client: Client, network: Network, epoch: int):
         """The batches of an epoch: one gather of the shuffled images, then views of it."""
-        chosen = order(phase, client, epoch).to(client.images.device)
+        chosen = order(phase, client, epoch).to(self.device)
         set_generator(network, generator("dropout", phase, client, epoch))
         numbers = generator("views", phase, client, epoch)
         images, labels = client.images.index_select(0, chosen), client.labels.index_select(0, chosen)

@@ -1,6 +1,6 @@
 """Models and a method's state as plain values for checkpoints, and weighted averages of models."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -31,20 +31,8 @@ class Params(dict):
         return Params({**self, **other})
 
 
-class Clients:
+class Clients(list[Params]):
     """Every client's model (or part of a model), in the order of the clients."""
-
-    def __init__(self, models: Iterable[Params]):
-        self._models = list(models)
-
-    def __iter__(self) -> Iterator[Params]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
-
-    def __getitem__(self, client: int) -> Params:
-        return self._models[client]
 
     @property
     def features(self) -> "Clients":
@@ -68,13 +56,6 @@ class State(dict):
 
     def __getattr__(self, name: str) -> Any:
         return self[name]
-
-    def updated(self, **changes: Any) -> "State":
-        """This state with other or further entries.
-
-        changes: entry -> value; the others stay
-        """
-        return State({**self, **changes})
 
 
 # torch.func and what walks nested values see the tensors inside.

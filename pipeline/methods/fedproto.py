@@ -67,9 +67,8 @@ class FedProto(Method):
         trained = world.local_epochs(self.deployed(state, world), self.loss, server_state=state.prototypes)
         models = trained.models
         new = {"model": world.average(models)} if self.averaging else {"models": models}
-        return state.updated(
-            **new, **self.at_server(class_means_of(trained, world, self.means), state, world)
-        )
+        server = self.at_server(class_means_of(trained, world, self.means), state, world)
+        return State({**state, **new, **server})
 
     def at_server(self, seen: ClassMeans, state: State, world: World) -> dict[str, Any]:
         """The new prototypes, and what else the server holds."""
