@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.engine import federation as engine
-from pipeline.engine.alike import tensors_of
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, without_data
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Clients, Params, State, tensors_of
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
 from pipeline.models import Network

@@ -17,8 +17,8 @@ from pretend_card import DEVICE, OnCard, there_is_a_card
 from pipeline import methods
 from pipeline.cells import evaluation
 from pipeline.engine import stack
-from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.handle import Handle
+from pipeline.engine.state import tensors_of, with_tensors
 from pipeline.engine.world import World
 from pipeline.schema import Cell
 

@@ -25,9 +25,8 @@ from federation import (
 from scipy.optimize import nnls as scipy_nnls
 from torch import nn
 
-from pipeline.engine.alike import tensors_of
 from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import State, mix
+from pipeline.engine.state import State, mix, tensors_of
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.methods import fedpac

@@ -4,7 +4,7 @@ import pytest
 import torch
 from test_augmentations import VIEWS, draw
 
-from pipeline.engine.stacked_views import can_join, joint
+from pipeline.engine.stacked_draws import can_join, joint
 
 
 @pytest.fixture(params=[3, 1])

@@ -22,9 +22,8 @@ from test_executors import world
 
 from pipeline import methods
 from pipeline.engine import federation
-from pipeline.engine.alike import tensors_of
 from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import Clients, State, zeros
+from pipeline.engine.state import Clients, State, tensors_of, zeros
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
 from pipeline.methods.ditto import Ditto

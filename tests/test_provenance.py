@@ -193,7 +193,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     for path, old, new, changed in (
         ("models/mobile.py", "SHUFFLENET_GROUPS = ", "SHUFFLENET_GROUPS = 1 + ", {"networks"}),
         ("data/augmentations.py", "SEVERITY = 3, 3, 3", "SEVERITY = 3, 3, 4", {"views"}),
-        ("engine/lockstep.py", "join(timeout=1.0)", "join(timeout=2.0)", {"stacked"}),
+        ("cells/lockstep.py", "join(timeout=1.0)", "join(timeout=2.0)", {"stacked"}),
         ("engine/phase.py", "return 2 if any", "return 3 if any", every),
         # what training runs
         ("schema/scenario.py", "partition.fixed else seed", "partition.fixed else seed + 1", every),

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,9 +220,13 @@ def test_what_a_finished_seed_leaves(tmp_path, monkeypatch):
 def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
     """Those that were finished before take none of them."""
     shares = []
-    stacked = SimpleNamespace(together=lambda train, jobs: shares.append(train.keywords["sharing"]) or [])
+
+    def together(train, jobs):
+        shares.append(train.keywords["sharing"])
+        return []
+
     monkeypatch.setattr(workers, "executor_name", lambda device: "stacked")
-    monkeypatch.setattr(workers, "executor_module", lambda name: stacked)
+    monkeypatch.setattr(workers, "together", together)
     jobs = [
         Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
         for seed in range(3)

@@ -14,13 +14,13 @@ import torch
 from federation import CNN4, difference, image_clients, run, training, watched
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipeline.cells.lockstep import together
 from pipeline.cells.provenance import machine
 from pipeline.engine import stack, stacked, stacked_convolution, stacked_values
-from pipeline.engine.alike import same_code, same_form, tensors_of, with_tensors
-from pipeline.engine.lockstep import together
 from pipeline.engine.phase import LocalOptions
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.stacked_values import same_code, same_form
+from pipeline.engine.state import Clients, Params, State, tensors_of, with_tensors
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
@@ -319,7 +319,7 @@ class Kernels(TorchDispatchMode):
 def test_a_step_of_an_optimiser_is_at_most_ten_kernels(settings):
     shapes = [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (128, 64), (128,), (10, 128), (10,)]
     stacked_values = {str(k): torch.randn(20, *shape) for k, shape in enumerate(shapes)}
-    steps = StackedSteps(settings, stacked_values, 20)
+    steps = StackedSteps(settings, stacked_values)
     rows = Rows(list(range(20)), torch.device("cpu"), torch.tensor(18), certain=15)
     with Kernels() as kernels:
         steps.step({name: torch.randn_like(value) for name, value in stacked_values.items()}, rows)

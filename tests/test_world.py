@@ -8,8 +8,8 @@ import torch
 from federation import close, image_world, miniature_cells, miniature_world, one_round
 
 from pipeline import methods
-from pipeline.engine.alike import tensors_of
 from pipeline.engine.phase import LocalOptions
+from pipeline.engine.state import tensors_of
 from pipeline.engine.trained import Watch
 from pipeline.losses import cross_entropy
 

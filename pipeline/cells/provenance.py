@@ -68,7 +68,7 @@ REGISTRIES = {
 }
 # What imports a module by its name, where a cell's method and executor are separate entries.
 DYNAMIC = {
-    "pipeline.engine.environment:executor_module",
+    "pipeline.engine.environment:new_executor",
     "pipeline.methods:find",
 }
 # What trains a cell and makes the numbers of its result.
@@ -112,7 +112,8 @@ def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
     metrics = experiment.scenario.evaluation.metrics or ()
     measured = (f"papers.{experiment.cell.paper}.metrics:{name}" for name in metrics)
-    entries = (*TRAINING, f"pipeline.engine.{executor}", method, *measured)
+    together = ("pipeline.cells.lockstep:together",) if executor == "stacked" else ()
+    entries = (*TRAINING, f"pipeline.engine.{executor}", *together, method, *measured)
     return scenario_digest(entries, experiment.scenario, experiment.hyper, AROUND, root)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from pipeline.cells.loading import load
+from pipeline.cells.lockstep import together
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.engine.environment import default_device, executor_module, executor_name
+from pipeline.engine.environment import default_device, executor_name
 from pipeline.errors import NO_MEMORY, FedReproError, WorkerError, short_of_memory
 
 
@@ -26,7 +27,7 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
     left = [job for job in jobs if not job.files.finished.exists()]
     if name == "stacked" and len(jobs) > 1:
         train = partial(train_seed, sharing=max(len(left), 1))
-        for kind, value in executor_module(name).together(train, jobs):
+        for kind, value in together(train, jobs):
             if kind == "row":
                 report(value)
             else:

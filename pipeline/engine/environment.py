@@ -26,12 +26,6 @@ def executor_name(device: torch.device) -> str:
     return wanted
 
 
-def executor_module(name: str):
-    """The module of an executor. It is looked up by its name, so that a cell's digest counts the one executor
-    that trained it."""
-    return importlib.import_module(f"pipeline.engine.{name}")
-
-
 def precision() -> str:
     """FEDREPRO_PRECISION: `fp32` (default), `tf32` (matrix products on a GPU) or `bf16` (autocast); another
     arithmetic is another result, so it is part of a cell's digest."""
@@ -57,6 +51,8 @@ def autocast(device: torch.device, precision: torch.dtype | None, cached: bool =
 
 
 def new_executor(networks: dict, training, device: torch.device) -> Any:
-    """The executor of the environment for these networks and settings."""
+    """The executor of the environment for these networks and settings. It is looked up by its name, so that a
+    cell's digest counts the one that trained it."""
     name = executor_name(device)
-    return getattr(executor_module(name), EXECUTORS[name])(networks, training, set_precision(device), device)
+    executor = getattr(importlib.import_module(f"pipeline.engine.{name}"), EXECUTORS[name])
+    return executor(networks, training, set_precision(device), device)

@@ -25,52 +25,45 @@ class Steps:
     0.999, eps 1e-8); weight decay joins the gradient, except in AdamW. The gradient is clipped first."""
 
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
-        self.settings = settings
-        self.parameters = list(parameters)
-        # SGD: momentum
-        self.buffers: list[Tensor | None] = [None] * len(self.parameters)
-        # Adam: first, second, step count
-        self.moments: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.settings, self.parameters = settings, list(parameters)
+        # of SGD
+        self.momentum: list[Tensor | None] = [None] * len(self.parameters)
+        # of Adam: first moments, second ones, step counts
+        self.moments: tuple[list[Tensor], ...] = ([], [], [])
         if settings.name != "sgd":
-            self.moments = [
-                (torch.zeros_like(p), torch.zeros_like(p), torch.zeros((), device=p.device))
-                for p in self.parameters
-            ]
+            zeros = [[torch.zeros_like(p) for p in self.parameters] for _ in range(2)]
+            self.moments = *zeros, [torch.zeros((), device=p.device) for p in self.parameters]
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
         """Move every parameter that has a gradient; the others, and their moments, stay."""
-        given = {k: gradient for k, gradient in enumerate(gradients) if gradient is not None}
-        used, slopes, parameters = list(given), list(given.values()), [self.parameters[k] for k in given]
-        s = self.settings
-        if s.clip is not None and slopes:
+        used = [k for k, gradient in enumerate(gradients) if gradient is not None]
+        if not used:
+            return
+
+        def of_used(values: Sequence) -> list:
+            return [values[k] for k in used]
+
+        s, slopes, parameters = self.settings, of_used(gradients), of_used(self.parameters)
+        if s.clip is not None:
             norms = torch.stack([torch.linalg.vector_norm(slope) for slope in slopes])
             scale = clipping(torch.linalg.vector_norm(norms), s.clip)
             slopes = [slope * scale for slope in slopes]
-        if s.name != "sgd":
-            first, second, count = map(list, zip(*(self.moments[k] for k in used))) if used else ([], [], [])
-            # The fused form walks through memory and ignores strides: a gradient needs the strides of its
-            # parameter.
-            slopes = [
-                g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
-                for p, g in zip(parameters, slopes)
-            ]
-            _adam(
-                parameters,
-                slopes,
-                first,
-                second,
-                [],
-                count,
-                lr=s.lr,
-                weight_decay=s.weight_decay,
-                decoupled_weight_decay=s.name == "adamw",
-            )
+        if s.name == "sgd":
+            buffers = of_used(self.momentum)
+            _sgd(parameters, slopes, buffers, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum)
+            for k, buffer in zip(used, buffers):
+                self.momentum[k] = buffer
             return
-        buffers = [self.buffers[k] for k in used]
-        _sgd(parameters, slopes, buffers, lr=s.lr, weight_decay=s.weight_decay, momentum=s.momentum)
-        for k, buffer in zip(used, buffers):
-            self.buffers[k] = buffer
+        # The fused form walks through memory and ignores strides: a gradient needs the strides of its
+        # parameter.
+        slopes = [
+            g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
+            for p, g in zip(parameters, slopes)
+        ]
+        first, second, counts = map(of_used, self.moments)
+        rest = {"lr": s.lr, "weight_decay": s.weight_decay, "decoupled_weight_decay": s.name == "adamw"}
+        _adam(parameters, slopes, first, second, [], counts, **rest)
 
 
 def clipping(norm: Tensor, most: float) -> Tensor:

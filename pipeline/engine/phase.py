@@ -223,14 +223,6 @@ def pieces(batch: Batch, count: int) -> list[Batch]:
     ]
 
 
-def viewed(phase: Phase, images: Tensor, labels: Tensor, numbers: torch.Generator) -> Batch:
-    """The batch that the loss gets: the images as they are, or what the phase's views make of them."""
-    if phase.views is None:
-        return Batch(images, labels)
-    first, *others = phase.views(images, numbers)
-    return Batch(first, labels, tuple(others))
-
-
 # -- parameters and losses -----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine.environment import autocast
-from pipeline.engine.handle import Draws, Handle
+from pipeline.engine.handle import Batch, Draws, Handle
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import (
     LAST_EPOCH,
@@ -29,7 +29,6 @@ from pipeline.engine.phase import (
     pieces,
     split_loss,
     trainable_names,
-    viewed,
 )
 from pipeline.engine.state import Params, entries, load
 from pipeline.engine.trained import Result, Trained, outcome, untrained
@@ -117,7 +116,9 @@ class Sequential:
         numbers = generator("views", phase, client, epoch)
         images, labels = client.images.index_select(0, chosen), client.labels.index_select(0, chosen)
         for first, last in batches(len(labels), self.training, network, phase.batches_per_step):
-            yield viewed(phase, images[first:last], labels[first:last], numbers), chosen[first:last]
+            shown = images[first:last]
+            shown, *views = (shown,) if phase.views is None else phase.views(shown, numbers)
+            yield Batch(shown, labels[first:last], tuple(views)), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
         """(n, d): while only the head learns, an image's representation never changes and is computed

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from pipeline.devices import to_device_of
 from pipeline.engine import stacked_convolution
-from pipeline.engine.alike import tensors_of, with_tensors
 from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import (
@@ -32,7 +31,7 @@ from pipeline.engine.phase import (
     trainable_names,
 )
 from pipeline.engine.stacked_convolution import Convolutions
-from pipeline.engine.stacked_draws import StackedDraws
+from pipeline.engine.stacked_draws import StackedDraws, can_join, joint, separately
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.stacked_values import (
     STATE,
@@ -43,8 +42,7 @@ from pipeline.engine.stacked_values import (
     pick,
     separate,
 )
-from pipeline.engine.stacked_views import can_join, joint, separately
-from pipeline.engine.state import State
+from pipeline.engine.state import State, tensors_of, with_tensors
 from pipeline.engine.trained import Result
 from pipeline.errors import warn
 from pipeline.models.layers import Dropout
@@ -83,9 +81,8 @@ class Stack:
         ]
         self.tensors, self.client_states, self.server_states = self._values(phases)
         self.names += [name for name in self.tensors if name.startswith(STATE)]
-        self.optimiser = StackedSteps(
-            self.phase.optimiser, {name: self.tensors[name] for name in self.names}, len(members)
-        )
+        trained = {name: self.tensors[name] for name in self.names}
+        self.optimiser = StackedSteps(self.phase.optimiser, trained)
         self.tensors |= self.optimiser.views
         # Few shapes: the leading slice of a shrinking stack is a multiple of this many rows.
         self.bucket = -(-len(members) // BUCKETS)
@@ -327,7 +324,7 @@ class Step:
         if stack.phase.step is not None:
             with self.convolutions:
                 moved, new_states, logged = torch.func.vmap(self._one_rule, randomness="same")(
-                    tensors, self.batch, states, self.place, self.whose
+                    tensors, self.batch, states, self.place
                 )
             each(rows.write, stack.client_states, new_states)
         else:
@@ -335,7 +332,7 @@ class Step:
             self.used.clear()
             with self.convolutions:
                 gradients, moved, logged = torch.func.vmap(self._one_gradient, randomness="same")(
-                    moving, tensors, self.batch, states, self.place, self.whose
+                    moving, tensors, self.batch, states, self.place
                 )
             stack.optimiser.step({name: gradients[name] for name in stack.names if name in self.used}, rows)
         for name, value in moved.items():
@@ -354,7 +351,7 @@ class Step:
             self.rows.write(stack.sums[name], self.rows.read(stack.sums[name]) + value * self.size)
             self.rows.write(stack.last[name], value)
 
-    def _one_gradient(self, moving, rest, batch, state, place, whose):
+    def _one_gradient(self, moving, rest, batch, state, place):
         """One client's gradients, new buffers and logged numbers."""
         stack = self.stack
 
@@ -367,36 +364,33 @@ class Step:
             handle = Handle(stack.network, model, set(stack.names), self.noise)
             with autocast(stack.device, stack.precision, cached=False):
                 value, logged = split_loss(
-                    stack.phase.loss(handle, batch, self._server_state(whose), trained or self._own(state))
+                    stack.phase.loss(handle, batch, self._server_state(), trained or self._own(state))
                 )
             return value, (buffers, logged)
 
         gradients, (buffers, logged) = torch.func.grad(loss, has_aux=True)(moving)
         return gradients, buffers, logged
 
-    def _one_rule(self, tensors, batch, state, place, whose):
+    def _one_rule(self, tensors, batch, state, place):
         self.inside = place
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
         batches = pieces(batch, stack.phase.batches_per_step)
         with autocast(stack.device, stack.precision, cached=False):
-            moved, new, *logged = stack.phase.step(
-                handle, batches, self._server_state(whose), self._own(state)
-            )
+            moved, new, *logged = stack.phase.step(handle, batches, self._server_state(), self._own(state))
         return moved, state if new is None else new, logged[0] if logged else {}
 
     def _own(self, state: Any) -> Any:
         """The client's state, for which torch.func takes no None."""
         return None if self.stack.phase.client_state is None else state
 
-    def _server_state(self, whose: Tensor) -> object:
-        """The server state of this client's phase."""
-        stack, state = self.stack, self.stack.phase.server_state
+    def _server_state(self) -> object:
+        """The server state of the phase whose client is inside."""
+        stack, state, alone = self.stack, self.stack.phase.server_state, len(self.stack.phases) == 1
+        whose = pick(self.whose, self.inside)
 
         def mine(value, leaves: list[Tensor]):
-            return with_tensors(
-                value, (leaf[0] if len(stack.phases) == 1 else pick(leaf, whose) for leaf in leaves)
-            )
+            return with_tensors(value, (leaf[0] if alone else pick(leaf, whose) for leaf in leaves))
 
         if type(state) is not State:
             return mine(state, stack.server_states)

@@ -16,11 +16,9 @@ import torch
 from torch import Tensor
 
 from pipeline.devices import runs_ahead
-from pipeline.engine.alike import alike
-from pipeline.engine.lockstep import together  # noqa: F401  (training runs the seeds of a cell through it)
 from pipeline.engine.phase import Client, Phase
 from pipeline.engine.stack import Stack, no_room
-from pipeline.engine.stacked_values import Member
+from pipeline.engine.stacked_values import Member, alike
 from pipeline.engine.trained import Trained, outcome, untrained
 from pipeline.errors import warn
 from pipeline.models import Network

@@ -1,18 +1,22 @@
-"""Random numbers of stacked clients: each client's from its generator, drawn for many steps at once."""
+"""Random numbers of stacked clients, each client's from its generator: drawn for many steps at once, and for
+the augmented views of all clients' batches in one call."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+from torch.overrides import TorchFunctionMode
 
 from pipeline.devices import to_device_of
 from pipeline.engine.handle import Draws
+from pipeline.engine.phase import Views
 from pipeline.engine.stacked_values import pick
 
 # random numbers drawn at once at most, 64 MiB
 AHEAD = 2**24
+CLOSE = 1e-4  # of a network input: a sum over another number of images may round differently
 # torch.rand or torch.randn
 Draw = Callable[..., Tensor]
 
@@ -76,3 +80,77 @@ class StackedDraws(Draws):
         for i, row in enumerate(turn.rows[: turn.active]):
             numbers[i] = draw(shape, generator=generators[row])
         return numbers
+
+
+# -- views -------------------------------------------------------------------------------------------------
+
+
+class CannotJoin(Exception):
+    """A draw that is not one for each image."""
+
+
+class _Joined(TorchFunctionMode):
+    """Draws from `placeholder` for the images of all clients become draws from each client's generator."""
+
+    def __init__(self, generators: Sequence[Generator], size: int):
+        super().__init__()
+        self.generators, self.size, self.placeholder = generators, size, Generator()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("generator") is not self.placeholder:
+            return func(*args, **kwargs)
+        del kwargs["generator"]
+        if func is Tensor.exponential_:
+            parts = args[0].split(self.size, self._dimension(args[0].shape))
+            for part, generator in zip(parts, self.generators, strict=True):
+                part.exponential_(*args[1:], generator=generator, **kwargs)
+            return args[0]
+        if func not in (torch.rand, torch.randint):
+            raise CannotJoin
+        plain = func is torch.rand and isinstance(args[0], int)  # sizes as separate arguments
+        limits, shape = ((), args) if plain else (args[:-1], args[-1])
+        shape = [shape] if isinstance(shape, int) else list(shape)
+        dim = self._dimension(shape)
+        shape[dim] = self.size
+        return torch.cat(
+            [func(*limits, shape, generator=generator, **kwargs) for generator in self.generators], dim
+        )
+
+    def _dimension(self, shape: Sequence[int]) -> int:
+        """The one that goes through the images."""
+        places = [dim for dim, n in enumerate(shape) if n == self.size * len(self.generators)]
+        if len(places) != 1:
+            raise CannotJoin
+        return places[0]
+
+
+def joint(views: Views, images: Tensor, generators: Sequence[Generator]) -> tuple[Tensor, ...] | None:
+    """The views of the batches (clients, size, C, H, W), each (clients, size, ...). None for views that draw
+    in another way than once for each image, or where a shape does not tell; the generators stay then."""
+    before = [generator.get_state() for generator in generators]
+    mode = _Joined(generators, images.shape[1])
+    try:
+        with mode:
+            made = views(images.flatten(0, 1), mode.placeholder)
+    except CannotJoin:
+        for generator, state in zip(generators, before):
+            generator.set_state(state)
+        return None
+    return tuple(view.unflatten(0, images.shape[:2]) for view in made)
+
+
+def separately(views: Sequence[Views], images: Tensor, generators: Sequence[Generator]) -> tuple[Tensor, ...]:
+    """The same by a call for each client, of its phase's views."""
+    made = [view(mine, numbers) for view, mine, numbers in zip(views, images, generators, strict=True)]
+    return tuple(map(torch.stack, zip(*made)))
+
+
+def can_join(views: Sequence[Views], images: Tensor, generators: Sequence[Generator]) -> bool:
+    """Does one call of the first client's views give those of all? The generators are not moved."""
+    first, second = ([generator.clone_state() for generator in generators] for _ in range(2))
+    together = joint(views[0], images, first)
+    return together is not None and all(
+        torch.allclose(a.float(), b.float(), rtol=0, atol=CLOSE)
+        for a, b in zip(together, separately(views, images, second), strict=True)
+    )

@@ -23,10 +23,10 @@ class StackedSteps:
 
     settings: rate, momentum, weight decay, clipping and kind of the steps.
     parameters: name -> (clients, ...), all of one dtype. They are copied; `views` has them as they move.
-    clients: the number of rows; steps are counted per client.
+    Steps are counted per client.
     """
 
-    def __init__(self, settings: Optimiser, parameters: dict[str, Tensor], clients: int):
+    def __init__(self, settings: Optimiser, parameters: dict[str, Tensor]):
         self.settings = settings
         # The weight decay that joins the gradient.
         self.in_gradient = 0.0 if settings.name == "adamw" else settings.weight_decay
@@ -36,13 +36,13 @@ class StackedSteps:
         self.columns = dict(zip(parameters, itertools.pairwise([0, *ends])))
         padding = -ends[-1] % (ALIGNMENT // first.element_size())
         self.state = torch.zeros(
-            1 + moments, clients, ends[-1] + padding, dtype=first.dtype, device=first.device
+            1 + moments, len(first), ends[-1] + padding, dtype=first.dtype, device=first.device
         )
         self.views = {
             name: self.state[0, :, slice(*self.columns[name])].view(p.shape).copy_(p)
             for name, p in parameters.items()
         }
-        self.count = torch.zeros(clients, dtype=torch.float32, device=first.device)
+        self.count = torch.zeros(len(first), dtype=torch.float32, device=first.device)
 
     def restart(self) -> None:
         """Reset counts and moments to those of a new optimiser, in the same memory."""

@@ -1,11 +1,14 @@
-"""Convert clients' models and states to stacked tensors in nested dicts for torch.func, and back."""
+"""Clients' models and states as stacked tensors for torch.func; may several seeds' be stacked together?"""
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten
 
+from pipeline.engine.phase import Phase
 from pipeline.engine.state import Params
 
 # prefix of a client state that is trained with the models
@@ -61,3 +64,42 @@ class Lazily(Mapping):
 def pick(values: Tensor, place: Tensor) -> Tensor:
     """values[place], where `place` is a scalar that differs by client inside vmap."""
     return values.index_select(0, place.view(1)).squeeze(0)
+
+
+# -- phases that can be stacked ----------------------------------------------------------------------------
+
+
+def alike(a: Phase, b: Phase) -> bool:
+    """Do two phases run the same code on values of the same shapes? Their models are of the same clients."""
+    return (
+        same_code(a.loss, b.loss)
+        and same_code(a.step, b.step)
+        and (a.views is None) == (b.views is None)
+        and _settings(a) == _settings(b)
+        and same_form(a.server_state, b.server_state)
+        and same_form(a.client_state, b.client_state)
+    )
+
+
+def _settings(phase: Phase) -> tuple:
+    return phase.trainable, phase.epochs, phase.optimiser, phase.batches_per_step, phase.trains_state
+
+
+def same_code(a: Callable | None, b: Callable | None) -> bool:
+    """The same function, or the same method of equal (frozen) objects. Two closures are never the same, since
+    they may hold values of a round."""
+    if isinstance(a, MethodType) and isinstance(b, MethodType):
+        return a.__func__ is b.__func__ and type(a.__self__) is type(b.__self__) and a.__self__ == b.__self__
+    return a is b and not getattr(a, "__closure__", None)
+
+
+def same_form(a: object, b: object) -> bool:
+    """Equal but for the values of tensors."""
+    (mine, form), (theirs, other) = tree_flatten(a), tree_flatten(b)
+    return form == other and all(map(_same_leaf, mine, theirs))
+
+
+def _same_leaf(a: object, b: object) -> bool:
+    if isinstance(a, Tensor):
+        return isinstance(b, Tensor) and (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+    return a is b or (type(a) is type(b) and isinstance(a, (bool, int, float, str)) and a == b)

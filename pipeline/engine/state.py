@@ -1,11 +1,11 @@
 """Models and a method's state as plain values for checkpoints, and weighted averages of models."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import register_pytree_node
+from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
 
 class Params(dict):
@@ -66,6 +66,16 @@ for kind in (Params, State):
         lambda values, names, kind=kind: kind(zip(names, values)),
     )
 register_pytree_node(Clients, lambda clients: (list(clients), None), lambda models, _: Clients(models))
+
+
+def tensors_of(value: object) -> list[Tensor]:
+    """Every tensor in nested dicts, sequences and Clients, in a fixed order."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The same value with other tensors in the order of `tensors_of`."""
+    return tree_map_only(Tensor, lambda _: next(tensors), value)
 
 
 def load(network: nn.Module, model: Params) -> None:

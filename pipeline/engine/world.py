@@ -86,15 +86,12 @@ class World(Federation):
         part: `all` (default), `features` or `head`
         """
         prefix = "" if part == "all" else part
-        counts = {
-            model: sum(
-                v.numel()
-                for k, v in network.state_dict().items()
-                if k.startswith(prefix) and v.is_floating_point()
-            )
-            for model, network in self.networks.items()
-        }
-        return sum(counts[client.model] for client in self.clients) / len(self.clients)
+
+        def count(network: Network) -> int:
+            named = network.state_dict().items()
+            return sum(v.numel() for k, v in named if k.startswith(prefix) and v.is_floating_point())
+
+        return sum(count(self.networks[client.model]) for client in self.clients) / len(self.clients)
 
     # -- training -----------------------------------------------------------------------------------------
 
