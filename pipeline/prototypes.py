@@ -61,7 +61,7 @@ def prototype_distance(z: Tensor, labels: Tensor, vectors: Tensor, known: Tensor
 
 def class_sums(z: Tensor, labels: Tensor, classes: int, over: str = "running") -> dict[str, Tensor]:
     """What a batch adds to its client's class means, per sample: `class_sum` (C, d) and `class_count` (C,). z
-    (B, d) is taken as a constant. If a loss logs it, Trained.class_means gives the class means over the
+    (B, d) is taken as a constant. If a loss logs it, `logged_means` gives the class means over the
     training batches of a phase, or of its last epoch."""
     member = (labels[:, None] == torch.arange(classes, device=labels.device)).to(z.dtype)
     prefix = LAST_EPOCH if over == "last_epoch" else ""
@@ -70,7 +70,23 @@ def class_sums(z: Tensor, labels: Tensor, classes: int, over: str = "running") -
 
 def class_means_of(trained: Trained, world: World, means: Means) -> ClassMeans:
     """The clients' class means after a local phase, or during it: `means`."""
-    return world.class_means(trained.models) if means == "eval" else trained.class_means(world.class_counts)
+    return world.class_means(trained.models) if means == "eval" else logged_means(trained, world.class_counts)
+
+
+def logged_means(trained: Trained, counts: Tensor) -> ClassMeans:
+    """As World.class_means, of the representations computed during training, while the model changed, over
+    the epochs that `class_sums` names.
+
+    counts: (clients, classes) int64, `World.class_counts`: what a client counts, also where some of its
+        samples were in no batch. A class of which it saw none has no mean, and counts 0.
+    """
+    like = trained.models[0]["head.weight"]
+    prefix = LAST_EPOCH if LAST_EPOCH + "class_sum" in trained.logged else ""
+    sums, seen = (
+        trained.logged[prefix + name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
+    )
+    means = sums / torch.where(seen > 0, seen, 1.0)[..., None]
+    return ClassMeans(means.to(like.dtype), torch.where(seen > 0, counts.to(like.device), 0))
 
 
 def prototype_scores(z: Tensor, vectors: Tensor, known: Tensor) -> Tensor:

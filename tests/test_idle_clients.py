@@ -26,7 +26,7 @@ from pipeline.errors import ParamError, TrainingError
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.perfedavg import PerFedAvg
-from pipeline.prototypes import class_sums
+from pipeline.prototypes import class_sums, logged_means
 from pipeline.schema import Model, Public
 
 CELLS = miniature_cells()
@@ -100,7 +100,7 @@ def test_a_client_counts_the_samples_that_it_holds(executor, monkeypatch):
             z = model.features(batch.images)
             return model(batch.images).sum() * 0, class_sums(z, batch.labels, 3)
 
-        actual = world.local_epochs(start, loss).class_means(world.class_counts)
+        actual = logged_means(world.local_epochs(start, loss), world.class_counts)
         assert actual.counts.tolist() == [counts]
         close(actual.means[0, 0], torch.tensor([2.0, 0.0]), 1e-5)
 

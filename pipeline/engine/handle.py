@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,15 +24,9 @@ class Batch(NamedTuple):
     views: tuple[Tensor, ...] = ()
 
 
-class Draws:
-    """Random numbers for one client's losses, from a generator on the CPU."""
-
-    def __init__(self, generator: torch.Generator):
-        self.generator = generator
-
-    def numbers(self, draw: Callable[..., Tensor], shape: torch.Size) -> Tensor:
-        """draw: torch.rand or torch.randn"""
-        return draw(shape, generator=self.generator)
+def drawn(generator: torch.Generator, draw: Callable[..., Tensor], shape: torch.Size) -> Tensor:
+    """Numbers of one client from its generator on the CPU; draw: torch.rand or torch.randn."""
+    return draw(shape, generator=generator)
 
 
 class Handle:
@@ -43,7 +38,7 @@ class Handle:
     network: its architecture, and its parameters where no `tensors` are given
     tensors: parameters and buffers by their names in the state dict, in place of the network's
     trainable: names of `params`; None: all that need a gradient
-    draws: random numbers of the client; None: the same at every evaluation
+    draws: draws(torch.rand or torch.randn, shape), the client's; None: the same at every evaluation
     client: number of the client whose model it is, where models are scored
     stacked: under torch.func, each tensor represents those of many clients
     """
@@ -53,7 +48,7 @@ class Handle:
         network: Network,
         tensors: Mapping[str, Tensor] | None = None,
         trainable: set[str] | None = None,
-        draws: Draws | None = None,
+        draws: Callable[[Callable, torch.Size], Tensor] | None = None,
         client: int | None = None,
         stacked: bool = False,
     ):
@@ -118,8 +113,8 @@ class Handle:
 
     def _numbers(self, draw: Callable[..., Tensor], like: Tensor) -> Tensor:
         if self._draws is None:  # outside training: the same numbers at every evaluation
-            self._draws = Draws(keys.torch_generator("evaluation"))
-        return self._draws.numbers(draw, like.shape).to(like)
+            self._draws = partial(drawn, keys.torch_generator("evaluation"))
+        return self._draws(draw, like.shape).to(like)
 
     def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         """d loss(images) / d images, a constant, with the model in evaluation mode; the parameters get no
@@ -159,20 +154,15 @@ class Handle:
         ), value.detach()
 
     def _call(self, module, prefix, x):
-        if self._tensors is None:
-            return module(x)
-        inside = {
-            name.removeprefix(prefix): value
-            for name, value in self._tensors.items()
-            if name.startswith(prefix)
-        }
-        return functional_call(module, inside, (x,))
+        return module(x) if self._tensors is None else functional_call(module, self._inside(prefix), (x,))
+
+    def _inside(self, prefix: str) -> dict[str, Tensor]:
+        named = (self._tensors or {}).items()
+        return {name.removeprefix(prefix): value for name, value in named if name.startswith(prefix)}
 
 
 class Teacher(Handle):
     """A model that is only evaluated and never trained, see Handle.other."""
-
-    _tensors: Mapping[str, Tensor]
 
     def __init__(self, network: Network, model: Params, training: bool):
         super().__init__(network, model, set())
@@ -182,17 +172,14 @@ class Teacher(Handle):
         return self._call(self._network.head, "head.", representations)
 
     def _call(self, module, prefix, x):
-        tensors = self._tensors
+        inside = self._inside(prefix)
         if self._training:  # BatchNorm writes its statistics into what it is given
-            self._tensors = {name: value.clone() for name, value in tensors.items()}
-        try:
-            with (
-                torch.no_grad(),
-                _mode(self._network, lambda layer: self._training and not isinstance(layer, Dropout)),
-            ):
-                return super()._call(module, prefix, x)
-        finally:
-            self._tensors = tensors
+            inside = {name: value.clone() for name, value in inside.items()}
+        with (
+            torch.no_grad(),
+            _mode(self._network, lambda layer: self._training and not isinstance(layer, Dropout)),
+        ):
+            return functional_call(module, inside, (x,))
 
 
 @contextmanager

@@ -68,16 +68,7 @@ class Phase:
     """What an executor carries out: `epochs` passes over every client's data, by a `loss` that an optimiser
     descends, or by a `step` that the method defines.
 
-    clients: as the round has them, an absent one without data
-    models: what every client starts from
-    loss, step: one of them
-    batches_per_step: mini-batches that one `step` takes
-    trainable, epochs, optimiser, trains_state: see `LocalOptions`
-    work: as of `Federation`
-    server_state: the same for every client
-    client_state: Clients, a tensor (clients, ...), a dict of these, or None
-    key: (seed, stream, round)
-    views: what a batch's images become before a loss sees them
+    key: (seed, stream, round); the others as of `World.local_epochs`, `LocalOptions` and `Federation`
     """
 
     clients: tuple[Client, ...]

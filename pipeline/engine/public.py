@@ -15,7 +15,7 @@ from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.devices import runs_ahead
 from pipeline.engine.environment import autocast, set_precision
-from pipeline.engine.handle import Draws, Handle
+from pipeline.engine.handle import Handle, drawn
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import Client, Views, cuts, of_client, trainable_names
 from pipeline.engine.state import Clients, entries
@@ -134,7 +134,7 @@ class Collaboration:
             tensors = entries(lambda value: value.detach().clone(), self.models[k])
         moving = {name: tensors[name].requires_grad_() for name in trainable_names(network, "all")}
         set_generator(network, keys.torch_generator("public dropout", *key))
-        draws = Draws(keys.torch_generator("public noise", *key))
+        draws = partial(drawn, keys.torch_generator("public noise", *key))
         handle = Handle(network, tensors, set(moving), draws)
         with self._stream(k), autocast(device, set_precision(device)), torch.set_grad_enabled(graph):
             output = self.client_output(handle, self._images(k), of_client(self.client_state, k))
@@ -152,8 +152,8 @@ class Collaboration:
         return self.batch.images[k] if isinstance(self.batch.images, list) else self.batch.images
 
     def _repeats(self, k: int) -> bool:
-        """Whether to compute a client's graph a second time instead of holding those of all clients; not
-        where the network already holds little."""
+        """Is a client's graph computed a second time, instead of holding those of all clients? Not where the
+        network already holds little."""
         images = self._images(k)
         parts = (images,) if isinstance(images, Tensor) else images
         large = len(self.world.clients) * sum(part.numel() for part in parts) >= LARGE

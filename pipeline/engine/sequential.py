@@ -5,13 +5,14 @@ There, one thread, the channels-last layout and data in memory are fast; stackin
 """
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from pipeline.engine.environment import autocast
-from pipeline.engine.handle import Batch, Draws, Handle
+from pipeline.engine.handle import Batch, Handle, drawn
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import (
     LAST_EPOCH,
@@ -39,17 +40,14 @@ from pipeline.schema import Model, Training
 FEATURE_BATCH = 256
 
 
+@dataclass
 class Sequential:
     """Trains the clients of a phase one after another, in their order."""
 
-    def __init__(
-        self,
-        networks: dict[Model, Network],
-        training: Training,
-        precision: torch.dtype | None,
-        device: torch.device,
-    ):
-        self.networks, self.training, self.precision, self.device = networks, training, precision, device
+    networks: dict[Model, Network]
+    training: Training
+    precision: torch.dtype | None
+    device: torch.device
 
     def run(self, phase: Phase) -> Trained:
         """Every client trains; those without data keep their model."""
@@ -79,7 +77,7 @@ class Sequential:
         fixed = self._fixed_features(phase, client, network)
         for epoch in range(phase.epochs_of(k)):
             means.new_epoch()
-            handle = Handle(network, None, names, Draws(generator("noise", phase, client, epoch)))
+            handle = Handle(network, None, names, partial(drawn, generator("noise", phase, client, epoch)))
             for batch, chosen in self._batches(phase, client, network, epoch):
                 if fixed is not None:
                     handle.cache_features(batch.images, fixed.index_select(0, chosen))
@@ -98,7 +96,7 @@ class Sequential:
         names, means = set(trainable_names(network, phase.trainable)), _Means()
         for epoch in range(phase.epochs_of(k)):
             means.new_epoch()
-            draws = Draws(generator("noise", phase, client, epoch))
+            draws = partial(drawn, generator("noise", phase, client, epoch))
             for batch, _ in self._batches(phase, client, network, epoch):
                 handle = Handle(network, model, names, draws)
                 with autocast(self.device, self.precision, cached=False):

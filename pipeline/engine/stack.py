@@ -318,7 +318,7 @@ class Step:
         self.dropout.begin()
         self.noise.begin()
         for layer in stack.dropouts:
-            layer.given = partial(self.dropout.numbers, torch.rand)
+            layer.given = partial(self.dropout, torch.rand)
         tensors = {name: rows.read(value) for name, value in stack.tensors.items()}
         states = each(rows.read, stack.client_states)
         if stack.phase.step is not None:

@@ -10,7 +10,6 @@ from torch import Generator, Tensor
 from torch.overrides import TorchFunctionMode
 
 from pipeline.devices import to_device_of
-from pipeline.engine.handle import Draws
 from pipeline.engine.phase import Views
 from pipeline.engine.stacked_values import pick
 
@@ -21,7 +20,7 @@ CLOSE = 1e-4  # of a network input: a sum over another number of images may roun
 Draw = Callable[..., Tensor]
 
 
-class StackedDraws(Draws):
+class StackedDraws:
     """Every client's numbers from its generator, as in the plain loop; inside vmap each client sees its
     numbers.
 
@@ -66,7 +65,7 @@ class StackedDraws(Draws):
                 part.copy_(draw(part.shape, generator=stack.generators(self.purpose)[row]))
         return to_device_of(numbers, stack.clients[0].images)
 
-    def numbers(self, draw: Draw, shape: torch.Size) -> Tensor:
+    def __call__(self, draw: Draw, shape: torch.Size) -> Tensor:
         if self.next == len(self.drawn):
             device = self.step.stack.device
             self.drawn.append((draw, shape, self._first(draw, shape).to(device)))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.engine.phase import LAST_EPOCH, Logged, Phase, of_all, of_client
+from pipeline.engine.phase import Logged, Phase, of_all, of_client
 from pipeline.engine.state import Clients, Params
 from pipeline.errors import TrainingError
 
@@ -53,21 +53,6 @@ class Trained:
         pairs = [(n, value) for n, value in zip(sizes, self.losses) if n and math.isfinite(value)]
         total = sum(n for n, _ in pairs)
         return sum(n * value for n, value in pairs) / total if total else math.nan
-
-    def class_means(self, counts: Tensor) -> ClassMeans:
-        """As World.class_means, but of the representations computed during training, while the model changed,
-        over the epochs that `prototypes.class_sums` names. The loss must have logged these.
-
-        counts: (clients, classes) int64, `World.class_counts`: what a client counts, also where some of its
-            samples were in no batch. A class of which it saw none has no mean, and counts 0.
-        """
-        like = self.models[0]["head.weight"]
-        prefix = LAST_EPOCH if LAST_EPOCH + "class_sum" in self.logged else ""
-        sums, seen = (
-            self.logged[prefix + name].to(like.device).nan_to_num(0) for name in ("class_sum", "class_count")
-        )
-        means = sums / torch.where(seen > 0, seen, 1.0)[..., None]
-        return ClassMeans(means.to(like.dtype), torch.where(seen > 0, counts.to(like.device), 0))
 
 
 # a client's model, loss, means of what it logged, the last batch's, client state

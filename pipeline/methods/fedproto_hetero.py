@@ -17,6 +17,7 @@ from pipeline.prototypes import (
     Means,
     aggregate_means,
     class_sums,
+    logged_means,
     prototype_distance,
     prototype_scores,
     vectors_sent,
@@ -57,7 +58,7 @@ class FedProtoHetero(Method):
         if self.means == "eval":
             seen = self.class_means(trained.models, world)
         else:
-            seen = trained.class_means(world.class_counts)
+            seen = logged_means(trained, world.class_counts)
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
