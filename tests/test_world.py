@@ -20,7 +20,7 @@ def data_of(world) -> list[torch.Tensor]:
     return tensors_of(
         [
             *map(vars, world.clients),
-            world.public_images if world.has_public_data else None,
+            world.public_images if world.public_data else None,
             world.heldout,
             world.test,
         ]

@@ -275,7 +275,7 @@ def representations(
     `_crossed` and `_private` keep (FCCL+ Fig. 8 and 9).
     """
     arrays = _sampled(models, world, tests, limit) | _corrupted(models, world, tests)
-    if world.has_public_data:
+    if world.public_data is not None:
         arrays["logits"] = _logits(models, world, world.public_images[:PUBLIC])
         if {client.domain for client in world.clients} <= {test.name for test in tests}:
             arrays |= _crossed(models, world, tests) | _private(models, world)

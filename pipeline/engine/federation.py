@@ -31,9 +31,6 @@ class Federation:
 
     clients: every client, an absent one without data
     training: the scenario's settings, with the round's learning rate
-    classes: number of classes C
-    seed: of the cell
-    device: where data and models are
     round: 0 while a method initialises, then 1, 2, ...
     heldout: labelled images that no client has, where a scenario sets some aside
     test: test images under the scenario's corruption
@@ -42,8 +39,7 @@ class Federation:
     participants: numbers of the clients that take part in the round
     executor: carries out local phases, Sequential, Stacked, or a wrapper of one
     networks: one of each architecture, for any client's values
-    public_data: where the scenario has a public set
-    augmentation: of private images, where the scenario has one
+    public_data, augmentation: None where the scenario has none
     full: the round with all clients' data, where some are absent
     work: share of its epochs that every client does, of which the rest of one counts as one; None: all
     planned: the scenario's settings; None before `at`

@@ -185,11 +185,11 @@ class Teacher(Handle):
 @contextmanager
 def _mode(network: Network, training: Callable[[nn.Module], bool]) -> Iterator[None]:
     """Puts every layer into the mode that `training` gives, and restores the former one afterwards."""
-    before = [(layer, layer.training) for layer in network.modules()]
-    for layer, _ in before:
-        layer.training = training(layer)
+    before = {layer: layer.training for layer in network.modules()}
     try:
+        for layer in before:
+            layer.training = training(layer)
         yield
     finally:
-        for layer, was in before:
+        for layer, was in before.items():
             layer.training = was

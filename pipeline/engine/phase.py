@@ -90,11 +90,6 @@ class Phase:
         """Passes of client k."""
         return share_of_epochs(self.epochs, self.work, k)
 
-    @property
-    def changes_state(self) -> bool:
-        """Does the phase give every client a new `client_state`?"""
-        return self.step is not None or self.trains_state
-
 
 # -- clients -------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from pipeline.engine.phase import (
     split_loss,
     trainable_names,
 )
-from pipeline.engine.state import Params, entries, load
+from pipeline.engine.state import Params, entries
 from pipeline.engine.trained import Result, Trained, outcome, untrained
 from pipeline.models import Network
 from pipeline.models.layers import set_generator
@@ -68,7 +68,7 @@ class Sequential:
         if phase.trains_state:
             state = entries(lambda value: value.detach().clone().requires_grad_(), state)
         network = self.networks[client.model].train()
-        load(network, phase.models[k])
+        network.load_state_dict(phase.models[k])
         named = dict(network.named_parameters())
         parameters = [named[name] for name in trainable_names(network, phase.trainable)]
         parameters += state.values() if phase.trains_state else []

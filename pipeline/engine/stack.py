@@ -306,11 +306,9 @@ class Step:
         if self.stack.phase.views is None:
             return Batch(images, labels)
         views = self.stack.viewed(images[: turn.active], turn.rows[: turn.active])
-        idle = len(turn.rows) - turn.active
-        if idle:  # padding, never read
+        if idle := len(turn.rows) - turn.active:  # padding, never read
             views = tuple(torch.cat([v, v[:1].expand(idle, *v.shape[1:])]) for v in views)
-        first, *others = views
-        return Batch(first, labels, tuple(others))
+        return Batch(views[0], labels, views[1:])
 
     def _move(self) -> None:
         stack, rows = self.stack, self.rows
@@ -362,10 +360,10 @@ class Step:
             self.inside = place
             model, trained = separate({**rest, **buffers, **moving})
             handle = Handle(stack.network, model, set(stack.names), self.noise)
+            mine = trained or (None if stack.phase.client_state is None else state)
             with autocast(stack.device, stack.precision, cached=False):
-                value, logged = split_loss(
-                    stack.phase.loss(handle, batch, self._server_state(), trained or self._own(state))
-                )
+                value = stack.phase.loss(handle, batch, self._server_state(), mine)
+            value, logged = split_loss(value)
             return value, (buffers, logged)
 
         gradients, (buffers, logged) = torch.func.grad(loss, has_aux=True)(moving)
@@ -376,13 +374,10 @@ class Step:
         stack = self.stack
         handle = Handle(stack.network, tensors, set(stack.names), self.noise, stacked=True)
         batches = pieces(batch, stack.phase.batches_per_step)
+        mine = None if stack.phase.client_state is None else state
         with autocast(stack.device, stack.precision, cached=False):
-            moved, new, *logged = stack.phase.step(handle, batches, self._server_state(), self._own(state))
+            moved, new, *logged = stack.phase.step(handle, batches, self._server_state(), mine)
         return moved, state if new is None else new, logged[0] if logged else {}
-
-    def _own(self, state: Any) -> Any:
-        """The client's state, for which torch.func takes no None."""
-        return None if self.stack.phase.client_state is None else state
 
     def _server_state(self) -> object:
         """The server state of the phase whose client is inside."""

@@ -11,6 +11,7 @@ ended.
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,29 +28,28 @@ from pipeline.schema import Model, Training
 CACHED = 8  # stacks whose recorded steps are cached for later phases
 
 
+@dataclass(eq=False)
 class Stacked:
     """Steps the clients of each network together, at most `most` of them at once."""
 
-    def __init__(
-        self,
-        networks: dict[Model, Network],
-        training: Training,
-        precision: torch.dtype | None,
-        device: torch.device,
-    ):
-        self.networks, self.training, self.precision, self.device = networks, training, precision, device
-        self.most: int | None = None
-        self.records = runs_ahead(device)
-        self.cached: list[Stack] = []
+    networks: dict[Model, Network]
+    training: Training
+    precision: torch.dtype | None
+    device: torch.device
+    most: int | None = None
+    cached: list[Stack] = field(default_factory=list)
+    # clients of the stack that was stepped last
+    _tried: int = 0
+    # images and labels of all seeds' clients, end to end
+    _pool: tuple[Tensor, ...] = ()
+    # where each client's images begin in the pool
+    starts: dict[Client, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.records = runs_ahead(self.device)
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.
         self.memory = torch.cuda.graph_pool_handle() if self.records else None
-        # clients of the stack that was stepped last
-        self._tried = 0
-        # images and labels of all seeds' clients, end to end
-        self._pool: tuple[Tensor, ...] = ()
-        # where each client's images begin in the pool
-        self.starts: dict[Client, int] = {}
 
     def run(self, phase: Phase) -> Trained:
         """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
@@ -94,10 +94,8 @@ class Stacked:
                 stack = self._stack(phases, members[first : first + most], clients)
                 stack.train()
                 results |= zip(stack.members, stack.results(), strict=True)
-        return [
-            outcome(phase, [results[p, k] for k in range(len(phase.clients))])
-            for p, phase in enumerate(phases)
-        ]
+        counts = [range(len(phase.clients)) for phase in phases]
+        return [outcome(phases[p], [results[p, k] for k in counts[p]]) for p in range(len(phases))]
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
         """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
@@ -124,13 +122,10 @@ class Stacked:
         its clients."""
         new = [c for c in dict.fromkeys(clients) if c not in self.starts and len(c.labels)]
         if new:
-            parts = [
-                *([self._pool] if self._pool else []),
-                *((client.images, client.labels) for client in new),
-            ]
-            ends = list(itertools.accumulate(len(labels) for _, labels in parts))
-            self._pool = tuple(map(torch.cat, zip(*parts)))
-            self.starts |= zip(new, ([0] + ends)[-len(new) - 1 : -1])
+            begin = len(self._pool[1]) if self._pool else 0
+            self.starts |= zip(new, itertools.accumulate((len(c.labels) for c in new), initial=begin))
+            parts = [self._pool] if self._pool else []
+            self._pool = tuple(map(torch.cat, zip(*parts, *((c.images, c.labels) for c in new))))
 
     def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""

@@ -1,6 +1,8 @@
 """Clients' models and states as stacked tensors for torch.func; may several seeds' be stacked together?"""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable
+from operator import attrgetter
 from types import MethodType
 from typing import Any
 
@@ -13,6 +15,8 @@ from pipeline.engine.state import Params
 
 # prefix of a client state that is trained with the models
 STATE = "client_state."
+# of a phase
+SETTINGS = attrgetter("trainable", "epochs", "optimiser", "batches_per_step", "trains_state")
 # (phase, client)
 Member = tuple[int, int]
 
@@ -41,24 +45,15 @@ def each(function: Callable, value: Any, *others: Any) -> Any:
     )
 
 
-class Lazily(Mapping):
+class Lazily(UserDict):
     """Like a State, but a part is gathered only when it is read: a loss may not use all parts, and a part may
     be a model per client."""
 
-    def __init__(self, parts: dict[str, Callable]):
-        self._parts = parts
-
     def __getitem__(self, name: str):
-        return self._parts[name]()
+        return self.data[name]()
 
     def __getattr__(self, name: str):
         return self[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
 
 
 def pick(values: Tensor, place: Tensor) -> Tensor:
@@ -75,14 +70,10 @@ def alike(a: Phase, b: Phase) -> bool:
         same_code(a.loss, b.loss)
         and same_code(a.step, b.step)
         and (a.views is None) == (b.views is None)
-        and _settings(a) == _settings(b)
+        and SETTINGS(a) == SETTINGS(b)
         and same_form(a.server_state, b.server_state)
         and same_form(a.client_state, b.client_state)
     )
-
-
-def _settings(phase: Phase) -> tuple:
-    return phase.trainable, phase.epochs, phase.optimiser, phase.batches_per_step, phase.trains_state
 
 
 def same_code(a: Callable | None, b: Callable | None) -> bool:

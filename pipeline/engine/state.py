@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
 
@@ -76,17 +76,6 @@ def tensors_of(value: object) -> list[Tensor]:
 def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
     """The same value with other tensors in the order of `tensors_of`."""
     return tree_map_only(Tensor, lambda _: next(tensors), value)
-
-
-def load(network: nn.Module, model: Params) -> None:
-    """Copy a model's values into a network.
-
-    network: with the same entries; it changes
-    model: may lie on another device
-    """
-    with torch.no_grad():
-        for name, value in network.state_dict().items():
-            value.copy_(model[name])
 
 
 def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:

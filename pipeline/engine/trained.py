@@ -67,7 +67,8 @@ def untrained(phase: Phase, k: int) -> Result:
 def outcome(phase: Phase, results: Sequence[Result]) -> Trained:
     """What the phase leaves, from the results of all clients."""
     models, losses, means, last, states = zip(*results)
-    state = of_all(states) if phase.changes_state else phase.client_state
+    changed = phase.step is not None or phase.trains_state
+    state = of_all(states) if changed else phase.client_state
     return Trained(Clients(models), list(losses), _by_client(means), _by_client(last), state)
 
 

@@ -13,7 +13,7 @@ from pipeline.engine.federation import Federation, new_network
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import LocalOptions, Loss, Part, Phase, Step, Views, least_batch, of_client
 from pipeline.engine.public import ClientOutput, Collaboration, Output, Public, PublicBatch
-from pipeline.engine.state import Clients, Params, load, weighted_mean
+from pipeline.engine.state import Clients, Params, weighted_mean
 from pipeline.engine.trained import ClassMeans, Trained, check_finite
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
@@ -53,7 +53,7 @@ class World(Federation):
             network, if the scenario has public data and averages no models, as in RAHFL's code (init_nets);
             where it averages, all start from one (FCCL+, Sec. 4.4)
         """
-        separate = individual and self.has_public_data and self.training.averaging is None
+        separate = individual and self.public_data is not None and self.training.averaging is None
         if self.homogeneous and not separate:
             models = self.everyone(self.new_model())
         else:
@@ -182,22 +182,14 @@ class World(Federation):
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
         augment = self.augmentation
-        if views is None and augment is not None:
-
-            def views(pixels, numbers):
-                return (augment(pixels, numbers),)
-
-        if views is None:
+        if views is None and augment is None:
             return None
+        made = views or (lambda pixels, numbers: (augment(pixels, numbers),))
         return lambda images, numbers: tuple(
-            self.pixels.inputs(view, images) for view in views(self.pixels.bytes(images), numbers)
+            self.pixels.inputs(view, images) for view in made(self.pixels.bytes(images), numbers)
         )
 
     # -- public data --------------------------------------------------------------------------------------
-
-    @property
-    def has_public_data(self) -> bool:
-        return self.public_data is not None
 
     @property
     def public_images(self) -> Tensor:
@@ -358,7 +350,7 @@ class World(Federation):
         model: values that it holds
         """
         network = self.networks[self.clients[client].model]
-        load(network, model)
+        network.load_state_dict(model)
         return network.eval()
 
     def _initial(self, model: Model, owner: str) -> Params:
