@@ -26,15 +26,12 @@ from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.ditto import Ditto
 from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.feddyn import FedDyn
 from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedprox import FedProx
-from pipeline.methods.fedrep import FedRep
 from pipeline.methods.fedsr import FedSR
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
-from pipeline.methods.scaffold import Scaffold
 from pipeline.schema import Model, Optimiser
 
 SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
@@ -57,15 +54,7 @@ def world(executor="stacked", monkeypatch=None, seed=0, model=CNN4, sizes=SIZES,
         (FedAvg(), {"model": DROPOUT, "optimiser": ADAM, "local_epochs": 2}),
         (FedAvg(), {"model": Model("cnn3_bn"), "batch_size": 8, "sizes": (17, 8, 5)}),
         (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
-        (Moon(mu=1.0), {"optimiser": ADAM}),
-        (FedRep(head_epochs=2), {"optimiser": ADAM}),
-        (Ditto(lam=0.5), {"local_epochs": 2}),
         (PFedMe(), {}),
-        (PerFedAvg(), {}),
-        (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
-        (FedProto(), {"batch_size": 8}),
-        (Scaffold(), {"local_epochs": 2}),
-        (FedDyn(alpha=0.1), {"optimiser": ADAM}),
     ],
     ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__,
 )
