@@ -1,6 +1,6 @@
 """Class prototypes: losses that use them, how clients compute them and how a server aggregates them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -117,9 +117,8 @@ def aggregate_means(means: Tensor, weights: Tensor, previous: State | None = Non
     return State(vectors=torch.where(known[:, None], mean, previous.vectors), known=known | previous.known)
 
 
-def vectors_sent(labels: Sequence[Tensor], width: int) -> tuple[float, float]:
+def vectors_sent(world: World, width: int) -> tuple[float, float]:
     """Scalars of one vector of `width` numbers per class: (those of the classes that a client holds, mean
-    over clients; those of the classes that anyone holds). labels: every client's, each (n_k,)."""
-    return sum(len(mine.unique()) for mine in labels) / len(labels) * width, float(
-        len(torch.cat(list(labels)).unique()) * width
-    )
+    over clients; those of the classes that anyone holds)."""
+    held = world.class_counts > 0
+    return held.sum().item() / len(held) * width, float(held.any(0).sum().item() * width)

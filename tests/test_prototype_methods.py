@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -151,8 +152,8 @@ def test_aggregates_of_the_worked_examples():
     actual = aggregate_means(torch.tensor([[[5.0, 5], [0, 0], [0, 0]]]), torch.tensor([[3, 0, 0]]), before)
     close(actual.vectors, [[5, 5], [2, 2], [0, 0]])
     assert actual.known.tolist() == [True, True, False]
-    labels = [torch.tensor([0, 0, 3]), torch.tensor([3]), torch.tensor([], dtype=torch.int64)]
-    assert vectors_sent(labels, 10) == (10.0, 20.0)
+    counts = torch.tensor([[2, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]])
+    assert vectors_sent(SimpleNamespace(class_counts=counts), 10) == (10.0, 20.0)
 
 
 def test_interpolation_of_the_worked_example():

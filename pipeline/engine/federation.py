@@ -166,11 +166,6 @@ class Federation:
         return tuple(len(client.labels) for client in self.clients)
 
     @property
-    def labels(self) -> list[Tensor]:
-        """Every client's labels, each (n_k,)."""
-        return [client.labels for client in self.clients]
-
-    @property
     def homogeneous(self) -> bool:
         """Do all clients hold one architecture?"""
         return len({client.model for client in self.clients}) == 1

@@ -84,8 +84,8 @@ class FedCRL(Method):
     def evaluate(self, models: Clients, prototypes: State, world: World) -> Tensor:
         """L_Reg (K,) over each client's training set in evaluation mode; NaN without data."""
         values = [
-            prototype_contrast(world.representations(k, model), labels, tau=self.tau, **prototypes)
-            for k, (model, labels) in enumerate(zip(models, world.labels, strict=True))
+            prototype_contrast(world.representations(k, model), client.labels, tau=self.tau, **prototypes)
+            for k, (model, client) in enumerate(zip(models, world.clients, strict=True))
         ]
         return torch.stack([value.cpu().double() for value in values])
 
@@ -100,7 +100,7 @@ class FedCRL(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """With every representation goes up its class's count |D_c^i|, by which Eq. 6 weights; Sec. V-B5
         leaves it out."""
-        (up, _), (_, down) = (vectors_sent(world.labels, world.width + count) for count in (1, 0))
+        (up, _), (_, down) = (vectors_sent(world, world.width + count) for count in (1, 0))
         return world.scalars("features") + up, world.scalars("features") + down
 
 

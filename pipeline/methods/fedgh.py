@@ -47,7 +47,7 @@ class FedGH(Method):
         return state.features.joined(world.everyone(state.head))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent(world.labels, world.width)
+        up, _ = vectors_sent(world, world.width)
         return up, world.scalars("head")
 
 

@@ -100,7 +100,7 @@ class FedPCL(Method):
         return prototype_scores(unit(z), **(mine if mine.known.any() else state.prototypes))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent(world.labels, world.width)
+        up, _ = vectors_sent(world, world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + world.classes * world.width + up * len(world.clients)
 

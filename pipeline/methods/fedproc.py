@@ -65,5 +65,5 @@ class FedProc(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         # One more number per class: its count.
-        up, _ = vectors_sent(world.labels, world.width + 1)
+        up, _ = vectors_sent(world, world.width + 1)
         return world.scalars() + up, world.scalars() + world.classes * world.width

@@ -105,6 +105,6 @@ class FedProto(Method):
         return state.prototypes.vectors.masked_fill(~state.prototypes.known[:, None], torch.nan)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, down = vectors_sent(world.labels, world.width)
+        up, down = vectors_sent(world, world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + down

@@ -95,6 +95,6 @@ class FedProtoHetero(Method):
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         projector = world.clients[0].model.projector if self.space == "projector" else None
         width = projector or world.width
-        up, down = vectors_sent(world.labels, width)
+        up, down = vectors_sent(world, width)
         counts = up / width if self.weighted else 0.0  # one number for every class mean
         return up + counts, down

@@ -84,7 +84,7 @@ class FedTGP(FedProto):
                 yield from torch.randperm(pairs, generator=rng).split(size)
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        up, _ = vectors_sent(world.labels, world.width)
+        up, _ = vectors_sent(world, world.width)
         model = world.scalars() if self.averaging else 0.0
         return model + up, model + float(world.classes * world.width)
 

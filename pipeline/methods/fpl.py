@@ -75,6 +75,6 @@ class FPL(FedAvg):
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """Down goes what `state` holds; how many clusters there are changes from round to round."""
-        up, _ = vectors_sent(world.labels, world.width)
+        up, _ = vectors_sent(world, world.width)
         down = 0 if state is None or state.prototypes is None else state.prototypes.vectors.numel()
         return world.scalars() + up, world.scalars() + down
