@@ -57,6 +57,16 @@ def image_world(
     return World.create(clients, training(**changes), classes=10, seed=seed)
 
 
+def executor_world(
+    executor="stacked", monkeypatch=None, seed=0, *, sizes, draw=0, model=CNN4, dtype=torch.float64, **changes
+) -> World:
+    """As `image_world`, on an executor. draw: of images, of `sizes` that begin elsewhere."""
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
+    clients = image_clients(sizes[draw:] + sizes[:draw], model, seed=draw, dtype=dtype)
+    public = changes.pop("public", None)
+    return World.create(clients, training(**changes), 10, seed, public=public)
+
+
 def linear() -> Network:
     return Network(nn.Flatten(1), nn.Linear(2, 2))
 

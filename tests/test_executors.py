@@ -2,14 +2,14 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import pytest
 import torch
-from federation import CNN4, close, difference, image_clients, image_world, run, training
+from federation import close, difference, executor_world, image_world, run
 
 from pipeline.engine.phase import LocalOptions
 from pipeline.engine.stack import Stack
-from pipeline.engine.world import World
 from pipeline.errors import ParamError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
@@ -25,10 +25,7 @@ OPTIMISERS = [
 ]
 
 
-def world(executor, monkeypatch, dtype=torch.float64, sizes=SIZES, model=CNN4, **changes):
-    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    clients = [dataclasses.replace(c, images=c.images.to(dtype)) for c in image_clients(sizes, model)]
-    return World.create(clients, training(**changes), 10, 0)
+world = partial(executor_world, sizes=SIZES)
 
 
 def agree(method, monkeypatch, within, **setting):

@@ -1,17 +1,17 @@
 """What the stacked executor adds for GPUs, on a CPU: idle rows, kept stacks, seeds side by side."""
 
-import dataclasses
 import gc
 import json
 import math
 import threading
 import weakref
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
-from federation import CNN4, difference, image_clients, run, training, watched
+from federation import difference, executor_world, run, watched
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.cells.lockstep import together
@@ -21,7 +21,6 @@ from pipeline.engine.phase import LocalOptions
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.stacked_values import same_code, same_form
 from pipeline.engine.state import Clients, Params, State, tensors_of, with_tensors
-from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.ditto import Ditto
@@ -39,22 +38,16 @@ ADAM = Optimiser("adam", 0.003)
 DROPOUT = Model("cnn2", dropout=0.4)
 
 
-def world(executor="stacked", monkeypatch=None, seed=0, model=CNN4, sizes=SIZES, draw=0, **changes) -> World:
-    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    sizes = sizes[draw:] + sizes[:draw]
-    clients = [
-        dataclasses.replace(c, images=c.images.double()) for c in image_clients(sizes, model, seed=draw)
-    ]
-    return World.create(clients, training(**changes), 10, seed)
+world = partial(executor_world, sizes=SIZES)
 
 
 @pytest.mark.parametrize(
     "method, setting",
     [
-        (FedAvg(), {"model": DROPOUT, "optimiser": ADAM, "local_epochs": 2}),
+        (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}),
         (FedAvg(), {"model": Model("cnn3_bn"), "batch_size": 8, "sizes": (17, 8, 5)}),
         (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
-        (PFedMe(), {}),
+        (PFedMe(inner_steps=2), {}),
     ],
     ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__,
 )
@@ -74,9 +67,9 @@ def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
 
 def test_few_shapes(monkeypatch):
     monkeypatch.setattr(stack, "BUCKETS", 4)
-    w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 41, 16)))
+    w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 21, 16)))
     run(FedAvg(), w, 1)
-    assert {len(rows) for rows, _ in w.executor.cached[0].steps} == {10, 20, 30, 40}
+    assert {len(rows) for rows, _ in w.executor.cached[0].steps} == {5, 10, 15, 20}
 
 
 def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, capsys):
@@ -171,7 +164,7 @@ def side_by_side(method, worlds, rounds):
         (Moon(mu=1.0), {}),
         (Ditto(lam=0.5), {}),
         (FedProto(), {}),
-        (PFedMe(), {}),
+        (PFedMe(inner_steps=2), {}),
         (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",

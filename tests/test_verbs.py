@@ -1,14 +1,16 @@
 """Verbs beyond local epochs, on both executors: draws, views, values beside the model, public batches."""
 
+from functools import partial
+
 import pytest
 import torch
-from federation import CNN4, close, image_clients, same, training
+from federation import close, executor_world, image_clients, same, training
 
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Handle
 from pipeline.engine.phase import Client, LocalOptions
 from pipeline.engine.state import Clients, Params
-from pipeline.engine.world import World
+from pipeline.engine.world import World, supervised
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.schema import Data, Model, Optimiser, Public
@@ -16,23 +18,15 @@ from pipeline.schema import Data, Model, Optimiser, Public
 SIZES = (20, 33, 0, 1)
 
 
-def world(
-    monkeypatch, executor="sequential", sizes=SIZES, model=CNN4, dtype=torch.float64, public=None, **changes
-) -> World:
-    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    clients = [
-        Client(c.name, c.domain, c.model, c.images.to(dtype), c.labels) for c in image_clients(sizes, model)
-    ]
-    return World.create(clients, training(**changes), 10, 0, public=public)
-
-
-def supervised(model, batch, server_state, client_state):
-    return cross_entropy(model(batch.images), batch.labels)
+world = partial(executor_world, "sequential", sizes=SIZES)
 
 
 def both(monkeypatch, act, **setting):
     """The same act on either executor; its tensors within 1e-9."""
-    first, second = (act(world(monkeypatch, executor, **setting)) for executor in ("sequential", "stacked"))
+    first, second = (
+        act(executor_world(executor, monkeypatch, **{"sizes": SIZES, **setting}))
+        for executor in ("sequential", "stacked")
+    )
     for a, b in zip(first, second, strict=True):
         for name in a:
             close(a[name], b[name], 1e-9)
@@ -122,27 +116,11 @@ def test_a_teacher_uses_batch_statistics_in_training_and_has_no_dropout(monkeypa
         w.network(0, model).train()
 
 
-def forum(
-    monkeypatch,
-    sizes=(20, 0, 12),
-    models=None,
-    dtype=torch.float64,
-    n=50,
-    pretraining=None,
-    executor="sequential",
-    **settings,
-):
-    images = torch.randn(n, 1, 16, 16, generator=torch.Generator().manual_seed(5)).to(dtype)
-    settings = Public("x", n, **{"batch_size": 20, **settings})
-    return world(
-        monkeypatch,
-        executor,
-        sizes,
-        models or [Model("cnn4"), Model("cnn2"), Model("cnn4")],
-        dtype,
-        (images, settings),
-        pretraining=pretraining,
-    )
+def forum(monkeypatch, **settings) -> World:
+    images = torch.randn(50, 1, 16, 16, generator=torch.Generator().manual_seed(5)).double()
+    public = images, Public("x", 50, **{"batch_size": 20, **settings})
+    networks = [Model("cnn4"), Model("cnn2"), Model("cnn4")]
+    return world(monkeypatch, sizes=(20, 0, 12), model=networks, public=public)
 
 
 def test_public_batches_pass_every_image_once_and_differ_by_round(monkeypatch):
