@@ -136,10 +136,12 @@ def seconds_of_cells() -> dict[str, list[float]]:
     from pipeline.commands import status
     from pipeline.schema import MINIATURE
 
-    results = status.read_results()
-    measured = status.overview("fedcrl", results, status.rates_of(results)).cells.values()
+    board = status.Board()
+    measured = board.overview("fedcrl").cells.values()
     short = [
-        sum(result["seconds"]) for cell, result in results.items() if cell.scenario == MINIATURE and result
+        sum(result["seconds"])
+        for cell, result in board.results.items()
+        if cell.scenario == MINIATURE and result
     ]
     return {"miniatures": short, "FedCRL's grids": [one.hours * 3600 for one in measured if one.hours]}
 

@@ -28,9 +28,7 @@ def root(tmp_path):
 
 
 def states(root: Path) -> dict[Cell, str]:
-    results = status.read_results(root)
-    actual = status.overview("fedcrl", results, hours.rates_of(results, root), root)
-    return {cell: one.state for cell, one in actual.cells.items()}
+    return {cell: one.state for cell, one in status.Board(root).overview("fedcrl").cells.items()}
 
 
 def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
@@ -44,8 +42,7 @@ def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
     forget(root)
 
     def actual() -> status.Overview:
-        results = status.read_results(root)
-        return status.overview("fedcrl", results, hours.rates_of(results, root), root)
+        return status.Board(root).overview("fedcrl")
 
     def tuning_states() -> dict[str, str]:
         return {str(cell): one.state for cell, one in actual().tunings["tuning of mini"].items()}
@@ -147,7 +144,7 @@ def test_failed_is_the_mark_of_today(root):
             root / f".cells/{digest}/error.json",
             {"cell": str(AVG if digest != "of-yesterday" else PROX), "error": "seed 0: loss is nan"} | HERE,
         )
-    actual = status.overview("fedcrl", {}, [], root).cells
+    actual = status.Board(root).overview("fedcrl").cells
     assert {cell: one.error for cell, one in actual.items() if one.state == "failed"} == {
         AVG: "seed 0: loss is nan",
     }
@@ -173,7 +170,7 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
         digest = provenance.cell_digest(Experiment.of(cell, root), inputs_digest)
         mark = {"cell": str(cell), "error": "loss is nan"} | HERE
         write_json(root / f".cells/{digest}/error.json", mark)
-    assert status.failures("fedcrl", root) == {AVG: "loss is nan"}
+    assert status.failures(root) == {AVG: "loss is nan"}
 
 
 def test_a_method_of_another_paper_has_its_table_and_the_miniatures_partition(root):
@@ -183,8 +180,8 @@ def test_a_method_of_another_paper_has_its_table_and_the_miniatures_partition(ro
     forget(root)
     cell = Cell("fedcrl", "across", "fedprox")
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
-    assert hours.images_of(cell, cell.resolve(root)[0], root) == hours.Images({"0": 700}, 1)
-    actual = status.overview("fedcrl", {}, [], root)
+    assert hours.images_of(cell, cell.resolve(root)[0], root) == ({"0": 700}, 1)
+    actual = status.Board(root).overview("fedcrl")
     assert actual.tables["across papers"] == [cell] and actual.tables["miniature"] == [MINI]
     assert actual.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
     finish(root, cell)

@@ -228,7 +228,7 @@ def test_a_document_of_any_shape_ends_no_reader(mended, reference, text, capsys)
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     try:
-        assert failures("fedcrl", mended) == {} and not read_result(cell, mended)
+        assert failures(mended) == {} and not read_result(cell, mended)
         assert provenance.code_of(experiment) and Mark.read(mended / "mark") is None
         mend_rwlock(mended / "rwlock")
         for read in (

@@ -12,13 +12,13 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.errors import ParamError, unknown
+from pipeline.report.words import hours_words
 from pipeline.schema import (
     ACROSS,
     MINIATURES,
     ROOT,
     Cell,
     Paper,
-    Scenario,
     Table,
     load_paper,
     shorten,
@@ -98,9 +98,9 @@ def _table(paper: Paper, name: str) -> Table:
 def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
     """Everything about a cell, a line each."""
     paper, experiment = load_paper(cell.paper, root), Experiment.of(cell, root)
-    scenario, algorithm = experiment.scenario, experiment.algorithm
-    results = status.read_results(root)
-    now, result = status.status_of(cell, results, root), results.get(cell) or {}
+    algorithm = experiment.algorithm
+    board = status.Board(root)
+    now, result = board.status(cell), board.results.get(cell) or {}
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
     title = paper.titles.get(cell.scenario, cell.scenario)
     yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
@@ -119,25 +119,18 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     folder = cell.folder(root)
     yield from _entry("files", f"{shorten(folder)}/" if folder.is_dir() else "none yet")
     yield from _entry("page", f"reports/{'across' if cell.scenario == ACROSS else cell.paper}.html")
-    yield from _scenario(cell, scenario, root)
-    yield from _method(cell, root, results)
+    yield from _scenario(experiment)
+    yield from _method(experiment, board.results)
 
 
 def _state(now: status.Status, result: dict) -> str:
     stale = "stale: measured with other code, parameters, seeds or partitions"
     text = {"done": "measured", "stale": stale}.get(now.state, now.state)
     if result.get("seconds"):
-        text += f", {_time(sum(result['seconds']))} of one process"
+        text += f", {hours_words(sum(result['seconds']) / 3600)} of one process"
     if now.hours is not None and now.state in status.LEFT:
-        text += f"; about {_time(3600 * now.hours)} of one process left"
+        text += f"; about {hours_words(now.hours)} of one process left"
     return text + (f"; failed: {now.error}" if now.error else "")
-
-
-def _time(seconds: float) -> str:
-    """`1 second`, `40 seconds`, `12 minutes`, `3.5 hours`."""
-    if seconds < 100:
-        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
-    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:,.1f} hours"
 
 
 def _tuned(cell: Cell, root: Path) -> Iterator[str]:
@@ -179,8 +172,8 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
     return f"{fmean(by_seed.values()):.2f} ({measure}; {seeds}: {each})"
 
 
-def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
-    sources = {setting.name: setting.source for setting in settings_of(Experiment.of(cell, root))}
+def _scenario(experiment: Experiment) -> Iterator[str]:
+    scenario, sources = experiment.scenario, {one.name: one.source for one in settings_of(experiment)}
     for part in PARTS:
         if (value := getattr(scenario, part)) is not None:
             kind = f" ({value.kind})" if hasattr(value, "kind") else ""
@@ -196,8 +189,8 @@ def _scenario(cell: Cell, scenario: Scenario, root: Path) -> Iterator[str]:
     yield from _item("partitions", drawn)
 
 
-def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
-    resolved, experiment = results.get(cell, {}).get("resolved"), Experiment.of(cell, root)
+def _method(experiment: Experiment, results: dict[Cell, dict]) -> Iterator[str]:
+    cell, resolved = experiment.cell, results.get(experiment.cell, {}).get("resolved")
     if values := hyper_parameters(experiment, resolved):
         yield from ("", "Hyper-parameters")
         for setting in values:
@@ -205,7 +198,7 @@ def _method(cell: Cell, root: Path, results: dict[Cell, dict]) -> Iterator[str]:
     if readings := readings_of(experiment, resolved):
         yield from ("", "Readings: what is run where the paper says something else or is silent")
     for reading in readings:
-        why = filled(reading.why, "readings", cell.paper, results.get, root=root)
+        why = filled(reading.why, "readings", cell.paper, results.get, root=experiment.root)
         texts = {"Run": reading.run, "Why": why, "Other form": reading.option}
         yield from _wrapped(f"  - The paper: {reading.paper}", 4)
         for name, text in texts.items():

@@ -17,7 +17,6 @@ from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
 from pipeline.commands import status
-from pipeline.commands.hours import rates_of
 from pipeline.data import registry, sources
 from pipeline.report.claims import Claim, Printed, read_claims
 from pipeline.report.study import studies
@@ -136,12 +135,11 @@ def outlay(wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False)
     """Of the papers named, or of all. network: also claims whose cells wait for a download."""
     total = Outlay()
     results, problems = survey(root)
-    raw = status.read_results(root)
-    rates = rates_of(raw, root)
+    board = status.Board(root)
     for key, study in studies(results, root, problems).items():
         if key in wanted or not wanted:
             evidence = Evidence(Printed(study))
-            cells = status.overview(key, raw, rates, root).cells
+            cells = board.overview(key).cells
             for claim in read_claims(evidence.printed):
                 if why := _left_out(total, judge(claim, evidence), evidence, cells, network, root):
                     total.without[why] += 1

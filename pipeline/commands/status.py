@@ -99,72 +99,69 @@ def table_rows(
     return rows
 
 
-def overview(
-    key: str, results: dict[Cell, dict], rates: list[Rate], root: Path = ROOT, tunings: bool = True
-) -> Overview:
-    """A paper's cells and tables, with the state of each cell; without `tunings`, which take long, not of
-    theirs."""
-    paper = load_paper(key, root)
-    stages, errors = {cell: cell.stage(paper) for cell in planned(key, root)}, failures(key, root)
-    tables = {
-        f"table {table.number}": [cell for _, cell, measure in rows if cell and measure]
-        for table in paper.tables.values()
-        for rows in [table_rows(key, paper, table, root)]
-    }
-    names = dict(zip(paper.extra_scenarios, paper.extra_scenarios)) | LISTED
-    others = {
-        name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
-    }
-    tables = {LISTED[MINIATURE]: others.pop(LISTED[MINIATURE])} | tables | others
-    cells = {}
-    for cell in dict.fromkeys([*stages, *(cell for listed in tables.values() for cell in listed)]):
-        cells[cell] = _status(cell, stages.get(cell, ""), results.get(cell), errors, rates, root)
-    tables = {name: list(dict.fromkeys(listed)) for name, listed in tables.items() if listed}
-    scenarios = paper.tuning if tunings else ()
-    tuned = {f"tuning of {name}": _tuned(key, name, errors, rates, root) for name in scenarios}
-    return Overview(paper, cells, tables, tuned)
+class Board:
+    """The state of the cells of all papers.
 
+    results: every result.json, see `read_results`
+    rates: what finished cells cost
+    failures: error of the last run of those that failed
+    """
 
-def _tuned(
-    key: str, scenario: str, errors: dict[Cell, str], rates: list[Rate], root: Path
-) -> dict[Cell, Status]:
-    """The cells that a tuning compares: of each method with the chosen values and with the row's."""
-    paper, compared = load_paper(key, root), {}
-    tuning = paper.tuning[scenario]
-    for cell in (Cell(key, scenario, method) for method in tuning.methods):
-        choosing = 0.0
-        try:
-            chosen = choices.tuned(cell, root)
-        except FedReproError:  # not chosen yet, or to be chosen again
-            chosen = Tuned.of(cell, (), seeds=tuple(tuning.test_seeds))
-            trial = Trial.of(cell, (), number=0, seeds=tuple(tuning.seeds))
-            choosing = tuning.configurations * (estimate(trial, rates, root) or 0)
-        for one in (chosen, choices.published(cell, root)):
-            compared[one] = _status(one, one.stage(paper), read_result(one, root), errors, rates, root)
-        if choosing:
-            compared[chosen] = dataclasses.replace(
-                compared[chosen], state=MISSING, hours=(compared[chosen].hours or 0) + choosing
-            )
-    return compared
+    def __init__(self, root: Path = ROOT):
+        self.root, self.results = root, read_results(root)
+        self.rates, self.failures = rates_of(self.results, root), failures(root)
 
+    def overview(self, key: str, tunings: bool = True) -> Overview:
+        """A paper's cells and tables; without `tunings`, which take long, not those of its tunings."""
+        paper, stages = load_paper(key, self.root), dict.fromkeys(planned(key, self.root))
+        tables = {
+            f"table {table.number}": [cell for _, cell, measure in rows if cell and measure]
+            for table in paper.tables.values()
+            for rows in [table_rows(key, paper, table, self.root)]
+        }
+        names = dict(zip(paper.extra_scenarios, paper.extra_scenarios)) | LISTED
+        others = {
+            name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
+        }
+        tables = {LISTED[MINIATURE]: others.pop(LISTED[MINIATURE])} | tables | others
+        every = dict.fromkeys([*stages, *(cell for listed in tables.values() for cell in listed)])
+        cells = {cell: self.status(cell, cell in stages) for cell in every}
+        tables = {name: list(dict.fromkeys(listed)) for name, listed in tables.items() if listed}
+        scenarios = paper.tuning if tunings else ()
+        return Overview(
+            paper, cells, tables, {f"tuning of {name}": self._tuned(key, name) for name in scenarios}
+        )
 
-def status_of(cell: Cell, results: dict[Cell, dict], root: Path = ROOT) -> Status:
-    """The state of one cell."""
-    stage = cell.stage(load_paper(cell.paper, root))
-    return _status(cell, stage, results.get(cell), failures(cell.paper, root), rates_of(results, root), root)
+    def status(self, cell: Cell, has_stage: bool = True) -> Status:
+        """The state of one cell, also of one that belongs to a tuning."""
+        stage = cell.stage(load_paper(cell.paper, self.root)) if has_stage else ""
+        result = self.results[cell] if cell in self.results else read_result(cell, self.root)
+        if result is not None and not stale(cell, result, self.root):
+            stamp = provenance.verified(result, Experiment.of(cell, self.root))
+            return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
+        if not stage:
+            return Status(UNPLANNED if result is None else STALE)
+        error = self.failures.get(cell, "")
+        state = FAILED if error else MISSING if result is None else STALE
+        return Status(state, stage, error, estimate(cell, self.rates, self.root))
 
-
-def _status(
-    cell: Cell, stage: str, result: dict | None, errors: dict[Cell, str], rates: list[Rate], root: Path
-) -> Status:
-    if result is not None and not stale(cell, result, root):
-        stamp = provenance.verified(result, Experiment.of(cell, root))
-        return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
-    if not stage:
-        return Status(UNPLANNED if result is None else STALE)
-    error = errors.get(cell, "")
-    state = FAILED if error else MISSING if result is None else STALE
-    return Status(state, stage, error, estimate(cell, rates, root))
+    def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
+        """The cells that a tuning compares: of each method with the chosen values and with the row's."""
+        tuning, compared = load_paper(key, self.root).tuning[scenario], {}
+        for cell in (Cell(key, scenario, method) for method in tuning.methods):
+            choosing = 0.0
+            try:
+                chosen = choices.tuned(cell, self.root)
+            except FedReproError:  # not chosen yet, or to be chosen again
+                chosen = Tuned.of(cell, (), seeds=tuple(tuning.test_seeds))
+                trial = Trial.of(cell, (), number=0, seeds=tuple(tuning.seeds))
+                choosing = tuning.configurations * (estimate(trial, self.rates, self.root) or 0)
+            for one in (chosen, choices.published(cell, self.root)):
+                compared[one] = self.status(one)
+            if choosing:
+                hours = (compared[chosen].hours or 0) + choosing
+                compared[chosen] = dataclasses.replace(compared[chosen], state=MISSING, hours=hours)
+        return compared
 
 
 # -- stale and failed ----------------------------------------------------------------------------------------
@@ -213,27 +210,22 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         return True
 
 
-def failures(key: str, root: Path = ROOT) -> dict[Cell, str]:
-    """The failed cells of a paper and their errors. A mark next to the checkpoints counts while the cell
-    still has the digest that its folder, .cells/<digest>, is named after."""
+def failures(root: Path = ROOT) -> dict[Cell, str]:
+    """The failed cells and their errors. A mark next to the checkpoints counts while the cell still has the
+    digest that its folder, .cells/<digest>, is named after: with the partition, features and corrupted images
+    as they are now."""
     failed = {}
     for path in sorted(root.glob(".cells/*/error.json")):
         try:
             mark = json.loads(path.read_text(encoding="utf-8"))
-            cell = Cell.parse(mark["cell"])
-            if cell.paper == key and path.parent.name == _digest_today(cell, mark, root):
-                failed[cell] = str(mark["error"])
+            experiment = Experiment.of(Cell.parse(mark["cell"]), root)
+            partition = inputs(experiment, experiment.scenario.seeds[0])["digest"]
+            how = mark["precision"], mark["executor"]
+            if path.parent.name == provenance.cell_digest(experiment, partition, *how):
+                failed[experiment.cell] = str(mark["error"])
         except (*DAMAGED, FedReproError):
             continue  # an incomplete mark, or one of a cell that no longer exists
     return failed
-
-
-def _digest_today(cell: Cell, mark: dict, root: Path) -> str:
-    """The digest that the marked training would now have: of the partition, features and corrupted images as
-    they are now."""
-    experiment = Experiment.of(cell, root)
-    partition = inputs(experiment, experiment.scenario.seeds[0])["digest"]
-    return provenance.cell_digest(experiment, partition, mark["precision"], mark["executor"])
 
 
 # -- printed lines -------------------------------------------------------------------------------------------
@@ -257,13 +249,10 @@ def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = RO
     with contextlib.suppress(FedReproError):
         for line in locks.mend_locks(root):
             print(line, file=sys.stderr)
-    results = read_results(root)
-    rates, whole = rates_of(results, root), bool(wanted or table)
-    overviews = {key: overview(key, results, rates, root, whole) for key in wanted or papers(root)}
-    if table is not None:
-        print("\n".join(_stages(overviews, table)))
-    else:
-        print("\n".join(lines(overviews, rates, bool(wanted))))
+    board = Board(root)
+    overviews = {key: board.overview(key, bool(wanted or table)) for key in wanted or papers(root)}
+    printed = lines(overviews, board.rates, bool(wanted)) if table is None else _stages(overviews, table)
+    print("\n".join(printed))
     return 0
 
 
