@@ -138,7 +138,7 @@ MACHINE = {"processor": "A", "torch": "2", "numpy": "2"}
 def walk(made_on: dict, **row: float) -> Walk:
     result = {"seeds": [0], "versions": made_on, "rounds": 9, "seconds": [1.0]}
     rows = {number: {"seed": 0, "round": number, **row} for number in range(10)}
-    actual = Walk(Cell.parse(CELL), result, "made", "code", Path(), 0, rows, "history")
+    actual = Walk(Cell.parse(CELL), result, 0, rows)
     actual.take({"machine": MACHINE})
     return actual
 

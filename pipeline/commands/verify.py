@@ -15,12 +15,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from joblib import Parallel, delayed
 
 from pipeline.cells import inputs, provenance, results, stamps
 from pipeline.cells.experiment import Experiment
@@ -50,8 +51,8 @@ class Differs(Exception):
 class Walk:
     """A cell's result, the seed that is trained once more, and how far that came.
 
-    made, code: digests of the code that trained the result, and of today's
-    rows: of the seed in history.csv, by round; history: the digest of that file
+    rows: of the seed in history.csv, by round
+    digests: for the stamp, of the code that trained the result, of today's and of history.csv
     exact: do the two machines round alike?
     states: had every round a state to compare?
     grown: largest difference of the loss so far, as a share of it
@@ -59,19 +60,15 @@ class Walk:
 
     cell: Cell
     result: dict
-    made: str
-    code: str
-    root: Path
     seed: int
     rows: dict[int, dict]
-    history: str
+    digests: dict[str, str] = field(default_factory=dict)
     exact: bool = True
     states: bool = True
     grown: float = LEAST
     machine: dict = field(default_factory=dict)
     walked: int = 0
     ended: bool = False
-    process: subprocess.Popen | None = None
 
     @classmethod
     def of(cls, cell: Cell, result: dict, root: Path) -> "Walk":
@@ -89,7 +86,7 @@ class Walk:
         rows = {row["round"]: row for row in table[table["seed"] == seed].to_dict("records")}
         code = provenance.digest_of(experiment, result["executor"])
         history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
-        return cls(cell, result, made, code, root, seed, rows, history)
+        return cls(cell, result, seed, rows, {"made": made, "code": code, "history": history})
 
     @property
     def at(self) -> int:
@@ -100,28 +97,6 @@ class Walk:
     def seconds(self) -> float:
         """What a round took when the seed was trained."""
         return self.result["seconds"][self.at] / self.result["rounds"]
-
-    def start(self, folder: Path, seconds: float) -> subprocess.Popen:
-        """Begin the training in an empty folder; its errors go to `errors` there."""
-        settings = {"DEVICE": "cpu", "WORKERS": "1", "FORCE": "", "TRACKING": "off", "EVENTS": ""}
-        settings |= {"EXECUTOR": self.result["executor"], "PRECISION": self.result["precision"]}
-        words = self.cell, self.seed, folder / "root", self.root, seconds
-        with open(folder / "errors", "wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.cells.walk", *map(str, words)],
-                cwd=self.root,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                env=os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()},
-            )
-        return self.process
-
-    def stop(self) -> None:
-        """End the training."""
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
 
     def take(self, line: dict) -> None:
         """Compare what the training says; Differs where the result has another value."""
@@ -173,27 +148,26 @@ class Walk:
             self.grown = max(self.grown, share)
         return allowed
 
-    def stamp(self) -> dict:
+    def stamp(self, root: Path) -> dict:
         """The entry of verified.yaml."""
-        git = provenance.git_state(self.root, self.cell.paper)
-        return {
+        git = provenance.git_state(root, self.cell.paper)
+        return self.digests | {
             "result": self.result["self"],
-            "made": self.made,
-            "code": self.code,
-            "history": self.history,
             "seed": str(self.seed),
-            "rounds": f"1-{self.walked} of {self.result['rounds']}",
-            "how": stamps.ROUNDING if not self.exact else stamps.BITS if self.states else stamps.NUMBERS,
+            "rounds": self.rounds,
+            "how": self.how,
             "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
             "processor": self.machine["processor"],
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
-    def words(self, seconds: float) -> str:
-        """What the walk showed, for the terminal."""
-        if not self.walked:
-            return f"none was over after {seconds:g} s; --seconds gives it more"
-        return f"seed {self.seed}, rounds {self.stamp()['rounds']}, {self.stamp()['how']}"
+    @property
+    def rounds(self) -> str:
+        return f"1-{self.walked} of {self.result['rounds']}"
+
+    @property
+    def how(self) -> str:
+        return stamps.ROUNDING if not self.exact else stamps.BITS if self.states else stamps.NUMBERS
 
 
 def _machines(result: dict) -> list[dict]:
@@ -214,40 +188,24 @@ def verify(
     walks, lacking = _walks(wanted, root)
     for line in dict.fromkeys(lacking):
         print(f"  not walked {line}", file=sys.stderr, flush=True)
-    counts: Counter[str] = Counter()
-    papers = set()
-    for walk, outcome in _outcomes(walks, seconds, jobs or cores()):
-        if not outcome and walk.walked:
-            stamps.write({walk.cell: walk.stamp()}, root)
+    counts, papers = Counter[str](), set[str]()
+    each = Parallel(jobs or cores(), prefer="threads", return_as="generator_unordered")
+    for walk, outcome in each(delayed(_follow)(walk, seconds, root) for walk in walks):
+        kind = "DIFFERENT" if outcome else "same" if walk.walked else "no round"
+        if kind == "same":
+            stamps.write({walk.cell: walk.stamp(root)}, root)
             papers.add(walk.cell.paper)
-        print(f"  {_kind(walk, outcome):<10} {walk.cell}: {outcome or walk.words(seconds)}", flush=True)
-        counts[_kind(walk, outcome)] += 1
+            outcome = f"seed {walk.seed}, rounds {walk.rounds}, {walk.how}"
+        elif kind == "no round":
+            outcome = f"none was over after {seconds:g} s; --seconds gives it more"
+        print(f"  {kind:<10} {walk.cell}: {outcome}", flush=True)
+        counts[kind] += 1
     for paper in sorted(papers):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     same, different = counts["same"], counts["DIFFERENT"]
     rest = f"{counts['no round'] + len(lacking)} not compared, in {clock(time.monotonic() - begun)}"
     print(f"{same} the same, {different} different, {rest}")
     return 1 if different or counts["no round"] or lacking and wanted else 0
-
-
-def _kind(walk: Walk, outcome: str) -> str:
-    return "DIFFERENT" if outcome else "same" if walk.walked else "no round"
-
-
-def _outcomes(walks: list[Walk], seconds: float, jobs: int) -> Iterator[tuple[Walk, str]]:
-    """Each walk as it ends, with its first difference; empty where there is none."""
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_follow, walk, seconds): walk for walk in walks}
-        try:
-            for done in as_completed(futures):
-                error = done.exception()
-                if error is not None and not isinstance(error, Differs):
-                    raise error
-                yield futures[done], str(error or "")
-        finally:  # Ctrl-C waits for no training
-            for future, walk in futures.items():
-                future.cancel()
-                walk.stop()
 
 
 def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
@@ -276,19 +234,28 @@ def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
     return sorted(walks, key=lambda walk: walk.seconds), failed
 
 
-def _follow(walk: Walk, seconds: float) -> None:
-    """Train, and compare until the time is over. Differs at the first value that is not the same, and where
-    the training fails."""
-    with tempfile.TemporaryDirectory(prefix="fedrepro-verify-", ignore_cleanup_errors=True) as folder:
-        process = walk.start(Path(folder), seconds)
-        try:
-            for line in process.stdout or ():
-                if line.endswith("\n"):  # else it was stopped in the middle of it
-                    walk.take(json.loads(line))
-            code = process.wait()
-        finally:
-            walk.stop()
-            process.wait()
-        if not walk.ended and code != -signal.SIGALRM:
-            errors = Path(folder, "errors").read_text(encoding="utf-8", errors="replace").splitlines()
-            raise Differs(f"the training fails: {(errors or ['no answer'])[-1]}")
+def _follow(walk: Walk, seconds: float, root: Path) -> tuple[Walk, str]:
+    """Train, and compare until the time is over; with the first value that is not the same, or why the
+    training fails, and nothing where all are."""
+    settings = {"DEVICE": "cpu", "WORKERS": "1", "FORCE": "", "TRACKING": "off", "EVENTS": ""}
+    settings |= {"EXECUTOR": walk.result["executor"], "PRECISION": walk.result["precision"]}
+    environment = os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()}
+    with (
+        tempfile.TemporaryDirectory(prefix="fedrepro-verify-", ignore_cleanup_errors=True) as folder,
+        open(Path(folder, "errors"), "w+", encoding="utf-8", errors="replace") as errors,
+    ):
+        words = map(str, (walk.cell, walk.seed, Path(folder, "root"), root, seconds))
+        command = [sys.executable, "-m", "pipeline.cells.walk", *words]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
+        with subprocess.Popen(command, cwd=root, env=environment, **pipes) as process:
+            try:
+                for line in process.stdout or ():
+                    if line.endswith("\n"):  # else it was stopped in the middle of it
+                        walk.take(json.loads(line))
+            except Differs as difference:
+                process.kill()
+                return walk, str(difference)
+        if not walk.ended and process.returncode != -signal.SIGALRM:
+            errors.seek(0)
+            return walk, f"the training fails: {(errors.read().splitlines() or ['no answer'])[-1]}"
+    return walk, ""
