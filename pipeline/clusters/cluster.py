@@ -83,8 +83,6 @@ class Cluster(Local):
         self.grown = False
         # jobs that lived when the cluster took no more; 0: it took all
         self.full = 0
-        # when one of ours last held a place that will be free
-        self.hope = 0.0
 
     # A subclass has these three.
     def send(self, jobs: list[Sent]) -> list[Sent]:
@@ -206,7 +204,7 @@ class Cluster(Local):
             job.fail(f"error: {left.cell}: job {job.id} trains it with other parameters; --cancel ends it")
 
     def _send(self) -> None:
-        """What finds no room waits until a job has ended, and fails where none is left that could."""
+        """What finds no room waits."""
         jobs, self.pending = self.pending, []
         held = self.send(jobs)
         for job in jobs:
@@ -215,16 +213,10 @@ class Cluster(Local):
                 if self.outlives:
                     mark = Mark(job.order.cell, self.title, job.id, job.name, job.order.digests)
                     files.write_json(job.mark, asdict(mark))
-        now, living = time.monotonic(), sum(job.lives for job in self.sent)
-        if living or not self.full:
-            self.hope = now
-        self.full = max(living, 1) if held else 0
-        for job in held:
-            if now - self.hope <= GRACE:  # the cluster counts a job for a while after its end
-                job.where = "waits for room in the queue"
-                self.pending.append(job)
-            else:
-                job.lost(f"error: {self.title} has no room for another job of this user")
+        self.full = max(sum(job.lives for job in self.sent), 1) if held else 0
+        for job in held:  # until one of ours has ended, or one of this user's other jobs
+            job.where = "waits for room in the queue"
+        self.pending += held
         self.polled = time.monotonic()
 
     def _see(self) -> None:
