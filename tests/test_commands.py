@@ -22,7 +22,7 @@ from pipeline.cells import choices
 from pipeline.commands import reproduce
 from pipeline.commands.cli import main
 from pipeline.commands.new import PARTS
-from pipeline.commands.options import Paper
+from pipeline.commands.options import Name
 from pipeline.commands.sync import show_grids, sync, written
 from pipeline.errors import ParamError
 from pipeline.place import surroundings
@@ -78,7 +78,7 @@ def test_help_shows_eleven_commands_and_imports_nothing_large():
     ],
 )
 def test_names_are_known_in_any_case(typed, meant):
-    assert Paper().convert(typed, None, None) == meant
+    assert Name().convert(typed, None, None) == meant
 
 
 def test_a_name_with_capitals_is_known_in_any_case(monkeypatch):
@@ -86,7 +86,7 @@ def test_a_name_with_capitals_is_known_in_any_case(monkeypatch):
     monkeypatch.setattr("pipeline.schema.folders", lambda: ["Mine"])
     monkeypatch.setattr("pipeline.schema.load_paper", lambda key: {"Mine": paper}[key])
     for typed in ("Mine/Dir-01/FedMine", "mine/dir-01/fedmine", "MINE/DIR-01/FEDMINE"):
-        assert Paper().convert(typed, None, None) == "Mine/Dir-01/FedMine"
+        assert Name().convert(typed, None, None) == "Mine/Dir-01/FedMine"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from pipeline.commands.options import FORCE, Amount, Cell, Commands, Paper, calls, example, jobs_option
+from pipeline.commands.options import FORCE, Amount, Commands, Name, calls, example, jobs_option
 from pipeline.place import HOME, checkout_of, surroundings
 
 
@@ -32,7 +32,7 @@ def main() -> None:
         "fedrepro run fedlsa/mini/fedavg --seeds 7,8",
     ),
 )
-@click.argument("stages", nargs=-1, type=Cell(), metavar="[WHAT]...")
+@click.argument("stages", nargs=-1, type=Name(), metavar="[WHAT]...")
 @jobs_option("one for each core; SLURM: 256 tasks")
 @FORCE
 @click.option("--seeds", default="", metavar="N,N", help="Train with these seeds; tables stay unchanged.")
@@ -54,7 +54,7 @@ def run() -> None:
 @main.command(
     epilog=example("fedrepro status", "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run"),
 )
-@click.argument("wanted", nargs=-1, type=Paper(), metavar="[PAPERS]...")
+@click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
 @click.option("--stages", "table", metavar="TABLE", help="Only list the stages that a table still needs.")
 @calls("status:status")
 def status() -> None:
@@ -69,7 +69,7 @@ def status() -> None:
         "fedrepro explain fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"
     ),
 )
-@click.argument("what", nargs=-1, required=True, type=Cell())
+@click.argument("what", nargs=-1, required=True, type=Name())
 @calls("explain:explain")
 def explain() -> None:
     """Explain a number: its data, settings with their sources, state.
@@ -80,7 +80,7 @@ def explain() -> None:
 
 
 @main.command(epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
-@click.argument("what", nargs=-1, type=Cell())
+@click.argument("what", nargs=-1, type=Name())
 @click.option(
     "--seconds",
     type=Amount("seconds"),
@@ -101,7 +101,7 @@ def verify() -> None:
 
 @main.command(epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"))
 @click.argument("budget", type=Amount("hours"), metavar="HOURS")
-@click.argument("wanted", nargs=-1, type=Paper(), metavar="[PAPERS]...")
+@click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
 @click.option(
     "--jobs", "-j", metavar="N", type=click.IntRange(min=1), help="Processes, each with HOURS (default: 1)."
 )
@@ -117,7 +117,7 @@ def plan() -> None:
 
 
 @main.command(epilog=example("fedrepro tune fedcrl/mini/fedprox", "fedrepro tune fedcrl --jobs 2"))
-@click.argument("what", nargs=-1, type=Cell())
+@click.argument("what", nargs=-1, type=Name())
 @jobs_option()
 @FORCE
 @calls("tune:main")
@@ -130,7 +130,7 @@ def tune() -> None:
 
 
 @main.command(hidden=True, epilog=example("fedrepro sweep fedlsa/mini/fedprox mu=0.001,0.01,0.1"))
-@click.argument("name", type=Cell(), metavar="CELL")
+@click.argument("name", type=Name(), metavar="CELL")
 @click.argument("assignment", metavar="NAME=VALUE,...")
 @jobs_option()
 @calls("variants:sweep")
@@ -142,7 +142,7 @@ def sweep() -> None:
 
 
 @main.command(epilog=example("fedrepro reproduce fedlsa --jobs 2"))
-@click.argument("names", nargs=-1, type=Paper(), metavar="[PAPERS]...")
+@click.argument("names", nargs=-1, type=Name(), metavar="[PAPERS]...")
 @jobs_option()
 @FORCE
 @calls("reproduce:reproduce")
@@ -154,14 +154,14 @@ def reproduce() -> None:
 
 
 @main.command(epilog=example("fedrepro report", "fedrepro report fedlsa"))
-@click.argument("paper", required=False, type=Paper())
+@click.argument("paper", required=False, type=Name())
 @calls("pages:main")
 def report() -> None:
     """Write the pages under reports/ from the results that are there."""
 
 
 @main.command(epilog=example("fedrepro ui fedlsa --port 5050"))
-@click.argument("paper", required=False, type=Paper())
+@click.argument("paper", required=False, type=Name())
 @click.option(
     "--port",
     metavar="PORT",
@@ -202,7 +202,7 @@ def paper() -> None:
 
 @new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper fedlsa"))
 @click.argument("name")
-@click.option("--paper", metavar="PAPER", type=Paper(), help="For this paper alone, in its methods/.")
+@click.option("--paper", metavar="PAPER", type=Name(), help="For this paper alone, in its methods/.")
 @calls("new:method")
 def method() -> None:
     """Make a file with FedAvg's round to change, and a test of it."""
@@ -220,7 +220,7 @@ for _what, _words in {
         epilog=example(f"fedrepro new {_what} mine --paper fedlsa"),
         params=[
             click.Argument(["name"]),
-            click.Option(["--paper"], metavar="PAPER", type=Paper(), required=True, help="Whose folder."),
+            click.Option(["--paper"], metavar="PAPER", type=Name(), required=True, help="Whose folder."),
         ],
     )(calls("new:part", what=_what)(lambda: None))
 
@@ -231,7 +231,7 @@ def export() -> None:
 
 
 @export.command(epilog=example("fedrepro export model fedlsa/mini/fedavg --seed 1 --to models/mine"))
-@click.argument("name", type=Cell(), metavar="CELL")
+@click.argument("name", type=Name(), metavar="CELL")
 @click.option("--seed", type=click.IntRange(min=0), help="One of the scenario's (default: the first).")
 @click.option("--to", "target", metavar="FOLDER", help="Default: models/CELL-SEED.")
 @calls("export:model")
@@ -244,7 +244,7 @@ def model() -> None:
 
 
 SEED = click.option("--seed", metavar="N", type=int, help="Whose draw (default: the first seed's).")
-SCENARIO = click.argument("what", type=Cell(), metavar="SCENARIO")
+SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
 
 
 @export.command("partition", epilog=example("fedrepro export partition fedcrl/mini clients"))

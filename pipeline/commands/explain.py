@@ -1,7 +1,6 @@
 """`fedrepro explain`: data, settings, sources and state behind a number of a paper."""
 
 import dataclasses
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +10,7 @@ from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
+from pipeline.commands.options import columns, wrapped
 from pipeline.errors import ParamError, unknown
 from pipeline.report.words import hours_words
 from pipeline.schema import (
@@ -59,7 +59,7 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         print("\n".join(f"  fedrepro explain {cell}" for cell in by_cell))
         return 0
     texts = ("\n".join(lines(cell, printed, root)) for cell, printed in by_cell.items())
-    print(f"\n\n{'-' * status.columns(WIDTH)}\n\n".join(texts))
+    print(f"\n\n{'-' * columns(WIDTH)}\n\n".join(texts))
     return 0
 
 
@@ -200,9 +200,9 @@ def _method(experiment: Experiment, results: dict[Cell, dict]) -> Iterator[str]:
     for reading in readings:
         why = filled(reading.why, "readings", cell.paper, results.get, root=experiment.root)
         texts = {"Run": reading.run, "Why": why, "Other form": reading.option}
-        yield from _wrapped(f"  - The paper: {reading.paper}", 4)
+        yield from wrapped(f"  - The paper: {reading.paper}", 4, WIDTH)
         for name, text in texts.items():
-            yield from _wrapped(f"    {name}: {text}", 4) if text else ()
+            yield from wrapped(f"    {name}: {text}", 4, WIDTH) if text else ()
 
 
 def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterator[str]:
@@ -216,18 +216,8 @@ def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterato
 
 
 def _entry(name: str, text: object) -> list[str]:
-    return _wrapped(f"{name + ':':<10}{text}", 10)
+    return wrapped(f"{name + ':':<10}{text}", 10, WIDTH)
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:
-    return _wrapped(f"  {name:<20} {value}" + (f"   [{source}]" if source else ""), 23)
-
-
-def _wrapped(text: str, indent: int) -> list[str]:
-    return textwrap.wrap(
-        text,
-        status.columns(WIDTH),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(f"  {name:<20} {value}" + (f"   [{source}]" if source else ""), 23, WIDTH)

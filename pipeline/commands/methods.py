@@ -2,14 +2,12 @@
 
 import importlib
 import re
-import textwrap
 
 from pipeline import methods
-from pipeline.commands.status import columns
+from pipeline.commands.options import wrapped
 from pipeline.files import write_text
 from pipeline.schema import DEMANDS, ROOT, load_paper, papers, shorten
 
-WIDTH = 110
 PAGE = ROOT / "docs" / "methods.md"
 MARK = "<!-- what follows is written by `fedrepro methods --page` -->"
 HEAD = ("method", "what it does", "papers", "needs; supports")
@@ -24,7 +22,7 @@ def main(page: bool = False) -> int:
         return 0
     for name in methods.names():
         line = f"{name:<16} {': '.join(_described(name))}"
-        print(textwrap.fill(line, columns(WIDTH), subsequent_indent=" " * 17))
+        print("\n".join(wrapped(line, 17)))
     return 0
 
 

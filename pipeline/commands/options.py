@@ -2,7 +2,9 @@
 
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
@@ -55,10 +57,10 @@ class Commands(click.Group):
         return list(self.commands)
 
 
-class Paper(click.ParamType):
-    """A paper's name, in any case."""
+class Name(click.ParamType):
+    """PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD, in any case."""
 
-    name = "paper"
+    name = "name"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """`FedLSA/mini` -> `fedlsa/mini`; an unknown name stays as it is."""
@@ -78,12 +80,6 @@ class Paper(click.ParamType):
 def _spelt(text: str, known: Iterable[str]) -> str:
     """The known name that differs from the text by case at most; there is one, or the text."""
     return next((name for name in known if name.casefold() == text.casefold()), text)
-
-
-class Cell(Paper):
-    """A paper, a scenario of it or a cell: PAPER/SCENARIO/METHOD."""
-
-    name = "cell"
 
 
 class Amount(click.ParamType):
@@ -135,3 +131,19 @@ def jobs_option(default: str = "one for each core") -> Callable:
 
 
 FORCE = click.option("--force", "-f", is_flag=True, help="Start over, also what is up to date.")
+
+
+def columns(most: int = 110) -> int:
+    """Of the terminal, or `most` where it is wider or there is none."""
+    return min(most, shutil.get_terminal_size((most, 24)).columns)
+
+
+def wrapped(text: str, indent: int = 2, most: int = 110) -> list[str]:
+    """The lines of a text, those after the first indented by so many columns."""
+    return textwrap.wrap(
+        text,
+        columns(most),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -17,6 +17,7 @@ from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
 from pipeline.commands import status
+from pipeline.commands.options import columns, wrapped
 from pipeline.data import registry, sources
 from pipeline.report.claims import Claim, Printed, read_claims
 from pipeline.report.study import studies
@@ -26,8 +27,6 @@ from pipeline.schema import MINIATURES, ROOT, Cell, Scenario, load_paper
 
 # chance that the seeds that would decide a claim do, if difference and spread stay
 EVEN = 0.5
-# columns at most
-WIDTH = 110
 # the cells of the last plan, a line each
 FILE = ".cells/plan.txt"
 WEIGHTS = "pretrained ViT-Ti/16 weights"
@@ -285,11 +284,11 @@ def lines(
         text.append(f"{counted(rest, 'other claim').capitalize()} would take more hours{cheapest}.")
     cells = (cell for bundle in bundles for cell in bundle.cells)
     if names := sorted(set().union(*(total.fetched.get(cell, ()) for cell in cells))):
-        text += _wrapped(f"To be downloaded: {', '.join(names)}.")
+        text += wrapped(f"To be downloaded: {', '.join(names)}.")
     for why, count in total.without.items():
-        text += _wrapped(f"Left out, {counted(count, 'claim')}: {why}.")
+        text += wrapped(f"Left out, {counted(count, 'claim')}: {why}.")
     missing = ", ".join(f"{name} for {count}" for name, count in total.waiting.most_common())
-    return text + _wrapped(f"To be downloaded: {missing}.") * bool(missing)
+    return text + wrapped(f"To be downloaded: {missing}.") * bool(missing)
 
 
 def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:
@@ -301,14 +300,10 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
         text += ["", f"{number:>2}. {hours_words(bundle.hours)}, {counted(len(bundle.needs), 'claim')}"]
         for need in bundle.needs:
             chance = f" ({need.value:.0%})" * (need.value < 1)
-            room = status.columns(WIDTH) - len(chance) - 4
+            room = columns() - len(chance) - 4
             text.append(f"    {textwrap.shorten(need.claim, room, placeholder=' ...')}{chance}")
     notes = f"A claim that waits may stay undecided. ({EVEN:.0%}): the chance that so many seeds decide it. "
-    return [*text, "", *_wrapped(notes + "Fetching, partitions and features come on top.")]
-
-
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(text, status.columns(WIDTH), subsequent_indent=indent, break_on_hyphens=False)
+    return [*text, "", *wrapped(notes + "Fetching, partitions and features come on top.")]
 
 
 def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
@@ -322,6 +317,6 @@ def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
         key = "params.yaml: miniature.seeds" if cell.scenario in MINIATURES else at
         if last >= len(mine):
             seeds[key] = max(seeds.get(key, []), mine + fresh[: last + 1 - len(mine)], key=len)
-    lists = [_wrapped(f"  {key}: {numbers}", "    ") for key, numbers in seeds.items()]
+    lists = [wrapped(f"  {key}: {numbers}", 4) for key, numbers in seeds.items()]
     about = "First write more seeds. Other cells of the scenario count as stale until they have them."
-    return ["", *_wrapped(about), *sum(lists, [])] if lists else []
+    return ["", *wrapped(about), *sum(lists, [])] if lists else []

@@ -8,9 +8,7 @@ holds it yet). Neither torch nor DVC is loaded, so that it takes only seconds.
 import contextlib
 import dataclasses
 import json
-import shutil
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.commands import locks
 from pipeline.commands.hours import Rate, estimate, rates_of
+from pipeline.commands.options import wrapped
 from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import (
@@ -231,11 +230,6 @@ def failures(root: Path = ROOT) -> dict[Cell, str]:
 # -- printed lines -------------------------------------------------------------------------------------------
 
 
-def columns(most: int) -> int:
-    """Of the terminal, or `most` where it is wider or there is none."""
-    return min(most, shutil.get_terminal_size((most, 24)).columns)
-
-
 def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT) -> int:
     """Print the state of the papers; returns the exit code.
 
@@ -309,7 +303,7 @@ def _legend(left: list[Status], rates: list[Rate]) -> list[str]:
     text = f"Hours: an estimate for one process on {devices}, from {len(rates)} measured cells."
     if any(one.hours is None for one in left):
         text += " + cells: the size of their data is not known yet."
-    return textwrap.wrap(text, WIDTH, subsequent_indent="   ")
+    return wrapped(text, 3, WIDTH)
 
 
 def _next(overviews: dict[str, Overview]) -> Iterator[str]:
