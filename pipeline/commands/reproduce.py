@@ -1,10 +1,9 @@
 """`fedrepro reproduce [PAPER ...]`: retrain the small scenarios in a clone and compare with git's results.
 
 It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
-committed file changes: there every stage runs, or those of the named papers' miniatures. A call that was
-interrupted goes on: its stages run again, but seeds that it has trained count; at another commit, or with
-`--force`, all are trained. To train in place and replace the committed numbers, use `dvc repro` or `fedrepro
-run`.
+committed file changes: there every stage runs, or those of the named papers' miniatures. In a later call
+they run again, but seeds that are trained count; at another commit, or with `--force`, all are trained. To
+train in place and replace the committed numbers, use `dvc repro` or `fedrepro run`.
 
 Another type of processor may round differently: then both means are printed with the spread over the seeds.
 """
@@ -24,7 +23,6 @@ from pipeline.place import surroundings
 from pipeline.schema import MINIATURE, ROOT, load_paper, papers
 
 FOLDER = "reproduction"
-DONE = ".cells/reproduced"  # of the clone: the papers whose stages have all run once
 
 
 @dataclass(frozen=True)
@@ -51,21 +49,14 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
         if not load_paper(name).miniature:
             raise ParamError(f"papers/{name}/paper.yaml: miniature: missing; nothing small to reproduce")
     clone = prepare(ROOT, force)
-    done, wanted = reproduced(clone), {*(names or papers())}
-    command = [sys.executable, "-m", "pipeline", "run", *[f"{name}/{MINIATURE}" for name in names]]
-    command += [*(["--jobs", str(jobs)] if jobs else []), *["--force"] * (not wanted <= done)]
+    command = [sys.executable, "-m", "pipeline", "run", *[f"{name}/{MINIATURE}" for name in names], "--force"]
+    command += ["--jobs", str(jobs)] if jobs else []
     if code := subprocess.run(command, cwd=clone, env=_environment(ROOT, clone)).returncode:
         return code
-    files.write_text(clone / DONE, "\n".join(sorted(done | wanted)))
-    print("\n".join(["", *summary(compare(clone, done | wanted))]))
+    print("\n".join(["", *summary(compare(clone, names or papers()))]))
     print("Reports:       reports/index.html (the committed numbers; open it in a browser)")
     print("Runs:          make ui")
     return 0
-
-
-def reproduced(clone: Path) -> set[str]:
-    """The papers whose miniatures were trained in the clone at its commit."""
-    return {*(clone / DONE).read_text(encoding="utf-8").split()} if (clone / DONE).exists() else set()
 
 
 def prepare(root: Path, again: bool = False) -> Path:
@@ -81,7 +72,6 @@ def prepare(root: Path, again: bool = False) -> Path:
     if moved := git(clone, "rev-parse", "HEAD") != commit:
         git(clone, "fetch", "--quiet", str(root), commit)
     if moved or again:  # first: a kill must not leave them to the new commit
-        (clone / DONE).unlink(missing_ok=True)
         shutil.rmtree(clone / ".cells", ignore_errors=True)
     if moved:
         git(clone, "checkout", "--quiet", "--force", "--detach", commit)
