@@ -5,8 +5,6 @@ paper's scenarios, which .dvcignore hides until one of them is run (`show_grids`
 no paper: it depends on folders under reports/ into which every paper's `results` stage writes.
 """
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +84,9 @@ def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     DVC's in a paper's folder, whose commands would run as well, and for a link that leads out."""
     check_links(root)
     texts = written(root)
-    for path in _others(root, texts):
-        raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
+    for path in (path for name in ("dvc.yaml", "*.dvc") for path in (root / "papers").rglob(name)):
+        if path.is_file() and path not in texts and ".git" not in path.relative_to(root).parts:
+            raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
     changed = {
         path: text
         for path, text in texts.items()
@@ -104,15 +103,6 @@ def show_grids(root: Path = ROOT) -> None:
     for folder in ("papers", "data"):
         if not (path := root / folder / ".dvcignore").exists():
             write_text(path, "!dvc.yaml\n")
-
-
-def _others(root: Path, texts: dict[Path, str]) -> Iterator[Path]:
-    """What else DVC would read below papers/: another dvc.yaml, or a *.dvc."""
-    for folder, inside, names in os.walk(root / "papers"):
-        inside[:] = [name for name in inside if name not in (".git", ".dvc")]
-        for name in names:
-            if (name == "dvc.yaml" or name.endswith(".dvc")) and Path(folder, name) not in texts:
-                yield Path(folder, name)
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:

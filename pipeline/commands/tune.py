@@ -23,8 +23,8 @@ def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> i
 
 
 def targets(name: str) -> list[str]:
-    """What `fedrepro run` takes for fedcrl, fedcrl/mini or fedcrl/mini/fedprox: the stages that train with the
-    chosen values and with the row's; ParamError for what is not to be tuned."""
+    """The stages that train with the chosen values and with the row's, of fedcrl, fedcrl/mini or
+    fedcrl/mini/fedprox; ParamError for what is not to be tuned."""
     key, *rest = name.split("/")
     paper, every, stages = load_paper(key), planned(key), list[str]()
     if not paper.tuning:
