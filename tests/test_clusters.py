@@ -236,19 +236,6 @@ def test_a_job_that_the_queue_forgot_has_failed(tmp_path, orders, monkeypatch):
     assert job.code == 2 and "job 0 of pretended ended" in task.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "on, options, line",
-    [
-        ("slrum", {}, r"--on: unknown executor 'slrum' \(nearest: 'slurm'\)"),
-        ("local", {"slurm": "partition=gpu"}, "--slurm is an option of --on slurm"),
-        ("slurm", {"address": "host:1"}, "--address is an option of --on ray"),
-    ],
-)
-def test_a_wrong_executor_or_option_is_one_line(on, options, line):
-    with pytest.raises(ParamError, match=line):
-        executor(on, 1, 1, options)
-
-
 def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
     monkeypatch.delitem(sys.modules, "pipeline.clusters.slurm", raising=False)

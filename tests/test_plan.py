@@ -4,14 +4,12 @@ import shutil
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from reporting import write_claims, write_run
 from repository import edit
 
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import plan
-from pipeline.commands.cli import main
 from pipeline.commands.plan import Need, Price, choose, hours_of, runs_of
 from pipeline.files import write_json
 from pipeline.schema import ROOT, Cell
@@ -171,19 +169,3 @@ def test_numbers_of_figures_come_with_the_stages_that_compute_them():
     cell = Cell("fedlsa", "digits", "fedlsa")
     assert plan._figure(cell, "average") == ""
     assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/grids/dvc.yaml:figure2@digits-fedlsa"
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        ("nan", "HOURS: expected a number above 0"),
-        ("0", "HOURS: expected a number above 0"),
-        ("ten", "HOURS: expected a number above 0"),
-        ("1 fedclr", "unknown paper 'fedclr' (nearest: 'fedcrl')"),
-        ("", "Missing argument 'HOURS'"),
-    ],
-)
-def test_bad_input_is_one_line(words, message):
-    done = CliRunner().invoke(main, ["plan", *words.split()])
-    assert done.exit_code == 2 and done.output.count("\n") == 1
-    assert done.output.startswith("error: ") and message in done.output

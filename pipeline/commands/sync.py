@@ -85,7 +85,8 @@ def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     check_links(root)
     texts = written(root)
     for path in (path for name in ("dvc.yaml", "*.dvc") for path in (root / "papers").rglob(name)):
-        if path.is_file() and path not in texts and ".git" not in path.relative_to(root).parts:
+        hidden = {".git", ".dvc"} & {*path.relative_to(root).parts[:-1]}
+        if path.is_file() and path not in texts and not hidden:
             raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
     changed = {
         path: text
