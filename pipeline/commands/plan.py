@@ -138,7 +138,7 @@ def outlay(wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False)
     for key, study in studies(results, root, problems).items():
         if key in wanted or not wanted:
             evidence = Evidence(Printed(study))
-            cells = board.overview(key).cells
+            cells = board.overview(key, tunings=False).cells
             for claim in read_claims(evidence.printed):
                 if why := _left_out(total, judge(claim, evidence), evidence, cells, network, root):
                     total.without[why] += 1

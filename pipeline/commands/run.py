@@ -49,6 +49,8 @@ def main(
 ) -> int:
     """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
     and `options`: see `pipeline.clusters.executor`."""
+    from dvc.exceptions import DvcException
+
     check_environment(here=on == "local")
     if seeds and on != "local":
         raise ParamError("--seeds: trains on this machine only")
@@ -68,22 +70,15 @@ def main(
     if any(map(_hidden, chosen or [PROJECT])):
         show_grids()
     where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
-    schedule = _scheduled(chosen, force)
+    try:
+        schedule = Schedule(chosen, force, lambda line: print(line, flush=True))
+    except DvcException as error:
+        raise FedReproError(_in_one_line(error)) from None
     if options.get("cancel"):
         ended = where.cancel(schedule.tasks)
         print(f"{ended} job{'s' * (ended != 1)} cancelled")
         return 0
     return run(schedule, jobs or cores(), where)
-
-
-def _scheduled(chosen: list[str], force: bool) -> Schedule:
-    """The schedule; FedReproError in one line for what DVC refuses."""
-    from dvc.exceptions import DvcException
-
-    try:
-        return Schedule(chosen, force, lambda line: print(line, flush=True))
-    except DvcException as error:
-        raise FedReproError(_in_one_line(error)) from None
 
 
 def _in_one_line(error: Exception) -> str:
@@ -190,7 +185,7 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
                     time.sleep(0.1)
     finally:
         left = where.close()
-        schedule.end()
+        schedule.record(last=True)
         for number, handler in before.items():
             signal.signal(number, handler)
     if left:

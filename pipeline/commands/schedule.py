@@ -216,7 +216,7 @@ class Schedule:
     def poll(self, executor: Any) -> Iterator[Task]:
         """The stages that ended since the last call. What needs a failed one is skipped."""
         executor.poll()
-        self._record()
+        self.record()
         for task in self.of(RUNNING):
             if task.job is None or task.job.code is None:
                 continue
@@ -260,14 +260,8 @@ class Schedule:
         chains = [rest[task] + pace * (task.rank - task.work) for task in running]
         return max([work / jobs, *chains, *[pace * task.rank for task in waiting]])
 
-    def end(self) -> None:
-        """Record what has been trained before all is stopped."""
-        self._record(last=True)
-
-    # -- inside ----------------------------------------------------------------------------------------------
-
-    def _record(self, last: bool = False) -> None:
-        """Enter trained cells into DVC's lock files, those of a few seconds together."""
+    def record(self, last: bool = False) -> None:
+        """Enter trained cells into DVC's lock files, those of a few seconds together; `last`: at once."""
         jobs = [
             task.job for task in self.of(RUNNING) if task.job and task.job.trained and task.job.code is None
         ]
@@ -280,6 +274,8 @@ class Schedule:
             else:
                 job.code = 0
         self.recorded = time.monotonic()
+
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _collect(self, targets: list[str]) -> list:
         from dvc.repo.stage import PROJECT_FILE
