@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import json
 import os
 import re
 import signal
@@ -20,21 +19,13 @@ from pipeline.errors import FedReproError
 from pipeline.files import alive
 
 
-def test_a_broken_rwlock_is_no_obstacle(tmp_path):
+@pytest.mark.parametrize("entry", ['{"read": {"', '{"write": {"FOLDER/one.txt": {"pid": PID, "cmd": "x"}}}'])
+def test_what_is_left_in_the_rwlock_is_no_obstacle(tmp_path, entry):
+    """Half a file, or an entry of this process, which DVC leaves where the list could not be written after a
+    look at a stage."""
     folder = repository(tmp_path, one=stub("one", "in"))
-    (folder / ".dvc/tmp/rwlock").write_text('{"read": {"')
-    run(folder)
-    assert ran(folder) == ["one"] and clean(folder)
-
-
-def test_an_entry_of_its_in_the_rwlock_is_no_obstacle(tmp_path):
-    """DVC leaves one where the list could not be written after a look at a stage."""
-    folder = repository(tmp_path, one=stub("one", "in"))
-    write = {str(folder / "one.txt"): {"pid": "PID", "cmd": "fedrepro run"}}
-    (folder / "left").write_text(json.dumps({"write": write}).replace('"PID"', "PID"))
-    begin = (
-        f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'  # of this process
-    )
+    (folder / "left").write_text(entry.replace("FOLDER", str(folder)))
+    begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'
     subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
     assert ran(folder) == ["one"] and clean(folder)
 
