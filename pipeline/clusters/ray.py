@@ -42,22 +42,21 @@ class Ray(Cluster):
 
     outlives = False
 
-    def __init__(self, cores: int, jobs: int | None, address: str, gpus: str, root: Path = ROOT):
+    def __init__(self, cores: int, jobs: int | None, address: str, gpus: float, root: Path = ROOT):
         super().__init__(cores, root)
         self.title, self.jobs = f"ray cluster {address}", jobs
-        self.share = _share(gpus)
         _reach(address)
         try:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise FedReproError(f"--on ray: {address}: {' '.join(str(error).split())[:300]}") from None
-        if self.share > ray.cluster_resources().get("GPU", 0):
-            raise FedReproError(f"--gpus {gpus}: more than the cluster at {address} has")
+        if not gpus <= ray.cluster_resources().get("GPU", 0):
+            raise FedReproError(f"--gpus {gpus:g}: more than the cluster at {address} has")
         cloudpickle.register_pickle_by_value(node)
         # Pinned here: elsewhere it could be put on a node that dies.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.keeper = ray.remote(node.Keeper).options(num_cpus=0, scheduling_strategy=here).remote(str(root))
-        self.task = ray.remote(node.train).options(num_cpus=1, num_gpus=self.share, max_retries=RETRIES)
+        self.task = ray.remote(node.train).options(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)
         self.code = ray.put(_packed(root, [path for pattern in CODE for path in sorted(root.glob(pattern))]))
         self.archives: dict[Path, tuple[str, Any]] = {}
         self.waiting: list[Sent] = []
@@ -132,16 +131,6 @@ class Ray(Cluster):
             data = _packed(path.parent, [path])
             self.archives[path] = hashlib.sha256(data).hexdigest(), ray.put(data)
         return self.archives[path]
-
-
-def _share(gpus: str) -> float:
-    try:
-        share = float(gpus or 0)
-    except ValueError:
-        share = -1.0
-    if share < 0:
-        raise ParamError(f"--gpus {gpus}: expected a share of a GPU, such as 0.25")
-    return share
 
 
 def _reach(address: str) -> None:

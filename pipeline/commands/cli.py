@@ -39,7 +39,13 @@ def main() -> None:
 @click.option("--on", default="local", metavar="NAME", help="Train cells on slurm or ray (docs/scale.md).")
 @click.option("--slurm", default="", metavar="OPTIONS", help="For sbatch, such as partition=gpu,gres=gpu:1.")
 @click.option("--address", default="", metavar="HOST:PORT", help="Ray's head node.")
-@click.option("--gpus", default="", metavar="SHARE", help="GPUs for each cell on Ray, such as 0.25.")
+@click.option(
+    "--gpus",
+    type=click.FloatRange(min=0),
+    default=0,
+    metavar="SHARE",
+    help="GPUs for each cell on Ray, such as 0.25.",
+)
 @click.option("--cancel", is_flag=True, help="End the SLURM jobs of WHAT.")
 @calls("run:main")
 def run() -> None:

@@ -40,6 +40,7 @@ class Commands(click.Group):
                 raise
             at = error.ctx.command_path if error.ctx else "fedrepro"
             message = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
+            message = message.replace("a valid float range", "a number")
             raise ParamError(f"{message}{'' if message.endswith('?') else '.'} See {at} --help") from None
         except SyntaxError as error:  # in a method that somebody is writing
             where = os.path.relpath(error.filename or "")

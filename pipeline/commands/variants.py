@@ -4,6 +4,7 @@ Their files go to papers/<paper>/extra-seeds and sweeps, which git ignores: tabl
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.commands import run
 from pipeline.errors import ParamError
-from pipeline.schema import MINIATURES, RATE, ROOT, Cell, ExtraSeeds, Swept, load_paper, shorten
+from pipeline.schema import MINIATURES, RATE, ROOT, Cell, ExtraSeeds, Swept, Whole, check, load_paper, shorten
 
 
 def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:
@@ -100,13 +101,12 @@ def _print(base: Cell, rows: dict[str, dict[int, float]], trained: Cell) -> None
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """`7,8` -> (7, 8); ParamError for what is not different whole numbers."""
-    parts = text.split(",")
-    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
-        raise ParamError(f"--seeds {text!r:.80}: must be whole numbers, such as 7,8")
-    seeds = tuple(map(int, parts))
-    if len(set(seeds)) < len(seeds) or max(seeds) >= 2**31:
-        raise ParamError(f"--seeds {text!r:.80}: must be different numbers below 2147483648")
-    return seeds
+    seeds: list[int] = []
+    with contextlib.suppress(ValueError):
+        seeds = check(list[Whole], [*map(int, text.split(","))], "--seeds")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ParamError(f"--seeds {text!r:.80}: must be different whole numbers, such as 7,8")
+    return tuple(seeds)
 
 
 def _parse_values(text: str) -> tuple[str, list]:
@@ -119,7 +119,7 @@ def _parse_values(text: str) -> tuple[str, list]:
 
 
 def _value(text: str) -> int | float | bool | str:
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return {"true": True, "false": False}.get(text, text)
+    with contextlib.suppress(ValueError):
+        if isinstance(value := json.loads(text), (int, float)):
+            return value
+    return text

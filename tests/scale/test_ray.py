@@ -43,7 +43,6 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(alone, proj
     [
         (["--address", "127.0.0.1"], "error: --address 127.0.0.1: expected HOST:PORT of Ray's head node\n"),
         (["--address", "127.0.0.1:9"], "error: --on ray: no cluster at 127.0.0.1:9: Connection refused\n"),
-        (["--gpus", "x"], "error: --gpus x: expected a share of a GPU, such as 0.25\n"),
     ],
 )
 def test_bad_input_is_one_line(alone, prepared, options, line):
