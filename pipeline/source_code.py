@@ -1,4 +1,4 @@
-"""Import the checkout's modules from their source text, ignoring bytecode that was not compiled from it.
+"""Import the checkout's modules from bytecode only where that was compiled from their text.
 
 Python takes a file's bytecode for current where size and time of the file are the same. A file that was
 unpacked or copied with its time would then run as it was before, under the digest of what it now says.
@@ -6,42 +6,19 @@ unpacked or copied with its time would then run as it was before, under the dige
 
 import hashlib
 import importlib.machinery
-import importlib.util
-import marshal
-import os
 import sys
-from contextlib import suppress
 from pathlib import Path
-from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("pipeline", "stages", "papers")
 
 
 class Loader(importlib.machinery.SourceFileLoader):
-    """Loads a file from its text, or from bytecode that begins with the text's SHA-256."""
+    """Loads a file; in the place of its time, Python compares and stores 32 bits of its text's SHA-256."""
 
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
+    def path_stats(self, path: str) -> dict[str, int]:
         text = self.get_data(path)
-        stored = Path(importlib.util.cache_from_source(path, optimization="sha256"))
-        head = importlib.util.MAGIC_NUMBER + hashlib.sha256(text).digest()
-        with suppress(OSError, EOFError, ValueError, TypeError):
-            content = stored.read_bytes()
-            if content.startswith(head):
-                return marshal.loads(content[len(head) :])
-        code = self.source_to_code(text, path)
-        if not sys.dont_write_bytecode:
-            _write(stored, head + marshal.dumps(code))
-        return code
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    with suppress(OSError):  # a folder that may not be written
-        path.parent.mkdir(exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        return {"mtime": int.from_bytes(hashlib.sha256(text).digest()[:4], "big"), "size": len(text)}
 
 
 def _finder(folder: str) -> importlib.machinery.FileFinder:
