@@ -16,7 +16,7 @@ from pipeline.methods import load
 from pipeline.methods.centralised import Centralised, merged, pooled
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.local import Local
-from pipeline.report.across import Miniatures
+from pipeline.report.across import labels_of
 from pipeline.report.page import scenario_tab
 from pipeline.report.study import studies
 from pipeline.schema import CEILING, Cell, Model, Optimiser, load_paper, papers, planned, printed
@@ -116,4 +116,4 @@ def test_it_is_shown_and_neither_marked_nor_ranked(root):
     panel = scenario_tab(actual["fedcrl"], "mini").panel
     marks = {row.name: row.values[0].mark for row in panel.rows}
     assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
-    assert CEILING not in Miniatures(actual).labels
+    assert CEILING not in labels_of(actual.values())

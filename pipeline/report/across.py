@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import pandas as pd
-from markupsafe import Markup
 from matplotlib import rc_context
 
 from pipeline.cells import provenance
@@ -175,7 +174,7 @@ def groups(miniatures: list[Miniature], labels: dict[str, str]) -> list[Group]:
 # -- accuracy against cost -----------------------------------------------------------------------------------
 
 
-def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, Markup]]:
+def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, draw.Picture]]:
     """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
     charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
     for one in miniatures:
@@ -188,7 +187,7 @@ def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, Markup]]:
         for unit, panels in charts.items():
             chart = table[table[unit] > 0].rename(columns={unit: "x"})
             panels += [pareto(one.name, unit, chart, one.name)] if chart["x"].nunique() > 1 else []
-    return [(unit, draw.page(panels)) for unit, panels in charts.items() if panels]
+    return [(unit, draw.Picture(panels)) for unit, panels in charts.items() if panels]
 
 
 def front(table: pd.DataFrame) -> pd.DataFrame:
@@ -211,8 +210,8 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
         for name in named["name"]
     }
     right = 18 + draw.LETTER * max(map(len, inks))
-    panel = draw.Panel((344, 244), (34, right, 34, 32), title)
-    axes = panel.axes
+    canvas = draw.Canvas((344, 244), (34, right, 34, 32), title)
+    axes = canvas.axes
     axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
     for row in table.itertuples():
         style: dict = {"color": draw.PAINT[inks[row.name].colour if row.name in inks else "mute"]}
@@ -223,7 +222,7 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
             lw=8,
             solid_capstyle="round",
             zorder=3,
-            gid=panel.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %"),
+            gid=canvas.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %"),
             **style,
         )
     axes.margins(0.08, 0.1)
@@ -231,8 +230,8 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
     axes.yaxis.set_major_locator(draw.MaxNLocator(4))
     draw.dress(axes, unit, "accuracy, %", "y")
     ends = {row.name: pd.DataFrame({"x": [row.x], "mean": [row.y]}) for row in named.itertuples()}
-    draw.name_lines(panel, ends, inks)
-    return panel.finish(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
+    draw.name_lines(canvas, ends, inks)
+    return canvas.panel(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
 
 
 # -- the page ------------------------------------------------------------------------------------------------

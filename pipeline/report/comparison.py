@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
@@ -35,6 +36,22 @@ def sums_up(measure: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Rank:
+    """A place among methods; shade: 10 for the first, 0 for the last."""
+
+    place: int
+    shade: int
+
+
+def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
+    """The rank of every name by its number with two decimals; equal numbers share a place, 1 is the best."""
+    rounded = {name: round(number, 2) * (1 if low else -1) for name, number in numbers.items()}
+    last = max(len(numbers) - 1, 1)
+    places = {name: sum(other < number for other in rounded.values()) for name, number in rounded.items()}
+    return {name: Rank(1 + n, round(10 * (len(numbers) - 1 - n) / last)) for name, n in places.items()}
+
+
+@dataclass(frozen=True)
 class Column:
     """The measured numbers of one setting.
 
@@ -55,6 +72,11 @@ class Column:
     def seeds(self) -> int:
         return min(number.seeds for number in self.numbers.values())
 
+    @cached_property
+    def places(self) -> dict[str, Rank]:
+        means = {name: number.mean for name, number in self.numbers.items()}
+        return ranked(means, lower_is_better(self.measure))
+
 
 @dataclass
 class Setting:
@@ -66,9 +88,26 @@ class Setting:
     columns: list[Column] = field(default_factory=list)
 
     @property
-    def comparable(self) -> bool:
-        """Whether its first column can stand for the paper's: the same setting, or a shortened one."""
-        return self.columns[0].main or self.columns[0].short
+    def first(self) -> Column:
+        return self.columns[0]
+
+    @cached_property
+    def places(self) -> dict[str, Rank]:
+        """Of the printed numbers."""
+        return ranked(self.printed)
+
+    @property
+    def rows(self) -> list[tuple[str, Summary, float | None]]:
+        """The methods of the first column, best first: (name, measured, printed); without the print of a
+        shortened one."""
+        printed = {} if self.first.short else self.printed
+        numbers = sorted(self.first.numbers.items(), key=lambda item: -item[1].mean)
+        return [(name, number, printed.get(name)) for name, number in numbers]
+
+    @property
+    def axis(self) -> "Axis":
+        marks = [mark for *_, mark in self.rows if mark is not None]
+        return Axis.of_summaries(self.first.numbers.values(), marks)
 
 
 def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = ()) -> list[Setting]:
@@ -186,75 +225,11 @@ class Axis:
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 
-class Dots:
-    """The methods of a setting's first column on one axis, best first: (name, measured, printed); without the
-    print of a shortened one."""
-
-    def __init__(self, setting: Setting):
-        column = setting.columns[0]
-        self.title, self.seeds, self.short = setting.title, column.seeds, column.short
-        printed = {} if column.short else setting.printed
-        numbers = sorted(column.numbers.items(), key=lambda item: -item[1].mean)
-        self.rows = [(name, number, printed.get(name)) for name, number in numbers]
-        others = [mark for *_, mark in self.rows if mark is not None]
-        self.axis = Axis.of_summaries(column.numbers.values(), others)
-
-
-def charts(compared: list[Setting]) -> list[Dots]:
-    """The first settings that can stand for the paper's."""
-    drawn = [Dots(one) for one in compared if one.comparable][:CHARTS]
+def charts(compared: list[Setting]) -> list[Setting]:
+    """The first settings whose first column can stand for the paper's: the same setting, or a shortened
+    one."""
+    drawn = [one for one in compared if one.first.main or one.first.short][:CHARTS]
     return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
-
-
-# -- as ranks ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rank:
-    """A place among methods; shade: 10 for the first, 0 for the last; pale: few seeds, or a shortened
-    training."""
-
-    place: int
-    shade: int
-    printed: bool = False
-    pale: bool = False
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Places of the methods over all settings."""
-
-    groups: list[tuple[str, int]]
-    heads: list[str]
-    rows: list[tuple[str, bool, list[Rank | None]]]
-
-
-def ranks(compared: list[Setting], proposed: str, drawn: list[Dots]) -> Ranks | None:
-    """Of the methods that the charts show, the paper's first."""
-    names = sorted(
-        dict.fromkeys(name for one in drawn for name, *_ in one.rows), key=lambda name: name != proposed
-    )
-    if not names:
-        return None
-    heads, places = [], []
-    for setting in compared:
-        heads += ["printed", *(column.heading for column in setting.columns)]
-        places.append({name: replace(one, printed=True) for name, one in ranked(setting.printed).items()})
-        for column in setting.columns:
-            means = {name: number.mean for name, number in column.numbers.items()}
-            pale = column.short or column.seeds < 3
-            of_column = ranked(means, lower_is_better(column.measure))
-            places.append({name: replace(one, pale=pale) for name, one in of_column.items()})
-    rows = [(name, name == proposed, [column.get(name) for column in places]) for name in names]
-    return Ranks([(one.title, 1 + len(one.columns)) for one in compared], heads, rows)
-
-
-def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
-    """The rank of every name by its number with two decimals; equal numbers share a place, 1 is the best."""
-    rounded = {name: round(number, 2) * (1 if low else -1) for name, number in numbers.items()}
-    last = max(len(numbers) - 1, 1)
-    places = {name: sum(other < number for other in rounded.values()) for name, number in rounded.items()}
-    return {name: Rank(1 + n, round(10 * (len(numbers) - 1 - n) / last)) for name, n in places.items()}
 
 
 def claims_axis(verdicts: list[Verdict]) -> Axis | None:

@@ -1,7 +1,6 @@
 """Choose and draw the figures of a paper's page: those that the paper has, then additional ones.
 
 `figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
-Both are HTML with SVG inside.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +10,6 @@ from statistics import fmean
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from pipeline.cells import geometry
 from pipeline.cells.results import summarise
@@ -21,7 +19,6 @@ from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
 from pipeline.report.extras import (
     EXTRA,
-    Picture,
     drawn,
     entering,
     finished_methods,
@@ -30,7 +27,7 @@ from pipeline.report.extras import (
     over_seeds,
     picture,
 )
-from pipeline.report.figures import Ink, Panel
+from pipeline.report.figures import Ink, Panel, Picture
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words, pretty
 from pipeline.schema import MINIATURE, MINIATURES, Cell, Figure, shorten
@@ -41,25 +38,15 @@ ELSEWHERE = " (not in the paper)"  # how the title of a figure of ours ends in p
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """HTML of the panels, and a caption."""
-
-    svg: Markup
-    caption: str = ""
-
-
-@dataclass(frozen=True)
 class FigureView:
-    """A figure of the paper or of ours, from the paper's scenarios and from the miniature; `svg` is empty and
-    `miniature` None where nothing is measured."""
+    """A figure of the paper, or one of ours, from the paper's scenarios and from the miniature."""
 
     key: str
-    number: str
-    heading: str  # Figure 5; OURS
+    # Figure 5; OURS
+    heading: str
     title: str
-    svg: Markup
-    caption: str
-    miniature: Drawing | None
+    picture: Picture
+    miniature: Picture
 
 
 def figures(study: Study) -> list[FigureView]:
@@ -68,17 +55,17 @@ def figures(study: Study) -> list[FigureView]:
     for key, figure in study.paper.figures.items():
         if figure.kind or figure.function:
             drawer = KINDS[figure.kind] if figure.kind else drawn
-            drawing = _drawing(drawer(study, key, figure, figure.scenarios)) or Drawing(Markup())
             # A function may need what the paper's scenarios alone measure.
-            miniature = _drawing(drawer(study, key, figure, [MINIATURE])) if figure.kind else None
+            miniature = drawer(study, key, figure, [MINIATURE]) if figure.kind else Picture()
             # Nothing where another figure has the same.
-            miniature = None if miniature in [view.miniature for view in views] else miniature
+            miniature = Picture() if miniature in [view.miniature for view in views] else miniature
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
-            heading = f"Figure {figure.number}" if printed else OURS
-            title = figure.title.removesuffix(ELSEWHERE)
-            views.append(
-                FigureView(key, figure.number, heading, title, drawing.svg, drawing.caption, miniature)
+            heading, title = (
+                f"Figure {figure.number}" if printed else OURS,
+                figure.title.removesuffix(ELSEWHERE),
             )
+            picture = drawer(study, key, figure, figure.scenarios)
+            views.append(FigureView(key, heading, title, picture, miniature))
     return views + list(_ours(study))
 
 
@@ -91,19 +78,11 @@ def _ours(study: Study) -> Iterator[FigureView]:
     }
     main = max(seeds, key=lambda name: seeds[name], default="")
     for key, (title, drawer) in EXTRA.items():
-        drawing = _drawing(drawer(study, main)) if main else None
-        miniature = _drawing(drawer(study, MINIATURE)) if MINIATURE in study.runs else None
-        if drawing or miniature:
-            where, there = (
-                f": {study.title(main)}" if drawing else "",
-                drawing or Drawing(Markup()),
-            )
-            yield FigureView(key, "", OURS, title + where, there.svg, there.caption, miniature)
-
-
-def _drawing(picture: Picture) -> Drawing | None:
-    panels, caption, legend = picture
-    return Drawing(draw.page(panels, legend), caption) if panels else None
+        picture = drawer(study, main) if main else Picture()
+        miniature = drawer(study, MINIATURE)
+        if picture.panels or miniature.panels:
+            where = f": {study.title(main)}" if picture.panels else ""
+            yield FigureView(key, OURS, title + where, picture, miniature)
 
 
 def _title(study: Study, scenario: str) -> str:
@@ -117,11 +96,11 @@ def _unit(measure: str) -> str:
 # -- measures over rounds and against a number ---------------------------------------------------------------
 
 
-def curves(study: Study, scenario: str, cells: Iterable[Cell]) -> Markup:
+def curves(study: Study, scenario: str, cells: Iterable[Cell]) -> Picture:
     """Accuracy over rounds of these cells of a scenario, mean over seeds; empty without cells."""
     chosen = [cell for cell in cells if cell.scenario == scenario]
     measure = study.results[chosen[0]]["headline"] if chosen else ""
-    return draw.page([_curve(study, "", measure, chosen, 1)]) if chosen else Markup()
+    return Picture([_curve(study, "", measure, chosen, 1)] if chosen else [])
 
 
 def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
@@ -135,7 +114,7 @@ def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
         if cells
     ]
     smooth = f", trailing mean of {figure.window} rounds" if figure.window > 1 else ""
-    return panels, f"Mean over seeds{smooth}; shaded: their range.", {}
+    return Picture(panels, f"Mean over seeds{smooth}; shaded: their range.")
 
 
 def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: int) -> Panel:
@@ -158,7 +137,7 @@ def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pict
             name = pretty(over.rpartition(".")[2].replace("lam", "lambda"))
             ink = method_inks(study, tables) if "." in over else draw.inks(["", *tables], "")
             panels.append(draw.lines("", _unit(measure), name, tables, ink, True))
-    return panels, "Mean over seeds; bars: standard deviation.", {}
+    return Picture(panels, "Mean over seeds; bars: standard deviation.")
 
 
 def sweep_lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Figure) -> draw.Tables:
@@ -204,7 +183,7 @@ def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pict
         if values:
             table = pd.DataFrame.from_dict(values, orient="index", columns=list(ink))
             panels.append(draw.rows(_title(study, scenario), "accuracy, %", table, ink, study.name))
-    return panels, "Mean over seeds.", ink
+    return Picture(panels, "Mean over seeds.", ink)
 
 
 def _counts(study: Study, scenario: str) -> Path:
@@ -222,7 +201,7 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
         panels.append(
             draw.squares(_title(study, scenario), "", table.to_numpy(float), across, down, "client")
         )
-    return panels, "Training images per class and client, the fuller the more.", {}
+    return Picture(panels, "Training images per class and client, the fuller the more.")
 
 
 def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
@@ -231,8 +210,9 @@ def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
         path = examples_path(study.key, key, scenario, study.root)
         if path.exists():
             caption = f"{study.title(scenario)}: the first training image of each class, a row per domain."
-            return [picture(study, path, caption, f"python -m stages.figures {study.key}")], caption, {}
-    return [], "", {}
+            panel = picture(study, path, caption, f"python -m stages.figures {study.key}")
+            return Picture([panel], caption)
+    return Picture()
 
 
 # -- of representations --------------------------------------------------------------------------------------
@@ -260,7 +240,9 @@ def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
         table = stored.set_index("label").set_axis(list(ink), axis=1).dropna(axis=1, how="all")
         note = "mean " + ", ".join(f"{ink[name].mark} {mean:.3f}" for name, mean in table.mean().items())
         panels.append(draw.rows(title, "margin, by class", table, ink, note=note))
-    return panels, "L2 distance of a class's prototype to the nearest other; one scale per panel.", ink
+    return Picture(
+        panels, "L2 distance of a class's prototype to the nearest other; one scale per panel.", ink
+    )
 
 
 def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
@@ -273,7 +255,7 @@ def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
     caption = (
         "Correlation of a client's logits with the mean logits, by class. Blue: positive; orange: negative."
     )
-    return panels, caption, {}
+    return Picture(panels, caption)
 
 
 def _classes(tables: Iterable[tuple[Cell, pd.DataFrame]]) -> dict[str, Ink]:
@@ -291,7 +273,7 @@ def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
     caption = f"t-SNE of the representations of {images}; silhouette: cosine, before t-SNE, −1 to 1."
     if sphere:
         caption = f"Direction and length of representations of {images}; circle: mean length; pale: behind."
-    return panels, caption, ink
+    return Picture(panels, caption, ink)
 
 
 def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
@@ -305,13 +287,13 @@ def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
                 note += f"; {kind}-domain accuracy {fmean(measured):.1f} %"
             panels.append(draw.cloud(f"{title}: {client} → {domain}", note, points, ink))
     caption = "One client's features, first seed, on its domain and on another; a t-SNE per panel."
-    return panels, caption, ink
+    return Picture(panels, caption, ink)
 
 
 def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     tables = {title: table for title, (_, table) in _tables(study, key, figure, scenarios).items()}
     if not tables:
-        return [], "", {}
+        return Picture()
     kinds = pd.DataFrame({title: pooled(table, "corruption") for title, table in tables.items()})
     kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(
         index=lambda name: name.replace("_", " ")
@@ -328,7 +310,7 @@ def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -
     ]
     images = max(table["images"].sum() for table in tables.values())
     caption = f"{images:,} test images, each with one corruption; mean over clients, first seed."
-    return panels, caption, ink
+    return Picture(panels, caption, ink)
 
 
 def pooled(table: pd.DataFrame, column: str) -> pd.Series:

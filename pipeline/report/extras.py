@@ -6,6 +6,7 @@ templates/*.md is Markdown whose HTML appears as text; Jinja fills in the result
 
 import base64
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -21,12 +22,12 @@ from matplotlib.figure import Figure as Drawn
 
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
-from pipeline.cells.results import summarise
+from pipeline.cells.results import ROUNDED, summarise
 from pipeline.data.pictures import size
 from pipeline.errors import DAMAGED, ParamError, cause
 from pipeline.report import figures as draw
-from pipeline.report.figures import Ink, Panel
-from pipeline.report.measures import numbers, teachers, to_target
+from pipeline.report.figures import Ink, Panel, Picture
+from pipeline.report.measures import numbers
 from pipeline.report.study import Study
 from pipeline.report.words import FILTERS, pretty
 from pipeline.schema import MINIATURE, Cell, Figure, load_module, shorten, visible
@@ -39,10 +40,9 @@ START = 0.15
 SHARE = 0.25
 # rounds, from which on the round of a target distinguishes methods
 ENOUGH = 15
+LEARNS = re.compile(r"method\.learns\.(\d+)\.(\d+)")
 SVG = {"svg.hashsalt": "fedrepro", "svg.fonttype": "none"}
 NUMBERS = ["scenario", "method", "seed", "measure", "value"]
-# panels, caption, legend
-Picture = tuple[list[Panel], str, dict[str, Ink]]
 
 
 def label(study: Study, method: str) -> str:
@@ -100,10 +100,7 @@ def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 def picture(study: Study, path: Path, words: str, command: str) -> Panel:
     """A stored picture as a panel; its address is relative to reports/."""
     width, height = size(path, command)
-    panel = Panel((width, height), (0, 0, 0, 0))
-    image = Markup('<img src="../{}" alt="{}" width="{}" height="{}" loading="lazy">')
-    panel.html = image.format(path.relative_to(study.root).as_posix(), words, width, height)
-    return panel
+    return Panel("", width, src=f"../{path.relative_to(study.root).as_posix()}", height=height, words=words)
 
 
 def _cost(study: Study, scenario: str) -> Picture:
@@ -111,7 +108,7 @@ def _cost(study: Study, scenario: str) -> Picture:
     labels = {cell: label(study, cell.method) for cell in finished_methods(study, scenario)}
     names = {c: name for c, name in labels.items() if name == study.name or not name.startswith(study.name)}
     if len(names) < 3:
-        return [], "", {}
+        return Picture()
     results = [study.results[cell] for cell in names]
     target = int(np.quantile([fmean(result["measures"][result["headline"]]) for result in results], SHARE))
     units = {
@@ -130,7 +127,7 @@ def _cost(study: Study, scenario: str) -> Picture:
         for name, words in units.items()
         if table[name].max() > 1.2 * table[name].min()
     ]
-    return panels, caption, {}
+    return Picture(panels, caption)
 
 
 def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
@@ -138,13 +135,15 @@ def spent(study: Study, cell: Cell, target: float) -> dict[str, float]:
     (memory: the largest); NaN where that is unknown or a seed does not reach the target."""
     result = study.results[cell]
     costs = {name: [*numbers(cell, result, f"run.{name}").values()] for name in ("seconds", "memory")}
-    reached = to_target(result, study.history(cell), target).values()
-    ends = [(end["round"], end["bytes"] / 1e6) if end else (np.nan, np.nan) for end in reached]
+    table = study.history(cell)
+    table = table[(table["round"] > 0) & (table[result["headline"]] >= target - ROUNDED)]
+    rounds = table.groupby("seed")["round"].min().reindex(result["seeds"]).mean(skipna=False)
     return {
         "seconds": fmean(costs["seconds"]),
         "memory": max(costs["memory"], default=np.nan),
         "copies": float(model_copies(Experiment.of(cell, study.root)) or np.nan),
-        **dict(zip(("rounds", "sent"), np.mean(ends, axis=0), strict=True)),
+        "rounds": rounds,
+        "sent": rounds * result["traffic"]["bytes"] / 1e6,
     }
 
 
@@ -164,20 +163,28 @@ def _signals(study: Study, scenario: str) -> Picture:
         if tables:
             words = pretty(column.removeprefix("method.").replace(".", ", "))
             panels.append(draw.lines(words, "", "round", tables, method_inks(study, tables)))
-    return panels, "Mean over seeds; shaded: their range.", {}
+    return Picture(panels, "Mean over seeds; shaded: their range.")
 
 
 def _teachers(study: Study, scenario: str) -> Picture:
-    """Who learns from whom in the first and in the second half of the rounds, where it is recorded."""
+    """Who learns from whom (RAHFL Eq. 12) in the first and in the second half of the rounds, where the
+    columns method.learns.<client>.<teacher> record it."""
     panels, methods = [], finished_methods(study, scenario)
     for cell in [cell for cell in methods if label(study, cell.method) == study.name]:
-        seeds, half = teachers(study.history(cell)), study.results[cell]["rounds"] / 2
-        matrices = {(seed, at): matrix for seed, rounds in seeds.items() for at, matrix in rounds.items()}
-        for words, late in (("first half", False), ("second half", True)):
-            if chosen := [matrix for (_, at), matrix in matrices.items() if (at > half) == late]:
-                names = [str(k) for k in range(len(chosen[0]))]
-                panels.append(draw.squares(words, "", np.mean(chosen, axis=0), names, names, "teacher"))
-    return panels, "Share of rounds in which a client (row) learns from another (column), over seeds.", {}
+        table = study.history(cell)
+        pairs = {name: (int(at[1]), int(at[2])) for name in table if (at := LEARNS.fullmatch(str(name)))}
+        table = table.dropna(subset=[*pairs])
+        late = table["round"] > study.results[cell]["rounds"] / 2
+        for words, rows in (("first half", table[~late]), ("second half", table[late])):
+            if pairs and len(rows):
+                names = [str(k) for k in range(1 + max(map(max, pairs.values())))]
+                shares = np.zeros((len(names), len(names)))
+                for name, pair in pairs.items():
+                    shares[pair] = rows[name].mean()
+                panels.append(draw.squares(words, "", shares, names, names, "teacher"))
+    return Picture(
+        panels, "Share of rounds in which a client (row) learns from another (column), over seeds."
+    )
 
 
 EXTRA: dict[str, tuple[str, Callable[[Study, str], Picture]]] = {
@@ -194,20 +201,17 @@ def drawn(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pictu
     """What a function of figures.py draws of the finished cells of these scenarios."""
     cells = list(study.finished(scenarios, figure.methods))
     if not cells or not figure.function:
-        return [], "", {}
+        return Picture()
     file = study.root / "papers" / study.key / "figures.py"
     module = load_module(f"papers.{study.key}.figures", file)
     try:
         with plt.rc_context(SVG):  # type: ignore[arg-type]  # of literals
             plt.switch_backend("svg")
-            picture = getattr(module, figure.function)(_numbers(study, cells), _rounds(study, cells))
-            text = _svg(picture)
+            text = _svg(getattr(module, figure.function)(_numbers(study, cells), _rounds(study, cells)))
     except (Exception, SystemExit) as error:
         raise ParamError(f"{shorten(file)}: {figure.function}: {cause(error)}") from error
-    image = Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">')
-    panel = Panel((1, 1), (0, 0, 0, 0))
-    panel.html = image.format(base64.b64encode(text.encode()).decode(), figure.title)
-    return [panel], "", {}
+    src = f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
+    return Picture([Panel("", 0, src=src, words=figure.title)])
 
 
 def _numbers(study: Study, cells: list[Cell]) -> pd.DataFrame:

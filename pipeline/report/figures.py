@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
@@ -80,18 +79,43 @@ Tables = Mapping[str, pd.DataFrame]
 Names = Sequence[str]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Panel:
-    """Axes with margins in pixels (left, right, below, above), which become one SVG of a page."""
+    """A drawing, or with an address `src` an image of this size, which `words` describe."""
 
-    size: tuple[float, float]
-    margins: tuple[float, float, float, float]
-    title: str = ""
+    title: str
+    width: float
+    svg: Markup = Markup()
     note: str = ""
-    series: list[tuple[str, str]] = field(default_factory=list)  # (name, numbers) by gid
+    src: str = ""
+    height: int = 0
+    words: str = ""
 
-    def __post_init__(self) -> None:
-        (width, height), (left, right, below, above) = self.size, self.margins
+
+@dataclass(frozen=True)
+class Picture:
+    """Panels side by side; legend: where they do not name their series themselves. Without panels there is
+    nothing to show."""
+
+    panels: Sequence[Panel] = ()
+    caption: str = ""
+    legend: Inks = field(default_factory=dict)
+
+
+class Canvas:
+    """Axes with margins in pixels (left, right, below, above), which become a panel."""
+
+    def __init__(
+        self,
+        size: tuple[float, float],
+        margins: tuple[float, float, float, float],
+        title: str = "",
+        note: str = "",
+    ):
+        self.size, self.margins, self.title, self.note = size, margins, title, note
+        # (name, numbers) by gid
+        self.series: list[tuple[str, str]] = []
+        (width, height), (left, right, below, above) = size, margins
         self.figure = Figure((width / INCH, height / INCH), dpi=INCH)
         span = (width - left - right) / width, (height - below - above) / height
         self.axes = self.figure.add_axes((left / width, below / height, *span))
@@ -103,8 +127,8 @@ class Panel:
         self.series.append((name, numbers))
         return f"series-{len(self.series) - 1}"
 
-    def finish(self, words: str) -> "Panel":
-        """Turn the drawing into `self.html`, a <figure>; words: the text alternative."""
+    def panel(self, words: str) -> Panel:
+        """The drawing; words: the text alternative."""
         for artist in self.axes.get_children():
             artist.set_clip_on(False)
         target = io.StringIO()
@@ -114,11 +138,8 @@ class Panel:
         box = f"0 0 {self.size[0]:g} {self.size[1]:g}"
         root = ElementTree.Element("svg", {"viewBox": box, "role": "img", "aria-label": words})
         root.extend(_lean(tree, self.series))
-        small = f"<small>{escape(self.note)}</small>" if self.note else ""
-        head = f"<figcaption><b>{escape(self.title)}</b>{small}</figcaption>" if self.title or small else ""
-        drawn = ElementTree.tostring(root, encoding="unicode")
-        self.html = f'<figure style="width:{self.size[0]:.0f}px">{head}{drawn}</figure>'
-        return self
+        svg = Markup(ElementTree.tostring(root, encoding="unicode"))
+        return Panel(self.title, self.size[0], svg, self.note)
 
 
 def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[ElementTree.Element]:
@@ -156,16 +177,6 @@ def _tenths(text: str) -> str:
     return (text if "C" in text else text.replace("L", " ")).replace(" -", "-")
 
 
-def page(panels: Iterable[Panel], legend: Inks | None = None) -> Markup:
-    """Panels side by side, with a legend above where they do not name their series themselves."""
-    words = ""
-    for name, ink in (legend or {}).items():
-        mark = f'<b style="color:var(--{ink.colour})">{ink.mark}</b>'
-        words += f'<span data-key="{escape(name)}">{mark} {escape(name)}</span> '
-    above = f'<p class="legend">{words}</p>' if words else ""
-    return Markup(f'{above}<div class="panels">{"".join(panel.html for panel in panels)}</div>')
-
-
 def inks(names: Iterable[str], proposed: str, baseline: str = "FedAvg") -> dict[str, Ink]:
     """An ink for every name; the paper's method and the baseline have theirs on every picture."""
     rest = [name for name in dict.fromkeys(names) if name not in (proposed, baseline)]
@@ -178,7 +189,7 @@ def _short(text: str) -> str:
 
 
 def _dots(
-    panel: Panel, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
+    canvas: Canvas, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
 ) -> None:
     """All marks of a series as one path of short strokes, few bytes; reach: of a stroke, in data units."""
     ends = np.column_stack([x, y]).astype(float)[:, None, None] + reach * np.array(STROKES[ink.mark], float)
@@ -187,7 +198,7 @@ def _dots(
     width = size if ink.mark in "●○■" else round(size / 3, 1)
     for colour, thick in ((PAINT[ink.colour], width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
         style: dict[str, Any] = {"edgecolor": colour, "linewidth": thick, "capstyle": cap, "gid": gid}
-        panel.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
+        canvas.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
 
 
 # -- lines over a number -------------------------------------------------------------------------------------
@@ -201,10 +212,10 @@ def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bo
     """
     right = 18 + LETTER * max(len(_short(name)) for name in tables)
     width = min(max(390 - right, 220), 300) + right  # of a telephone, if names are short enough
-    panel = Panel((width, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
+    canvas = Canvas((width, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
     for name, table in tables.items():
-        _line(panel, name, table, ink[name], sweep, len(tables) <= MOST_BANDS)
-    axes = panel.axes
+        _line(canvas, name, table, ink[name], sweep, len(tables) <= MOST_BANDS)
+    axes = canvas.axes
     axes.margins(x=0.02)
     if sweep:
         _ticks_at(axes, sorted({x for table in tables.values() for x in table["x"]}))
@@ -212,25 +223,25 @@ def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bo
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     dress(axes, over, unit, "y")
-    name_lines(panel, tables, ink)
-    return panel.finish(f"{title}: {unit} over {over} of {', '.join(tables)}")
+    name_lines(canvas, tables, ink)
+    return canvas.panel(f"{title}: {unit} over {over} of {', '.join(tables)}")
 
 
-def _line(panel: Panel, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, band: bool) -> None:
+def _line(canvas: Canvas, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, band: bool) -> None:
     last, x = table.iloc[-1], table["x"].to_numpy(float)
     spread = f" [{last['low']:.1f}, {last['high']:.1f}]" if last["high"] > last["low"] else ""
-    gid = panel.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
+    gid = canvas.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
     width, order = (2.4, 3) if ink.bold else (1.5, 2)
-    panel.axes.plot(
+    canvas.axes.plot(
         x, table["mean"], color=PAINT[ink.colour], ls=DASHES[ink.dash], lw=width, zorder=order, gid=gid
     )
     if sweep:
-        _dots(panel, panel.of(name), x, table["mean"], ink, 7)
-        panel.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=panel.of(name))
+        _dots(canvas, canvas.of(name), x, table["mean"], ink, 7)
+        canvas.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=canvas.of(name))
     elif band and (table["high"] > table["low"]).any():
         edge = np.concatenate([table["low"], table["high"][::-1]])
-        area: dict[str, Any] = {"color": PAINT[ink.colour], "alpha": 0.13, "lw": 0, "gid": panel.of(name)}
-        panel.axes.fill(np.concatenate([x, x[::-1]]), edge, **area)
+        area: dict[str, Any] = {"color": PAINT[ink.colour], "alpha": 0.13, "lw": 0, "gid": canvas.of(name)}
+        canvas.axes.fill(np.concatenate([x, x[::-1]]), edge, **area)
 
 
 def _ticks_at(axes: Any, numbers: list[float]) -> None:
@@ -253,19 +264,19 @@ def dress(axes: Any, below: str, unit: str, grid: str) -> None:
     axes.spines["bottom"].set_visible(grid == "y")
 
 
-def name_lines(panel: Panel, tables: Tables, ink: Inks) -> None:
+def name_lines(canvas: Canvas, tables: Tables, ink: Inks) -> None:
     """The name of every line at its end, moved up or down where two would overlap."""
-    panel.axes.autoscale_view()
-    to_pixels = panel.axes.transData
+    canvas.axes.autoscale_view()
+    to_pixels = canvas.axes.transData
     ends = {name: to_pixels.transform(table[["x", "mean"]].iloc[-1]) for name, table in tables.items()}
-    order, edge = sorted(ends, key=lambda name: ends[name][1]), panel.size[0] - panel.margins[1]
-    places = spread([ends[name][1] for name in order], 13, 8, panel.size[1] - 24)
+    order, edge = sorted(ends, key=lambda name: ends[name][1]), canvas.size[0] - canvas.margins[1]
+    places = spread([ends[name][1] for name in order], 13, 8, canvas.size[1] - 24)
     for name, y in zip(order, places, strict=True):
         lead = to_pixels.inverted().transform(np.vstack([ends[name], (edge + 11, y), (edge + 14, y)]))
-        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": panel.of(name)}
-        panel.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
+        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": canvas.of(name)}
+        canvas.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
         weight = "bold" if ink[name].bold else "normal"
-        panel.axes.text(
+        canvas.axes.text(
             lead[2, 0], lead[2, 1], _short(name), va="center_baseline", fontweight=weight, **style
         )
 
@@ -289,8 +300,8 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = 
     one, numbers = len(table.columns) == 1, table.to_numpy(float)
     left = 14 + LETTER * max(len(_short(str(name))) for name in table.index)
     across, right = (132, 48) if one else (190, 12)
-    panel = Panel((left + across + right, 40 + 19 * len(table)), (left, right, 36, 4), title, note)
-    axes, most = panel.axes, np.nanmax(numbers)
+    canvas = Canvas((left + across + right, 40 + 19 * len(table)), (left, right, 36, 4), title, note)
+    axes, most = canvas.axes, np.nanmax(numbers)
     log = one and most > 8 * numbers[numbers > 0].min(initial=most)
     if not one:
         axes.hlines(range(len(table)), table.min(axis=1), table.max(axis=1), color=PAINT["line"], lw=2)
@@ -300,8 +311,11 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = 
         for accent in (False, True)[: 1 + one]:
             here = ((column_values.index == proposed) & one) == accent
             if here.any():
-                style, gid = Ink("accent") if accent else ink[str(column)], panel.of(str(column), str(column))
-                _dots(panel, gid, column_values[here], places[here], style, 9)
+                style, gid = (
+                    Ink("accent") if accent else ink[str(column)],
+                    canvas.of(str(column), str(column)),
+                )
+                _dots(canvas, gid, column_values[here], places[here], style, 9)
     mark = {"color": PAINT["accent"], "fontweight": "bold"}
     words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
     for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
@@ -312,7 +326,7 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = 
     axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
     few_ticks(axes, numbers, log)
     dress(axes, unit, "", "x")
-    return panel.finish(f"{title}: {unit} of {', '.join(map(str, table.index))}")
+    return canvas.panel(f"{title}: {unit} of {', '.join(map(str, table.index))}")
 
 
 def _digits(number: float, among: np.ndarray) -> str:
@@ -353,11 +367,11 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = 
     table: columns x, y, label, and z for a sphere.
     """
     taken = np.linspace(0, len(table) - 1, min(len(table), MOST_DOTS)).round().astype(int)
-    points, panel = table.iloc[np.unique(taken)], Panel((244, 244), (2, 2, 2, 2), title, note)
+    points, canvas = table.iloc[np.unique(taken)], Canvas((244, 244), (2, 2, 2, 2), title, note)
     places = points[["x", "y"]].to_numpy(float)
     if sphere:
         places = places / (reach := max(1.0, float(np.quantile(np.abs(places), 0.995))))
-        panel.axes.add_patch(Circle((0, 0), 1 / reach, fill=False, edgecolor=PAINT["line"], lw=1.5))
+        canvas.axes.add_patch(Circle((0, 0), 1 / reach, fill=False, edgecolor=PAINT["line"], lw=1.5))
     else:
         places = places - (places.min(0) + places.max(0)) / 2
         places = places / max(np.abs(places).max(), 1e-9)
@@ -366,10 +380,10 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = 
         here = (points["label"].astype(str) == label).to_numpy() & (behind == faint)
         if here.any():
             x, y, alpha = places[here, 0], places[here, 1], 0.28 if faint else 0.85
-            _dots(panel, panel.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
-    panel.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
-    panel.axes.set_axis_off()
-    return panel.finish(f"{title}: {len(points)} points of {len(ink)} classes")
+            _dots(canvas, canvas.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
+    canvas.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
+    canvas.axes.set_axis_off()
+    return canvas.panel(f"{title}: {len(points)} points of {len(ink)} classes")
 
 
 @rc_context(STYLE)
@@ -382,7 +396,7 @@ def squares(title: str, note: str, values: np.ndarray, across: Names, down: Name
     side, tall = (22, LETTER * max(map(len, across))) if across else (side, 0)
     turned, below = tall > side, (30 + tall if tall > side else 36) if across else 4
     size = left + side * values.shape[1] + 4, below + 4 + side * len(values)
-    panel, most = Panel(size, (left, 4, below, 4), title, note), max(np.abs(values).max(), 1e-9)
+    canvas, most = Canvas(size, (left, 4, below, 4), title, note), max(np.abs(values).max(), 1e-9)
     corner = 0.48 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
     levels = np.ceil(np.abs(values) / most * LEVELS - 1e-9) * np.sign(values)
     for level in [level for level in np.unique(levels) if level]:
@@ -390,10 +404,10 @@ def squares(title: str, note: str, values: np.ndarray, across: Names, down: Name
         codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(here)
         colour, alpha = PAINT["line-1" if level > 0 else "accent"], round(abs(level) / LEVELS, 2)
         outline = Outline(here.reshape(-1, 2), codes)
-        panel.axes.add_patch(PathPatch(outline, facecolor=colour, alpha=alpha, lw=0))
+        canvas.axes.add_patch(PathPatch(outline, facecolor=colour, alpha=alpha, lw=0))
     shape = values.shape
-    panel.axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), xlabel=unit)
-    panel.axes.set_xticks(range(len(across)), across, rotation=90 if turned else 0)
-    panel.axes.set_yticks(range(len(down)), down)
-    panel.axes.spines["bottom"].set_visible(False)
-    return panel.finish(f"{title}: {shape[0]} by {shape[1]} numbers {note}")
+    canvas.axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), xlabel=unit)
+    canvas.axes.set_xticks(range(len(across)), across, rotation=90 if turned else 0)
+    canvas.axes.set_yticks(range(len(down)), down)
+    canvas.axes.spines["bottom"].set_visible(False)
+    return canvas.panel(f"{title}: {shape[0]} by {shape[1]} numbers {note}")

@@ -12,7 +12,7 @@ from pipeline.errors import FedReproError
 from pipeline.report.latex import caption
 from pipeline.report.page import Overview, Page
 from pipeline.report.published import Panel, Value
-from pipeline.report.words import Citation, templates
+from pipeline.report.words import result_path, templates
 
 # What Markdown, its tables, mathematics in it or HTML would read as markup.
 SPECIAL = re.compile(r"([\\`*_|<>\[\]~$&#])")
@@ -39,7 +39,7 @@ def number(value: Value, leads: bool = True) -> Raw:
     """`**71.23** ±0.41 (70.90)`: measured, which leads to the run, and printed."""
     if not value.mean:
         return Raw("")
-    mean = f"[{value.mean}](../{value.file})" if value.file and leads else value.mean
+    mean = f"[{value.mean}](../{result_path(value.cell)})" if value.cell and leads else value.mean
     mean = {"best": "**{}**", "second": "*{}*"}.get(value.mark, "{}").format(mean)
     printed = f"({escape(value.published)})" if value.published else ""
     return Raw(" ".join(filter(None, [mean, f"±{value.spread}" if value.spread else "", printed])))
@@ -101,7 +101,7 @@ def paper(page: Page) -> str:
     return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])
 
 
-def index(view: Overview, cite: Citation) -> str:
+def index(view: Overview, cite: dict[str, str]) -> str:
     """The overview."""
     return fill("index.md", view=view, cite=cite)
 

@@ -29,14 +29,13 @@ import pandas as pd
 
 from pipeline.cells import geometry
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.results import ROUNDED, history, traffic_of_seeds
+from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.data.reading import reading
 from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
 _ABOVE = re.compile(r"above\.([\w-]+)\.(.+)")
-_LEARNS = re.compile(r"method\.learns\.(\d+)\.(\d+)")
 _CURVES = ("rounds.", "changes.", "pace.")
 _OF_ROUNDS = ("above.", "pace.")  # numbers of rounds or shares of them, no accuracies
 _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformity)")
@@ -155,36 +154,3 @@ def _stored(figure: str, statistic: str, cell: Cell, root: Path) -> float | None
         return None
     value = table[statistic].mean() if kind == "margins" else table.attrs.get(statistic, np.nan)
     return None if np.isnan(value) else float(value)
-
-
-# -- of a run's history and costs ----------------------------------------------------------------------------
-
-
-def to_target(result: dict, table: pd.DataFrame, target: float) -> dict[int, dict | None]:
-    """Seed -> {round, bytes}: the first evaluated round, from round 1 on, whose headline accuracy reaches the
-    target (percent), and what a client has sent and received by then; None where no round does."""
-    rows = table[(table["round"] > 0) & (table[result["headline"]] >= target - ROUNDED)]
-    first = rows.groupby("seed")["round"].min().to_dict()
-    sent = result["traffic"]["bytes"]
-    return {
-        seed: {"round": int(first[seed]), "bytes": int(first[seed]) * sent} if seed in first else None
-        for seed in result["seeds"]
-    }
-
-
-def teachers(table: pd.DataFrame) -> dict[int, dict[int, list[list[int]]]]:
-    """Seed -> {round: M}, M[p][q] = 1 where client p learns from client q in that round, else 0 (RAHFL Eq.
-    12), from the columns method.learns.<p>.<q> of the history. Empty without them."""
-    pairs = {str(name): (int(at[1]), int(at[2])) for name in table if (at := _LEARNS.fullmatch(str(name)))}
-    if not pairs:
-        return {}
-    size, matrices = 1 + max(map(max, pairs.values())), {}
-    for seed, rows in table.dropna(subset=[*pairs]).sort_values("round").groupby("seed"):
-        matrices[int(seed)] = {
-            int(row["round"]): [
-                [int(row[f"method.learns.{p}.{q}"]) if p != q else 0 for q in range(size)]
-                for p in range(size)
-            ]
-            for row in rows.to_dict("records")
-        }
-    return matrices

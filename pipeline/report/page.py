@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pipeline.cells.results import Summary, is_percent, lower_is_better, ordered, summarise
+from pipeline.cells.results import is_percent, lower_is_better, ordered, summarise
 from pipeline.report.comparison import (
     charts,
     claims_axis,
     compared_cells,
-    ranked,
-    ranks,
     settings,
     sums_up,
 )
@@ -57,49 +55,46 @@ class Tab:
     key: str
     label: str
     title: str
-    note: str
     panel: Panel
     seeds: str
+    line: str
+    note: str = ""
     additional: bool = False
     done: str = ""
-    line: str = ""
     rest: str = ""
 
 
-def tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
-    """A table of the paper, cut to its measured columns and rows; averages come first in their group.
+def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more) -> Tab:
+    """A table, cut to its measured columns and rows; averages come first in their group."""
+    values = [value for row in panel.rows for value in row.values if value.number and value.cell]
+    counts = [value.number.seeds for value in values] or [0]
+    few, most = min(counts), max(counts)
+    seeds = f"{few}" if few == most else f"{few} to {most}"
+    hooks = {study.results[value.cell]["hook"] for value in values} - {None, ""}
+    line = "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
+    return Tab(key, label, title, cut(study.name, panel), seeds, line, **more)
 
-    base: the table with the same printed numbers in the paper's setting; rows that are the same runs as there
-    are left out.
-    """
-    there = {value.cell for value in _values(base.panel)} if base else set()
+
+def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
+    """A table of the paper. base: the table with the same printed numbers in the paper's setting; rows that
+    are the same runs as there are left out."""
+    there = {value.cell for row in base.panel.rows for value in row.values} if base else set()
     panel = replace(view.panel, rows=[row for row in view.panel.rows if _differs(row, there)])
-    return Tab(
+    return _tab(
+        study,
         view.key,
         view.number.partition(", ")[2] if base and base.measured else view.heading,
-        ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.about])),
-        view.note,
-        cut(study.name, panel),
-        _seeds([value.number for value in _values(panel) if value.number and value.cell]),
+        ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.layout.about])),
+        panel,
+        note=view.note,
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
-        line=main_line(study, _values(panel)),
         rest=base.heading if base and len(panel.rows) < len(view.panel.rows) else "",
     )
-
-
-def _values(panel: Panel) -> list[Value]:
-    return [value for row in panel.rows for value in row.values]
 
 
 def _differs(row: Row, there: set[Cell | None]) -> bool:
     cells = {value.cell for value in row.values if value.cell}
     return not cells or not cells <= there
-
-
-def main_line(study: Study, values: list[Value]) -> str:
-    """Which model the main line scores."""
-    hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
-    return "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
 
 
 def scenario_tab(study: Study, scenario: str) -> Tab | None:
@@ -134,16 +129,9 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
             mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
     levels = [text.split(", ", 1) if grouped else [text] for text in words]
-    return Tab(
-        scenario,
-        _label(study, scenario),
-        study.title(scenario),
-        "",
-        cut(study.name, Panel("", ["method"], levels, rows)),
-        _seeds([value.number for row in rows for value in row.values if value.number]),
-        scenario in study.paper.extra_scenarios,
-        line=main_line(study, [value for row in rows for value in row.values]),
-    )
+    panel, additional = Panel("", ["method"], levels, rows), scenario in study.paper.extra_scenarios
+    label, title = _label(study, scenario), study.title(scenario)
+    return _tab(study, scenario, label, title, panel, additional=additional)
 
 
 def _label(study: Study, scenario: str) -> str:
@@ -153,13 +141,6 @@ def _label(study: Study, scenario: str) -> str:
     heads = [", ".join(parts[:n]) for n in range(1, len(parts))]
     unique = [head for head in heads if not any(other.startswith(head) for other in others)]
     return [*unique, ", ".join(parts)][0]
-
-
-def _seeds(numbers: list[Summary]) -> str:
-    """`5`, `1 to 3`: seeds behind the numbers."""
-    counts = [n.seeds for n in numbers] or [0]
-    few, most = min(counts), max(counts)
-    return f"{few}" if few == most else f"{few} to {most}"
 
 
 def cut(proposed: str, panel: Panel) -> Panel:
@@ -208,6 +189,7 @@ class Page:
 
     elsewhere   what the settings are called in which other tables judge claims
     waiting     tables without a measured number: heading, title, file of the printed numbers
+    ranked      methods that the charts show, the paper's first
     curves      (setting, accuracy over rounds)
     readings    by the methods that have them
     sections    (title, HTML) of the paper's templates
@@ -225,7 +207,8 @@ class Page:
         views = [TableView(key, study) for key in self.paper.tables]
         self.settings = settings(study, views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
-        self.ranks = ranks(self.settings, self.name, self.dots)
+        drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
+        self.ranked = sorted(drawn, key=lambda name: name != self.name)
         self.tabs = _tabs(study, views)
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
         cells = printed(study.key, study.root)
@@ -295,8 +278,7 @@ class Page:
     def place(self) -> tuple[int, int, int] | None:
         """(measured place, of so many methods, printed place) of the paper's method in its first setting."""
         for setting in self.settings[:1]:
-            here = ranked({name: n.mean for name, n in setting.columns[0].numbers.items()})
-            there = ranked(setting.printed)
+            here, there = setting.first.places, setting.places
             if self.name in here.keys() & there:
                 return here[self.name].place, len(here), there[self.name].place
         return None
@@ -312,7 +294,7 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     heading."""
     by_key = {view.key: view for view in views}
     bases = {key: by_key[base] for key, (base, _) in variants(study.paper).items()}
-    tabs = [tab(study, view, bases.get(view.key)) for view in views if view.measured]
+    tabs = [paper_tab(study, view, bases.get(view.key)) for view in views if view.measured]
     labels = [one.label for one in tabs]
     tabs = [
         replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
 from pipeline.files import read_csv
 from pipeline.report.measures import COSTS
 from pipeline.report.words import (
-    as_number,
     method_words,
     minus,
     pretty,
-    result_path,
     setting_words,
-    signed,
     split_setting,
 )
 from pipeline.schema import PUBLISHED, ROOT, Cell, Table, shorten
@@ -90,108 +88,106 @@ def printed_number(record: dict[str, str]) -> float | None:
 # -- the shape -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Place:
-    """A column of a table; setting is empty where it belongs to the rows."""
+class Place(NamedTuple):
+    """A column of a table; setting and data set are empty where they belong to the rows."""
 
     setting: str
     dataset: str
     column: str
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Which fields of a published row name its row and which its column."""
+class Layout:
+    """How a paper lays out a table: rows, columns and their header texts, from the records in printed order.
 
-    # method, or for a table without methods dataset or setting
-    row: str
-    settings_in_rows: bool
+    row       the field that names a row: method; in a table without methods the data set, where all have the
+              same columns, else the setting
+    settings  row -> its setting, where settings belong to the rows
+    printed   (row, place) -> the published record
+    places    columns, block by block; behind each block that is measured come those that are ours
+    about     what all columns share, for the caption
+    """
 
-    def place(self, record) -> Place:
-        return Place(
-            "" if self.settings_in_rows or self.row == "setting" else record["setting"],
-            "" if self.row == "dataset" else record["dataset"],
-            record["column"],
-        )
+    def __init__(self, records: list[dict[str, str]], table: Table):
+        methods = _per(records, "method", "setting")
+        columns, self.row, by_row = [*_per(records, "dataset", "column").values()], "method", False
+        if BLANK.issuperset(methods):
+            self.row = "dataset" if all(names == columns[0] for names in columns) else "setting"
+        elif len({one["setting"] for one in records}) > 1 < len(methods):
+            by_row = all(len(settings) == 1 for settings in methods.values())
+        self.settings = {one[self.row]: one["setting"] for one in records} if by_row else {}
+        self.names = list(dict.fromkeys(one[self.row] for one in records))
+        self.printed = {
+            (
+                one[self.row],
+                Place(
+                    "" if by_row or self.row == "setting" else one["setting"],
+                    "" if self.row == "dataset" else one["dataset"],
+                    one["column"],
+                ),
+            ): one
+            for one in records
+        }
+        # The baseline prints no delta, so delta may appear late in its block.
+        blocks: dict[tuple[str, str], dict[Place, None]] = {}
+        for _, place in self.printed:
+            blocks.setdefault(place[:2], {})[place] = None
+        for at, block in blocks.items():
+            if filled := table.blocks.get(f"{at[0]}|{at[1]}"):
+                block |= {Place(*at, name): None for name in table.also if table.measure(filled, name)}
+        self.places = [place for block in blocks.values() for place in block]
+        self._headers(records, table)
 
-
-def shape_of(records) -> Shape:
-    """Rows are methods; in a table without methods they are the data sets, where all have the same columns,
-    else the settings."""
-    settings = _per(records, "method", "setting")
-    if BLANK.issuperset(settings):
-        columns = [*_per(records, "dataset", "column").values()]
-        return Shape("dataset" if all(names == columns[0] for names in columns) else "setting", False)
-    several = len({record["setting"] for record in records}) > 1 < len(settings)
-    return Shape("method", several and all(len(names) == 1 for names in settings.values()))
-
-
-def _per(records, key, value) -> dict[str, list[str]]:
-    """Distinct `value`s of each `key`, both in order of appearance."""
-    groups: dict[str, dict[str, None]] = {}
-    for record in records:
-        groups.setdefault(record[key], {})[record[value]] = None
-    return {name: [*values] for name, values in groups.items()}
-
-
-def places_of(records, shape: Shape, table: Table) -> list[Place]:
-    """Columns in printed order, block by block; the baseline prints no delta, so delta may appear
-    late. Behind each block that is measured come the columns that are ours."""
-    blocks: dict[tuple[str, str], list[Place]] = {}
-    for record in records:
-        place = shape.place(record)
-        block = blocks.setdefault((place.setting, place.dataset), [])
-        if place not in block:
-            block.append(place)
-    for at, block in blocks.items():
-        if filled := table.blocks.get(f"{at[0]}|{at[1]}"):
-            block += [Place(*at, heading) for heading in table.also if table.measure(filled, heading)]
-    return [place for block in blocks.values() for place in block]
-
-
-class Titles:
-    """Header texts of a table: what every column shares goes to the caption, what differs into header
-    rows."""
-
-    def __init__(self, records, shape: Shape, table: Table):
-        title, columns = table.title, {**table.also, **table.columns}
-        self.units = {column: COSTS[measure] for column, measure in columns.items() if measure in COSTS}
-        parts = {record["setting"]: split_setting(record["setting"]) for record in records}
+    def _headers(self, records: list[dict[str, str]], table: Table) -> None:
+        ours = {**table.also, **table.columns}
+        self.units = {column: f", {COSTS[measure]}" for column, measure in ours.items() if measure in COSTS}
+        parts = {one["setting"]: split_setting(one["setting"]) for one in records}
         first = next(iter(parts.values()))
-        self.shared = [part for part in first if all(part in other for other in parts.values())]
-        self.settings = {
-            setting: [setting_words(p) for p in several if p not in self.shared]
+        shared = [part for part in first if all(part in other for other in parts.values())]
+        words = {
+            setting: [setting_words(part) for part in several if part not in shared]
             for setting, several in parts.items()
         }
-        if len({*map(len, self.settings.values())}) > 1:  # not comparable part by part
-            self.settings = {setting: [", ".join(words)] for setting, words in self.settings.items()}
-        self.depth = len(next(iter(self.settings.values())))
-        self.datasets = {record["dataset"] for record in records} if shape.row != "dataset" else set()
+        if len({*map(len, words.values())}) > 1:  # not comparable part by part
+            words = {setting: [", ".join(several)] for setting, several in words.items()}
+        self.words = words
+        self.datasets = {one["dataset"] for one in records} if self.row != "dataset" else set()
         data = [name for name in self.datasets if name not in BLANK] if len(self.datasets) == 1 else []
-        about = data + [setting_words(part) for part in self.shared]
-        self.about = ", ".join(words for words in about if words.lower() not in title.lower())
+        about = data + [setting_words(part) for part in shared]
+        self.about = ", ".join(text for text in about if text.lower() not in table.title.lower())
 
-    def row(self, name: str) -> str:
-        """A row's name in words: of a setting, what the others do not share."""
-        return (self.setting(name) or "value") if name in self.settings else method_words(name)
+    def stub(self, name: str) -> list[str]:
+        """A row's name in words, and its setting where that belongs to the rows."""
+        text = (self.setting(name) or "value") if name in self.words else method_words(name)
+        return [text, self.setting(self.settings.get(name, ""))] if self.settings else [text]
 
     def setting(self, name: str) -> str:
         """A setting in words, without the parts that all settings of the table share."""
-        return ", ".join(self.settings.get(name, []))
+        return ", ".join(self.words.get(name, []))
 
-    def levels(self, place: Place) -> list[str]:
-        setting = self.settings.get(place.setting, [""] * self.depth)
-        dataset = place.dataset if len(self.datasets) > 1 and place.dataset not in BLANK else ""
-        unit = self.units.get(place.column)
-        return [*setting, dataset, pretty(place.column) + (f", {unit}" if unit else "")]
-
-    def split(self, places) -> tuple[str, list[list[str]]]:
-        """(what the columns of a panel share, the differing levels of each column)."""
-        levels = [self.levels(place) for place in places]
+    def headers(self) -> tuple[str, list[list[str]]]:
+        """(what the columns share, the differing header texts of each column, the topmost first)."""
+        blank = [""] * len(next(iter(self.words.values())))
+        several = len(self.datasets) > 1
+        levels = [
+            [
+                *self.words.get(place.setting, blank),
+                place.dataset if several and place.dataset not in BLANK else "",
+                pretty(place.column) + self.units.get(place.column, ""),
+            ]
+            for place in self.places
+        ]
         last = len(levels[0]) - 1
         differs = [i == last or len({texts[i] for texts in levels}) > 1 for i in range(last + 1)]
         shared = [text for text, keep in zip(levels[0], differs) if text and not keep]
         return ", ".join(shared), [[text for text, keep in zip(texts, differs) if keep] for texts in levels]
+
+
+def _per(records: list[dict[str, str]], key: str, value: str) -> dict[str, list[str]]:
+    """Distinct values of a field for each of another one, both in order of appearance."""
+    groups: dict[str, dict[str, None]] = {}
+    for record in records:
+        groups.setdefault(record[key], {})[record[value]] = None
+    return {name: [*values] for name, values in groups.items()}
 
 
 # -- on a page -----------------------------------------------------------------------------------------------
@@ -209,7 +205,6 @@ class Value:
     cell       of a measured number: the run that it comes from
     target     of a missing one: what `fedrepro run` takes to measure it
     measure    its name in result.json, of a missing number too
-    digits     decimals
     """
 
     state: str
@@ -221,7 +216,6 @@ class Value:
     cell: Cell | None = None
     target: str = ""
     measure: str = ""
-    digits: int = 2
 
     @property
     def other(self) -> bool:
@@ -230,34 +224,26 @@ class Value:
 
     @property
     def mean(self) -> str:
-        form = f"{'+' * self.signed}.{self.digits}f"
-        return minus(format(self.number.mean, form)) if self.number else ""
+        return minus(format(self.number.mean, "+.2f" if self.signed else ".2f")) if self.number else ""
 
     @property
     def spread(self) -> str:
         return f"{self.number.std:.2f}" if self.number and self.number.std is not None else ""
 
     @property
-    def difference(self) -> str:
-        """Measured minus published, of the rounded numbers; empty for a difference, which says it
-        already."""
+    def difference(self) -> float | None:
+        """Measured minus published, of the rounded numbers; None for a difference, which says it already."""
         if self.number is None or self.printed is None or self.signed:
-            return ""
-        return signed(as_number(self.mean) - self.printed)
+            return None
+        return round(self.number.mean, 2) - self.printed
 
     @property
     def tint(self) -> str:
         """The colour of the difference to the print: u1 to u6 above it, d1 to d6 below."""
-        difference = as_number(self.difference or "0")
+        difference = round(self.difference or 0.0, 2)
         if not difference or self.other:
             return ""
-        step = math.ceil(min(abs(difference) / FULL, 1.0) * TINTS)
-        return f"{'u' if difference > 0 else 'd'}{step}"
-
-    @property
-    def file(self) -> str:
-        """result.json of the run, from the repository's root."""
-        return result_path(self.cell) if self.cell else ""
+        return f"{'u' if difference > 0 else 'd'}{math.ceil(min(abs(difference) / FULL, 1.0) * TINTS)}"
 
 
 @dataclass(frozen=True)
@@ -312,8 +298,7 @@ def difference(value: Value, baseline: Value) -> Value:
 def mark(values: list[Value], lower: bool) -> None:
     """Best and second best of the measured values with two decimals; ties share a mark, one alone has
     none."""
-    measured = [value for value in values if value.state == "measured"]
-    different = sorted({as_number(value.mean) for value in measured}, reverse=not lower)
-    places = dict(zip(different, ("best", "second"))) if len(measured) > 1 else {}
-    for value in measured:
-        value.mark = places.get(as_number(value.mean), "")
+    means = {id(value): round(value.number.mean, 2) for value in values if value.number}
+    places = dict(zip(sorted({*means.values()}, reverse=not lower), ("best", "second")))
+    for value in values:
+        value.mark = places.get(means.get(id(value), math.nan), "") if len(means) > 1 else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -193,8 +193,7 @@ def studies(
 # -- readings and values -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class NumberedReading:
+class NumberedReading(NamedTuple):
     """A reading under its number on a page, R3, and which methods have it."""
 
     number: str
@@ -202,8 +201,7 @@ class NumberedReading:
     rows: str
 
 
-@dataclass(frozen=True)
-class ValueRow:
+class ValueRow(NamedTuple):
     """A value of the scenarios (`rows` is empty) or of a method, and where it comes from. `value` has
     several where scenarios or rows differ."""
 

@@ -10,27 +10,24 @@ from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
 from pipeline.report.published import (
+    Layout,
     Panel,
     Place,
     Row,
-    Titles,
     Value,
     difference,
     mark,
-    places_of,
     printed_number,
     read_published,
-    shape_of,
 )
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
-from pipeline.schema import DELTA, Table
+from pipeline.schema import DELTA
 
 
 class TableView:
     """A table of a paper, with what was measured.
 
-    about      what all columns share: setting and data set
     values     of every (row name, place)
     measured   positions with a measured number; fillable: those that runs fill, measured ones included
     """
@@ -38,40 +35,42 @@ class TableView:
     def __init__(self, key: str, study: Study):
         self.key, self.study, self.table = key, study, study.paper.tables[key]
         self.number, self.title = self.table.number, self.table.title
-        records = _records(key, study)
-        shape = shape_of(records)
-        places, titles = places_of(records, shape, self.table), Titles(records, shape, self.table)
-        self.names = list(dict.fromkeys(one[shape.row] for one in records))
-        by_row = shape.settings_in_rows
-        self.row_settings = {one[shape.row]: one["setting"] for one in records} if by_row else {}
-        self.printed = {(one[shape.row], shape.place(one)): one for one in records}
-        self.plain = [place for place in places if place.column != DELTA]
+        self.layout = Layout(_records(key, study), self.table)
+        self.names, self.printed = self.layout.names, self.layout.printed
+        self.plain = [place for place in self.layout.places if place.column != DELTA]
         # A row that paper.yaml gives no method is the mean over the others.
         self.methods = [name for name in self.names if self.table.rows.get(name, "") is not None]
         self.values = {(name, place): self._value(name, place) for name in self.names for place in self.plain}
-        self._complete(places)
-        extra = other_measures(self.table)
+        self._complete()
+        # Of our columns, those of costs count among the numbers to be measured; another accuracy of the same
+        # runs does not.
+        extra = {heading for heading, measure in self.table.also.items() if measure not in COSTS}
         shown = [place for place in self.plain if place.column not in extra]
         counted = [self.values[name, place] for name in self.methods for place in shown]
         self.measured = sum(value.state == "measured" for value in counted)
         self.fillable = sum(value.state != "outside" for value in counted)
         cells = dict.fromkeys(value.cell for value in counted if value.cell)
-        self.about = titles.about
         self.note = " ".join(filter(None, [self.table.note, study.computed_otherwise(cells)]))
-        self.panel = self._panel(places, titles, shape.row)
+        title, levels = self.layout.headers()
+        stub = [self.layout.row, "setting"] if self.layout.settings else [self.layout.row]
+        self.panel = Panel(title, stub, levels, [self._row(name) for name in self.names])
+
+    def _row(self, name: str) -> Row:
+        values, stub = [self.values[name, place] for place in self.layout.places], self.layout.stub(name)
+        return Row(stub[0], stub, values, name not in self.methods)
 
     @property
     def heading(self) -> str:
         """`Table 2`; a table inset of a figure keeps the figure's number."""
         return self.number if self.number.startswith("Fig") else f"Table {self.number}"
 
-    def _complete(self, places: list[Place]) -> None:
+    def _complete(self) -> None:
         """Marks, means over rows, differences, and the printed numbers."""
         self._mark()
         for name in self.names:
             if name not in self.methods:
                 self._average(name)
-        for place in places:
+        for place in self.layout.places:
             if place.column == DELTA:
                 self._subtract(place)
         for position, record in self.printed.items():
@@ -97,7 +96,7 @@ class TableView:
         return Value("outside")
 
     def setting(self, name: str, place: Place) -> str:
-        return self.row_settings.get(name, place.setting)
+        return self.layout.settings.get(name, place.setting)
 
     def _measure(self, name: str, place: Place) -> str:
         """The measure that a position shows; empty where it shows none."""
@@ -147,18 +146,6 @@ class TableView:
                 other = self.values.get((baseline, block[-1]), Value("outside"))
                 self.values[name, delta] = difference(self.values[name, block[-1]], other)
 
-    def _panel(self, places: list[Place], titles: Titles, row: str) -> Panel:
-        title, levels = titles.split(places)
-        names = [titles.row(name) for name in self.names]
-        stub, texts = [row], [[name] for name in names]
-        if self.row_settings:
-            stub = [*stub, "setting"]
-            for name, text in zip(self.names, texts):
-                text.append(titles.setting(self.row_settings.get(name, "")))
-        values = [[self.values[name, place] for place in places] for name in self.names]
-        means = [name not in self.methods for name in self.names]
-        return Panel(title, stub, levels, [*map(Row, names, texts, values, means)])
-
 
 def _records(key: str, study: Study) -> list[dict[str, str]]:
     """The printed numbers of a table; of one that measures them in another setting those that it measures."""
@@ -172,9 +159,3 @@ def _records(key: str, study: Study) -> list[dict[str, str]]:
             f"published/{table.published}"
         )
     return records
-
-
-def other_measures(table: Table) -> dict[str, str]:
-    """Our columns that show another accuracy of the same runs. They do not count among the numbers to be
-    measured, whereas columns of costs do."""
-    return {heading: measure for heading, measure in table.also.items() if measure not in COSTS}

@@ -7,7 +7,7 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,9 @@ import jinja2
 from pipeline.schema import ROOT, Cell, Paper, read_yaml
 
 GREEK = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "delta": "Δ",
-    "eta": "η",
-    "theta": "θ",
-    "lambda": "λ",
-    "mu": "μ",
-    "tau": "τ",
-    "omega": "ω",
-}
+    name: unescape(f"&{name};")
+    for name in ("alpha", "beta", "gamma", "eta", "theta", "lambda", "mu", "tau", "omega")
+} | {"delta": "Δ"}
 NAMES = {
     "hfl": "HFL",
     "asymhfl": "AsymHFL",
@@ -132,11 +124,6 @@ def minus(number: str) -> str:
     return number.replace("-", "−")
 
 
-def as_number(text: str) -> float:
-    """What `minus` and `signed` wrote, as a number."""
-    return float(text.replace("−", "-"))
-
-
 def signed(number: float, digits: int = 2) -> str:
     """`+0.41`, `−7.23`."""
     return minus(f"{number:+.{digits}f}")
@@ -190,22 +177,13 @@ def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
     return f"@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
 
 
-@dataclass(frozen=True)
-class Citation:
-    """CITATION.cff: how to cite FedRepro, and where its repository is (empty: nowhere yet)."""
-
-    version: str
-    code: str
-    bibtex: str
-
-
-def citation(root: Path) -> Citation:
-    """Of the checkout; a remote's address would give other pages on every machine."""
+def citation(root: Path) -> dict[str, str]:
+    """`version`, `code` (the repository; empty: nowhere yet) and `bibtex` of a checkout, from CITATION.cff; a
+    remote's address would give other pages on every machine."""
     file = root / "CITATION.cff"
     facts = read_yaml(file) if file.exists() else {}
-    people = [
-        one.get("name") or f"{one['given-names']} {one['family-names']}" for one in facts.get("authors", [])
-    ]
+    authors = facts.get("authors", [])
+    people = (one.get("name") or f"{one['given-names']} {one['family-names']}" for one in authors)
     fields = {
         "title": f"{{{facts.get('title', 'FedRepro')}}}",
         "author": " and ".join(f"{{{name}}}" for name in people),
@@ -213,7 +191,8 @@ def citation(root: Path) -> Citation:
         "version": str(facts.get("version", "")),
         "url": str(facts.get("repository-code", "")).rstrip("/"),
     }
-    return Citation(fields["version"], fields["url"], bibtex_entry("software", "fedrepro", fields))
+    entry = bibtex_entry("software", "fedrepro", fields)
+    return {"version": fields["version"], "code": fields["url"], "bibtex": entry}
 
 
 def result_path(cell: Cell) -> str:

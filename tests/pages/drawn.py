@@ -10,13 +10,18 @@ import yaml
 from reporting import PAPER, write_run
 
 from pipeline.cells.results import collect
-from pipeline.report import drawings
+from pipeline.report import drawings, environment
 from pipeline.report.study import Study
 from pipeline.schema import Cell, load_paper
 from pipeline.sealing import seal
 
 OURS, FEDAVG = Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "balanced", "fedavg")
 ONE = {"number": "4", "title": "t", "scenarios": ["balanced"], "methods": ["fedavg", "ours"]}
+
+
+def shown(picture):
+    """The HTML of a picture; empty without panels."""
+    return str(environment().get_template("macros.html.j2").module.panels(picture)) if picture.panels else ""
 
 
 def svgs(html):
@@ -36,7 +41,7 @@ def words(html):
 
 @pytest.fixture
 def paper(root):
-    """FedCRL's paper.yaml with what a test changes; returns the view of one of its figures."""
+    """FedCRL's paper.yaml with what a test changes; returns the HTML of one of its figures."""
 
     def change(kind=None, key="figure4", **document):
         if kind:
@@ -46,7 +51,7 @@ def paper(root):
 
         def view():
             study = Study.of("fedcrl", collect(root), root)
-            return next(view for view in drawings.figures(study) if view.key == key)
+            return next(shown(view.picture) for view in drawings.figures(study) if view.key == key)
 
         return view
 

@@ -141,7 +141,7 @@ def test_the_front_has_what_none_beats_and_is_named():
     table = pd.DataFrame(
         {"name": ["Cheap", "Best", "Ours", "Worse"], "x": [1, 100, 50, 80], "y": [50, 60, 45, 40]}
     )
-    svg = across.pareto("Digits", "kB", table, "Ours").html
+    svg = across.pareto("Digits", "kB", table, "Ours").svg
     assert {*re.findall(r"<text[^>]*>([A-Z]\w+)</text>", svg)} == {"Cheap", "Best", "Ours"}
     assert {*re.findall(r"<title>(\w+): ", svg)} == {"Cheap", "Best", "Ours", "Worse"}
 
@@ -151,7 +151,9 @@ def test_what_sends_nothing_has_no_place_and_equal_costs_make_no_picture(compare
     for method, sent in (("moon", 0), ("fedavg", 6000)):
         results[Cell(PAPERS[0], "mini", method)]["traffic"]["bytes"] = sent
     charts = across.across(studies(results, compared))["costs"]
-    assert [(unit, html.count("<title>")) for unit, html in charts] == [("kB a round", 2)]
+    assert [(unit, [one.svg.count("<title>") for one in picture.panels]) for unit, picture in charts] == [
+        ("kB a round", [2])
+    ]
 
 
 def tunings(scenario="mini"):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from drawn import FEDAVG, OURS, keys, run, svgs, words
+from drawn import FEDAVG, OURS, keys, run, shown, svgs, words
 from PIL import Image
 from reporting import PAPER, write_run
 
@@ -15,7 +15,7 @@ from pipeline.cells import geometry
 from pipeline.cells.results import collect
 from pipeline.data import pictures, store
 from pipeline.errors import FedReproError, ParamError
-from pipeline.report import drawings, extras, figures
+from pipeline.report import drawings, extras, figures, measures
 from pipeline.report.study import Study
 from pipeline.schema import ROOT, Cell, papers
 
@@ -41,20 +41,20 @@ def curves():
 
 
 def test_a_drawing_has_variables_for_colours_and_neither_ids_nor_fonts(curves):
-    assert not re.search(r'#[0-9a-f]{6}|font-family| id="|xlink|<style|<defs|clip-path', curves.html)
-    used = set(re.findall(r"var\(--([\w-]+)\)", curves.html))
+    assert not re.search(r'#[0-9a-f]{6}|font-family| id="|xlink|<style|<defs|clip-path', curves.svg)
+    used = set(re.findall(r"var\(--([\w-]+)\)", curves.svg))
     assert used >= {"accent", "line", "mute", "line-1", "line-6"} and used <= {*figures.PAINT}
     for name in used - {"accent", "ink", "mute", "line", "bg"}:
         assert re.search(rf"--{name}: light-dark\(#[0-9a-f]{{6}}, #[0-9a-f]{{6}}\);", STYLE)
-    assert "currentColor" in curves.html and "A &amp; B" in curves.html
+    assert "currentColor" in curves.svg and "A &amp; B" in curves.svg
 
 
 def test_every_line_has_its_name_and_numbers_for_the_pointer(curves):
-    (names,) = keys(curves.html)
+    (names,) = keys(curves.svg)
     assert {"FedAvg", "Ours", "Method 17 (mu 0.001)"} <= names and len(names) == 20
-    titles = [node.text for node in svgs(curves.html)[0].iter("title")]
+    titles = [node.text for node in svgs(curves.svg)[0].iter("title")]
     assert "Ours: 50.5 [50.0, 51.0] at 100" in titles and len(titles) == 20
-    assert "Method 17 (mu 0.001)" in words(curves.html)[0]
+    assert "Method 17 (mu 0.001)" in words(curves.svg)[0]
 
 
 def test_lines_and_squares_by_hand():
@@ -67,7 +67,7 @@ def test_lines_and_squares_by_hand():
     assert curve.iloc[[0, -1]].values.tolist() == [[2, 60, 50, 70], [10, 80, 70, 90]]
     constant = rounds.assign(mean=5.0, low=5.0, high=5.0)
     assert extras.entering({"A": constant})["A"]["x"].tolist() == [*range(11)]
-    drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]]), (), (), "").html
+    drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]]), (), (), "").svg
     paths = {path.get("style"): path.get("d").count("M") for path in svgs(drawn)[0].iter("path")}
     full = {style: n for style, n in paths.items() if "fill:var" in style}
     assert sorted(full.values()) == [1, 1, 1] and sum("accent" in style for style in full) == 1
@@ -85,16 +85,15 @@ def test_a_sweep_over_a_number_of_the_scenario(root, paper):
         scenarios=PAPER["scenarios"] | skewed,
         grids={"main": {"scenarios": [*skewed], "methods": ["fedavg", "ours"]}},
     )
-    assert not view().svg and view().miniature is None
+    assert not view()
     run(root, Cell("fedcrl", "dir-0", "fedavg"), 90)
-    assert not view().svg  # a point is no line
+    assert not view()  # a point is no line
     run(root, Cell("fedcrl", "dir-1", "fedavg"), 60)
     run(root, Cell("fedcrl", "dir-0", "ours"), 95)
     picture = view()
-    assert (
-        keys(picture.svg) == [{"FedAvg"}] and marks(picture.svg, "FedAvg") == 6
-    )  # line, 2 dots, 2 bars, name
-    assert {"0.05", "5", "β"} <= set(words(picture.svg)[0])
+    # line, 2 dots, 2 bars, name
+    assert keys(picture) == [{"FedAvg"}] and marks(picture, "FedAvg") == 6
+    assert {"0.05", "5", "β"} <= set(words(picture)[0])
     study = Study.of("fedcrl", collect(root), root)
     figure = study.paper.figures["figure4"]
     lines = drawings.sweep_lines(study, "partition.beta", "average", [*study.results], figure)
@@ -120,7 +119,7 @@ def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_val
     assert alpha[["x", "mean"]].values.tolist() == [[0.1, 50], [1, 51], [10, 52]]
     assert (alpha["high"] - alpha["mean"]).tolist() == pytest.approx([2**0.5] * 3)
     assert lam[["x", "mean"]].values.tolist() == [[1, 50], [3, 53]]
-    assert "α" in words(view().svg)[0] and "λ" in words(view().svg)[1]
+    assert "α" in words(view())[0] and "λ" in words(view())[1]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_a_figure_needs_what_its_kind_draws(paper, figure, message):
 def test_curves_need_their_column(root, paper):
     view = paper({"kind": "curves", "measures": ["weighted", "loss"]})
     write_run(root, "balanced/fedavg", {"average": [5.0, 5.0], "weighted": [6.0, 6.0]})
-    assert len(svgs(view().svg)) == 2
+    assert len(svgs(view())) == 2
     path = FEDAVG.folder(root) / "history.csv"
     path.write_text(path.read_text().replace("weighted", "other"))
     with pytest.raises(FedReproError, match="history.csv: the column 'weighted' is missing or empty"):
@@ -149,12 +148,12 @@ def test_curves_need_their_column(root, paper):
 
 def test_images_per_class_and_client_need_the_partition_alone(root, paper):
     view = paper({"kind": "clients", "scenarios": ["skewed"]})
-    assert not view().svg
+    assert not view()
     path = root / "papers/fedcrl/runs/skewed/clients.csv"
     path.parent.mkdir(parents=True)
     path.write_text("client,domain,train,test,0,1,2\na,x,6,2,1,2,3\nb,x,4,2,4,0,0\n")
-    assert set(words(view().svg)[0]) == {"a", "b", "0", "1", "2", "client"}
-    squares = [path.get("d").count("M") for path in svgs(view().svg)[0].iter("path")]
+    assert set(words(view())[0]) == {"a", "b", "0", "1", "2", "client"}
+    squares = [path.get("d").count("M") for path in svgs(view())[0].iter("path")]
     assert sum(squares) == 4  # none where a client has no image
     path.write_text("client,domain,train\na,x,many\n")
     with pytest.raises(FedReproError, match="clients.csv: cannot be read"):
@@ -165,7 +164,7 @@ def test_examples_of_every_domain_are_stored_where_the_data_are(root, paper):
     data = {"data": {"set": "digits", "domains": {"B": "bright", "A": "dark"}}}
     scenarios = PAPER["scenarios"] | {"balanced": PAPER["scenarios"]["balanced"] | data}
     view = paper({"kind": "images"}, scenarios=scenarios)
-    assert not view().svg
+    assert not view()
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.full((1, 8, 8, 1), 40, np.uint8)
     meta = {"set": "digits", "domains": ["dark", "bright"], "classes": ["0", "1", "2"], "source": "bundled"}
     meta |= {"deviation": "", "inputs": {}, "official_split": False}
@@ -173,7 +172,7 @@ def test_examples_of_every_domain_are_stored_where_the_data_are(root, paper):
     store.write(root / "data/digits", images, labels, domains, np.zeros(5, np.uint8), meta)
     written = geometry.update("fedcrl", root=root)
     assert [path.name for path in written] == ["figure4-mini.png", "figure4-balanced.png"]
-    assert 'src="../papers/fedcrl/figures/figure4-balanced.png"' in view().svg
+    assert 'src="../papers/fedcrl/figures/figure4-balanced.png"' in view()
     with Image.open(written[1]) as picture:
         grey, step = np.asarray(picture.convert("L")), pictures.EXAMPLE + pictures.GAP
     rows = [{int(value) for value in grey[top, pictures.MARGIN + 20 :: step]} for top in (30, 30 + step)]
@@ -191,18 +190,30 @@ def test_what_a_method_has_spent_when_every_seed_reaches_the_target(measured):
     assert np.isnan(missed["rounds"]) and np.isnan(missed["sent"]) and np.isnan(missed["memory"])
 
 
+def test_costs_take_the_devices_memory_where_it_has_some(measured):
+    result = collect(measured)[FEDAVG]
+
+    def memory(**more):
+        return measures.numbers(FEDAVG, result | more, "run.memory")
+
+    process = {"process_mb": [400, 500], "device_mb": [None, None]}
+    assert measures.numbers(FEDAVG, result, "run.seconds") == {0: 0.75, 1: 0.75} and memory() == {}
+    assert memory(memory=process) == {0: 400, 1: 500}
+    assert memory(memory=process | {"device_mb": [7, 8]}) == {0: 7, 1: 8}
+
+
 def test_teachers_are_shown_where_they_are_recorded(root, paper):
     """Clients 0 and 1 learn from each other in round 1, client 1 alone in round 2."""
     paper(methods=PAPER["methods"] | {"ours": {"label": PAPER["name"]}})
     run(root, OURS)
     study = Study.of("fedcrl", collect(root), root)
-    assert extras._teachers(study, "balanced")[0] == []
+    assert extras._teachers(study, "balanced").panels == []
     path = OURS.folder(root) / "history.csv"
     table = pd.read_csv(path)
     table["method.learns.0.1"], table["method.learns.1.0"] = [np.nan, 1, 0] * 2, [np.nan, 1, 1] * 2
     table.to_csv(path, index=False)
-    panels = extras._teachers(study, "balanced")[0]
-    squares = [sum(path.get("d").count("z") for path in svgs(panel.html)[0].iter("path")) for panel in panels]
+    panels = extras._teachers(study, "balanced").panels
+    squares = [sum(path.get("d").count("z") for path in svgs(panel.svg)[0].iter("path")) for panel in panels]
     assert [panel.title for panel in panels] == ["first half", "second half"] and squares == [2, 1]
 
 
@@ -210,13 +221,12 @@ def test_teachers_are_shown_where_they_are_recorded(root, paper):
 def test_the_committed_figures_are_small_and_the_same_twice(key):
     study = Study.of(key, collect(ROOT))
     views = drawings.figures(study)
-    html = "".join(view.svg + (view.miniature.svg if view.miniature else "") for view in views)
+    html = "".join(shown(picture) for view in views for picture in (view.picture, view.miniature))
     sizes = [len(ElementTree.tostring(svg)) for svg in svgs(html)]
     assert max(sizes) < 40_000 and sum(sizes) < 200_000
     ours = {"cost", "signals"} if key == "fedcrl" else {"cost"}
     assert ours <= {view.key for view in views}
-    assert all(view.svg or view.miniature for view in views if not view.number)
     assert drawings.figures(replace(study)) == views
     scenario, cells = next((name, [*runs]) for name, runs in study.runs.items())
-    assert len(keys(drawings.curves(study, scenario, cells))[0]) == len(cells)
-    assert drawings.curves(study, scenario, []) == ""
+    assert len(keys(shown(drawings.curves(study, scenario, cells)))[0]) == len(cells)
+    assert not drawings.curves(study, scenario, []).panels

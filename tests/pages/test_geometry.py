@@ -32,7 +32,7 @@ def crossed(**changed):
 
 def test_an_embedding_is_stored_and_drawn_without_the_representations(root, drawn):
     view = drawn("embedding")
-    assert not view().svg
+    assert not view()
     written = geometry.update("fedcrl", root=root)
     assert [path.name for path in written] == ["figure4-balanced-fedavg.csv", "figure4-balanced-ours.csv"]
     first = [path.read_bytes() for path in written]
@@ -45,8 +45,8 @@ def test_an_embedding_is_stored_and_drawn_without_the_representations(root, draw
     picture = view()
     mixed, clear = (geometry.read("embedding", "figure4", cell, root) for cell in (FEDAVG, OURS))
     assert clear.attrs["silhouette"] > 0.9 > mixed.attrs["silhouette"]
-    assert keys(picture.svg) == [{"0", "1", "2"}] * 2
-    assert f"silhouette {mixed.attrs['silhouette']:.3f}" in picture.svg
+    assert keys(picture) == [{"0", "1", "2"}] * 2
+    assert f"silhouette {mixed.attrs['silhouette']:.3f}" in picture
 
 
 @pytest.mark.parametrize("labels, expected", [([0, 1] * 2, 1.0), ([0, 0, 1, 1], -0.5)])
@@ -151,7 +151,7 @@ def test_matrices_on_private_images_follow_those_on_public_ones(root, drawn):
         for images, answers in (("public", logits), ("private", private)):
             expected = geometry.cross_correlation(answers[k].astype(float), answers.astype(float).mean(0))
             assert table.loc[(images, name), "value"].to_numpy() == pytest.approx(expected.ravel(), abs=6e-5)
-    assert len(svgs(view().svg)) == 6 and f"diagonal {np.diag(expected).mean():.2f}" in view().svg
+    assert len(svgs(view())) == 6 and f"diagonal {np.diag(expected).mean():.2f}" in view()
     represent(root, OURS, logits=logits)
     assert set(geometry.compute("matrix", OURS, root)["client"]) == {"client 0", "client 1", "client 2"}
 
@@ -172,7 +172,7 @@ def test_one_client_on_its_domain_and_the_next(root, drawn):
         nearest[domain] = (np.arange(40) % 4 == distance.argmin(1) % 4).mean()
     assert nearest["M"] > 0.9 > 0.6 > nearest["U"]  # neighbours share the label at home, by chance elsewhere
     geometry.update("fedcrl", root=root)
-    picture = view().svg
+    picture = view()
     assert len(svgs(picture)) == 4 and "Ours: one → U" in picture
     assert "75.0 % of these right; intra-domain accuracy 90.5 %" in picture
     assert "25.0 % of these right; inter-domain accuracy 41.5 %" in picture
@@ -194,7 +194,7 @@ def test_accuracy_by_corruption_is_the_mean_over_clients_and_images(root, drawn)
     assert table.values.tolist() == rows
     assert drawings.pooled(table, "severity").to_dict() == {1: 62.5, 2: 25.0}
     geometry.update("fedcrl", root=root)
-    assert keys(view().svg)[0] == {"Ours"} and {"fog", "snow"} <= set(words(view().svg)[1])
+    assert keys(view())[0] == {"Ours"} and {"fog", "snow"} <= set(words(view())[1])
 
 
 def test_representations_of_one_length_lie_on_the_sphere(root, drawn):
@@ -221,4 +221,4 @@ def test_uniformity_is_that_of_the_representations_in_all_dimensions(root, drawn
     with np.load(OURS.representations(root)) as file:
         expected = geometry.uniformity(file["values"].astype(float))
     assert table.attrs["uniformity"] == pytest.approx(expected, abs=1e-3)
-    assert f"uniformity {table.attrs['uniformity']:.3f}" in view().svg
+    assert f"uniformity {table.attrs['uniformity']:.3f}" in view()

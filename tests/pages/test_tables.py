@@ -13,7 +13,7 @@ from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import variants
 from pipeline.report.words import minus
-from pipeline.schema import ROOT, load_paper, papers
+from pipeline.schema import ROOT, Cell, load_paper, papers
 
 YAML = "papers/fedcrl/paper.yaml"
 
@@ -37,8 +37,8 @@ def rewrite(root, change):
 def test_measured_printed_and_missing_numbers_of_a_table(measured):
     first = values(measured, "table1")["FedAvg"][0]
     assert (first.mean, first.spread, first.published, first.printed) == ("71.00", "1.41", "41.11", 41.11)
-    assert first.difference == "+29.89" and first.tint == "u6"
-    assert first.file == "papers/fedcrl/runs/balanced/fedavg/result.json"
+    assert first.difference == pytest.approx(29.89) and first.tint == "u6"
+    assert first.cell == Cell("fedcrl", "balanced", "fedavg")
     missing = values(measured, "table1")["FedProx"][0]
     assert (missing.state, missing.published, missing.mean) == ("missing", "43.33", "")
     assert missing.target == "fedcrl/balanced/fedprox"
@@ -57,7 +57,7 @@ def test_without_results_no_number_is_measured(root):
         every = [value for row in table.panel.rows for value in row.values]
         assert table.measured == 0 and {value.number for value in every} == {None}
         assert any(value.published for value in every)
-    assert view(root, "table1").about == "Digits, even, public = a"
+    assert view(root, "table1").layout.about == "Digits, even, public = a"
     heads = view(root, "table2").panel.heads
     assert [text for text, _ in heads[0]] == ["practical (β = 0.1, N = 20)", "pathological (N = 20)"]
     assert view(root, "table3").panel.stub == ["dataset"]
