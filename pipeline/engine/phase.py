@@ -94,11 +94,6 @@ class Phase:
 # -- clients -------------------------------------------------------------------------------------------------
 
 
-def without_data(client: Client) -> Client:
-    """The client as a round sees it that it is absent from."""
-    return replace(client, images=client.images[:0], labels=client.labels[:0])
-
-
 def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...]:
     """The clients of a round, absent ones without data.
 
@@ -106,7 +101,7 @@ def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...
     present: numbers of those that take part
     """
     return tuple(
-        client if k in present or not len(client.labels) else without_data(client)
+        client if k in present else replace(client, images=client.images[:0], labels=client.labels[:0])
         for k, client in enumerate(clients)
     )
 

@@ -69,10 +69,9 @@ class Stack:
     def __init__(self, executor: Any, phases: list[Phase], members: list[Member], clients: list[Client]):
         # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
         self.executor = weakref.proxy(executor)
-        self.phases, self.members = phases, members
+        self.phases, self.members, self.clients = phases, members, clients
         self.phase = phases[0]  # represents all of them: they share code and settings
         self.device, self.precision = executor.device, executor.precision
-        self.clients = clients
         self.network = executor.networks[self.clients[0].model]
         self.names = trainable_names(self.network, self.phase.trainable)
         self.buffers = [name for name, _ in self.network.named_buffers()]

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.engine import optimisers
-from pipeline.engine.optimisers import BETA1, BETA2, EPS
+from pipeline.engine.optimisers import BETA1, BETA2, EPS, clipping
 from pipeline.schema import Optimiser
 
 # Bytes to which rows are padded: CUDA's fused kernels read four floats at once where rows begin there.
@@ -71,7 +70,7 @@ class StackedSteps:
     def _clipped(self, runs: list[tuple[int, int, Tensor]]) -> list[tuple[int, int, Tensor]]:
         if self.settings.clip is not None and runs:
             norms = torch.stack([torch.linalg.vector_norm(slopes, dim=1) for *_, slopes in runs])
-            scale = optimisers.clipping(torch.linalg.vector_norm(norms, dim=0), self.settings.clip)
+            scale = clipping(torch.linalg.vector_norm(norms, dim=0), self.settings.clip)
             for *_, slopes in runs:
                 slopes.mul_(scale[:, None])
         return runs

@@ -1,9 +1,8 @@
 """The result of local training: models, losses, logged numbers, class means; a check that it is finite."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -115,5 +114,5 @@ class Watch:
         trained = self.executor.run(phase)
         has_loss = phase.loss is not None or any(map(math.isfinite, trained.losses))
         losses = trained.losses if has_loss or not self.trained else self.trained.losses
-        self.trained = dataclasses.replace(trained, losses=losses)
+        self.trained = replace(trained, losses=losses)
         return trained
