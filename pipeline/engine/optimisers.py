@@ -62,8 +62,8 @@ class Steps:
             for p, g in zip(parameters, slopes)
         ]
         first, second, counts = map(of_used, self.moments)
-        rest = {"lr": s.lr, "weight_decay": s.weight_decay, "decoupled_weight_decay": s.name == "adamw"}
-        _adam(parameters, slopes, first, second, [], counts, **rest)
+        adam_step = partial(_adam, lr=s.lr, weight_decay=s.weight_decay)
+        adam_step(parameters, slopes, first, second, [], counts, decoupled_weight_decay=s.name == "adamw")
 
 
 def clipping(norm: Tensor, most: float) -> Tensor:

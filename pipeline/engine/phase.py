@@ -125,7 +125,7 @@ def of_all(shares: Sequence[Any]) -> Any:
     if isinstance(shares[0], dict):
         kind = type(shares[0])
         return kind((name, of_all([share[name] for share in shares])) for name in shares[0])
-    return None if shares[0] is None else torch.stack(shares)
+    return None if shares[0] is None else torch.stack(list(shares))
 
 
 def share_of_epochs(epochs: int, work: Sequence[float] | None, k: int) -> int:

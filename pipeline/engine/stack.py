@@ -217,10 +217,11 @@ class Stack:
         for row, value in enumerate(losses):
             mine = operator.itemgetter(row)
             model, trained = separate({name: mine(value).clone() for name, value in self.tensors.items()})
-            state = trained or each(lambda value, mine=mine: mine(value).clone(), self.client_states)
-            state = None if self.phase.client_state is None else state
-            logged = ({name: mine(values) for name, values in numbers.items()} for numbers in (means, last))
-            yield model, value, *logged, state
+            state: Any = None
+            if self.phase.client_state is not None:
+                state = trained or each(lambda value, mine=mine: mine(value).clone(), self.client_states)
+            averages, newest = ({name: mine(of_all) for name, of_all in d.items()} for d in (means, last))
+            yield model, value, averages, newest, state
 
     def _logged(self) -> tuple[Logged, Logged]:
         """Sample-weighted means per client, and the last batch's."""

@@ -181,7 +181,7 @@ class World(Federation):
 
     def _inputs_of(self, views: Views | None) -> Views | None:
         """The views as network inputs; without any, the scenario's augmentation, if it has one."""
-        augment = self.augmentation
+        augment: Any = self.augmentation
         if views is None and augment is None:
             return None
         made = views or (lambda pixels, numbers: (augment(pixels, numbers),))
