@@ -13,7 +13,8 @@ be followed: star imports, `eval`, and modules that are imported by a computed n
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -29,41 +30,36 @@ EFFECTS = ""
 
 
 class Definition(NamedTuple):
-    """A top-level name of a module of this repository."""
+    """A top-level name of a module of this repository; of a registry also which of its keys count."""
 
     module: str
     name: str
+    keys: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}"
 
 
+@dataclass(frozen=True, eq=False)
 class Code:
     """The Python files below `root`, read when they are needed.
 
-    neutral: modules that compute no result; their definitions are ignored. constants: names of constants that
-    change no result. registries: dictionaries ("package.module:NAME") of which a user takes single entries;
-    only those whose key is named count. schema: modules whose classes hold values that a digest of parameters
-    covers; of those only the methods count that reached code calls. dynamic: functions
-    ("package.module:name") that import by name what is another entry. strict: see above; without it,
-    as the stages that train nothing have it, `schema` and `dynamic` mean nothing."""
+    neutral: modules that compute no result; their definitions are ignored
+    constants: names of constants that change no result
+    registries: dictionaries ("package.module:NAME") of which only the entries count whose key is named
+    schema: modules whose classes hold values that a digest of parameters covers; of those only the methods
+        count that reached code calls
+    dynamic: functions ("package.module:name") that import by name what is another entry
+    strict: see above; without it, as for the stages that train nothing, `schema` and `dynamic` mean nothing
+    """
 
-    def __init__(
-        self,
-        root: Path,
-        neutral: Iterable[str] = (),
-        constants: Iterable[str] = (),
-        registries: Iterable[str] = (),
-        schema: Iterable[str] = (),
-        dynamic: Iterable[str] = (),
-        strict: bool = False,
-    ):
-        self.schema, self.strict = frozenset(schema), strict
-        self.dynamic = frozenset(Definition(*name.split(":")) for name in dynamic)
-        self.root, self.neutral, self.constants = root, frozenset(neutral), frozenset(constants)
-        self.registries = frozenset(Definition(*name.split(":")) for name in registries)
-        self._modules: dict[str, Module | None] = {}
-        self._uses: dict[tuple, dict[str, Definition]] = {}
-        self._digests: dict[tuple, str] = {}
-        self._imported: dict[str, frozenset[str]] = {}
-        self._facts_of: dict[tuple, Facts] = {}
+    root: Path
+    neutral: Collection[str] = ()
+    constants: Collection[str] = ()
+    registries: Collection[str] = ()
+    schema: Collection[str] = ()
+    dynamic: Collection[str] = ()
+    strict: bool = False
 
     @cache  # noqa: B019  # of a few roots
     def digest(
@@ -82,207 +78,189 @@ class Code:
         named &= self.keys
         deep, flat = ([self._entry(entry) for entry in given] for given in (entries, shallow))
         reached = self._reached(deep, named)
-        while more := self._methods(reached, named, kinds) - reached:
+        while more := self._methods(reached, kinds) - reached:
             reached |= self._reached(more, named)
         if self.strict:
-            reached |= self._reached(self._effects({*reached, *flat}, named), named)
-            self._refuse(reached, named)
+            reached |= self._reached(self._effects({*reached, *flat}), named)
+            self._refuse(reached)
         return _sha256(
-            sorted({self._identity(one, named, deep=True) for one in reached})
-            + sorted(self._identity(one, named, deep=False) for one in flat)
+            sorted({self._identity(one, deep=True) for one in reached})
+            + sorted(self._identity(one, deep=False) for one in flat)
         )
 
-    def attributes(self, entries: Iterable[str]) -> frozenset[str]:
-        """Names of the attributes in all that the entries reach."""
-        reached = self._reached([self._entry(entry) for entry in entries], frozenset())
-        return frozenset().union(*(self._facts(one, frozenset()).attributes for one in reached))
-
-    def _entry(self, text: str) -> Definition:
-        one = Definition(*text.split(":")) if ":" in text else Definition(text, WHOLE)
-        module = self.module(one.module)
-        if module is None or one.name not in (*module.nodes, *module.imports, WHOLE):
-            raise KeyError(text)
-        return one
-
-    def _reached(self, entries: Iterable[Definition], named: frozenset[str]) -> set[Definition]:
-        reached: set[Definition] = set()
-        waiting = [*entries]
-        while waiting:
-            one = waiting.pop()
-            if one not in reached:
-                reached.add(one)
-                waiting += self.uses(one, named).values()
-        return reached
-
-    def _methods(
-        self, reached: set[Definition], named: frozenset[str], kinds: frozenset[str]
-    ) -> set[Definition]:
-        """The methods of the schema's classes `kinds` whose names stand as attributes in reached code."""
-        called: set[str] = set().union(
-            *(self._facts(one, named).attributes for one in reached if kinds and not self._is_neutral(one))
-        )
-        modules = {name: self.module(name) for name in self.schema}
-        return {
-            Definition(name, method)
-            for name, module in modules.items()
-            if module is not None
-            for method in module.methods
-            if method.partition(".")[0] in kinds and method.partition(".")[2] in called
-        }
-
-    def _effects(self, reached: set[Definition], named: frozenset[str]) -> set[Definition]:
-        """What acts when the modules of reached code are imported: of these, of the packages around them and
-        of what they import in turn."""
-        names = {one.module for one in reached}.union(*(self._facts(one, named).loads for one in reached))
-        places: set[str] = set().union(*map(self._loaded, names))
-        return {Definition(name, EFFECTS) for name in places if self._acting(name)}
-
-    def _loaded(self, name: str) -> frozenset[str]:
-        """The modules that importing a module imports, itself and the packages around it too."""
-        if name not in self._imported:
-            waiting = [name]
-            seen: set[str] = set()
-            while waiting:
-                parts = waiting.pop().split(".")
-                for place in {".".join(parts[:n]) for n in range(1, len(parts) + 1)} - seen:
-                    if (module := self.module(place)) is not None:
-                        seen.add(place)
-                        waiting += module.loads
-            self._imported[name] = frozenset(seen)
-        return self._imported[name]
-
-    def _acting(self, name: str) -> list[ast.stmt]:
-        module = self.module(name)
-        return [] if module is None else [*module.effects, *(module.calls if self.strict else ())]
-
-    def _refuse(self, reached: set[Definition], named: frozenset[str]) -> None:
-        """FedReproError for reached code whose meaning depends on what is not read."""
-        for one in sorted(reached):
-            module, where = self.module(one.module), one.module.replace(".", "/") + ".py"
-            if module is None or self._is_neutral(one):
-                continue
-            if module.stars:
-                raise FedReproError(f"{where}: `import *` in code that results depend on: import by name")
-            for name, line in self._facts(one, named).unseen if one not in self.dynamic else ():
-                raise FedReproError(f"{where}:{line}: {name} in code that results depend on: import by name")
-
-    def _facts(self, one: Definition, named: frozenset[str]) -> Facts:
-        at = (one, named if one in self.registries else None)
-        if at not in self._facts_of:
-            module = self.module(one.module)
-            self._facts_of[at] = facts_of(self._nodes(one, named), module.package if module else "")
-        return self._facts_of[at]
+    def attributes(self, entry: str) -> frozenset[str]:
+        """Names of the attributes in all that the entry reaches."""
+        reached = self._reached([self._entry(entry)], frozenset())
+        return frozenset().union(*(self._facts(one).attributes for one in reached))
 
     @cached_property
     def keys(self) -> frozenset[str]:
         """Every key of every registry."""
         keys: set = set()
-        for registry in self.registries:
-            module = self.module(registry.module)
-            value = getattr(module and module.nodes.get(registry.name), "value", None)
+        for module, _, name in (registry.partition(":") for registry in self.registries):
+            value = getattr(self._module(module).nodes.get(name), "value", None)
             if not isinstance(value, ast.Dict):
-                raise KeyError(f"{registry.module}:{registry.name} is not a dictionary written out")
+                raise KeyError(f"{module}:{name} is not a dictionary written out")
             keys |= {key.value for key in value.keys if isinstance(key, ast.Constant)}
         return frozenset(keys)
 
-    def module(self, name: str) -> Module | None:
-        """The module, or None where it is not one of this repository."""
-        if name not in self._modules:
-            base = self.root.joinpath(*name.split("."))
-            path = next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
-            package = name if path is not None and path.stem == "__init__" else name.rpartition(".")[0]
-            try:
-                self._modules[name] = None if path is None else parsed(path.read_bytes(), package, str(path))
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                raise FedReproError(f"{shorten(path or base)}: {error}") from None
-        return self._modules[name]
+    def _entry(self, text: str) -> Definition:
+        module, _, name = text.partition(":")
+        if not self._has(module):
+            raise KeyError(text)
+        if name and name not in (*(here := self._module(module)).nodes, *here.imports):
+            raise KeyError(text)
+        return Definition(module, name or WHOLE)
 
-    def uses(self, one: Definition, named: frozenset[str] = frozenset()) -> dict[str, Definition]:
-        """The names of this repository that a definition uses, as it writes them, each with the definition
-        behind it."""
-        pruned = named if one in self.registries else None
-        if (one, pruned) not in self._uses:
-            self._uses[one, pruned] = dict(self._followed(one, named))
-        return self._uses[one, pruned]
+    def _reached(self, entries: Iterable[Definition], named: frozenset[str]) -> set[Definition]:
+        reached: set[Definition] = set()
+        waiting: list = [*entries]
+        while waiting:
+            one = waiting.pop()
+            if str(one) in self.registries:
+                one = one._replace(keys=named)
+            if one not in reached:
+                reached.add(one)
+                waiting += (use for use in self._uses(one).values() if isinstance(use, Definition))
+        return reached
 
-    def _followed(self, one: Definition, named: frozenset[str]):
-        module = self.module(one.module)
-        if self._is_neutral(one) or module is None:
-            return
+    def _methods(self, reached: set[Definition], kinds: frozenset[str]) -> set[Definition]:
+        """The methods of the schema's classes `kinds` whose names stand as attributes in reached code."""
+        called: set[str] = set().union(
+            *(self._facts(one).attributes for one in reached if kinds and not self._is_neutral(one))
+        )
+        return {
+            Definition(name, method)
+            for name in filter(self._has, self.schema)
+            for method in self._module(name).methods
+            if method.partition(".")[0] in kinds and method.partition(".")[2] in called
+        }
+
+    def _effects(self, reached: set[Definition]) -> set[Definition]:
+        """What acts when the modules of reached code are imported: of these, of the packages around them and
+        of what they import in turn."""
+        names = {one.module for one in reached}.union(*(self._facts(one).loads for one in reached))
+        places: set[str] = set().union(*map(self._loaded, names))
+        return {Definition(name, EFFECTS) for name in places if self._acting(name)}
+
+    @cache  # noqa: B019
+    def _loaded(self, name: str) -> frozenset[str]:
+        """The modules that importing a module imports, itself and the packages around it too."""
+        waiting = [name]
+        seen: set[str] = set()
+        while waiting:
+            parts = waiting.pop().split(".")
+            for place in {".".join(parts[:n]) for n in range(1, len(parts) + 1)} - seen:
+                if self._has(place):
+                    seen.add(place)
+                    waiting += self._module(place).loads
+        return frozenset(seen)
+
+    def _acting(self, name: str) -> list[ast.stmt]:
+        return [*self._module(name).effects, *(self._module(name).calls if self.strict else ())]
+
+    def _refuse(self, reached: set[Definition]) -> None:
+        """FedReproError for reached code whose meaning depends on what is not read."""
+        for one in sorted(reached):
+            where = one.module.replace(".", "/") + ".py"
+            if self._is_neutral(one):
+                continue
+            if self._module(one.module).stars:
+                raise FedReproError(f"{where}: `import *` in code that results depend on: import by name")
+            for name, line in self._facts(one).unseen if str(one) not in self.dynamic else ():
+                raise FedReproError(f"{where}:{line}: {name} in code that results depend on: import by name")
+
+    @cache  # noqa: B019
+    def _facts(self, one: Definition) -> Facts:
+        return facts_of(self._nodes(one), self._module(one.module).package)
+
+    @cache  # noqa: B019
+    def _path(self, name: str) -> Path | None:
+        base = self.root.joinpath(*name.split("."))
+        return next(
+            (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None
+        )
+
+    def _has(self, name: str) -> bool:
+        """Whether a module is one of this repository."""
+        return self._path(name) is not None
+
+    @cache  # noqa: B019
+    def _module(self, name: str) -> Module:
+        """A module of this repository; KeyError for another."""
+        if (path := self._path(name)) is None:
+            raise KeyError(name)
+        package = name if path.stem == "__init__" else name.rpartition(".")[0]
+        try:
+            return parsed(path.read_bytes(), package, str(path))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise FedReproError(f"{shorten(path)}: {error}") from None
+
+    @cache  # noqa: B019
+    def _uses(self, one: Definition) -> dict[str, Definition | str]:
+        """The names that a definition uses, as it writes them, each with the definition of this repository
+        behind it, or in words what is imported from outside."""
+        if self._is_neutral(one):
+            return {}
+        module = self._module(one.module)
+        uses: dict[str, Definition | str | None] = {}
         if one.name == WHOLE:
-            yield from (
-                (name, meant)
-                for name in (*module.nodes, *module.imports)
-                if isinstance(meant := self._resolved(one.module, name, ()), Definition)
-            )
+            every = {name: self._resolved(one.module, name, ()) for name in (*module.nodes, *module.imports)}
+            uses |= {name: meant for name, meant in every.items() if isinstance(meant, Definition)}
         if one.name != EFFECTS and self._acting(one.module):
-            yield EFFECTS, Definition(one.module, EFFECTS)
-        for written, meant in self._written(one, named):
-            if isinstance(meant, Definition):
-                yield written, meant
-
-    def _written(
-        self, one: Definition, named: frozenset[str]
-    ) -> Iterator[tuple[str, Definition | str | None]]:
-        """(as written, what it means) of every name in a definition."""
-        module = self.module(one.module)
-        if module is None:
-            return
-        for node in self._nodes(one, named):
+            uses[EFFECTS] = Definition(one.module, EFFECTS)
+        for node in self._nodes(one):
             local = imports(node, module.package)  # of functions that import when they are called
             for name, attributes in references(node):
-                yield ".".join((name, *attributes)), self._resolved(one.module, name, attributes, local)
+                written = ".".join((name, *attributes))
+                uses[written] = self._resolved(one.module, name, attributes, local)
+        return {written: meant for written, meant in uses.items() if meant is not None}
 
     def _resolved(
         self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None
     ) -> Definition | str | None:
         """What `name.attribute...` in a module means: a text for what is imported from outside this
         repository, None for a name that is neither."""
-        here, local = self.module(module), local or {}
-        if here is None:
-            return None
+        here, local = self._module(module), local or {}
         if name in here.nodes and name not in local:
             return Definition(module, name)
         target, attribute = local.get(name) or here.imports.get(name) or (None, None)
         if target is None:
             return None
         submodule = target if attribute is None else f"{target}.{attribute}"
-        if self.module(submodule) is None:  # a name of a module, perhaps imported there in turn
-            if self.module(target) is None:
+        if not self._has(submodule):  # a name of a module, perhaps imported there in turn
+            if not self._has(target):
                 return submodule
             return self._resolved(target, attribute, ()) if attribute else None
         if attributes:
             return self._resolved(submodule, attributes[0], attributes[1:])
         return Definition(submodule, WHOLE)  # a module as a value: anything of it may be used
 
-    def _identity(self, one: Definition, named: frozenset[str], deep: bool) -> str:
+    @cache  # noqa: B019
+    def _identity(self, one: Definition, deep: bool) -> str:
         """Digest of a definition's tree; `deep` also of the trees that its names stand for (of a registry,
         that it is one)."""
-        if one in self.registries and not deep:
+        if str(one) in self.registries and not deep:
             return "registry"
-        at = (one, named if one in self.registries else None, deep)
-        if at not in self._digests:
-            neutral = self._is_neutral(one)
-            meaning = "neutral" if neutral else tuple(map(meaning_of, self._nodes(one, named)))
-            uses = self.uses(one, named).items() if deep else ()
-            used = [(written, self._identity(use, named, deep=False)) for written, use in uses]
-            if deep and self.strict and not neutral:
-                used += {(name, meant) for name, meant in self._written(one, named) if isinstance(meant, str)}
-            self._digests[at] = _sha256((meaning, sorted(used)))
-        return self._digests[at]
+        meaning = "neutral" if self._is_neutral(one) else tuple(map(meaning_of, self._nodes(one)))
+        used = []
+        for written, use in self._uses(one).items() if deep else ():
+            if isinstance(use, Definition):
+                used.append((written, self._identity(use, deep=False)))
+            elif self.strict:
+                used.append((written, use))
+        return _sha256((meaning, sorted(used)))
 
-    def _nodes(self, one: Definition, named: frozenset[str]) -> list[ast.AST]:
-        module = self.module(one.module)
-        if module is None:
-            return []
+    def _nodes(self, one: Definition) -> list[ast.AST]:
         if one.name == EFFECTS:
-            return list(self._acting(one.module))
+            return [*self._acting(one.module)]
+        module = self._module(one.module)
         node = module.nodes.get(one.name) or module.methods.get(one.name)
-        if one in self.registries and isinstance(value := getattr(node, "value", None), ast.Dict):
+        if str(one) in self.registries and isinstance(value := getattr(node, "value", None), ast.Dict):
             return [
                 item
                 for key, item in zip(value.keys, value.values)
-                if not isinstance(key, ast.Constant) or key.value in named or key.value is None
+                if not isinstance(key, ast.Constant) or key.value in one.keys or key.value is None
             ]
         return [] if node is None else [node]
 
@@ -290,8 +268,7 @@ class Code:
         if self.strict and (one.name == EFFECTS or "." in one.name):
             return False
         if self.strict and one.module in self.schema:
-            module = self.module(one.module)
-            return module is not None and isinstance(module.nodes.get(one.name), ast.ClassDef)
+            return isinstance(self._module(one.module).nodes.get(one.name), ast.ClassDef)
         return one.module in self.neutral or one.name in self.constants
 
 

@@ -120,7 +120,7 @@ def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
 def method_attributes(experiment: Experiment) -> frozenset[str]:
     """Names of the attributes that a cell's method, and the code that it calls, reads of anything."""
     module = method_module(experiment.algorithm, experiment.cell.paper, experiment.root)
-    return _code(experiment.root).attributes([module or f"pipeline.methods.{experiment.algorithm}"])
+    return _code(experiment.root).attributes(module or f"pipeline.methods.{experiment.algorithm}")
 
 
 def scenario_digest(
