@@ -60,7 +60,7 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
 
 def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch):
     """With other images they get other models; all that was trained before is the same bits."""
-    late = loading._unseen(CELL, changed(partial).scenario, 0, loading.load(Experiment.of(CELL, partial), 0))
+    late = loading._unseen(changed(partial), 0, loading.load(Experiment.of(CELL, partial), 0))
     ends, real, load = [], seeds._newcomers, loading.load
 
     def poisoned(*arguments):
@@ -93,7 +93,7 @@ def test_who_is_unseen(partial):
     """A draw of the seed's, the same for every method; or the named ones."""
     actual = loading.load(Experiment.of(CELL, partial), 0)
     names = [client.name for client in actual.clients]
-    draws = [loading._unseen(CELL, changed(partial).scenario, seed, actual) for seed in range(4)]
+    draws = [loading._unseen(changed(partial), seed, actual) for seed in range(4)]
     assert len(set(draws)) > 1 and all(len(late) == 2 for late in draws)
 
     def left(unseen):

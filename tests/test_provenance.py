@@ -343,7 +343,7 @@ def test_a_forced_training_under_a_stamp_keeps_the_digest_that_dvc_has(project, 
     experiment = Experiment.of(cell, project)
     today = provenance.digest_of(experiment)
     monkeypatch.setattr(stamps, "of", lambda cell, root: {"result": "gone", "made": "m" * 64, "code": today})
-    monkeypatch.setattr(provenance, "noted", lambda paper, root: {"mini": {"fedprox": "m" * 64}})
+    monkeypatch.setattr(provenance, "noted", lambda paper, root: {CELL: "m" * 64})
     result = json.loads((cell.folder(project) / "result.json").read_text())
     file = cell.folder(project) / "result.json"
     away = file.rename(file.with_name("away"))

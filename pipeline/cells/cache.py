@@ -25,7 +25,7 @@ from pipeline.engine.state import pack, unpack
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import supervised
 from pipeline.errors import FedReproError
-from pipeline.schema import COMPUTED, MINIATURE, Cell, Published, Scenario, load_paper, planned
+from pipeline.schema import COMPUTED, MINIATURE, Cell, Scenario, load_paper, planned
 
 # -- beginnings ----------------------------------------------------------------------------------------------
 
@@ -138,19 +138,15 @@ def adopt(seeds: list[SeedFiles], experiment: Experiment, metas: list[dict]) -> 
     drawn = seeds[0] if _drawn(cell, root) else None
     if drawn and (drawn.run() or {}).get("adopted"):
         drawn.forget()
-    places = [cell, cell.base] if isinstance(cell, Published) else [cell]  # trained alike
-    committed = next(filter(None, (_committed(place, root) for place in places)), None)
+    committed = next(filter(None, (_committed(one, root) for one in provenance.alike(cell))), None)
     if committed is None or all(one.finished.exists() for one in seeds):
         return []
+    if not _same_conditions(committed[0], experiment):
+        return []
     result, history = committed
-    if not _same_conditions(result, experiment):
-        return []
-    partitions = result.get("partitions") or [result["partition"]] * len(result["seeds"])
-    of_seed = dict(zip(result["seeds"], partitions))
+    of_seed = dict(zip(result["seeds"], results.partitions(result)))
     same = [one for one, meta in zip(seeds, metas, strict=True) if of_seed.get(one.seed) == meta["digest"]]
-    if len(same) == len(seeds):
-        return []
-    adopted = [one for one in same if one != drawn]
+    adopted = [one for one in same if one != drawn] if len(same) < len(seeds) else []
     for one in adopted:
         if not one.finished.exists():
             one.finish(_as_finished(result, history, one.seed), {})
@@ -194,26 +190,26 @@ def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
 
 def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
     """A seed's entry as training would have written it, from the files in git."""
-    at, memory = result["seeds"].index(seed), result.get("memory") or {}
+    at = result["seeds"].index(seed)
     rows = [
         {"round": int(row["round"]), "loss": None}
         | {name: value for name, value in row.items() if name not in ("seed", "round") and value == value}
         for row in history[history["seed"] == seed].to_dict("records")
     ]
-    finished = {
+    of_seeds = {key: result[key] for key in ("clients", "seconds", "holdings", "by_class") if key in result}
+    memory = dict.fromkeys(("process_mb", "device_mb")) | {
+        name: values[at] for name, values in (result.get("memory") or {}).items()
+    }
+    return {
         "seed": seed,
         "rows": rows,
-        "clients": result["clients"][at],
         "traffic": [results.traffic_of_seeds(result, name)[at] for name in ("up", "down")],
-        "hook": result["hook"],
-        "seconds": result["seconds"][at],
-        "memory": {name: (memory.get(name) or [None] * (at + 1))[at] for name in ("process_mb", "device_mb")},
-        "versions": result["machines"][at] if "machines" in result else result["versions"],
+        "memory": memory,
+        "versions": results.machines(result)[at],
         "adopted": True,  # without representations
-        **{key: result[key] for key in ("device", "precision", "executor", "started")},
+        **{key: result[key] for key in ("hook", "device", "precision", "executor", "started")},
+        **{
+            key: {name: each[at] for name, each in values.items()} if isinstance(values, dict) else values[at]
+            for key, values in of_seeds.items()
+        },
     }
-    if "by_class" in result:
-        finished["by_class"] = result["by_class"][at]
-    if "holdings" in result:
-        finished["holdings"] = {name: values[at] for name, values in result["holdings"].items()}
-    return finished

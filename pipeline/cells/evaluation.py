@@ -6,7 +6,7 @@ Sec. 4.1.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 import numpy as np
@@ -117,20 +117,17 @@ def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
     ]
 
 
+@dataclass
 class _Table:
     """accuracy[client, test set] in percent, once for equal models; `count` gives the hits of a network on a
     test set, scored as this client's."""
 
-    def __init__(
-        self,
-        models: Clients,
-        world: World,
-        tests: Sequence[TestSet],
-        count: Callable[[Network, TestSet, int], Tensor],
-    ):
-        self.models, self.world, self.tests, self.count = models, world, tests, count
-        self.started: dict[tuple[int, int], Tensor] = {}
-        self.known: dict[tuple[int, int], int] = {}
+    models: Clients
+    world: World
+    tests: Sequence[TestSet]
+    count: Callable[[Network, TestSet, int], Tensor]
+    started: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    known: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def measures(self, kind: str) -> tuple[dict[str, float], list[float]]:
         """First starts all counts that the measures need, so that the host waits for a device once."""
@@ -214,20 +211,17 @@ def by_domain(table, world, tests):
 def pooled(table, world, tests):
     """Every client's model on one common test set (or on several variants of it, such as clean and
     corrupted)."""
+    accuracies = [[table.accuracy(k, j) for k in range(len(world.clients))] for j in range(len(tests))]
+    average = {"average": _mean(accuracies[0])}
     if len(tests) == 1:
-        accuracies = [table.accuracy(k, 0) for k in range(len(world.clients))]
-        return {"average": _mean(accuracies)}, accuracies
-    measures = {
-        f"{test.name}.{client.name}": table.accuracy(k, j)
-        for j, test in enumerate(tests)
-        for k, client in enumerate(world.clients)
+        return average, accuracies[0]
+    means = {f"{test.name}.AVG": _mean(values) for test, values in zip(tests, accuracies)}
+    each = {
+        f"{test.name}.{client.name}": value
+        for test, values in zip(tests, accuracies)
+        for client, value in zip(world.clients, values)
     }
-    averages = {
-        f"{test.name}.AVG": _mean([measures[f"{test.name}.{c.name}"] for c in world.clients])
-        for test in tests
-    }
-    accuracies = [measures[f"{tests[0].name}.{client.name}"] for client in world.clients]
-    return {"average": averages[f"{tests[0].name}.AVG"], **averages, **measures}, accuracies
+    return average | means | each, accuracies[0]
 
 
 def cross(table, world, tests):
@@ -291,47 +285,44 @@ def local_prototypes(models: Clients, world: World) -> dict[str, np.ndarray]:
     it holds, of the clients that take part in the round. `models` are the locally trained ones. Nothing where
     networks differ in d.
     """
-    arrays: dict[str, list] = {"prototypes": [], "prototype_labels": [], "prototype_clients": []}
+    parts = []
     for k, client in enumerate(world.clients):
         if not len(client.labels):
             continue
         z = _features(world.network(k, models[k]), client.images)
         held, place, counts = client.labels.unique(return_inverse=True, return_counts=True)
         member = torch.nn.functional.one_hot(place, len(held)).T.to(z.dtype)
-        arrays["prototypes"].append((member @ z / counts[:, None]).float().cpu().numpy())
-        arrays["prototype_labels"].append(held.cpu().numpy())
-        arrays["prototype_clients"].append(np.full(len(held), k))
-    if len({values.shape[1] for values in arrays["prototypes"]}) > 1:
-        return {}
-    return {name: np.concatenate(parts) for name, parts in arrays.items()}
+        means = (member @ z / counts[:, None]).float().cpu().numpy()
+        owners = np.full(len(held), k)
+        parts.append(
+            {"prototypes": means, "prototype_labels": held.cpu().numpy(), "prototype_clients": owners}
+        )
+    return _stacked(parts, "prototypes")
 
 
 def _sampled(models: Clients, world: World, tests: Sequence[TestSet], limit: int) -> dict[str, np.ndarray]:
     """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
-    sampled = set(_balanced(labels, limit).tolist())
-    arrays: dict[str, list] = {"values": [], "labels": [], "clients": [], "ids": []}
-    used = client_tests(world, tests)
+    sampled, used = _balanced(labels, limit), client_tests(world, tests)
+    parts = []
     for k, j in enumerate(used):
         mates = [i for i, other in enumerate(used) if other == j]
-        mine = [
-            i
-            for i in range(len(tests[j].labels))
-            if starts[j] + i in sampled and mates[(starts[j] + i) % len(mates)] == k
-        ]
-        if not mine:
-            continue
-        chosen = torch.tensor(mine, device=tests[j].images.device)
-        arrays["values"].append(
-            _features(world.network(k, models[k]), tests[j].images[chosen]).half().cpu().numpy()
-        )
-        arrays["ids"].append(starts[j] + np.array(mine))
-        arrays["labels"].append(labels[starts[j] + np.array(mine)])
-        arrays["clients"].append(np.full(len(mine), k))
-    if len({values.shape[1] for values in arrays["values"]}) > 1:
+        ids = np.arange(starts[j], starts[j + 1])
+        ids = ids[np.isin(ids, sampled) & (ids % len(mates) == mates.index(k))]
+        if len(ids):
+            images = tests[j].images[torch.from_numpy(ids - starts[j]).to(tests[j].images.device)]
+            values = _features(world.network(k, models[k]), images).half().cpu().numpy()
+            owners = np.full(len(ids), k)
+            parts.append({"values": values, "labels": labels[ids], "clients": owners, "ids": ids})
+    return _stacked(parts, "values")
+
+
+def _stacked(parts: list[dict[str, np.ndarray]], features: str) -> dict[str, np.ndarray]:
+    """The rows of all parts; nothing where their features differ in width."""
+    if len({part[features].shape[1] for part in parts}) > 1:
         return {}
-    return {name: np.concatenate(parts) for name, parts in arrays.items()}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _corrupted(models: Clients, world: World, tests: Sequence[TestSet]) -> dict[str, np.ndarray]:

@@ -35,6 +35,11 @@ class Experiment:
         return f"papers/{self.cell.paper}/paper.yaml: methods.{self.cell.method}"
 
     @property
+    def scenario_key(self) -> str:
+        """File and key of the scenario, for messages."""
+        return f"papers/{self.cell.paper}/paper.yaml: scenarios.{self.cell.scenario}"
+
+    @property
     def folder(self) -> Path:
         """Where result.json and history.csv lie."""
         return self.cell.folder(self.root)

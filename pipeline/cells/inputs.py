@@ -61,13 +61,12 @@ def load(experiment: Experiment, place: Path) -> Inputs:
     scenario, data = experiment.scenario, experiment.root / "data"
     folder = data / scenario.data.set
     parts, meta = partition.verify(place)
-    cell = experiment.cell
-    _check_tests(parts, scenario, f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r}")
+    _check_tests(parts, scenario, experiment.scenario_key)
     stored = _listed(store.verify(folder), meta["data"], shorten(place))
     public = None
     if scenario.public is not None:
         public = _listed(store.verify(data / scenario.public.set), meta["public"], shorten(place))
-    if not isinstance(cell, Trial):  # whose clients have fewer images than the scenario says
+    if not isinstance(experiment.cell, Trial):  # whose clients have fewer images than the scenario says
         soundness.check(parts, scenario, stored, public, shorten(place))
     vectors = None
     added: list[str] = []

@@ -20,7 +20,7 @@ from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, draw, least_batch
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Cell, Model, Scenario
+from pipeline.schema import Model, Public, Scenario
 
 
 class Federation(NamedTuple):
@@ -29,7 +29,7 @@ class Federation(NamedTuple):
     clients: tuple[Client, ...]
     tests: tuple[TestSet, ...]
     classes: int
-    public: Tensor | None
+    public: tuple[Tensor, Public] | None
     heldout: Batch | None
     judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
     digest: str  # of what they were loaded from
@@ -38,11 +38,11 @@ class Federation(NamedTuple):
 def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
     is one). Clients that the scenario keeps unseen are not in it."""
-    cell, scenario, federation = experiment.cell, experiment.scenario, load(experiment, seed)
-    if late := _unseen(cell, scenario, seed, federation):
+    federation = load(experiment, seed)
+    if late := _unseen(experiment, seed, federation):
         federation = _only(federation, [k for k in range(len(federation.clients)) if k not in late])
-    world = _world(scenario, federation, seed)
-    _check_batches(world, f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}")
+    world = _world(experiment.scenario, federation, seed)
+    _check_batches(world, experiment.scenario_key)
     return world, federation.tests
 
 
@@ -60,32 +60,25 @@ def _check_batches(world: World, where: str) -> None:
 def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]] | None:
     """The clients that come after the last round, as another federation in that round and
     whose local epochs are the scenario's `adaptation`; None where there are none."""
-    scenario, federation = experiment.scenario, load(experiment, seed)
-    training = scenario.training
-    if not (late := _unseen(experiment.cell, scenario, seed, federation)):
+    federation, training = load(experiment, seed), experiment.scenario.training
+    if not (late := _unseen(experiment, seed, federation)):
         return None
-    federation = _only(federation, late)
-    training = dataclasses.replace(
-        training,
-        participation=None,
-        failing=None,
-        stragglers=None,
-        local_epochs=training.adaptation or training.local_epochs,
-    )
-    world = _world(dataclasses.replace(scenario, training=training), federation, seed)
+    federation, epochs = _only(federation, late), training.adaptation or training.local_epochs
+    everyone = dict.fromkeys(("participation", "failing", "stragglers"))
+    training = dataclasses.replace(training, local_epochs=epochs, **everyone)
+    world = _world(dataclasses.replace(experiment.scenario, training=training), federation, seed)
     return world.at(training.rounds), federation.tests
 
 
-def _unseen(cell: Cell, scenario: Scenario, seed: int, federation: Federation) -> Sequence[int]:
+def _unseen(experiment: Experiment, seed: int, federation: Federation) -> Sequence[int]:
     """Which clients come after the last round: those named, or a draw of the seed's."""
-    wanted, names = scenario.training.unseen, [client.name for client in federation.clients]
+    wanted, names = experiment.scenario.training.unseen, [client.name for client in federation.clients]
     if wanted is None:
         return ()
-    where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.training.unseen"
+    where = f"{experiment.scenario_key}.training.unseen"
     if isinstance(wanted, list):
-        for name in wanted:
-            if name not in names:
-                raise ParamError(f"{where}: {unknown('client', name, names)}")
+        if lost := [name for name in wanted if name not in names]:
+            raise ParamError(f"{where}: {unknown('client', lost[0], names)}")
         late: Sequence[int] = [k for k, name in enumerate(names) if name in wanted]
     else:
         late = draw(range(len(names)), wanted, len(names), "unseen", seed)
@@ -102,9 +95,7 @@ def _only(federation: Federation, chosen: Sequence[int]) -> Federation:
 
 
 def _world(scenario: Scenario, federation: Federation, seed: int) -> World:
-    public = (
-        None if federation.public is None or scenario.public is None else (federation.public, scenario.public)
-    )
+    tests = {test.name: Batch(test.images, test.labels) for test in federation.tests}
     return World.create(
         federation.clients,
         scenario.training,
@@ -112,12 +103,10 @@ def _world(scenario: Scenario, federation: Federation, seed: int) -> World:
         seed,
         federation.clients[0].images.device,
         data=scenario.data,
-        public=public,
+        public=federation.public,
         heldout=federation.heldout,
         test=federation.judged,
-        test_sets={test.name: Batch(test.images, test.labels) for test in federation.tests}
-        if scenario.evaluation.tests == "pooled"
-        else None,
+        test_sets=tests if scenario.evaluation.tests == "pooled" else None,
     )
 
 
@@ -129,17 +118,16 @@ def load(experiment: Experiment, seed: int) -> Federation:
 
 @lru_cache(maxsize=1)
 def _load(experiment: Experiment, folder: Path) -> Federation:
-    cell, scenario, device = experiment.cell, experiment.scenario, default_device()
-    checked = inputs.load(experiment, folder)
+    scenario, device, checked = experiment.scenario, default_device(), inputs.load(experiment, folder)
     parts, pictures = checked.parts, _Pictures(scenario, checked, device)
     clients = tuple(
-        Client(name, domain, _model(scenario, name, domain, cell), *pictures.private(indices))
+        Client(name, domain, _model(experiment, name, domain), *pictures.private(indices))
         for (name, domain), indices in zip(parts.clients, parts.train, strict=True)
     )
     public = None
     if scenario.public is not None:
         assert checked.public is not None
-        public = to_tensor(checked.public.images[parts.public], scenario.data).to(device)
+        public = to_tensor(checked.public.images[parts.public], scenario.data).to(device), scenario.public
     pooled = np.concatenate(list(parts.domain_test.values()))
     judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
     heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
@@ -167,40 +155,38 @@ def _tests(
             TestSet("clean", *pictures.clean(pooled)),
             TestSet("corrupted", *pictures.corrupted(pooled), pictures.corruption(pooled)),
         )
-    elif scenario.evaluation.tests == "pooled":
-        named = [("test", pooled)]
-    else:
-        named = list(parts.domain_test.items())
-    return tuple(TestSet(name, *pictures.clean(indices)) for name, indices in named)
+    named = {"test": pooled} if scenario.evaluation.tests == "pooled" else parts.domain_test
+    return tuple(TestSet(name, *pictures.clean(indices)) for name, indices in named.items())
 
 
+@dataclasses.dataclass(frozen=True)
 class _Pictures:
     """Network inputs and labels of stored images: as they are, or corrupted."""
 
-    def __init__(self, scenario: Scenario, checked: inputs.Inputs, device: torch.device):
-        self.scenario, self.stored, self.device = scenario, checked.stored, device
-        self.vectors, self.damage = checked.vectors, checked.damage
+    scenario: Scenario
+    inputs: inputs.Inputs
+    device: torch.device
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        return self._tensors(self.stored.images, indices)
+        return self._tensors(self.inputs.stored.images, indices)
 
     def corrupted(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """All of them corrupted, where the scenario has corruption."""
-        return self._tensors((self.damage or self.stored).images, indices)
+        return self._tensors((self.inputs.damage or self.inputs.stored).images, indices)
 
     def corruption(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Name of the corruption and severity of each, where the scenario has corruption."""
-        if self.damage is None:
+        if self.inputs.damage is None:
             return None
-        kinds = np.array(self.damage.meta["corruption"]["kinds"])
-        return kinds[self.damage.kind[indices]], np.asarray(self.damage.severity[indices])
+        kinds = np.array(self.inputs.damage.meta["corruption"]["kinds"])
+        return kinds[self.inputs.damage.kind[indices]], np.asarray(self.inputs.damage.severity[indices])
 
     def private(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """A client's images, of which the share that the scenario states is corrupted."""
-        if self.damage is None or self.scenario.corruption is None:
+        if self.inputs.damage is None or self.scenario.corruption is None:
             return self.clean(indices)
         images, labels = self.clean(indices)
-        hit = torch.from_numpy(self.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
+        hit = torch.from_numpy(self.inputs.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
         return torch.where(hit[:, None, None, None], self.corrupted(indices)[0], images).contiguous(
             memory_format=torch.channels_last
         ), labels
@@ -210,18 +196,15 @@ class _Pictures:
         return Batch(*(self.corrupted(indices) if self.scenario.corruption else self.clean(indices)))
 
     def _tensors(self, images: np.ndarray, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        labels = torch.from_numpy(self.stored.labels[indices]).to(self.device)
-        if self.vectors is not None:
-            return torch.from_numpy(self.vectors[indices]).to(self.device), labels
+        labels = torch.from_numpy(self.inputs.stored.labels[indices]).to(self.device)
+        if self.inputs.vectors is not None:
+            return torch.from_numpy(self.inputs.vectors[indices]).to(self.device), labels
         return to_tensor(images[indices], self.scenario.data).to(self.device), labels
 
 
-def _model(scenario: Scenario, name: str, domain: str, cell: Cell) -> Model:
-    if scenario.model is not None:
-        return scenario.model
-    models = scenario.models or {}
-    model = models.get(name) or models.get(domain)
+def _model(experiment: Experiment, name: str, domain: str) -> Model:
+    models = experiment.scenario.models or {}
+    model = experiment.scenario.model or models.get(name) or models.get(domain)
     if model is None:
-        where = f"papers/{cell.paper}/paper.yaml: scenarios.{cell.scenario}.models"
-        raise ParamError(f"{where}: no network for client {name!r}")
+        raise ParamError(f"{experiment.scenario_key}.models: no network for client {name!r}")
     return model

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -46,15 +47,14 @@ def load(experiment: Experiment) -> dict[str, Metric]:
     """The metrics that a cell's scenario names; ParamError for an unknown one."""
     names, paper = experiment.scenario.evaluation.metrics or [], experiment.cell.paper
     known = metric_names(paper, experiment.root)
-    for name in names:
-        if name not in known:
-            where = f"papers/{paper}/paper.yaml: scenario {experiment.cell.scenario!r}: evaluation.metrics"
-            raise ParamError(f"{where}: {unknown('metric', name, known)}")
-    if not names:
-        return {}
-    file = experiment.root / "papers" / paper / "metrics.py"
-    module = load_module(f"papers.{paper}.metrics", file)
+    if lost := [name for name in names if name not in known]:
+        raise ParamError(f"{experiment.scenario_key}.evaluation.metrics: {unknown('metric', lost[0], known)}")
+    module = load_module(f"papers.{paper}.metrics", _file(experiment)) if names else None
     return {name: getattr(module, name) for name in names}
+
+
+def _file(experiment: Experiment) -> Path:
+    return experiment.root / "papers" / experiment.cell.paper / "metrics.py"
 
 
 def measured(
@@ -66,7 +66,7 @@ def measured(
     clients = list(_predictions(models, world, tests, scores)) if metrics else []
     values = {}
     for name, metric in metrics.items():
-        where = f"{shorten(experiment.root / 'papers' / experiment.cell.paper / 'metrics.py')}: {name}"
+        where = f"{shorten(_file(experiment))}: {name}"
         try:
             value = float(metric(clients)) if clients else math.nan
         except (Exception, SystemExit) as error:

@@ -132,12 +132,12 @@ def scenario_digest(
 ) -> str:
     """sha256 over the definitions that entries reach for one scenario, of registries what it names alone, and
     over the default values of its schema."""
-    values = [dataclasses.asdict(scenario), scenario.partition.kind, hyper or {}]
-    named = _code(root).keys & frozenset(_words(values))
-    kinds = {Scenario, *_kinds(scenario)}
-    defaults = json.dumps(_defaults(kinds), sort_keys=True)
+    values = list(_nested([scenario, scenario.partition.kind, hyper or {}]))
+    kinds = {type(value) for value in values if dataclasses.is_dataclass(value)}
+    named = frozenset(value for value in values if isinstance(value, str))
     names = frozenset(kind.__name__ for kind in kinds)
-    return sha256_of([_code(root).digest((*entries, *_of_papers(scenario)), named, around, names), defaults])
+    code = _code(root).digest((*entries, *_of_papers(scenario)), named & _code(root).keys, around, names)
+    return sha256_of([code, json.dumps(_defaults(kinds), sort_keys=True)])
 
 
 def _of_papers(scenario: Scenario) -> Iterator[str]:
@@ -148,27 +148,13 @@ def _of_papers(scenario: Scenario) -> Iterator[str]:
         yield f"{kind.__module__}:{kind.__name__}"
 
 
-def _kinds(value: Any) -> Iterator[type]:
-    """The schema's classes of which a scenario has a value."""
+def _nested(value: Any) -> Iterator[Any]:
+    """A value and all that its dataclasses, mappings and lists hold, keys of mappings left out."""
+    yield value
     if dataclasses.is_dataclass(value):
-        yield type(value)
-        value = [getattr(value, f.name) for f in dataclasses.fields(value)]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _kinds(item)
-
-
-def _words(value: Any) -> Iterator[str]:
-    """Every text in nested mappings and lists that is a value, not a key."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _words(item)
-    elif isinstance(value, str):
-        yield value
+        value = vars(value)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _nested(item)
 
 
 def code_of(experiment: Experiment, executor: str = "sequential") -> str:
@@ -182,35 +168,34 @@ def code_of(experiment: Experiment, executor: str = "sequential") -> str:
     try:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except DAMAGED:
-        stamp = stamps.of(cell, root)
-        listed = noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
+        stamp, listed = stamps.of(cell, root), noted(cell.paper, root).get(str(cell))
         return listed if stamp and listed == stamp["made"] and stamp["code"] == code else code
     made = made_by(result, experiment)
-    return made if made and _walks(result, made, code, cell, root) else code
+    return made if made and _walks(result, made, code, experiment) else code
 
 
 @cache
-def noted(paper: str, root: Path) -> dict:
-    """The cells of the paper's sources.yaml as it is. While a stage runs, DVC has deleted the result, and
-    this is the digest that it will record."""
+def noted(paper: str, root: Path) -> dict[str, str]:
+    """Cell -> digest of the paper's sources.yaml as it is. While a stage runs, DVC has deleted the result,
+    and this is the digest that it will record."""
     try:
         cells = read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
-        return check(dict[str, dict[str, str]], cells, "cells")
+        checked = check(dict[str, dict[str, str]], cells, "cells")
     except FedReproError:
         return {}
+    return {f"{paper}/{at}/{method}": digest for at in checked for method, digest in checked[at].items()}
 
 
 def made_by(result: dict, experiment: Experiment) -> str | None:
     """The digest of code by which a result's digest is that of today's parameters; None where these have
     changed, or where the digest is not known any more."""
     cell, root = experiment.cell, experiment.root
-    alike = [cell, cell.base] if isinstance(cell, Published) else [cell]  # trained by the same code
     try:
         known = [
             result.get("code"),
-            *((stamps.of(one, root) or {}).get("made") for one in alike),
+            *((stamps.of(one, root) or {}).get("made") for one in alike(cell)),
             digest_of(experiment, result["executor"]),
-            *(noted(one.paper, root).get(one.scenario, {}).get(one.method) for one in alike),
+            *(noted(one.paper, root).get(str(one)) for one in alike(cell)),
         ]
         for code in dict.fromkeys(filter(None, known)):
             digest = cell_digest(experiment, result["partition"], result["precision"], code=code)
@@ -221,36 +206,41 @@ def made_by(result: dict, experiment: Experiment) -> str | None:
     return None
 
 
+def alike(cell: Cell) -> list[Cell]:
+    """The cells that are trained by the same code with the same values, itself first."""
+    return [cell, cell.base] if isinstance(cell, Published) else [cell]
+
+
 def current(result: dict, experiment: Experiment) -> bool:
     """Whether a result was made by today's parameters and by today's code, or by code whose trajectory
     today's walks; also where the root has no code to compare with."""
-    try:
-        code = digest_of(experiment, result["executor"])
-    except KeyError:
+    if (code := _today(result, experiment)) is None:
         return True
     made = made_by(result, experiment)
-    return made is not None and _walks(result, made, code, experiment.cell, experiment.root)
+    return made is not None and _walks(result, made, code, experiment)
 
 
-def _walks(result: dict, made: str, code: str, cell: Cell, root: Path) -> bool:
-    """Whether code of the digest `code` is known to give the result, which `made` is the digest of."""
-    # A cell that is trained again under a stamp keeps the digest that DVC has of it.
-    return code in (made, result.get("code")) or _stamp(result, cell, root, code) is not None
-
-
-def verified(result: dict, experiment: Experiment) -> dict | None:
-    """The stamp by which a result counts although the code has changed since; None where there is none for
-    this result and today's code."""
+def _today(result: dict, experiment: Experiment) -> str | None:
+    """The digest of today's code for a result; None where the root has no code."""
     try:
-        code = digest_of(experiment, result["executor"])
+        return digest_of(experiment, result["executor"])
     except KeyError:
         return None
-    return _stamp(result, experiment.cell, experiment.root, code)
 
 
-def _stamp(result: dict, cell: Cell, root: Path, code: str) -> dict | None:
-    stamp = stamps.of(cell, root)
-    return stamp if stamp and (stamp["result"], stamp["code"]) == (result.get("self"), code) else None
+def _walks(result: dict, made: str, code: str, experiment: Experiment) -> bool:
+    """Whether code of the digest `code` is known to give the result, which `made` is the digest of."""
+    # A cell that is trained again under a stamp keeps the digest that DVC has of it.
+    return code in (made, result.get("code")) or verified(result, experiment, code) is not None
+
+
+def verified(result: dict, experiment: Experiment, code: str | None = None) -> dict | None:
+    """The stamp by which a result counts although the code has changed since; None where there is none for
+    this result and today's code (or that of the digest `code`)."""
+    stamp = stamps.of(experiment.cell, experiment.root)
+    if stamp is None or stamp["result"] != result.get("self"):
+        return None
+    return stamp if stamp["code"] == (code or _today(result, experiment)) else None
 
 
 def redrawn(result: dict, scenario: Scenario) -> bool:

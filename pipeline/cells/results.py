@@ -118,6 +118,16 @@ def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list
     return each[name] if each else [result["traffic"][name]] * len(result["seeds"])
 
 
+def partitions(result: dict) -> list[str]:
+    """The digest of what each seed was trained on; the seeds of one draw have one in common."""
+    return result.get("partitions") or [result["partition"]] * len(result["seeds"])
+
+
+def machines(result: dict) -> list[dict]:
+    """On what each seed was trained."""
+    return result.get("machines") or [result["versions"]] * len(result["seeds"])
+
+
 def lower_is_better(measure: str) -> bool:
     """Whether a small value of `measure` is a good one: spread over clients, loss, what a run costs, and a
     paper's metric whose name ends with `_error` or `_gap`."""

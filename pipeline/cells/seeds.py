@@ -33,6 +33,8 @@ from pipeline.sealing import seal
 
 CHECKPOINT_SECONDS = 20.0
 BYTES = 4  # of a float32 scalar on the wire
+# What a result has of every seed: a list, or lists by name. A seed that was taken over may lack the last two.
+OF_SEEDS = ("clients", "seconds", "memory", "holdings", "by_class")
 
 
 @dataclass(frozen=True)
@@ -316,9 +318,7 @@ def summarise(
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     result = {
         "cell": str(cell),
-        "paper": cell.paper,
-        "scenario": cell.scenario,
-        "method": cell.method,
+        **{key: getattr(cell, key) for key in ("paper", "scenario", "method")},
         "label": load_paper(cell.paper, root).label(cell.method),
         "algorithm": experiment.algorithm,
         "hyper": experiment.hyper,
@@ -329,59 +329,41 @@ def summarise(
         "headline": evaluation.HEADLINE[scenario.evaluation.tests],
         "digest": digest,
         "git": provenance.git_state(root, cell.paper),
-        **_numbers(runs, scenario.evaluation.last),
-        "data": metas[0]["data"],
-        "public": metas[0]["public"],
+        **{key: runs[0][key] for key in ("hook", "device", "precision", "executor", "versions")},
+        **{key: _of_seeds(runs, key) for key in OF_SEEDS if all(key in run for run in runs)},
+        **_means(runs, scenario.evaluation.last),
+        **traffic([run["traffic"] for run in runs]),
+        "started": min(run["started"] for run in runs),
+        **{key: metas[0][key] for key in ("data", "public")},
         "partition": metas[0]["digest"],
         **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
         "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
-        **_machines(runs),
     }
+    machines = [run["versions"] for run in runs]
+    if any(one != machines[0] for one in machines):
+        result["machines"] = machines
     if _some_absent(scenario):
         result["participants"] = int(runs[0]["rows"][-1]["participants"])
     return seal(result)
 
 
-def _numbers(runs: list[dict], last: int) -> dict:
-    """What was measured: means over the last rounds, and what is counted once for a seed."""
-    names = [
-        n
-        for n in dict.fromkeys(n for run in runs for row in run["rows"] for n in row)
-        if n not in ("round", "participants", STATE)
-    ]
+def _of_seeds(runs: list[dict], key: str) -> list | dict[str, list]:
+    values = [run[key] for run in runs]
+    if isinstance(values[0], dict):
+        return {name: [one[name] for one in values] for name in values[0]}
+    return values
+
+
+def _means(runs: list[dict], last: int) -> dict[str, dict[str, list]]:
+    """What is reported of every seed: means over the last rounds."""
+    every = dict.fromkeys(name for run in runs for row in run["rows"] for name in row)
+    names = [name for name in every if name not in ("round", "participants", STATE)]
 
     def means(k: int) -> dict[str, list]:
         values = {n: [_rounded(evaluation.last_mean(run["rows"], n, k)) for run in runs] for n in names}
         return {n: v for n, v in values.items() if None not in v}
 
-    # A seed that was taken over from an older result may lack these.
-    recorded = {
-        key: [run[key] for run in runs] for key in ("holdings", "by_class") if all(key in run for run in runs)
-    }
-    if held := recorded.get("holdings"):
-        recorded["holdings"] = {name: [one[name] for one in held] for name in held[0]}  # type: ignore[assignment]
-    return {
-        **recorded,
-        "hook": runs[0]["hook"],
-        "measures": means(last),
-        "final": means(1),
-        "last3": means(3),
-        "last5": means(5),
-        "clients": [run["clients"] for run in runs],
-        **traffic([run["traffic"] for run in runs]),
-    }
-
-
-def _machines(runs: list[dict]) -> dict:
-    """Where the seeds were trained, and what that took."""
-    versions = [run["versions"] for run in runs]
-    return {
-        **{key: runs[0][key] for key in ("device", "precision", "executor", "versions")},
-        "memory": {name: [run["memory"][name] for run in runs] for name in runs[0]["memory"]},
-        "started": min(run["started"] for run in runs),
-        **({"machines": versions} if any(one != versions[0] for one in versions) else {}),
-        "seconds": [run["seconds"] for run in runs],
-    }
+    return {"measures": means(last), "final": means(1), "last3": means(3), "last5": means(5)}
 
 
 def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:

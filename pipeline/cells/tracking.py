@@ -224,7 +224,6 @@ class Store:
         headline = result["headline"]
         if len(seeds := result["measures"].get(headline, [])) > 1:
             numbers[f"spread/{headline}"] = statistics.stdev(seeds)
-        partitions = result.get("partitions", [result["partition"]] * len(result["seeds"]))
         tags = {
             "fedrepro.result": result["self"],
             "fedrepro.digest": result["digest"],
@@ -232,7 +231,7 @@ class Store:
             "git.commit": result["git"].get("commit", ""),
             "git.dirty": str(result["git"].get("dirty", "")).lower(),
             **{f"data.{key}": result["data"][key] for key in ("set", "source", "digest")},
-            "partition.digest": partitions[k],
+            "partition.digest": results.partitions(result)[k],
             "device": result["device"],
             "dvc.stage": cell.stage(load_paper(cell.paper, self.root)),
         }

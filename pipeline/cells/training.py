@@ -57,7 +57,10 @@ class Plan:
         if _parameters(self.experiment.cell, self.experiment.root) != self.parameters:
             what = f"{self.experiment.cell}: its parameters or its code in sources.yaml changed"
             raise TrainingError(f"{what} while it trained; run it again: earlier seeds stay in .cells")
-        _write(self.experiment, result, self.runs, self.jobs[0].files.representations)
+        pictures, folder = self.jobs[0].files.representations, self.experiment.folder
+        files.write_bytes(self.experiment.cell.representations(self.experiment.root), pictures.read_bytes())
+        files.write_bytes(folder / "history.csv", _history(self.runs))
+        files.write_json(folder / "result.json", result)
         if self.experiment.scenario.keep and type(self.experiment.cell) is Cell:
             from pipeline.cells.final_models import write_all  # also loads what only exports need
 
@@ -66,14 +69,16 @@ class Plan:
     @cached_property
     def runs(self) -> list[dict]:
         """The results of every seed. TrainingError for one that is not finished, or was damaged since."""
-        cell, runs = self.experiment.cell, [job.files.run() for job in self.jobs]
-        if None in runs:
-            raise TrainingError(f"{cell}: seed {self.jobs[runs.index(None)].seed} is not finished")
-        devices = {run["device"] for run in runs if run is not None}
+        cell, runs = self.experiment.cell, []
+        for job in self.jobs:
+            if (run := job.files.run()) is None:
+                raise TrainingError(f"{cell}: seed {job.seed} is not finished")
+            runs.append(run)
+        devices = {run["device"] for run in runs}
         if "cpu" in devices and len(devices) > 1:
             mixed = ", ".join(sorted(devices))
             raise TrainingError(f"{cell}: its seeds were trained on {mixed}; train all on one: --force")
-        return [run for run in runs if run is not None]
+        return runs
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:
@@ -95,7 +100,7 @@ def _parameters(cell: Cell, root: Path) -> dict:
     for read in (load_paper, load_params, provenance.noted):
         read.cache_clear()
     today = Experiment.of(cell, root)
-    code = provenance.noted(cell.paper, root).get(cell.scenario, {}).get(cell.method)
+    code = provenance.noted(cell.paper, root).get(str(cell))
     scenario = dataclasses.asdict(today.scenario)
     return {"scenario": scenario, "method": today.algorithm, "hyper": today.hyper, "code": code}
 
@@ -170,14 +175,6 @@ def _marked(path: Path, cell: Cell):
         files.write_json(path, {"cell": str(cell), "error": str(error), **how})
         raise
     path.unlink(missing_ok=True)
-
-
-def _write(experiment: Experiment, result: dict, runs: list[dict], representations: Path) -> None:
-    cell, root, folder = experiment.cell, experiment.root, experiment.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(cell.representations(root), representations.read_bytes())
-    files.write_text(folder / "history.csv", _history(runs).decode())
-    files.write_json(folder / "result.json", result)
 
 
 def _history(runs: list[dict]) -> bytes:

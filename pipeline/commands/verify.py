@@ -79,7 +79,7 @@ class Walk:
         if (made := provenance.made_by(result, experiment)) is None:
             raise FedReproError("its parameters have changed since; train it again")
         table = results.checked_history(cell, result, root)
-        here, machines = provenance.machine()["processor"], zip(result["seeds"], _machines(result))
+        here, machines = provenance.machine()["processor"], zip(result["seeds"], results.machines(result))
         alike = [seed for seed, machine in machines if machine.get("processor") == here]
         seed = [*alike, result["seeds"][0]][0]
         inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, (seed,)), root))
@@ -101,7 +101,7 @@ class Walk:
     def take(self, line: dict) -> None:
         """Compare what the training says; Differs where the result has another value."""
         if "machine" in line:
-            here, there = line["machine"], _machines(self.result)[self.at]
+            here, there = line["machine"], results.machines(self.result)[self.at]
             self.machine = here
             kinds = {machine.get("arithmetic") or machine.get("processor") for machine in (here, there)}
             self.exact = len(kinds) == 1 and all(here[key] == there.get(key) for key in ALIKE)
@@ -168,11 +168,6 @@ class Walk:
     @property
     def how(self) -> str:
         return stamps.ROUNDING if not self.exact else stamps.BITS if self.states else stamps.NUMBERS
-
-
-def _machines(result: dict) -> list[dict]:
-    """On what each seed was trained."""
-    return result.get("machines") or [result["versions"]] * len(result["seeds"])
 
 
 def verify(
