@@ -42,9 +42,9 @@ def choices(hint) -> set[str]:
 def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
     """A choice has a reading for each of its values unless the paper varies it; a number has a source."""
     actual = described(algorithm)
-    hints = typing.get_type_hints(actual.kind, include_extras=True)
-    readings, numbers_, varied = (_of(actual.lineage, part) for part in ("readings", "values", "varied"))
-    for name in actual.options:
+    hints = typing.get_type_hints(type(actual), include_extras=True)
+    readings, numbers_, varied = (_of(actual, part) for part in ("readings", "values", "varied"))
+    for name in vars(actual):
         if name in varied:
             assert name not in readings, name
         elif wanted := choices(hints[name]):
@@ -54,10 +54,11 @@ def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
 
 
 def test_readings_are_about_what_there_is():
-    classes = {name for algorithm in methods.names() for name in described(algorithm).lineage}
-    assert sections().keys() <= classes
-    every = [described(algorithm) for algorithm in methods.names()]
-    options = {name: set().union(*(one.options for one in every if name in one.lineage)) for name in classes}
+    options: dict[str, set] = {}
+    for method in map(described, methods.names()):
+        for kind in type(method).__mro__:
+            options.setdefault(kind.__name__, set()).update(vars(method))
+    assert sections().keys() <= options.keys()
     for name, section in sections().items():
         for topic, entry in section.readings.items():
             assert entry is None or not entry.forms or topic in options[name], (name, topic)
@@ -123,7 +124,7 @@ def of(text: str) -> Experiment:
 
 def about(cell: str, words: str, **resolved) -> list[Reading]:
     """The readings of a cell whose paper says these words."""
-    options = resolved and described(cell.rpartition("/")[2]).options | resolved
+    options = resolved and vars(described(cell.rpartition("/")[2])) | resolved
     return [one for one in readings_of(of(cell), options or None) if words in one.paper]
 
 

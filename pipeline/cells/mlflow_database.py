@@ -49,7 +49,7 @@ def make_usable(root: Path = ROOT) -> None:
     if (path := database(root)) is None:
         return
     with locked(root, "lock"):
-        if path.exists() and (fault := _fault(path) or _elsewhere(path, root)):
+        if path.exists() and (fault := _fault(path, root)):
             aside = path.with_name(f"{path.name}.unusable-{datetime.now():%Y%m%d-%H%M%S}")
             for part, new in zip(_parts(path), _parts(aside)):
                 if part.exists():
@@ -78,35 +78,30 @@ def _create(path: Path, folder: str | None) -> None:
     os.replace(new, path)
 
 
-def _fault(path: Path) -> str | None:
-    """What is wrong with a database; None for nothing. One that is only locked, or that may not be read,
-    raises sqlite3.OperationalError."""
+def _fault(path: Path, root: Path) -> str | None:
+    """What is wrong with a database; None for nothing. One of a checkout that was copied or moved puts files
+    into the folder of the other one. One that is only locked, or that may not be read, raises
+    sqlite3.OperationalError."""
     from alembic.script import ScriptDirectory
     from mlflow.store import db_migrations
 
+    newest = ScriptDirectory(db_migrations.__path__[0]).get_current_head()
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
             if (answer := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 return answer.splitlines()[-1]
             begun = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-            versions = base.execute("SELECT * FROM alembic_version").fetchall() if begun else []
+            if not begun or base.execute("SELECT * FROM alembic_version").fetchall() != [(newest,)]:
+                return "incomplete, or of another version of MLflow"
+            places = {place or "" for (place,) in base.execute("SELECT artifact_location FROM experiments")}
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError as error:
         return str(error)
-    newest = ScriptDirectory(db_migrations.__path__[0]).get_current_head()
-    return None if versions == [(newest,)] else "incomplete, or of another version of MLflow"
-
-
-def _elsewhere(path: Path, root: Path) -> str | None:
-    """That a checkout's database puts files into the folder of the checkout that it was copied or moved
-    from; None where it does not."""
-    if path != root / "mlflow.db":
-        return None
-    with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
-        places = {place or "" for (place,) in base.execute("SELECT artifact_location FROM experiments")}
     others = {place for place in places if place.endswith("/mlartifacts")} - {artifacts(root)}
-    return f"its files go to {min(others)}, of a checkout that was copied or moved" if others else None
+    if path != root / "mlflow.db" or not others:
+        return None
+    return f"its files go to {min(others)}, of a checkout that was copied or moved"
 
 
 def _parts(path: Path) -> list[Path]:
@@ -118,10 +113,9 @@ def checkout(root: Path) -> str:
     """The name of this working copy, drawn once: a shared server has the runs of many, which neither host
     nor path distinguishes."""
     path = root / ".cells" / "checkout"
-    if not path.exists():
-        with locked(root, "checkout"):
-            if not path.exists():
-                files.write_text(path, uuid.uuid4().hex)
+    with locked(root, "checkout"):
+        if not path.exists():
+            files.write_text(path, uuid.uuid4().hex)
     return path.read_text(encoding="utf-8")
 
 

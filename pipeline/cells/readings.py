@@ -6,7 +6,7 @@ paper.yaml: separate from the code and from what stages depend on, so that rewor
 import dataclasses
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -99,46 +99,28 @@ def filled(
     return _PLACE.sub(number, text)
 
 
-# -- what a method's class says of itself --------------------------------------------------------------------
+# -- what a method says of itself ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Class:
-    """A method's class: its name and those of its bases, and its hyper-parameters with their defaults."""
-
-    kind: type
-    lineage: tuple[str, ...]
-    options: dict[str, Any]
-
-    def says(self, name: str, hyper: dict) -> Any:
-        """`headline`, `requires`, `supports` or `copies` of the method with these hyper-parameters."""
-        return getattr(self.kind(**hyper), name)
-
-
-def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Class | None:
-    """The class of a method, common to all papers or of this paper; None where there is no such file."""
+def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Any:
+    """The method, common to all papers or of this paper, with its defaults; None where there is no such
+    file."""
     if method_module(algorithm, paper, root) is None:
         return None
     from pipeline import methods  # seconds, for torch
 
-    kind = methods.find(algorithm, f"method {algorithm!r}", paper, root)
-    options = {
-        one.name: one.default if one.default is not MISSING else one.default_factory()  # type: ignore[operator]
-        for one in dataclasses.fields(kind)
-    }
-    return Class(kind, tuple(base.__name__ for base in kind.__mro__[:-1]), options)
+    return methods.find(algorithm, f"method {algorithm!r}", paper, root)()
 
 
-def class_of(experiment: Experiment) -> Class | None:
-    """The class of a cell's method; None where it has no file."""
+def _method_of(experiment: Experiment) -> Any:
     return described(experiment.algorithm, experiment.cell.paper, experiment.root)
 
 
 def model_copies(experiment: Experiment) -> int | None:
     """Models that a client of the cell holds while it trains, as many times |theta| (FCCL+, Tables 3 and 4:
     `Para. Space`); None where the cell's algorithm has no file."""
-    kind = class_of(experiment)
-    return kind.says("copies", experiment.hyper) if kind else None
+    method = _method_of(experiment)
+    return method and dataclasses.replace(method, **experiment.hyper).copies
 
 
 # -- what readings.yaml says of them -------------------------------------------------------------------------
@@ -183,11 +165,11 @@ def sections() -> dict[str, Section]:
     return check(dict[str, Section], read_yaml(FILE), f"{shorten(FILE)}:")
 
 
-def _of(lineage: tuple[str, ...], part: str) -> dict:
-    """A part of the sections of a class and its bases."""
+def _of(method: Any, part: str) -> dict:
+    """A part of the sections of a method's class and its bases."""
     merged: dict = {}
-    for name in lineage[::-1]:
-        merged |= getattr(sections().get(name, Section()), part)
+    for kind in type(method).__mro__[::-1]:
+        merged |= getattr(sections().get(kind.__name__, Section()), part)
     return merged
 
 
@@ -206,11 +188,10 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
         if cell.method in (choice.methods or [cell.method])
         and (cell.scenario in choice.scenarios if choice.scenarios else everywhere)
     ]
-    kind = class_of(experiment)
-    if kind is None:
+    if (method := _method_of(experiment)) is None:
         return readings
-    options, sources = {**kind.options, **(resolved or hyper)}, _row_sources(experiment)
-    for name, entry in _of(kind.lineage, "readings").items():
+    options, sources = {**vars(method), **(resolved or hyper)}, _row_sources(experiment)
+    for name, entry in _of(method, "readings").items():
         if entry is None or not all(
             options[key] in values for key, values in entry.when.items() if key in options
         ):
@@ -228,22 +209,19 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
 def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> list[Setting]:
     """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without
     code."""
-    hyper, kind = experiment.hyper, class_of(experiment)
-    if kind is None:
+    hyper, rows = experiment.hyper, _row_sources(experiment)
+    if (method := _method_of(experiment)) is None:
         return []
-    whys = {name: entry.why for name, entry in _of(kind.lineage, "readings").items() if entry}
-    defaults = whys | _of(kind.lineage, "varied") | _of(kind.lineage, "values")
-    rows = _row_sources(experiment)
+    whys = {name: entry.why for name, entry in _of(method, "readings").items() if entry}
+    defaults = whys | _of(method, "varied") | _of(method, "values")
 
     def source(name: str, value: Any) -> str:
         if name in hyper and name in rows:
             return str(rows[name])
-        return str(defaults.get(name, "")) if name not in hyper or value == kind.options.get(name) else ""
+        return str(defaults.get(name, "")) if name not in hyper or value == vars(method).get(name) else ""
 
-    return [
-        Setting(name, value, source(name, value))
-        for name, value in {**kind.options, **(resolved or hyper)}.items()
-    ]
+    values = {**vars(method), **(resolved or hyper)}
+    return [Setting(name, value, source(name, value)) for name, value in values.items()]
 
 
 def settings_of(experiment: Experiment) -> list[Setting]:

@@ -364,10 +364,8 @@ def as_csv(table: pd.DataFrame) -> str:
 def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure,
     percent)."""
-    tables = [pd.DataFrame(columns=["method", "round", "accuracy"])]
+    rows = []
     for cell, result in results.items():
-        means = checked_history(cell, result, root).groupby("round")[result["headline"]].mean().dropna()
-        tables.append(
-            pd.DataFrame({"method": result["label"], "round": means.index, "accuracy": means.to_numpy()})
-        )
-    return pd.concat([t for t in tables if len(t)] or tables, ignore_index=True)
+        rounds = checked_history(cell, result, root).groupby("round")
+        rows += [(result["label"], *one) for one in rounds[result["headline"]].mean().dropna().items()]
+    return pd.DataFrame(rows, columns=["method", "round", "accuracy"])

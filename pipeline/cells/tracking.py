@@ -4,6 +4,7 @@
 be called at any time and as often as one likes. The files under papers/*/runs are the truth.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -11,8 +12,9 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,8 @@ from pipeline import files
 from pipeline.cells import choices, mlflow_database, results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.mlflow_database import uri
-from pipeline.errors import FedReproError, warn
-from pipeline.schema import LISTED, ROOT, Cell, Trial, Tuned, load_paper
+from pipeline.errors import FedReproError, ParamError, warn
+from pipeline.schema import LISTED, ROOT, Cell, Trial, load_paper
 
 # seconds after which a cell is followed live
 LIVE_AFTER = 30.0
@@ -61,20 +63,20 @@ def import_results(root: Path = ROOT, printed: Printed | None = None, show: bool
         logged = {paper: store.finished(paper) for paper in {cell.paper for cell in (*measured, *tunings)}}
         for paper in logged:
             store.remove_unfinished(paper)
-        counts = [0, 0]  # new, old
+        runs: list[tuple[str, tuple[str, str], Callable[[], None]]] = [
+            (cell.paper, (result["self"], str(seed)), partial(store.replay, cell, result, k))
+            for cell, result in measured.items()
+            for k, seed in enumerate(result["seeds"])
+        ]
+        runs += [
+            (cell.paper, (document["self"], ""), partial(store.replay_tuning, cell, document))
+            for cell, document in tunings.items()
+        ]
+        new = [replay for paper, key, replay in runs if key not in logged[paper]]
         bar = "Bringing results into MLflow that it does not know yet"
-        for cell, result in track(measured.items(), bar, transient=True, disable=not show):
-            for k, seed in enumerate(result["seeds"]):
-                known = (result["self"], str(seed)) in logged[cell.paper]
-                counts[known] += 1
-                if not known:
-                    store.replay(cell, result, k)
-        for cell, document in tunings.items():
-            known = (document["self"], "") in logged[cell.paper]
-            counts[known] += 1
-            if not known:
-                store.replay_tuning(cell, document)
-    return counts[0], counts[1]
+        for replay in track(new, bar, transient=True, disable=not show):
+            replay()
+    return len(new), len(runs) - len(new)
 
 
 class Follower:
@@ -165,12 +167,10 @@ class Store:
                 return experiment.experiment_id
             raise
 
-    def finished(self, paper: str) -> dict[tuple[str, str], str]:
-        """(result, seed) of every run that is logged to its end -> its id."""
-        return {
-            (run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
-            for run in self._search(paper, "attributes.status = 'FINISHED'")
-        }
+    def finished(self, paper: str) -> set[tuple[str, str]]:
+        """(result, seed) of every run that is logged to its end."""
+        tags = [run.data.tags for run in self._search(paper, "attributes.status = 'FINISHED'")]
+        return {(of.get("fedrepro.result", ""), of.get("seed", "")) for of in tags}
 
     def remove_unfinished(self, paper: str, which: str = "") -> None:
         """Remove the runs that processes of this working copy left when they were killed. Others' runs, and
@@ -246,7 +246,9 @@ class Store:
         started = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
         history = results.history(cell, self.root)
         rows = history[history["seed"] == seed].to_dict("records")
-        values = {"hyper": result["hyper"], "scenario": _scenario_values(cell, self.root)}
+        values = {"hyper": result["hyper"]}
+        with contextlib.suppress(ParamError):  # of a cell that paper.yaml does not have any more
+            values["scenario"] = dataclasses.asdict(Experiment.of(cell, self.root).scenario)
         run = self.start(cell, seed, values, started)
         step = 1000 * seconds / max(len(rows) - 1, 1)
         self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])
@@ -306,12 +308,6 @@ def _key(name: str) -> str:
     plain = re.sub(r"[^\w.\- ]", "_", rest).strip(".")[:150] or "_"
     digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
     return f"{group}{slash}{rest if plain == rest else f'{plain}-{digest}'}"
-
-
-def _scenario_values(cell: Cell, root: Path) -> dict:
-    known = load_paper(cell.paper, root).scenarios
-    scenario = Experiment.of(cell, root).scenario if isinstance(cell, Tuned) else known.get(cell.scenario)
-    return dataclasses.asdict(scenario) if scenario else {}
 
 
 def no_answer(error: Exception, root: Path = ROOT) -> str:

@@ -108,8 +108,8 @@ def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
 def excluded(algorithm: str, scenario: Scenario) -> str:
     """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector
     does not count, as the algorithm's row would add it."""
-    kind = described(algorithm)
-    lacking = kind.says("requires", {}) - scenario.provides if kind else ()
+    method = described(algorithm)
+    lacking = method.requires - scenario.provides if method else ()
     return next((need for need in REASONS if need in lacking), "")
 
 
