@@ -5,7 +5,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -128,19 +128,14 @@ class SeedTraining:
         begun, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         training = cls(job, method, world, tests, executor, begun, started, first_rounds(it, job.seed))
         others = [] if os.environ.get(FORCE) else reversed(training.beginnings.values())
-        if not training._resume([job.files, *others]):
+        checkpoints = (place.resume(world.device) for place in (job.files, *others))
+        if (saved := next((one for one in checkpoints if one is not None), None)) is None:
             training._init()
+        else:
+            training.state, training.rows = unpack(saved["state"]), saved["rows"]
+            training.clients, training.spent = saved["own"], saved["seconds"]
         training.saved = time.monotonic()
         return training
-
-    def _resume(self, places: Iterable[SeedFiles]) -> bool:
-        """Take over the first checkpoint there is."""
-        for place in places:
-            if (saved := place.resume(self.world.device)) is not None:
-                self.state, self.rows = unpack(saved["state"]), saved["rows"]
-                self.clients, self.spent = saved["own"], saved["seconds"]
-                return True
-        return False
 
     def _init(self) -> None:
         start = Pretraining(self.executor, self.job.experiment, self.job.seed)
