@@ -12,6 +12,7 @@ corruptions  accuracy by corruption and severity (not in a paper)
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -92,37 +93,26 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     without representations.
     """
     name, _, at = what.partition("/")
-    paper = load_paper(name, root)
-    figures = {key: figure for key, figure in paper.figures.items() if only in (None, key)}
-    cells = [
-        (key, str(figure.kind), Cell(name, scenario, method))
-        for key, figure in figures.items()
-        if figure.kind in COMPUTED
-        for scenario in dict.fromkeys([MINIATURE, *figure.scenarios])
-        for method in figure.methods or paper.methods
-    ]
-    images = [
-        (key, scenario)
-        for key, figure in figures.items()
-        if figure.kind == PICTURE
-        for scenario in [MINIATURE] * bool(paper.miniature) + figure.scenarios
-    ]
-    if at:
-        cells = [one for one in cells if str(one[2]) == what]
-        images = [one for one in images if one[1] == at]
-        if not cells and not images:
-            shows = only or "that is computed"
-            raise FedReproError(f"papers/{name}/paper.yaml: no figure {shows} shows {what}")
-    else:
-        cells = [one for one in cells if one[2].representations(root).exists()]
-        images = [one for one in images if (root / "data" / paper.scenarios[one[1]].data.set).exists()]
-    written = [write(kind, key, cell, compute(kind, cell, root), root) for key, kind, cell in cells]
-    return written + [
-        pictures.write_examples(
-            pictures.examples_path(name, key, scenario, root), paper.scenarios[scenario], root
-        )
-        for key, scenario in images
-    ]
+    paper, written = load_paper(name, root), list[Path]()
+    for key, figure in paper.figures.items():
+        methods = figure.methods or paper.methods if figure.kind in COMPUTED else [""]
+        if only not in (None, key) or figure.kind not in (*COMPUTED, PICTURE):
+            continue
+        for scenario, method in product(dict.fromkeys([MINIATURE, *figure.scenarios]), methods):
+            cell = Cell(name, scenario, method)
+            if at and at != f"{scenario}/{method}".rstrip("/") or scenario not in paper.scenarios:
+                continue
+            settings = paper.scenarios[scenario]
+            if method and (at or cell.representations(root).exists()):
+                kind = str(figure.kind)
+                written.append(write(kind, key, cell, compute(kind, cell, root), root))
+            elif not method and (at or (root / "data" / settings.data.set).exists()):
+                path = pictures.examples_path(name, key, scenario, root)
+                written.append(pictures.write_examples(path, settings, root))
+    if at and not written:
+        shows = only or "that is computed"
+        raise FedReproError(f"papers/{name}/paper.yaml: no figure {shows} shows {what}")
+    return written
 
 
 def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
@@ -250,16 +240,12 @@ def _matrices(arrays: Arrays) -> pd.DataFrame:
         owners = zip(names, arrays["domains"].tolist(), strict=True)
         private = {name: arrays[f"private.{domain}"].astype(np.float64) for name, domain in owners}
         drawn += [("private", names.index(name), part) for name, part in private.items()]
-    parts = []
-    for images, k, every in drawn:
-        matrix = cross_correlation(every[k], every.mean(0))
-        row, column = np.indices(matrix.shape).reshape(2, -1)
-        parts.append(
-            pd.DataFrame(
-                {"images": images, "client": names[k], "row": row, "column": column, "value": matrix.ravel()}
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
+    rows = [
+        (images, names[k], row, column, value)
+        for images, k, every in drawn
+        for (row, column), value in np.ndenumerate(cross_correlation(every[k], every.mean(0)))
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS["matrix"])
 
 
 def _transfer(arrays: Arrays) -> pd.DataFrame:

@@ -69,13 +69,9 @@ def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
             for name, entry in (_listed(paper, root) | fresh).items()
             if (Cell.parse(name).folder(root) / "result.json").exists()
         }
-        lines = [f"{name}: {_one_line(valid[name])}\n" for name in sorted(valid)]
-        files.write_text(root / "papers" / paper / FILE, HEADER + "".join(lines))
+        text = yaml.safe_dump(valid, default_flow_style=None, width=10_000)
+        files.write_text(root / "papers" / paper / FILE, HEADER + text)
     read.cache_clear()
-
-
-def _one_line(entry: Any) -> str:
-    return yaml.safe_dump(entry, default_flow_style=True, width=10_000, sort_keys=True).strip()
 
 
 def words(stamp: dict[str, Any]) -> str:
