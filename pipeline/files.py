@@ -5,6 +5,8 @@ Everything is written under a temporary name in the same folder, then renamed.
 
 import contextlib
 import csv
+import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -17,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from pipeline.errors import FedReproError, ParamError
+from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.schema import CONTROL, shorten
 
+# of some shared file systems
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 # seconds
 WEEK = 7 * 86400.0
 # with which a spreadsheet's formula begins
@@ -186,6 +190,24 @@ def alive(process: int) -> bool:
         return False
     except psutil.AccessDenied:  # the process lives and belongs to another user
         return True
+
+
+@contextlib.contextmanager
+def locked(path: Path, waits: str = "") -> Iterator[None]:
+    """Hold the lock of a file; one that another process holds is waited for, with `waits` on stderr."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waits:
+                warn(waits)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            warn(f"{shorten(path)}: this file system has no locks: run one process at a time")
+        yield
 
 
 def leads_out(name: str) -> bool:

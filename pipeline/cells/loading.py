@@ -64,8 +64,9 @@ def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[Test
     if not (late := _unseen(experiment, seed, federation)):
         return None
     federation, epochs = _only(federation, late), training.adaptation or training.local_epochs
-    everyone = dict.fromkeys(("participation", "failing", "stragglers"))
-    training = dataclasses.replace(training, local_epochs=epochs, **everyone)
+    training = dataclasses.replace(
+        training, local_epochs=epochs, participation=None, failing=None, stragglers=None
+    )
     world = _world(dataclasses.replace(experiment.scenario, training=training), federation, seed)
     return world.at(training.rounds), federation.tests
 

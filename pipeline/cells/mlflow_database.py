@@ -1,11 +1,9 @@
 """Create, check and lock the SQLite database of MLflow's runs, and replace it where it is unusable."""
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -119,13 +117,8 @@ def checkout(root: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-@contextlib.contextmanager
-def locked(root: Path, purpose: str) -> Iterator[None]:
+def locked(root: Path, purpose: str) -> contextlib.AbstractContextManager[None]:
     """One process at a time, among all that use this database; with a server, among those of this working
     copy."""
     base = database(root) or root / ".cells" / "mlflow"
-    base.parent.mkdir(exist_ok=True)
-    with open(base.with_name(f"{base.name}.{purpose}"), "w") as handle:
-        with contextlib.suppress(OSError):  # a shared file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    return files.locked(base.with_name(f"{base.name}.{purpose}"))

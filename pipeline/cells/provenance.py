@@ -169,7 +169,7 @@ def code_of(experiment: Experiment, executor: str = "sequential") -> str:
         result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except DAMAGED:
         stamp, listed = stamps.of(cell, root), noted(cell.paper, root).get(str(cell))
-        return listed if stamp and listed == stamp["made"] and stamp["code"] == code else code
+        return listed if listed and stamp and listed == stamp["made"] and stamp["code"] == code else code
     made = made_by(result, experiment)
     return made if made and _walks(result, made, code, experiment) else code
 

@@ -1,8 +1,6 @@
 """Train a cell: all its seeds, with checkpoints, from parameters and partition to result files."""
 
 import dataclasses
-import errno
-import fcntl
 import os
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -25,11 +23,9 @@ from pipeline.cells.seeds import Job, summarise
 from pipeline.cells.workers import train_seeds
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
-from pipeline.errors import FedReproError, TrainingError, warn
+from pipeline.errors import FedReproError, TrainingError
 from pipeline.schema import ROOT, Cell, load_paper, load_params
 from pipeline.sealing import seal
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of some shared file systems
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,9 @@ def train_cell(
     verify(experiment)
     jobs, scenario = planned.jobs, experiment.scenario
     keep_memory()
-    with _only_one(jobs[0].folder, cell), _marked(jobs[0].folder / "error.json", cell):
+    # When a stage is killed, its training process can survive it.
+    waits = f"{cell}: another process is training this cell; waiting for it"
+    with files.locked(jobs[0].folder / "lock", waits), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         values = {"hyper": experiment.hyper, "scenario": dataclasses.asdict(scenario)}
         follower = tracking.Follower(cell, values, root)
@@ -144,24 +142,6 @@ def train_cell(
             follower.finish(result)
         progress.cell_done(result)
     return result
-
-
-@contextmanager
-def _only_one(folder: Path, cell: Cell):
-    """Wait while another process trains this cell: when a stage is killed, its training process can survive
-    it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            warn(f"{cell}: another process is training this cell; waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise
-            warn(f"{folder}: this file system has no locks; see that nothing else trains {cell}")
-        yield
 
 
 @contextmanager

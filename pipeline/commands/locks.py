@@ -5,7 +5,6 @@ DVC empties dvc.lock before it writes it again. A kill in between leaves an empt
 """
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -19,7 +18,6 @@ from pipeline.errors import DAMAGED, FedReproError, conflict
 from pipeline.schema import ROOT
 
 LOCKS = "dvc.lock", "data/dvc.lock", "papers/*/dvc.lock", "papers/*/*/dvc.lock", "reports/*/dvc.lock"
-NO_FLOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 # -- dvc.lock ------------------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ def _check_flock(path: Path) -> None:
         with open(path) as handle:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in NO_FLOCK:
+        if error.errno in files.NO_LOCKS:
             remedy = "set `dvc config --local core.hardlink_lock true`"
             raise FedReproError(f"{path}: this file system has no locks; {remedy}") from None
 
