@@ -18,8 +18,8 @@ from stages._stage import stage
 HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change of code concerns.\n"
 # What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
 TUNING = (
-    "pipeline.cells.spaces:Axis",
-    "pipeline.cells.spaces:shares",
+    "pipeline.cells.tuning:Axis",
+    "pipeline.cells.tuning:shares",
     "pipeline.cells.choices:means",
     "pipeline.cells.choices:best",
 )

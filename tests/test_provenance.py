@@ -208,7 +208,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ("cells/arithmetic.py", '"MKL_CBWR": "COMPATIBLE"', '"MKL_CBWR": "AVX2"', every),
         ("devices.py", "64 * 2**20", "32 * 2**20", every),
         ("cells/training.py", "    keep_memory()\n", "    keep_memory()\n    torch.set_x(2)\n", every),
-        ("cells/workers.py", "signal.SIG_IGN)", "signal.SIG_DFL)", every),
+        ("cells/training.py", "signal.SIG_IGN)", "signal.SIG_DFL)", every),
     ):
         text = changed_file(clone / "pipeline" / path, old, new)
         now = digests(every if changed is every else before)

@@ -15,7 +15,7 @@ import torch
 import yaml
 from repository import copy_of_the_repository, edit, forget, outputs, python, stage
 
-from pipeline.cells import cache, workers
+from pipeline.cells import cache, training
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, train_seed
@@ -225,14 +225,14 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
         shares.append(train.keywords["sharing"])
         return []
 
-    monkeypatch.setattr(workers, "executor_name", lambda device: "stacked")
-    monkeypatch.setattr(workers, "together", together)
+    monkeypatch.setattr(training, "executor_name", lambda device: "stacked")
+    monkeypatch.setattr(training, "together", together)
     jobs = [
         Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
         for seed in range(3)
     ]
     for job in jobs:
-        assert list(workers.train_seeds(jobs, print)) == []
+        assert list(training.train_seeds(jobs, print)) == []
         job.files.finish({}, {})
     assert shares == [3, 2, 1]
 
@@ -241,14 +241,16 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
 def test_seeds_one_after_the_other_have_separate_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(workers, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
+    monkeypatch.setattr(
+        training, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()}
+    )
     jobs = [
         Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
         for seed in range(2)
     ]
-    actual = {run["seed"]: run["process"] for run in workers.train_seeds(jobs, print)}
+    actual = {run["seed"]: run["process"] for run in training.train_seeds(jobs, print)}
     assert sorted(actual) == [0, 1] and len({os.getpid(), *actual.values()}) == 3
-    (alone,) = workers.train_seeds(jobs[:1], print)
+    (alone,) = training.train_seeds(jobs[:1], print)
     assert alone["process"] == os.getpid()
 
 

@@ -20,8 +20,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.loading import load
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.cells.training import plan
-from pipeline.cells.workers import train_seeds
+from pipeline.cells.training import plan, train_seeds
 from pipeline.clusters.cluster import Mark
 from pipeline.commands.locks import mend_rwlock
 from pipeline.commands.status import failures, read_result

@@ -10,10 +10,10 @@ import pytest
 from repository import edit, stage
 
 import stages.split as split_stage
-from pipeline.cells import choices, loading, results, spaces, tracking, tuning
+from pipeline.cells import choices, loading, results, tracking, tuning
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.provenance import cell_digest
-from pipeline.cells.spaces import Axis, configurations, shares, space
+from pipeline.cells.tuning import Axis, configurations, shares, space
 from pipeline.commands import sync, tune
 from pipeline.commands.tune import targets
 from pipeline.data import partition, store, validation
@@ -71,7 +71,7 @@ def test_every_tuned_method_has_a_space_and_all_learning_rates_are_the_same_mult
 def test_a_wrong_space_is_one_line(section, says, monkeypatch):
     document = {key: value for key, value in read_yaml(ROOT / SPACES).items() if key != "fedprox"}
     wrong = document | ({"fedprox": section} if section else {})
-    monkeypatch.setattr(spaces, "read_yaml", lambda path: wrong)
+    monkeypatch.setattr(tuning, "read_yaml", lambda path: wrong)
     with pytest.raises(ParamError, match=re.escape(says)) as error:
         space(CELL)
     assert str(error.value).startswith(f"{SPACES}: ") and "\n" not in str(error.value)

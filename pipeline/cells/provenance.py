@@ -82,9 +82,9 @@ TRAINING = (
 AROUND = (
     "stages.train:train",
     "pipeline.cells.training:train_cell",
-    "pipeline.cells.workers:train_seeds",
-    "pipeline.cells.workers:_in_processes",
-    "pipeline.cells.workers:_worker",
+    "pipeline.cells.training:train_seeds",
+    "pipeline.cells.training:_in_processes",
+    "pipeline.cells.training:_worker",
 )
 PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
 
