@@ -259,23 +259,6 @@ def test_a_tuned_learning_rate_is_a_number(rate):
         Tuned.of(Cell.parse(CELL), (("learning_rate", rate),)).resolve()
 
 
-@pytest.mark.parametrize(
-    "key, value", [("partitions", 5), ("partitions", ["a"]), ("machines", [5, 5]), ("participants", "x")]
-)
-def test_a_sealed_result_with_another_shape_is_refused(project, reference, key, value):
-    path = Cell.parse(CELL).folder(project) / "result.json"
-    document = {name: one for name, one in json.loads(path.read_text()).items() if name != "self"}
-    with pytest.raises(FedReproError, match=key):
-        results.parse(json.dumps(seal(document | {key: value})).encode(), path)
-
-
-@pytest.mark.parametrize("state", [{}, {"kind": "params"}, {"kind": 7, "value": 7}, [{"kind": "clients"}]])
-def test_a_checkpoint_with_another_shape_is_set_aside(tmp_path, state, capfd):
-    saved = SeedFiles(tmp_path, 0)
-    saved.save(CONTENT | {"state": state})
-    assert saved.resume(CPU) is None and "renamed to seed-0.pt.damaged" in capfd.readouterr().err
-
-
 @pytest.mark.parametrize("module", ["papers/fedcrl/methods/mine.py", "pipeline/methods/mine.py"])
 def test_a_method_of_the_same_size_and_time_runs_as_it_is_written(project, module):
     file = project / module
