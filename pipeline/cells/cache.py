@@ -27,8 +27,6 @@ from pipeline.engine.world import supervised
 from pipeline.errors import FedReproError
 from pipeline.schema import COMPUTED, MINIATURE, Cell, Scenario, load_paper, planned
 
-# -- beginnings ----------------------------------------------------------------------------------------------
-
 
 class Pretraining:
     """Wraps an executor: carries out a cell's pretraining unless another run has. `seconds`: what it took
@@ -121,9 +119,6 @@ def _beginning(scenario: Scenario) -> dict:
     return values
 
 
-# -- seeds of a committed result -----------------------------------------------------------------------------
-
-
 def adopt(seeds: list[SeedFiles], experiment: Experiment, metas: list[dict]) -> list[int]:
     """Finish every seed of this cell in git's last commit that was trained by today's code and parameters, on
     today's partition and on a CPU; returns those seeds. Where the committed result already has all seeds,
@@ -141,9 +136,12 @@ def adopt(seeds: list[SeedFiles], experiment: Experiment, metas: list[dict]) -> 
     committed = next(filter(None, (_committed(one, root) for one in provenance.alike(cell))), None)
     if committed is None or all(one.finished.exists() for one in seeds):
         return []
-    if not _same_conditions(committed[0], experiment):
+    (result, history), device = committed, default_device()
+    same_machine = (result["device"] == device.type == "cpu") and result["precision"] == precision()
+    if not same_machine or result["executor"] != executor_name(device):
         return []
-    result, history = committed
+    if not provenance.current(result, experiment):
+        return []
     of_seed = dict(zip(result["seeds"], results.partitions(result)))
     same = [one for one, meta in zip(seeds, metas, strict=True) if of_seed.get(one.seed) == meta["digest"]]
     adopted = [one for one in same if one != drawn] if len(same) < len(seeds) else []
@@ -160,16 +158,6 @@ def _drawn(cell: Cell, root: Path) -> bool:
         and cell.scenario in (MINIATURE, *figure.scenarios)
         and cell.method in (figure.methods or [cell.method])
         for figure in load_paper(cell.paper, root).figures.values()
-    )
-
-
-def _same_conditions(result: dict, experiment: Experiment) -> bool:
-    device, executor = default_device(), executor_name(default_device())
-    return (
-        result["device"] == device.type == "cpu"
-        and result["executor"] == executor
-        and result["precision"] == precision()
-        and provenance.current(result, experiment)
     )
 
 

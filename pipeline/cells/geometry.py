@@ -40,8 +40,6 @@ WORDS = ("label", "client", "images", "domain", "corruption")
 SMALLEST = 1e-12
 Arrays = Mapping[str, np.ndarray]
 
-# -- stored tables -------------------------------------------------------------------------------------------
-
 
 def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
     """papers/<paper>/figures/<figure>-<scenario>-<method>.csv; a JSON of that name says what it is."""
@@ -80,9 +78,6 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
         return table
     except DAMAGED as error:
         raise FedReproError(f"{shorten(path)}: not the {kind} of a cell with its JSON: {error}") from None
-
-
-# -- computing -----------------------------------------------------------------------------------------------
 
 
 def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:

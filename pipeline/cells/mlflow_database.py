@@ -55,7 +55,14 @@ def make_usable(root: Path = ROOT) -> None:
             again = "`fedrepro import` fills a new one"
             warn(f"{path.name} cannot be used ({fault}): set aside as {aside.name}; {again}")
         if not path.exists():
-            _create(path, artifacts(root))
+            from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+            new = path.with_name(path.name + ".new")
+            for part in _parts(new):  # of a killed process
+                part.unlink(missing_ok=True)
+            SqlAlchemyStore(f"sqlite:///{new}", artifacts(root)).engine.dispose()
+            files.sync(new)
+            os.replace(new, path)
 
 
 def _without_waiting(connection: Any, _: Any) -> None:
@@ -63,17 +70,6 @@ def _without_waiting(connection: Any, _: Any) -> None:
     nothing by that; what a power failure tears is set aside and imported again."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
-
-
-def _create(path: Path, folder: str | None) -> None:
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    new = path.with_name(path.name + ".new")
-    for part in _parts(new):  # of a killed process
-        part.unlink(missing_ok=True)
-    SqlAlchemyStore(f"sqlite:///{new}", folder).engine.dispose()
-    files.sync(new)
-    os.replace(new, path)
 
 
 def _fault(path: Path, root: Path) -> str | None:

@@ -99,9 +99,6 @@ def filled(
     return _PLACE.sub(number, text)
 
 
-# -- what a method says of itself ----------------------------------------------------------------------------
-
-
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Any:
     """The method, common to all papers or of this paper, with its defaults; None where there is no such
     file."""
@@ -121,9 +118,6 @@ def model_copies(experiment: Experiment) -> int | None:
     `Para. Space`); None where the cell's algorithm has no file."""
     method = _method_of(experiment)
     return method and dataclasses.replace(method, **experiment.hyper).copies
-
-
-# -- what readings.yaml says of them -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -171,9 +165,6 @@ def _of(method: Any, part: str) -> dict:
     for kind in type(method).__mro__[::-1]:
         merged |= getattr(sections().get(kind.__name__, Section()), part)
     return merged
-
-
-# -- of a cell -----------------------------------------------------------------------------------------------
 
 
 def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Reading]:

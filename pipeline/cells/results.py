@@ -9,7 +9,6 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -135,9 +134,6 @@ def lower_is_better(measure: str) -> bool:
     return name in LOWER_IS_BETTER or group.endswith("metric") and name.endswith(("_error", "_gap"))
 
 
-# -- reading -----------------------------------------------------------------------------------------------
-
-
 def read(path: Path) -> dict:
     """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's
     folder."""
@@ -186,7 +182,10 @@ def _check_values(document: dict) -> None:
         for name, values in document[part].items():
             if is_percent(name):
                 check(list[Percent], values, f"{part}.{name}")
-    for name, each in _of_seeds(document):
+    of_seeds = [(key, document[key]) for key in OF_SEEDS if key in document]
+    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings", "memory"):
+        of_seeds += (document.get(part) or {}).items()
+    for name, each in of_seeds:
         if len(each) != len(seeds):
             raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
     held = document.get("holdings", {}).values()
@@ -194,13 +193,6 @@ def _check_values(document: dict) -> None:
         raise FedReproError("clients: not the same number for every seed, or in 'holdings'")
     if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
-
-
-def _of_seeds(document: dict) -> Iterator[tuple[str, list]]:
-    """(name, values) of what has a value for every seed."""
-    yield from ((key, document[key]) for key in OF_SEEDS if key in document)
-    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings", "memory"):
-        yield from (document.get(part) or {}).items()
 
 
 def is_percent(measure: str) -> bool:

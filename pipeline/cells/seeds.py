@@ -291,9 +291,6 @@ def _newcomers(job: Job, method, state) -> dict[str, float | None]:
     return {f"unseen.{name}": _rounded(value) for name, value in measures.items()}
 
 
-# -- a result ------------------------------------------------------------------------------------------------
-
-
 def summarise(
     experiment: Experiment, resolved: dict, runs: list[dict], metas: list[dict], digest: str
 ) -> dict:

@@ -98,34 +98,28 @@ class Follower:
         self.waiting[row["seed"]].append((int(time.time() * 1000), row))
         if now - self.begun >= LIVE_AFTER and now - self.flushed >= FLUSH:
             self.flushed = now
-            self._guarded(self._flush)
+            self._flush()
 
     def finish(self, result: dict) -> None:
         """Close the live runs and mark them with the result that they belong to."""
         if self.store is not None:
-            self._guarded(lambda: self._close(result))
+            self._flush(result)
 
-    def _flush(self) -> "Store":
-        self.store = store = self.store or Store(self.root)
-        for seed, points in self.waiting.items():
-            if points and seed not in self.runs:
-                self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0])
-            if points:
-                store.curves(self.runs[seed], points)
-                points.clear()
-        return store
-
-    def _close(self, result: dict) -> None:
-        store = self._flush()
-        for k, seed in enumerate(result["seeds"]):
-            if seed in self.runs:
-                store.complete(self.runs[seed], self.cell, result, k, int(time.time() * 1000))
-
-    def _guarded(self, action) -> None:
+    def _flush(self, result: dict | None = None) -> None:
+        """Send what waits, then end the runs of a result's seeds."""
         if self.failed:
             return
         try:
-            action()
+            self.store = store = self.store or Store(self.root)
+            for seed, points in self.waiting.items():
+                if points and seed not in self.runs:
+                    self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0])
+                if points:
+                    store.curves(self.runs[seed], points)
+                    points.clear()
+            for k, seed in enumerate(result["seeds"] if result else ()):
+                if seed in self.runs:
+                    store.complete(self.runs[seed], self.cell, result, k, int(time.time() * 1000))
         except Exception as error:  # whatever MLflow, SQLite or the network raises
             self.failed = True
             later = "training goes on, `fedrepro import` brings the runs in later"

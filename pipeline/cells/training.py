@@ -171,9 +171,6 @@ def _history(runs: list[dict]) -> bytes:
     return table.to_csv(index=False, lineterminator="\n").encode()
 
 
-# -- the seeds of a cell -------------------------------------------------------------------------------------
-
-
 def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
     """Train the jobs, FEDREPRO_WORKERS at once, each in a new process, or stacked together in this
     one; yields them as they finish."""

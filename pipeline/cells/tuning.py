@@ -56,9 +56,6 @@ def _tried(trial: Trial, names: list[str], root: Path) -> dict:
     return {**tried, "accuracy": result["measures"]["average"], **of_result}
 
 
-# -- configurations ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Axis:
     """The values of one hyper-parameter: from `low` to `high`, or one of `choices`."""
