@@ -117,8 +117,8 @@ class Follower:
                 if points:
                     store.curves(self.runs[seed], points)
                     points.clear()
-            for k, seed in enumerate(result["seeds"] if result else ()):
-                if seed in self.runs:
+            for k, seed in enumerate(result["seeds"]) if result else ():
+                if result and seed in self.runs:
                     store.complete(self.runs[seed], self.cell, result, k, int(time.time() * 1000))
         except Exception as error:  # whatever MLflow, SQLite or the network raises
             self.failed = True
