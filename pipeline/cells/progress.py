@@ -49,24 +49,17 @@ class Progress:
 
     def report(self, row: dict) -> None:
         """A round of a seed is over: `row` is its line of history.csv."""
-        self.done[row["seed"]] = row["round"]
+        seed, number, accuracy, now = row["seed"], row["round"], row.get(self.measure), time.monotonic()
+        self.done[seed] = number
         self.fresh += 1
-        now = time.monotonic()
         left = (now - self.begun) / self.fresh * sum(self.rounds - done for done in self.done.values())
         if now - self.sent >= SECONDS_BETWEEN_EVENTS:
-            self.sent = now
-            self._event(
-                seed=row["seed"],
-                round=row["round"],
-                rounds=self.rounds,
-                accuracy=row.get(self.measure),
-                left=round(left, 1),
-            )
+            self.sent, rounds = now, self.rounds
+            self._event(seed=seed, round=number, rounds=rounds, accuracy=accuracy, left=round(left, 1))
         if now - self.printed >= SECONDS_BETWEEN_LINES:
             self.printed = now
-            accuracy = f"accuracy {row[self.measure]:5.2f} %" if row.get(self.measure) is not None else ""
-            done = f"seed {row['seed']}  round {row['round']}/{self.rounds}"
-            self.say(f"{done}  {accuracy}  {clock(left)} left")
+            share = "" if accuracy is None else f"accuracy {accuracy:5.2f} %"
+            self.say(f"seed {seed}  round {number}/{self.rounds}  {share}  {clock(left)} left")
 
     def seed_done(self, finished: dict) -> None:
         self.done[finished["seed"]] = self.rounds
