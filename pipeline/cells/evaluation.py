@@ -47,11 +47,21 @@ class TestSet:
 
 
 @torch.inference_mode()
-def right(network: Network, test: TestSet, client: int, scores: Scores, top: int = 1) -> Tensor:
-    """(N,) bool: the test images that have their label among the `top` largest scores (ties by
-    torch.topk)."""
+def right(
+    network: Network,
+    test: TestSet,
+    client: int,
+    scores: Scores,
+    top: int = 1,
+    attack: Callable[..., Tensor] | None = None,
+) -> Tensor:
+    """(N,) bool: the test images that have their label among the `top` largest scores (ties by torch.topk).
+    `attack` moves them first, through the scores that are to classify them (FedCCL Sec. 5.5)."""
     hits = [torch.zeros(0, dtype=torch.bool, device=test.labels.device)]
     for images, labels in test.batches():
+        if attack is not None:
+            with torch.inference_mode(False):
+                images = attack(Handle(network), images, labels, scores=lambda x: scores(network, x, client))
         logits = scores(network, images, client)
         best = (
             logits.argmax(1, keepdim=True) if top == 1 else logits.topk(min(top, logits.shape[1]), 1).indices
@@ -71,15 +81,17 @@ def measure(
     kind: str,
     scores: Scores = _raw,
     top: int = 1,
+    attack: Callable[..., Tensor] | None = None,
 ) -> tuple[dict[str, float], list[float]]:
-    """The measures of `schema.Evaluation.tests` and each client's accuracy on its test set, in percent.
+    """The measures of `schema.Evaluation.tests` and each client's accuracy on its test set, in percent;
+    scores, top and attack as in `right`.
 
     A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
     out of every mean.
     """
 
     def hits(network: Network, test: TestSet, client: int) -> Tensor:
-        return right(network, test, client, scores, top).sum()
+        return right(network, test, client, scores, top, attack).sum()
 
     return _Table(models, world, tests, hits).measures(kind)
 
@@ -155,27 +167,11 @@ class _Table:
 def under_attack(
     models: Clients, world: World, tests: Sequence[TestSet], kind: str, scores: Scores, attack: Attack
 ) -> dict[str, float]:
-    """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Each image is attacked
-    through the scores that are to classify it (FedCCL Sec. 5.5). Images must be in [0, 1]."""
+    """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Images must be in
+    [0, 1]."""
     rules = {"fgsm": partial(attacks.fgsm, eps=attack.eps), "pgd": partial(attacks.pgd, **asdict(attack))}
-    tables = {
-        name: _Table(models, world, tests, partial(_withstood, rule, scores)) for name, rule in rules.items()
-    }
-    return {name: table.measures(kind)[0][HEADLINE[kind]] for name, table in tables.items()}
-
-
-def _withstood(rule: Callable, scores: Scores, network: Network, test: TestSet, client: int) -> Tensor:
-    """How many attacked images have their label scored highest."""
-
-    def of_client(network: Network, images: Tensor) -> Tensor:
-        return scores(network, images, client)
-
-    hits = torch.zeros((), dtype=torch.int64, device=test.labels.device)
-    for images, labels in test.batches():
-        moved = rule(Handle(network), images, labels, scores=partial(of_client, network))
-        with torch.inference_mode():
-            hits = hits + (scores(network, moved, client).argmax(1) == labels).sum()
-    return hits
+    measured = {name: measure(models, world, tests, kind, scores, 1, rule) for name, rule in rules.items()}
+    return {name: measures[HEADLINE[kind]] for name, (measures, _) in measured.items()}
 
 
 def by_client(table, world, tests):
