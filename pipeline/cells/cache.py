@@ -6,8 +6,6 @@ begin together, both compute.
 """
 
 import dataclasses
-import hashlib
-import json
 import os
 import time
 from pathlib import Path
@@ -61,42 +59,33 @@ class Pretraining:
 
 
 def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
-    """`shared_rounds`, and with `keep: models` the round before the last, from which `final_models` goes
-    on."""
-    last, places = experiment.scenario.training.rounds - 1, shared_rounds(experiment, seed)
-    if experiment.scenario.keep and last:
-        code = provenance.digest_of(experiment, executor_name(default_device()))
-        values = {"cell": str(experiment.cell), "scenario": dataclasses.asdict(experiment.scenario)}
-        places[last] = _place(experiment, seed, code, values | {"hyper": experiment.hyper, "round": last})
-    return places
+    """Round -> where the run's checkpoint after it lies for other runs, or was left by them.
 
-
-def shared_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
-    """Round -> where the run's checkpoint after it lies for scenarios that train longer, or was left by them.
-
-    Only rounds before those that any of them reports: until there they measure alike. None for a method
-    whose rule depends on how many rounds there will be.
+    For scenarios that train longer, only rounds before those that any of them reports: until there they
+    measure alike. None of these for a method whose rule depends on how many rounds there will be. With
+    `keep: models` also the round before the last, from which `final_models` goes on.
     """
     cell, root, scenario = experiment.cell, experiment.root, experiment.scenario
-    if "rounds" in provenance.method_attributes(experiment):
-        return {}
-    method = [experiment.algorithm, experiment.hyper]
-    values = {"scenario": _beginning(scenario), "method": method}
+    values = {"scenario": _beginning(scenario), "method": [experiment.algorithm, experiment.hyper]}
     lengths = set()
     for other in planned(cell.paper, root):
-        if other.method == cell.method:
+        if other.method == cell.method and "rounds" not in provenance.method_attributes(experiment):
             longer = Experiment.of(other, root)
-            same = [longer.algorithm, longer.hyper] == method
-            if same and _beginning(longer.scenario) == values["scenario"]:
+            method = [longer.algorithm, longer.hyper]
+            if values == {"scenario": _beginning(longer.scenario), "method": method}:
                 lengths.add((longer.scenario.training.rounds, longer.scenario.evaluation.last))
     most = max((rounds for rounds, _ in lengths), default=0)
     unreported = scenario.training.rounds - scenario.evaluation.last
     code = provenance.digest_of(experiment, executor_name(default_device()))
-    return {
+    places = {
         rounds - last: _place(experiment, seed, code, values | {"round": rounds - last})
         for rounds, last in sorted(lengths)
         if rounds < most and 0 < rounds - last <= unreported
     }
+    if scenario.keep and (last := scenario.training.rounds - 1):
+        whole = {"cell": str(cell), "scenario": dataclasses.asdict(scenario), "hyper": experiment.hyper}
+        places[last] = _place(experiment, seed, code, whole | {"round": last})
+    return places
 
 
 def _place(experiment: Experiment, seed: int, code: str, values: dict) -> SeedFiles:
@@ -108,8 +97,7 @@ def _place(experiment: Experiment, seed: int, code: str, values: dict) -> SeedFi
         "machine": provenance.machine(),
         "device": torch.cuda.get_device_name() if default_device().type == "cuda" else "",
     }
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
-    return SeedFiles(experiment.root / ".cells" / "beginnings" / digest, seed)
+    return SeedFiles(experiment.root / ".cells" / "beginnings" / provenance.sha256_of(values), seed)
 
 
 def _beginning(scenario: Scenario) -> dict:
