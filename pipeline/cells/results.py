@@ -270,15 +270,14 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
     if rounds != dict.fromkeys(result["seeds"], list(range(result["rounds"] + 1))):
         raise FedReproError(f"{path}: not the seeds and rounds that result.json has; {again}")
     for k, seed in enumerate(result["seeds"]):
-        rows = {name: values.to_numpy() for name, values in table[table["seed"] == seed][[*names]].items()}
-        columns = {name: values[~np.isnan(values)] for name, values in rows.items()}
-        for name, measured, last in (
-            (name, each[k], last) for part, last in means.items() for name, each in result[part].items()
-        ):
-            mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
-            if not abs(mean - measured) <= ROUNDED:
-                gives = f"the last rounds of seed {seed} give {name} {mean:.4f}"
-                raise FedReproError(f"{path}: {gives}, result.json says {measured}; {again}")
+        rows = table[table["seed"] == seed]
+        columns = {name: rows[name].dropna().to_numpy() for name in names}
+        for part, last in means.items():
+            for name, each in result[part].items():
+                mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
+                if not abs(mean - each[k]) <= ROUNDED:
+                    gives = f"the last rounds of seed {seed} give {name} {mean:.4f}"
+                    raise FedReproError(f"{path}: {gives}, result.json says {each[k]}; {again}")
 
 
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
