@@ -76,23 +76,22 @@ def filled(
     """
     paper = load_paper(key, root)
 
-    def by_seed(place: str | None, method: str, measure: str) -> dict[int, float] | None:
+    def by_seed(place: str | None, method: str, measure: str) -> dict[int, float]:
         cell = Cell(key, place or scenario, method)
-        result = look(cell)
+        result = look(cell) or {"seeds": [], "measures": {measure: []}}
         for kind, name, known in (
             ("scenario", cell.scenario, paper.scenarios),
             ("method", method, paper.methods),
-            ("measure", measure, result["measures"] if result else [measure]),
+            ("measure", measure, result["measures"]),
         ):
             if name not in known:
                 raise ParamError(f"papers/{key}/paper.yaml: {where}: {unknown(kind, name, known)}")
-        return result and dict(zip(result["seeds"], result["measures"][measure]))
+        return dict(zip(result["seeds"], result["measures"][measure]))
 
     def number(match: re.Match) -> str:
-        left = by_seed(match[1], match[2], match[3])
-        right = by_seed(match[4], match[5], match[6]) if match[5] else {seed: 0.0 for seed in left or ()}
-        both = left.keys() & right.keys() if left and right else ()
-        if not left or not right or not both:
+        left = by_seed(*match.group(1, 2, 3))
+        right = by_seed(*match.group(4, 5, 6)) if match[5] else dict.fromkeys(left, 0.0)
+        if not (both := left.keys() & right.keys()):
             return "not yet measured"
         return f"{fmean(left[seed] - right[seed] for seed in both):.1f}".replace("-", "−")
 

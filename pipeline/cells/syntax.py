@@ -117,12 +117,9 @@ def imports(tree: ast.AST, package: str) -> dict[str, tuple[str, str | None]]:
     bound: dict[str, tuple[str, str | None]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            bound |= {alias.asname: (alias.name, None) for alias in node.names if alias.asname}
-            bound |= {
-                alias.name.split(".")[0]: (alias.name.split(".")[0], None)
-                for alias in node.names
-                if not alias.asname
-            }
+            for alias in node.names:
+                name = alias.name if alias.asname else alias.name.split(".")[0]
+                bound[alias.asname or name] = (name, None)
         elif isinstance(node, ast.ImportFrom):
             around = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
             source = ".".join([*around, *filter(None, [node.module])])

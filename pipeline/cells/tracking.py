@@ -12,7 +12,7 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -60,19 +60,19 @@ def import_results(root: Path = ROOT, printed: Printed | None = None, show: bool
         measured = results.collect(root)
         for cell in tunings:
             measured |= results.of_tuning(cell, root)
-        logged = {paper: store.finished(paper) for paper in {cell.paper for cell in (*measured, *tunings)}}
-        for paper in logged:
+        known = set[tuple[str, str, str]]()
+        for paper in {cell.paper for cell in (*measured, *tunings)}:
+            known |= {(paper, *run) for run in store.finished(paper)}
             store.remove_unfinished(paper)
-        runs: list[tuple[str, tuple[str, str], Callable[[], None]]] = [
-            (cell.paper, (result["self"], str(seed)), partial(store.replay, cell, result, k))
+        runs = {
+            (cell.paper, result["self"], str(seed)): partial(store.replay, cell, result, k)
             for cell, result in measured.items()
             for k, seed in enumerate(result["seeds"])
-        ]
-        runs += [
-            (cell.paper, (document["self"], ""), partial(store.replay_tuning, cell, document))
+        } | {
+            (cell.paper, document["self"], ""): partial(store.replay_tuning, cell, document)
             for cell, document in tunings.items()
-        ]
-        new = [replay for paper, key, replay in runs if key not in logged[paper]]
+        }
+        new = [replay for key, replay in runs.items() if key not in known]
         bar = "Bringing results into MLflow that it does not know yet"
         for replay in track(new, bar, transient=True, disable=not show):
             replay()
