@@ -55,7 +55,7 @@ class _Seeds:
             self.turn.acquire()
 
 
-def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, object]]:
+def together(train: Callable, jobs: Sequence) -> Iterator[tuple[str, Any]]:
     """`train(job, report, share)` for all jobs at once: ("row", row) as they report, ("done", result) as they
     end, here and not in their threads. The first error ends all of them."""
     torch.set_num_threads(1)
