@@ -58,13 +58,13 @@ class State(dict):
         return self[name]
 
 
+def _named(value: dict) -> tuple[list, list]:
+    return list(value.values()), list(value)
+
+
 # torch.func and what walks nested values see the tensors inside.
-for kind in (Params, State):
-    register_pytree_node(
-        kind,
-        lambda value: (list(value.values()), list(value)),
-        lambda values, names, kind=kind: kind(zip(names, values)),
-    )
+register_pytree_node(Params, _named, lambda values, names: Params(zip(names, values)))
+register_pytree_node(State, _named, lambda values, names: State(zip(names, values)))
 register_pytree_node(Clients, lambda clients: (list(clients), None), lambda models, _: Clients(models))
 
 
