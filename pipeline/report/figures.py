@@ -105,13 +105,7 @@ class Picture:
 class Canvas:
     """Axes with margins in pixels (left, right, below, above), which become a panel."""
 
-    def __init__(
-        self,
-        size: tuple[float, float],
-        margins: tuple[float, float, float, float],
-        title: str = "",
-        note: str = "",
-    ):
+    def __init__(self, size: Sequence[float], margins: Sequence[float], title: str = "", note: str = ""):
         self.size, self.margins, self.title, self.note = size, margins, title, note
         # (name, numbers) by gid
         self.series: list[tuple[str, str]] = []

@@ -1,7 +1,6 @@
 """Markdown pages: overview, a summary of each paper, and the generated blocks of README.md."""
 
 import re
-from collections.abc import Iterable
 from functools import cache
 from itertools import accumulate
 from urllib.parse import quote
@@ -45,27 +44,12 @@ def number(value: Value, leads: bool = True) -> Raw:
     return Raw(" ".join(filter(None, [mean, f"±{value.spread}" if value.spread else "", printed])))
 
 
-def grid(panel: Panel) -> Raw:
-    """A table; where it has printed numbers, without the columns of the other model. The first number of
-    every run leads to it."""
-    heads = panel.levels
-    if any(value.published for line in panel.rows for value in line.values):
-        chosen = [i for i in range(len(heads)) if not all(line.values[i].other for line in panel.rows)]
-    else:
-        chosen = [*range(len(heads))]
-    names = [", ".join(dict.fromkeys(filter(None, heads[i]))) for i in chosen]
-    lines = [row([*panel.stub, *names]), "|" + "---|" * len(panel.stub) + "--:|" * len(names)]
-    for line in panel.rows:
-        values = [line.values[i] for i in chosen]
-        cells = [value.cell for value in values]
-        numbers = [number(value, value.cell not in cells[:i]) for i, value in enumerate(values)]
-        lines.append(row([*line.stub, *numbers]))
-    return Raw("\n".join(lines))
-
-
-def row(texts: Iterable[object]) -> Raw:
-    """A row of a table."""
-    return Raw(f"| {' | '.join(map(escape, texts))} |")
+def columns(panel: Panel) -> list[int]:
+    """Of a table with printed numbers, all but those of the other model; else all."""
+    every = range(len(panel.levels))
+    if any(value.published for row in panel.rows for value in row.values):
+        return [i for i in every if not all(row.values[i].other for row in panel.rows)]
+    return [*every]
 
 
 def link(address: str) -> Raw:
@@ -83,7 +67,14 @@ def code(text: str) -> Raw:
 def environment() -> jinja2.Environment:
     """Of the Markdown templates; every expression is escaped."""
     made = templates(finalize=escape, keep_trailing_newline=True)
-    made.filters |= {"caption": caption, "grid": grid, "code": code, "link": link, "raw": Raw}
+    made.filters |= {
+        "caption": caption,
+        "columns": columns,
+        "number": number,
+        "code": code,
+        "link": link,
+        "raw": Raw,
+    }
     return made
 
 

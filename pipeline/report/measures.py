@@ -87,19 +87,12 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
     window = _ROUNDS.fullmatch(measure)
     column = window[3] if window else measure.partition(".")[2]
     table = _curve(cell, column, root)
-    if measure.startswith("pace."):
-        return {
-            int(seed): _pace(rows["round"].to_numpy(), rows[column].to_numpy())
-            for seed, rows in table.groupby("seed")
-        }
-    if not window:
-        return {
-            int(seed): float(np.sqrt((rows[column].diff().dropna() ** 2).mean()))
-            for seed, rows in table.groupby("seed")
-            if len(rows) > 1
-        }
-    table = table[table["round"].between(int(window[1]), int(window[2]))]
-    return {int(seed): float(mean) for seed, mean in table.groupby("seed")[column].mean().items()}
+    if window:
+        table = table[table["round"].between(int(window[1]), int(window[2]))]
+    statistic = np.mean if window else _pace if measure.startswith("pace.") else _unsteadiness
+    seeds = {int(seed): rows.set_index("round")[column] for seed, rows in table.groupby("seed")}
+    numbers = {seed: float(statistic(curve)) for seed, curve in seeds.items()}
+    return {seed: number for seed, number in numbers.items() if not np.isnan(number)}
 
 
 def _curve(cell: Cell, column: str, root: Path) -> pd.DataFrame:
@@ -111,11 +104,15 @@ def _curve(cell: Cell, column: str, root: Path) -> pd.DataFrame:
     return table.dropna(subset=[column]).sort_values("round")
 
 
-def _pace(rounds: np.ndarray, values: np.ndarray) -> float:
+def _unsteadiness(curve: pd.Series) -> float:
+    return (curve.diff() ** 2).mean() ** 0.5
+
+
+def _pace(curve: pd.Series) -> float:
     """The first round with 90 % of the way from the first value to the last; the first one of a level
     curve."""
-    way = values[-1] - values[0]
-    return float(rounds[np.argmax(np.sign(way) * (values - values[0]) >= 0.9 * abs(way))])
+    way = curve.iloc[-1] - curve.iloc[0]
+    return (np.sign(way) * (curve - curve.iloc[0]) >= 0.9 * abs(way)).idxmax()
 
 
 def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, float]:

@@ -13,7 +13,7 @@ from pipeline.cells import provenance as origin
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import Problem, history
-from pipeline.report.words import method_label, variant
+from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,
     MINIATURE,
@@ -124,7 +124,7 @@ class Study:
 
     def label(self, method: str) -> str:
         """A method as running text."""
-        return method_label(self.paper, method)
+        return method_words(self.paper.label(method))
 
     def title(self, scenario: str) -> str:
         """What a scenario is, or its name where paper.yaml has no title for it."""
@@ -238,7 +238,7 @@ def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]
     for same in algorithms.values():
         here, base = [method for method in same if method in methods], variant(paper.label(same[0]))[0]
         if len(here) <= FEW:
-            words += [method_label(paper, method) for method in here]
+            words += [method_words(paper.label(method)) for method in here]
         else:
             words.append(f"{'all' if len(here) == len(same) else len(here)} rows of {base}")
     return ", ".join(words)

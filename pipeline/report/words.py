@@ -92,25 +92,16 @@ def variant(label: str) -> tuple[str, dict[str, str]]:
     return match["base"], dict(option.partition("=")[::2] for option in match["options"].split(","))
 
 
-def option_words(key: str) -> str:
-    """An option of a method variant, as the paper writes it where that is known."""
-    return NAMES.get(key) or pretty(key)
-
-
 def method_words(label: str) -> str:
     """A method's name as running text; of components that are there or not those that are:
     `RAHFL[hfl=1,asymhfl=0]` -> `RAHFL (HFL)`."""
     base, options = variant(label)
     if not options:
         return base
+    words = {NAMES.get(key) or pretty(key): value for key, value in options.items()}
     if set(options.values()) <= {"0", "1"}:
-        return f"{base} ({' + '.join(option_words(key) for key in options if options[key] == '1') or 'none'})"
-    return f"{base} ({', '.join(f'{option_words(key)} = {value}' for key, value in options.items())})"
-
-
-def method_label(paper: Paper, method: str) -> str:
-    """A method of paper.yaml as running text: its label, `FedCCL[local=1,global=0]` in words."""
-    return method_words(paper.label(method))
+        return f"{base} ({' + '.join(key for key in words if words[key] == '1') or 'none'})"
+    return f"{base} ({', '.join(f'{key} = {value}' for key, value in words.items())})"
 
 
 def measure_words(measure: str) -> str:
