@@ -67,10 +67,9 @@ def _remove_stale(
     folder: Path, written: Collection[Path], papers: Collection[str], known: Iterable[str]
 ) -> None:
     """Delete LaTeX files of these papers that were not written: their tables are gone or renamed."""
-    known = list(known)
     for path in folder.glob("*.tex"):
-        owner = max((key for key in known if path.name.startswith(f"{key}-")), key=len, default="")
-        if owner in papers and path not in written:
+        owners = [key for key in known if path.name.startswith(f"{key}-")]
+        if max(owners, key=len, default="") in papers and path not in written:
             path.unlink()
 
 

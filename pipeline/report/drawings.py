@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -186,21 +185,17 @@ def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pict
     return Picture(panels, "Mean over seeds.", ink)
 
 
-def _counts(study: Study, scenario: str) -> Path:
-    return study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
-
-
 def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     panels = []
-    for scenario in [name for name in scenarios if _counts(study, name).exists()]:
-        path = _counts(study, scenario)
-        with reading(path):
-            counts = pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"])
-            table = counts.astype(int).T
-        across, down = ([pretty(str(name)) for name in axis] for axis in (table.columns, table.index))
-        panels.append(
-            draw.squares(_title(study, scenario), "", table.to_numpy(float), across, down, "client")
-        )
+    for scenario in scenarios:
+        path = study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
+        if path.exists():
+            with reading(path):
+                counts = pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"])
+                table = counts.astype(int).T
+            across, down = ([pretty(str(name)) for name in axis] for axis in (table.columns, table.index))
+            title = _title(study, scenario)
+            panels.append(draw.squares(title, "", table.to_numpy(float), across, down, "client"))
     return Picture(panels, "Training images per class and client, the fuller the more.")
 
 

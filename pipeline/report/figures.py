@@ -23,15 +23,8 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 # The colours of the style sheet, and what matplotlib draws in their place.
-COLOURS = (
-    "accent",
-    "ink",
-    "mute",
-    "line",
-    "bg",
-    *(f"line-{i}" for i in range(1, 7)),
-    *(f"dot-{i}" for i in range(1, 6)),
-)
+COLOURS = ["accent", "ink", "mute", "line", "bg"]
+COLOURS += [f"line-{i}" for i in range(1, 7)] + [f"dot-{i}" for i in range(1, 6)]
 PAINT = {name: f"#fe{i:02x}01" for i, name in enumerate(COLOURS)}
 NAMES = {paint: f"var(--{name})" for name, paint in PAINT.items()} | {PAINT["ink"]: "currentColor"}
 STYLE: dict[Any, Any] = {

@@ -72,7 +72,7 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more) -
     seeds = f"{few}" if few == most else f"{few} to {most}"
     hooks = {study.results[value.cell]["hook"] for value in values} - {None, ""}
     line = "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
-    return Tab(key, label, title, cut(study.name, panel), seeds, line, **more)
+    return Tab(key, label, title, cut(panel), seeds, line, **more)
 
 
 def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
@@ -143,11 +143,8 @@ def _label(study: Study, scenario: str) -> str:
     return [*unique, ", ".join(parts)][0]
 
 
-def cut(proposed: str, panel: Panel) -> Panel:
-    """A panel without the columns and rows that have no measured number, averages first in their group.
-
-    proposed: name of the paper's method.
-    """
+def cut(panel: Panel) -> Panel:
+    """A panel without the columns and rows that have no measured number, averages first in their group."""
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
     texts = panel.levels
     groups: dict[tuple[str, ...], list[int]] = {}
@@ -165,12 +162,7 @@ def cut(proposed: str, panel: Panel) -> Panel:
     # a column of words that says the same of every row goes into the note of the main line
     stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
     rows = [
-        replace(
-            row,
-            stub=[row.stub[i] for i in stubs],
-            values=[row.values[i] for i in chosen],
-            proposed=row.name == proposed,
-        )
+        replace(row, stub=[row.stub[i] for i in stubs], values=[row.values[i] for i in chosen])
         for row in rows
     ]
     return Panel(title, [panel.stub[i] for i in stubs], levels, rows)

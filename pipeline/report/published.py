@@ -250,17 +250,15 @@ class Value:
 class Row:
     """A row of a panel.
 
-    name    in words
-    stub    what the paper prints in front of the numbers, one text per stub column
-    mean    the mean over the other rows
-    proposed  whether it is the paper's method
+    name  in words
+    stub  what the paper prints in front of the numbers, one text per stub column
+    mean  the mean over the other rows
     """
 
     name: str
     stub: list[str]
     values: list[Value]
     mean: bool = False
-    proposed: bool = False
 
 
 @dataclass

@@ -192,7 +192,7 @@ class Verdict:
     point, low, high: the measured difference, level or rank, and its 95 % interval (None: there is none)
     printed: the same of the published numbers; points: whether it is a difference in percent points
     seeds: of the run that has the fewest; p: of the direction, corrected
-    by_seed: (seed, the claim's number in it) of the seeds that all runs have
+    by_seed: seed -> the claim's number in it, of the seeds that all runs have
     size: confirmed, contradicted or open; empty: the claim names no size
     rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
     needed, hours: seeds that would decide an undecided claim, hours of one process for the further ones
@@ -208,7 +208,7 @@ class Verdict:
     points: bool = False
     seeds: int = 0
     p: float | None = None
-    by_seed: tuple[tuple[int, float], ...] = ()
+    by_seed: Mapping[int, float] = field(default_factory=dict)
     size: str = ""
     rival: str = ""
     method: str = ""
@@ -340,12 +340,12 @@ class _Case:
         cells = dict.fromkeys(cell for cell, _ in sources if self.evidence.at_chance(cell))
         return [self.evidence.study.label(cell.method) for cell in cells]
 
-    def _by_seed(self) -> tuple[tuple[int, float], ...]:
+    def _by_seed(self) -> dict[int, float]:
         """The claim's number in every seed that all its runs have."""
         rows = {source: {seed: x for (seed, _), x in row.items()} for source, row in self.values.items()}
         seeds = sorted(set.intersection(*map(set, rows.values())))
         numbers = {seed: {source: row[seed] for source, row in rows.items()} for seed in seeds}
-        return tuple((seed, self.claim.value(self.tree, numbers[seed].__getitem__)) for seed in seeds)
+        return {seed: self.claim.value(self.tree, numbers[seed].__getitem__) for seed in seeds}
 
     def _one_seed(self, base: Verdict) -> Verdict:
         """The side to which the numbers point without an interval."""
@@ -353,14 +353,14 @@ class _Case:
             return replace(base, chip=Chip.NOT_RUN, reason="the runs share no seed")
         if self.level and base.seeds < ENOUGH:
             return replace(base, chip=Chip.NOT_RUN, reason="one seed gives no interval")
-        point = fmean(value for _, value in base.by_seed)
+        point = fmean(base.by_seed.values())
         return replace(
             base, chip=Chip.ONE_FOR if self.expected.fits(point) else Chip.ONE_AGAINST, point=point
         )
 
     def _exact(self, base: Verdict) -> Verdict:
         """Of numbers that are the same in every seed."""
-        point, expected = fmean(value for _, value in base.by_seed), self.expected
+        point, expected = fmean(base.by_seed.values()), self.expected
         size = ""
         if expected.sign and expected.margin:
             size = "confirmed" if abs(point - expected.number) < expected.margin else "contradicted"

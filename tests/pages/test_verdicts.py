@@ -60,7 +60,7 @@ def test_verdicts_of_every_kind(root):
     assert (more.chip, more.size, more.seeds, more.points) == (Chip.CONTRADICTED, "contradicted", 3, True)
     assert (more.point, more.printed) == (pytest.approx(6.5), pytest.approx(4.44))
     assert (more.low, more.high) == (pytest.approx(6.27, abs=0.01), pytest.approx(6.73, abs=0.01))
-    assert [value for _, value in more.by_seed] == pytest.approx([6.5, 6.6, 6.4])
+    assert [*more.by_seed.values()] == pytest.approx([6.5, 6.6, 6.4])
     assert (best.chip, best.rival, best.printed) == (Chip.HOLDS, "FedProx", pytest.approx(2.22))
     assert best.method.endswith("Holm over 2") and 0 < best.low < best.point < best.high
     assert less.chip == Chip.FAILS and less.p == more.p and less.rival == ""
@@ -125,7 +125,7 @@ def test_where_one_scenario_has_a_single_seed_that_seed_is_compared(root):
     write_three(root, {"ours": [60.0]}, "skewed")
     milder = judged(root, "milder")
     assert (milder.chip, milder.low, milder.point) == (Chip.ONE_FOR, None, pytest.approx(-6.5))
-    assert milder.by_seed == ((0, pytest.approx(-6.5)),)
+    assert milder.by_seed == {0: pytest.approx(-6.5)}
 
 
 def test_copies_are_equal_and_numbers_without_spread_decide_nothing(root):
@@ -238,7 +238,7 @@ def test_seeds_that_not_all_have_are_used_by_least_squares(root):
     write_claims(root, CLAIMS)
     write_three(root, THREE | {"ours": THREE["ours"][:2]})
     best = judged(root, "best")
-    assert best.seeds == 2 and "3 df" in best.method and [seed for seed, _ in best.by_seed] == [0, 1]
+    assert best.seeds == 2 and "3 df" in best.method and [*best.by_seed] == [0, 1]
 
 
 def test_blocks_are_seeds_with_their_partition(root):
