@@ -247,8 +247,7 @@ class Verdict:
 
 def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
     """How many claims have each verdict; every chip is there, in order."""
-    counts = Counter(verdict.chip for verdict in verdicts)
-    return {chip: counts[chip] for chip in Chip}
+    return dict.fromkeys(Chip, 0) | Counter(verdict.chip for verdict in verdicts)
 
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
