@@ -20,7 +20,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from pipeline.errors import FedReproError, ParamError, warn
-from pipeline.schema import CONTROL, shorten
+from pipeline.schema import shorten
+from pipeline.schema.checker import CONTROL
 
 # of some shared file systems
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)

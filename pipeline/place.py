@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.errors import ParamError
-from pipeline.schema import check_files
+from pipeline.schema.documents import check_files
 
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 TRACKED = "MLFLOW_TRACKING_URI"

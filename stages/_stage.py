@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pipeline.commands import locks
 from pipeline.errors import ParamError, guarded
 from pipeline.place import begin, cores
-from pipeline.schema import Spelling, check_links
+from pipeline.schema.checker import Spelling
+from pipeline.schema.documents import check_links
 
 
 def stage(function: Callable, *names: str, **optional: str) -> None:

@@ -12,7 +12,8 @@ from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.checks import check_names
 from pipeline.cells.experiment import Experiment
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, load_paper, overlay, planned, read_yaml
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, load_paper, planned, read_yaml
+from pipeline.schema.loader import overlay
 from stages._stage import stage
 
 HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change of code concerns.\n"

@@ -19,7 +19,8 @@ from pipeline.methods.local import Local
 from pipeline.report.across import labels_of
 from pipeline.report.page import scenario_tab
 from pipeline.report.study import studies
-from pipeline.schema import CEILING, Cell, Model, Optimiser, load_paper, papers, planned, printed
+from pipeline.schema import Cell, Model, Optimiser, load_paper, papers, planned, printed
+from pipeline.schema.discovery import CEILING
 
 SETTINGS = [
     {},

@@ -24,15 +24,7 @@ from pipeline.data.parts import Pool
 from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.methods.fedavg import FedAvg
-from pipeline.schema import (
-    ROOT,
-    Cell,
-    discovery,
-    load_paper,
-    method_names,
-    network_names,
-    papers,
-)
+from pipeline.schema import ROOT, Cell, discovery, load_paper, method_names, papers
 
 OURS = '''"""Ours: FedAvg with a separate number."""
 from dataclasses import dataclass
@@ -330,7 +322,7 @@ def test_a_method_that_is_no_python_is_one_line(root, text):
         provenance.digest_of(Experiment.of(Cell("alpha", "mini", "ours"), root))
     (root / "papers/alpha/models.py").write_text(text)
     with pytest.raises(ParamError, match="papers/alpha/models.py: "):
-        network_names("alpha", root)
+        discovery.functions("alpha", "models", root)
 
 
 @pytest.mark.parametrize(

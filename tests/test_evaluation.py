@@ -13,7 +13,8 @@ from pipeline.cells import evaluation
 from pipeline.cells.evaluation import TestSet, last_mean, measure, right
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
-from pipeline.schema import Attack, Model, Public
+from pipeline.schema import Model, Public
+from pipeline.schema.scenario import Attack
 
 
 @dataclasses.dataclass

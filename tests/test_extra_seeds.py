@@ -8,7 +8,8 @@ from repository import CELL, edit, forget, python, stage
 
 from pipeline.commands import variants
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, ExtraSeeds, load_paper
+from pipeline.schema import Cell, load_paper
+from pipeline.schema.cell import ExtraSeeds
 
 WITHOUT_DVC = "from pipeline.commands import run, variants; run.main = lambda *_: 0"
 

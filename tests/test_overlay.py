@@ -8,7 +8,8 @@ import yaml
 from repository import commit, copy_of_the_repository, run, stage
 
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, load_paper, overlay, papers, planned
+from pipeline.schema import Cell, load_paper, papers, planned
+from pipeline.schema.loader import overlay
 from stages.sources import paper_digests
 
 VALUES = "papers/fedcrl/params.yaml"

@@ -7,7 +7,8 @@ from published import PAPERS, published
 
 from pipeline import methods
 from pipeline.errors import ParamError
-from pipeline.schema import DELTA, ROOT, Block, Cell, Table, load_paper
+from pipeline.schema import ROOT, Cell, Table, load_paper
+from pipeline.schema.paper import DELTA, Block
 
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 # Blocks that state a setting or a cost; no run measures them.

@@ -19,10 +19,7 @@ from pipeline.schema import (
     Cell,
     Data,
     Domains,
-    Miniature,
-    Name,
     Paper,
-    Partition,
     Scenario,
     check,
     load_paper,
@@ -30,6 +27,9 @@ from pipeline.schema import (
     papers,
     read_yaml,
 )
+from pipeline.schema.checker import Name
+from pipeline.schema.paper import Miniature
+from pipeline.schema.partitions import Partition
 
 SCENARIO = {
     "data": {"set": "digits"},

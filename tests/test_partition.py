@@ -12,18 +12,16 @@ from pipeline.data.partition import partition, to_arrays
 from pipeline.data.parts import HELDOUT, PRIVATE, PUBLIC, Pool, generator
 from pipeline.data.store import Stored
 from pipeline.errors import ParamError
-from pipeline.schema import (
+from pipeline.schema import Data, Domains, Subset
+from pipeline.schema.partitions import (
     BalancedDirichlet,
-    Data,
     Dirichlet,
-    Domains,
     ExtendedDirichlet,
     Iid,
     Natural,
     Pathological,
     QuantitySkew,
     Shards,
-    Subset,
 )
 
 WHERE = "papers/x/paper.yaml: scenarios.y.partition"

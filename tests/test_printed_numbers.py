@@ -11,7 +11,8 @@ from pipeline import methods
 from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.report.measures import COSTS
-from pipeline.schema import DELTA, Domains, Subset, load_paper
+from pipeline.schema import Domains, Subset, load_paper
+from pipeline.schema.paper import DELTA
 
 
 def rows(paper: str):

@@ -21,7 +21,8 @@ from pipeline.cells.readings import (
 )
 from pipeline.errors import ParamError
 from pipeline.report.study import Study, methods_in_words, value_words, values
-from pipeline.schema import ROOT, Cell, Source, check, load_paper, papers
+from pipeline.schema import ROOT, Cell, check, load_paper, papers
+from pipeline.schema.paper import Source
 
 PAPERS = papers()
 

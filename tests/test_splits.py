@@ -12,7 +12,7 @@ from pipeline.data.partition import partition
 from pipeline.data.parts import Pool
 from pipeline.data.store import Stored
 from pipeline.errors import DataError, ParamError
-from pipeline.schema import Iid, Listed
+from pipeline.schema.partitions import Iid, Listed
 
 WHERE = "papers/x/paper.yaml: scenarios.y.partition"
 

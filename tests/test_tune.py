@@ -20,7 +20,8 @@ from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
 from pipeline.report.experiments import tunings
-from pipeline.schema import RATE, ROOT, SPACES, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
+from pipeline.schema import RATE, ROOT, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
+from pipeline.schema.discovery import SPACES
 
 CELL = Cell("fedcrl", "mini", "fedprox")
 

@@ -12,7 +12,6 @@ from pipeline.git import check_owner
 from pipeline.schema import (
     COMPUTED,
     MINIATURES,
-    REQUIREMENTS,
     ROOT,
     Count,
     Domains,
@@ -22,10 +21,9 @@ from pipeline.schema import (
     functions,
     load_paper,
     method_names,
-    metric_names,
-    network_names,
     planned,
 )
+from pipeline.schema.scenario import REQUIREMENTS
 
 Key = TypeVar("Key")
 # Columns of history.csv and measures, next to which are the accuracies of domains and clients.
@@ -77,7 +75,7 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
             if named := getattr(scenario, part):
                 yield f"{at}.{part}.set", "data set", named.set, sets(root)
         for metric in scenario.evaluation.metrics or ():
-            yield f"{at}.evaluation.metrics", "metric", metric, metric_names(key, root)
+            yield f"{at}.evaluation.metrics", "metric", metric, functions(key, "metrics", root)
         domains = sets(root)[scenario.data.set].domains
         printed = scenario.data.domains or dict(zip(domains, domains))
         yield from ((f"{at}.data.domains", "domain", domain, domains) for domain in printed.values())
@@ -160,7 +158,7 @@ def runnable(experiment: Experiment) -> Any:
         asks = f"which the scenario {cell.scenario!r} asks for by `{scenario.demands[refused[0]]}`"
         raise ParamError(f"{where}: {algorithm} has no rule for {refused[0]}, {asks}")
     for network in scenario.networks:
-        known = network_names(network.paper, experiment.root) if network.paper else models.NAMES
+        known = functions(network.paper, "models", experiment.root) if network.paper else models.NAMES
         if network.name not in known:
             at = f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}"
             raise ParamError(f"{at}: {unknown('model', network.name, known)}")

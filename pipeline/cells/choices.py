@@ -11,21 +11,10 @@ from statistics import fmean
 from typing import Annotated, Any
 
 from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
-from pipeline.schema import (
-    ROOT,
-    Cell,
-    NonNegative,
-    Published,
-    Range,
-    Tuned,
-    Tuning,
-    Whole,
-    check,
-    check_keys,
-    load_paper,
-    shorten,
-    visible,
-)
+from pipeline.schema import ROOT, Cell, NonNegative, Tuned, Whole, check, load_paper, shorten, visible
+from pipeline.schema.cell import Published
+from pipeline.schema.checker import Range, check_keys
+from pipeline.schema.paper import Tuning
 from pipeline.sealing import is_sealed
 
 Percent = Annotated[float, Range(low=0, high=100)]

@@ -18,7 +18,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.schema import Attack
+from pipeline.schema.scenario import Attack
 
 BATCH, PUBLIC = 1024, 512
 # images at once for figures: of 64 x 64 pixels a deep network takes 6 MB for each

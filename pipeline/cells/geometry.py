@@ -22,7 +22,8 @@ from scipy.spatial.distance import pdist
 from pipeline.data import pictures
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.files import write_json, write_text
-from pipeline.schema import COMPUTED, MINIATURE, PICTURE, ROOT, Cell, load_paper, shorten
+from pipeline.schema import COMPUTED, MINIATURE, ROOT, Cell, load_paper, shorten
+from pipeline.schema.paper import PICTURE
 
 PERPLEXITY = 30
 SEED = 0

@@ -14,7 +14,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError, cause, unknown
-from pipeline.schema import load_module, metric_names, shorten
+from pipeline.schema import functions, load_module, shorten
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ Metric = Callable[[list[Predictions]], float]
 def load(experiment: Experiment) -> dict[str, Metric]:
     """The metrics that a cell's scenario names; ParamError for an unknown one."""
     names, paper = experiment.scenario.evaluation.metrics or [], experiment.cell.paper
-    known = metric_names(paper, experiment.root)
+    known = functions(paper, "metrics", experiment.root)
     if lost := [name for name in names if name not in known]:
         raise ParamError(f"{experiment.scenario_key}.evaluation.metrics: {unknown('metric', lost[0], known)}")
     module = load_module(f"papers.{paper}.metrics", _file(experiment)) if names else None

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.errors import DAMAGED, ParamError, warn
-from pipeline.schema import Cell, Count, Finite, NonNegative, Scenario, Whole, check
+from pipeline.schema import Cell, Count, NonNegative, Scenario, Whole, check
+from pipeline.schema.checker import Finite
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_EVENTS = 0.5

@@ -24,16 +24,9 @@ from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
-from pipeline.schema import (
-    ROOT,
-    Cell,
-    Published,
-    Scenario,
-    Seeded,
-    check,
-    method_module,
-    read_yaml,
-)
+from pipeline.schema import ROOT, Cell, Scenario, check, read_yaml
+from pipeline.schema.cell import Published, Seeded
+from pipeline.schema.discovery import method_module
 
 # Modules that pass values on, show them or write them, but compute no result; for each,
 # tests/test_provenance.py names what would notice. Values that `schema` reads are part of a cell's digest

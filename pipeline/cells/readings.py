@@ -14,18 +14,10 @@ from typing import Any
 
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import (
-    MINIATURES,
-    ROOT,
-    Cell,
-    Source,
-    check,
-    load_paper,
-    method_module,
-    read_yaml,
-    setting,
-    shorten,
-)
+from pipeline.schema import MINIATURES, ROOT, Cell, check, load_paper, read_yaml, shorten
+from pipeline.schema.discovery import method_module
+from pipeline.schema.paper import Source
+from pipeline.schema.scenario import setting
 
 FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
 

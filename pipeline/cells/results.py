@@ -21,18 +21,8 @@ from pipeline.cells.choices import Percent
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import as_text
-from pipeline.schema import (
-    MINIATURE,
-    ROOT,
-    Cell,
-    Count,
-    Finite,
-    NonNegative,
-    Whole,
-    check,
-    shorten,
-    visible,
-)
+from pipeline.schema import MINIATURE, ROOT, Cell, Count, NonNegative, Whole, check, shorten, visible
+from pipeline.schema.checker import Finite
 from pipeline.sealing import is_sealed
 
 # A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.

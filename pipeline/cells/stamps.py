@@ -18,7 +18,8 @@ import yaml
 
 from pipeline import files
 from pipeline.errors import FedReproError, ParamError, warn
-from pipeline.schema import ROOT, Cell, check_keys, read_yaml, shorten
+from pipeline.schema import ROOT, Cell, read_yaml, shorten
+from pipeline.schema.checker import check_keys
 from pipeline.sealing import is_sealed, seal
 
 FILE = "verified.yaml"

@@ -16,7 +16,10 @@ from pipeline.cells.choices import best, means, path, tuning_of
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.training import train_cell
 from pipeline.errors import ParamError, TrainingError, WorkerError, unknown
-from pipeline.schema import RATE, ROOT, SPACES, Cell, Changes, Finite, Trial, check, read_yaml
+from pipeline.schema import RATE, ROOT, Cell, Trial, check, read_yaml
+from pipeline.schema.cell import Changes
+from pipeline.schema.checker import Finite
+from pipeline.schema.discovery import SPACES
 from pipeline.sealing import seal
 
 

@@ -16,7 +16,8 @@ from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
 from pipeline.cells.experiment import Experiment, link
 from pipeline.errors import FedReproError
-from pipeline.schema import Cell, Seeded
+from pipeline.schema import Cell
+from pipeline.schema.cell import Seeded
 
 
 def walk(cell: Cell, seed: int, folder: Path, root: Path, seconds: float) -> None:

@@ -11,8 +11,9 @@ from pipeline.commands.sync import sync
 from pipeline.commands.ui import printed
 from pipeline.errors import FedReproError
 from pipeline.git import git
-from pipeline.schema import ROOT, check_name, load_paper, shorten
+from pipeline.schema import ROOT, load_paper, shorten
 from pipeline.schema.discovery import UNREAD
+from pipeline.schema.loader import check_name
 
 LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__pycache__", ".*")
 

@@ -6,7 +6,8 @@ import re
 from pipeline import methods
 from pipeline.commands.options import wrapped
 from pipeline.files import write_text
-from pipeline.schema import DEMANDS, ROOT, load_paper, papers, shorten
+from pipeline.schema import ROOT, load_paper, papers, shorten
+from pipeline.schema.scenario import DEMANDS
 
 PAGE = ROOT / "docs" / "methods.md"
 MARK = "<!-- what follows is written by `fedrepro methods --page` -->"

@@ -15,8 +15,9 @@ from pipeline.errors import FedReproError, ParamError
 from pipeline.files import replace_folder, write_text
 from pipeline.git import git
 from pipeline.place import HOME
-from pipeline.schema import ROOT, check_name, functions, load_paper, method_file, papers, shorten
-from pipeline.schema.discovery import partition_kinds
+from pipeline.schema import ROOT, functions, load_paper, papers, shorten
+from pipeline.schema.discovery import method_file, partition_kinds
+from pipeline.schema.loader import check_name
 
 TEMPLATES = Path(__file__).with_name("templates")
 ROWS = {"fedavg": "{label: FedAvg}", "fedprox": "{label: FedProx, mu: 0.01}"}

@@ -25,7 +25,6 @@ from pipeline.files import read_csv
 from pipeline.schema import (
     LISTED,
     MINIATURE,
-    PUBLISHED,
     ROOT,
     Cell,
     Paper,
@@ -38,6 +37,7 @@ from pipeline.schema import (
     shorten,
     visible,
 )
+from pipeline.schema.paper import PUBLISHED
 from pipeline.sealing import is_sealed
 
 DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"

@@ -21,19 +21,19 @@ from pipeline.schema import (
     COMPUTED,
     MINIATURE,
     MINIATURES,
-    PICTURE,
     ROOT,
-    SPACES,
     Cell,
     Paper,
     Scenario,
-    check_links,
     load_paper,
     papers,
     planned,
     read_yaml,
     shorten,
 )
+from pipeline.schema.discovery import SPACES
+from pipeline.schema.documents import check_links
+from pipeline.schema.paper import PICTURE
 
 # by a paper's repository
 IGNORED = "/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"

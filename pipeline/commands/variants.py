@@ -15,7 +15,8 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.commands import run
 from pipeline.errors import ParamError
-from pipeline.schema import MINIATURES, RATE, ROOT, Cell, ExtraSeeds, Swept, Whole, check, load_paper, shorten
+from pipeline.schema import MINIATURES, RATE, ROOT, Cell, Whole, check, load_paper, shorten
+from pipeline.schema.cell import ExtraSeeds, Swept
 
 
 def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:

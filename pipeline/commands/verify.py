@@ -29,7 +29,8 @@ from pipeline.cells.progress import clock
 from pipeline.commands.run import partition_stage
 from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
-from pipeline.schema import ROOT, Cell, Seeded
+from pipeline.schema import ROOT, Cell
+from pipeline.schema.cell import Seeded
 
 ALIKE = ("torch", "numpy")  # of machines that round alike; else also the processor
 NOT_COMPARED = ("seed", "round")

@@ -11,14 +11,14 @@ import numpy as np
 
 from pipeline.data.parts import PRIVATE, Parts, Pool, generator
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import (
+from pipeline.schema import Pooled
+from pipeline.schema.partitions import (
     BalancedDirichlet,
     Dirichlet,
     ExtendedDirichlet,
     Iid,
     Natural,
     Pathological,
-    Pooled,
     QuantitySkew,
     Shards,
 )

@@ -9,7 +9,8 @@ import numpy as np
 from pipeline import files
 from pipeline.data.parts import Parts, Pool
 from pipeline.errors import ParamError
-from pipeline.schema import ROOT, Listed, shorten
+from pipeline.schema import ROOT, shorten
+from pipeline.schema.partitions import Listed
 
 COLUMNS = ["client", "part", "index"]
 PARTS = ("train", "test")

@@ -27,7 +27,8 @@ from pipeline.data.label_skew import (
 from pipeline.data.listed import listed
 from pipeline.data.parts import Parts, Pool
 from pipeline.errors import DAMAGED, FedReproError, ParamError, cause
-from pipeline.schema import Partition, Pooled, check, shorten
+from pipeline.schema import Pooled, check, shorten
+from pipeline.schema.partitions import Partition
 
 AGAIN = "run the partition stage of this scenario again"
 META = {"digest": str, "data": dict[str, str], "clients": list[list[str]], "warnings": list[str]}

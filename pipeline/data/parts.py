@@ -6,7 +6,8 @@ import numpy as np
 
 from pipeline.data.store import Stored
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import Data, Partition
+from pipeline.schema import Data
+from pipeline.schema.partitions import Partition
 
 PRIVATE, PUBLIC, HELDOUT = 0, 1, 2  # purposes, whose random numbers are independent of each other
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import DataError, ParamError, unknown
-from pipeline.schema import ROOT, Spelling, Whole, check, load_module, read_yaml, shorten, visible
+from pipeline.schema import ROOT, Whole, check, load_module, read_yaml, shorten, visible
+from pipeline.schema.checker import Spelling
 
 TABLE = Path(__file__).with_name("sets.yaml")
 Counts = list[Whole]  # [training, test] images

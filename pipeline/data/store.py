@@ -21,7 +21,8 @@ import numpy as np
 
 from pipeline import files
 from pipeline.errors import DAMAGED, DataError
-from pipeline.schema import ROOT, Spelling, shorten, visible
+from pipeline.schema import ROOT, shorten, visible
+from pipeline.schema.checker import Spelling
 from pipeline.sealing import is_sealed, seal
 
 ARRAYS: dict[str, np.dtype] = {

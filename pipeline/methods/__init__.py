@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pipeline.errors import ParamError, unknown
 from pipeline.methods.base import Method
-from pipeline.schema import ROOT, check, load_module, method_file, method_module, method_names, shorten
+from pipeline.schema import ROOT, check, load_module, method_names, shorten
+from pipeline.schema.discovery import method_file, method_module
 
 
 def names() -> list[str]:

@@ -7,7 +7,8 @@ from pipeline.engine.phase import batches, trainable_names
 from pipeline.engine.state import Params
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.schema import Optimiser, Range
+from pipeline.schema import Optimiser
+from pipeline.schema.checker import Range
 
 Decay = Annotated[float, Range(low=0, high=0.9999)]  # what is left of a running mean after a round
 

@@ -12,7 +12,8 @@ from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.losses import cross_entropy, knowledge_distillation
 from pipeline.methods._collaborative import MeanLogits
-from pipeline.schema import Count, NonNegative, Range
+from pipeline.schema import Count, NonNegative
+from pipeline.schema.checker import Range
 
 SMALLEST_SPREAD = 1e-6  # of a column of logits: a constant one correlates with nothing
 

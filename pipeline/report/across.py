@@ -20,7 +20,8 @@ from pipeline.report.experiments import leakage, processors, tuning_tabs, tuning
 from pipeline.report.statistics import ranks
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words, variant
-from pipeline.schema import CEILING, MINIATURE, MINIATURES, ROOT, Paper, Scenario, method_names
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Paper, Scenario, method_names
+from pipeline.schema.discovery import CEILING
 
 # Why an algorithm does not run in a miniature, in the order in which it is looked for.
 REASONS = {

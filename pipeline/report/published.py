@@ -23,7 +23,8 @@ from pipeline.report.words import (
     setting_words,
     split_setting,
 )
-from pipeline.schema import PUBLISHED, ROOT, Cell, Table, shorten
+from pipeline.schema import ROOT, Cell, Table, shorten
+from pipeline.schema.paper import PUBLISHED
 
 PLACE = PUBLISHED[2:6]
 NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"

@@ -22,7 +22,7 @@ from pipeline.report.published import (
 )
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
-from pipeline.schema import DELTA
+from pipeline.schema.paper import DELTA
 
 
 class TableView:

@@ -1,95 +1,10 @@
 """What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
 
-from pipeline.schema.cell import (
-    RATE,
-    Cell,
-    Changes,
-    ExtraSeeds,
-    Published,
-    Seeded,
-    Swept,
-    Trial,
-    Tuned,
-    planned,
-    printed,
-)
-from pipeline.schema.checker import (
-    CONTROL,
-    Count,
-    Finite,
-    Fraction,
-    Name,
-    NonNegative,
-    Positive,
-    Range,
-    Share,
-    Spelling,
-    Whole,
-    check,
-    check_keys,
-)
-from pipeline.schema.discovery import (
-    CEILING,
-    SPACES,
-    functions,
-    load_module,
-    method_file,
-    method_module,
-    method_names,
-    metric_names,
-    network_names,
-)
-from pipeline.schema.documents import ROOT, check_files, check_links, read_yaml, shorten, visible
-from pipeline.schema.loader import (
-    check_name,
-    folders,
-    load_paper,
-    load_params,
-    overlay,
-    papers,
-)
-from pipeline.schema.paper import (
-    ACROSS,
-    COMPUTED,
-    DELTA,
-    LISTED,
-    MINIATURE,
-    MINIATURES,
-    PICTURE,
-    PUBLISHED,
-    Block,
-    Figure,
-    Grid,
-    Miniature,
-    Paper,
-    Source,
-    Table,
-    Tuning,
-)
-from pipeline.schema.partitions import (
-    BalancedDirichlet,
-    Dirichlet,
-    Domains,
-    ExtendedDirichlet,
-    Iid,
-    Listed,
-    Natural,
-    Partition,
-    Pathological,
-    Pooled,
-    QuantitySkew,
-    Shards,
-    Subset,
-)
-from pipeline.schema.scenario import (
-    DEMANDS,
-    REQUIREMENTS,
-    Attack,
-    Data,
-    Model,
-    Optimiser,
-    Public,
-    Scenario,
-    Training,
-    setting,
-)
+from pipeline.schema.cell import RATE, Cell, Trial, Tuned, planned, printed
+from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Share, Whole, check
+from pipeline.schema.discovery import functions, load_module, method_names
+from pipeline.schema.documents import ROOT, read_yaml, shorten, visible
+from pipeline.schema.loader import folders, load_paper, load_params, papers
+from pipeline.schema.paper import ACROSS, COMPUTED, LISTED, MINIATURE, MINIATURES, Figure, Paper, Table
+from pipeline.schema.partitions import Domains, Pooled, Subset
+from pipeline.schema.scenario import Data, Model, Optimiser, Public, Scenario, Training

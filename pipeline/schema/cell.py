@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pipeline.errors import ParamError, unknown
 from pipeline.schema.checker import Positive, Spelling, check
-from pipeline.schema.discovery import network_names
+from pipeline.schema.discovery import functions
 from pipeline.schema.documents import ROOT
 from pipeline.schema.loader import load_paper
 from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Grid, Paper
@@ -111,7 +111,7 @@ class Cell:
         scenario = paper.scenarios[self.scenario]
         if (network := values.pop("model", None)) is not None:  # the row names a network
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
-        scenario = scenario.with_networks_of(self.paper, network_names(self.paper, root))
+        scenario = scenario.with_networks_of(self.paper, functions(self.paper, "models", root))
         return scenario, paper.algorithm(self.method), values
 
 

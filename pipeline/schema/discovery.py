@@ -8,6 +8,7 @@ are kinds of partition, values of data.py data sets.
 import ast
 import dataclasses
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -83,38 +84,27 @@ def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]
 
 def _outlines(file: Path) -> dict[str, type[Partition]]:
     """Stand-ins for the kinds of a file that is not run: with all keys of its classes, of any value."""
-    classes = [node for node in _parsed(file).body if isinstance(node, ast.ClassDef)]
-    lines = [line for node in classes for line in node.body]
-    targets = [line.target for line in lines if isinstance(line, ast.AnnAssign)]
-    keys = [target.id for target in targets if isinstance(target, ast.Name)]
-    fields = [(key, Any, dataclasses.field(default=None)) for key in dict.fromkeys(keys)]
-    kinds = [
-        line.value.value
-        for line in lines
-        if isinstance(line, ast.Assign)
-        and isinstance(line.value, ast.Constant)
-        and any(isinstance(target, ast.Name) and target.id == "kind" for target in line.targets)
+    lines = [
+        ast.unparse(line)
+        for node in _parsed(file).body
+        if isinstance(node, ast.ClassDef)
+        for line in node.body
+        if isinstance(line, (ast.Assign, ast.AnnAssign))
     ]
+    text = "\n".join(lines)
+    keys = dict.fromkeys(re.findall(r"^(\w+):", text, re.M))
+    fields = [(key, Any, dataclasses.field(default=None)) for key in keys]
     return {
-        str(kind): dataclasses.make_dataclass(
+        kind: dataclasses.make_dataclass(
             "Outline", fields, bases=(Pooled,), namespace={"kind": kind}, frozen=True
         )
-        for kind in kinds
+        for kind in re.findall(r"^kind = '(\w+)'$", text, re.M)
     }
 
 
-def network_names(paper: str, root: Path = ROOT) -> frozenset[str]:
-    """The networks of papers/<paper>/models.py: its public functions."""
-    return functions(paper, "models", root)
-
-
-def metric_names(paper: str, root: Path = ROOT) -> frozenset[str]:
-    """The metrics of papers/<paper>/metrics.py: its public functions."""
-    return functions(paper, "metrics", root)
-
-
 def functions(paper: str, module: str, root: Path = ROOT) -> frozenset[str]:
-    """Public functions of papers/<paper>/<module>.py, listed without importing it or torch."""
+    """Public functions of papers/<paper>/<module>.py, listed without importing it or torch: of models.py the
+    paper's networks, of metrics.py its metrics."""
     file = root / "papers" / paper / f"{module}.py"
     if not file.is_file():
         return frozenset()

@@ -42,7 +42,8 @@ from pipeline.data import partition, store
 from pipeline.engine.state import pack
 from pipeline.errors import FedReproError
 from pipeline.report import render
-from pipeline.schema import Cell, check_files, load_paper, load_params
+from pipeline.schema import Cell, load_paper, load_params
+from pipeline.schema.documents import check_files
 from pipeline.sealing import seal
 
 CELL = Cell("tiny", "mini", "fedavg")

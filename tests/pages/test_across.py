@@ -15,7 +15,8 @@ from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill, markdown
 from pipeline.report.study import studies
 from pipeline.report.words import citation
-from pipeline.schema import REQUIREMENTS, ROOT, Cell, Model, load_paper, papers
+from pipeline.schema import ROOT, Cell, Model, load_paper, papers
+from pipeline.schema.scenario import REQUIREMENTS
 
 PAPERS = papers()
 LACKING = {
