@@ -7,6 +7,7 @@ import numpy as np
 
 from pipeline.cells.progress import clock, counter
 from pipeline.data import corrupted, store
+from pipeline.data.corrupted import SIDE
 from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
 from pipeline.data.corruptions.weather import PACKAGE, find_ice
 from pipeline.data.store import TEST, TRAIN
@@ -20,41 +21,31 @@ PARTS = {"train": TRAIN, "test": TEST}
 
 def corrupt(name: str, max_severity: str | None = None) -> None:
     """Write data/<set>-corrupted from data/<set>: types uniform over 15, severities uniform from 1 to 4."""
-    highest = _severity(max_severity)
+    if (max_severity or "4") not in map(str, range(1, SEVERITIES + 1)):
+        raise ParamError(f"max_severity: {max_severity!r}, expected 1 to {SEVERITIES}")
+    highest = int(max_severity or 4)
     stored = store.verify(ROOT / "data" / name)
     folder = corrupted.folder_of(ROOT / "data" / name)
     clean, total = corrupted.rgb(stored.images), len(stored)
-    images = np.empty_like(clean)
     kind, severity, rank = np.zeros(total, np.uint8), np.zeros(total, np.uint8), np.full(total, -1, np.int32)
+    whole = corrupted.Corrupted(np.empty_like(clean), kind, severity, rank)
     begun, count, behind = time.monotonic(), counter(f"data/{folder.name}", total), 0
     for part, code in PARTS.items():
         here = stored.split == code
         report = partial(lambda behind, done: count(behind + done), behind)
         made = corrupt_set(clean[here], SEED, highest, part, report)
-        images[here], kind[here], severity[here] = made.images, made.kind, made.severity
+        whole.images[here], kind[here], severity[here] = made.images, made.kind, made.severity
         if code == TRAIN:
             rank[here] = made.rank
         behind += int(here.sum())
     frost = f"photographs of the package {PACKAGE}"
     facts = {"seed": SEED, "max_severity": highest, "kinds": list(KINDS), "frost": frost}
-    resized = (
-        f"resized to {clean.shape[1]}x{clean.shape[2]} RGB"
-        if stored.images.shape[1:] != clean.shape[1:]
-        else ""
-    )
-    meta = corrupted.write(folder, stored, images, kind, severity, rank, facts, resized, find_ice().inputs)
+    resized = "" if stored.images.shape[1:] == clean.shape[1:] else f"resized to {SIDE}x{SIDE} RGB"
+    meta = corrupted.write(folder, stored, whole, facts, resized, find_ice().inputs)
     print(
         f"data/{folder.name}: {total:,} images in {clock(time.monotonic() - begun)}, severities 1 to "
         f"{highest}, frost: {frost}, digest {meta['corruption']['digest'][:12]}"
     )
-
-
-def _severity(text: str | None) -> int:
-    if text is None:
-        return 4
-    if text not in map(str, range(1, SEVERITIES + 1)):
-        raise ParamError(f"max_severity: {text!r}, expected 1 to {SEVERITIES}")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,18 @@ from pipeline.cells.results import as_csv
 from pipeline.data import histogram, soundness, store
 from pipeline.data import partition as cutting
 from pipeline.data.parts import PUBLIC, Pool, generator
-from pipeline.errors import ParamError, unknown
-from pipeline.schema import MINIATURE, ROOT, Scenario, load_paper
+from pipeline.errors import ParamError
+from pipeline.schema import MINIATURE, ROOT, Scenario, find_scenario
 from stages._stage import stage
 
 
 def partition(scenario: str) -> None:
     """Write indices.npz and meta.json of <paper>/<scenario>, of every draw that its seeds train on, and the
     label counts of the first seed's clients as CSV."""
-    paper, _, name = scenario.partition("/")
-    scenarios = load_paper(paper).scenarios
+    paper, name, settings = find_scenario(scenario)
     at = "miniature.scenario" if name == MINIATURE else f"scenarios.{name}"
     where = f"papers/{paper}/paper.yaml: {at}"
-    if name not in scenarios:
-        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
-    deal(scenarios[name], where, ROOT / "papers" / paper / "partitions" / name, scenario)
+    deal(settings, where, ROOT / "papers" / paper / "partitions" / name, scenario)
 
 
 def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
@@ -46,10 +43,10 @@ def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
         soundness.check(draws[draw], settings, stored, public, where)
     for warning in dict.fromkeys(warning for parts in draws.values() for warning in parts.warnings):
         print(f"{scenario}: {warning}", file=sys.stderr)
-    sources = {kind: set_and_digest(one) for kind, one in (("data", stored), ("public", public))}
+    sources = {"data": stored.facts, "public": None if public is None else public.facts}
     with files.replace_folder(folder) as new:
         for draw, parts in draws.items():
-            _write(cutting.folder_of_draw(new, draw), parts, sources)
+            cutting.write(cutting.folder_of_draw(new, draw), parts, sources)
     if not folder.parent.name.startswith("."):
         paper, _, name = scenario.partition("/")
         _show(paper, name, draws[settings.draw(settings.seeds[0])], stored)
@@ -64,24 +61,6 @@ def _public(settings, public, draw: int, where: str) -> np.ndarray:
     )
 
 
-def _write(folder: Path, parts, sources: dict) -> None:
-    arrays = cutting.to_arrays(parts)
-    folder.mkdir(exist_ok=True)
-    np.savez_compressed(folder / "indices.npz", **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
-    files.write_json(
-        folder / "meta.json",
-        {
-            "clients": parts.clients,
-            "tests": list(parts.domain_test),
-            "warnings": parts.warnings,
-            "digest": cutting.content_digest(
-                arrays, [(source or {}).get("digest", "") for source in sources.values()]
-            ),
-            **sources,
-        },
-    )
-
-
 def _show(paper: str, name: str, parts, stored) -> None:
     counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
     runs = ROOT / "papers" / paper / "runs" / name
@@ -90,16 +69,6 @@ def _show(paper: str, name: str, parts, stored) -> None:
     print(
         f"{paper}/{name}: {len(parts.clients)} clients, {sum(map(len, parts.train))} training images, "
         f"{min(map(len, parts.train))} to {max(map(len, parts.train))} each"
-    )
-
-
-def set_and_digest(stored) -> dict | None:
-    """What a result says of a stored set: its name, source, digest and how it differs from the canonical
-    one."""
-    return (
-        None
-        if stored is None
-        else {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}
     )
 
 

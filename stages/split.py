@@ -3,10 +3,9 @@
 from pipeline import files
 from pipeline.data import partition, validation
 from pipeline.data.parts import generator
-from pipeline.errors import ParamError, unknown
-from pipeline.schema import ROOT, Cell, load_paper
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Cell, find_scenario, load_paper
 from stages._stage import stage
-from stages.partition import _write
 
 VALIDATION = 3  # a further purpose of pipeline.data.parts
 
@@ -15,16 +14,13 @@ def split(scenario: str) -> None:
     """Write papers/<paper>/partitions/<scenario>-trial: the first draw of the scenario's partition, and those
     of the seeds that a tuning trains with, with validation images instead of test images. What any draw tests
     on is in none of them."""
-    paper, _, name = scenario.partition("/")
-    written = load_paper(paper)
-    if name not in written.scenarios:
-        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, written.scenarios)}")
-    settings, folder = written.scenarios[name], ROOT / "papers" / paper / "partitions" / name
+    paper, name, settings = find_scenario(scenario)
+    folder = ROOT / "papers" / paper / "partitions" / name
     tuned = {
         settings.draw(seed)
-        for tuning in written.tuning
-        if Cell(paper, tuning, "").partition == name
-        for seed in written.tuning[tuning].seeds
+        for key, tuning in load_paper(paper).tuning.items()
+        if Cell(paper, key, "").partition == name
+        for seed in tuning.seeds
     }
     draws = {
         draw: partition.verify(partition.folder_of_draw(folder, draw))
@@ -35,9 +31,8 @@ def split(scenario: str) -> None:
         for draw in sorted({0} | tuned):
             parts, meta = draws[draw]
             divided = validation.split(parts, forbidden, generator(settings.partition, VALIDATION, draw))
-            _write(
-                partition.folder_of_draw(new, draw), divided, {key: meta[key] for key in ("data", "public")}
-            )
+            sources = {key: meta[key] for key in ("data", "public")}
+            partition.write(partition.folder_of_draw(new, draw), divided, sources)
             train, held_out = (sum(map(len, part)) for part in (divided.train, divided.client_test))
             if not held_out:
                 raise ParamError(f"{scenario}: no client has four training images, one to validate on")

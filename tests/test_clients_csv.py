@@ -12,13 +12,7 @@ from pipeline.data.partition import Parts
 
 
 def counted(classes):
-    parts = Parts(
-        clients=[("0", "m"), ("1", "m")],
-        train=[np.arange(3), np.arange(3, 8)],
-        client_test=[np.arange(0), np.arange(0)],
-        domain_test={},
-        warnings=[],
-    )
+    parts = Parts([("0", "m"), ("1", "m")], [np.arange(3), np.arange(3, 8)], [np.arange(0)] * 2, {})
     return histogram.label_counts(parts, np.array([0, 0, 1, 1, 1, 1, 1, 0]), classes)
 
 
@@ -28,7 +22,7 @@ def counted(classes):
         ["train", "tree"],
         ["client", "test"],
         ["domain", ""],
-        ["crane", "crane"],
+        ["crane"] * 2,
         ["class 1: a", "a"],
         ["a", "class "],
     ],

@@ -2,7 +2,6 @@
 
 import dataclasses
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import torch
 from federation import image_clients
 from reporting import described
-from repository import ROOT, run
 from test_corruptions import grid, photos
 
 import stages.corrupt as stage
@@ -143,21 +141,12 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
     read, paths = Path.read_text, []
     monkeypatch.setattr(Path, "read_text", lambda path, **more: paths.append(path) or read(path, **more))
     assert corrupted.verify(folder).severity.max() == 5 and paths == [folder / "meta.json"]
-    rank = np.load(folder / "rank.npy")
-    np.save(folder / "rank.npy", rank[::-1].copy())
-    with pytest.raises(DataError, match="rank.npy was altered"):
-        corrupted.verify(folder)
-    np.save(folder / "rank.npy", np.where(rank < 0, rank, (rank + 1) % 100).astype(np.int32))
-    with pytest.raises(DataError, match="rank.npy was altered"):
-        corrupted.verify(folder)
-    np.save(folder / "kind.npy", rank)
-    with pytest.raises(DataError, match="kind.npy was altered"):
-        corrupted.verify(folder)
-    (folder / "severity.npy").write_bytes(b"")
-    with pytest.raises(DataError, match="(kind|severity).npy"):
-        corrupted.verify(folder)
+    for name in ("rank", "severity", "kind"):
+        np.save(folder / f"{name}.npy", np.load(folder / f"{name}.npy")[::-1].copy())
+        with pytest.raises(DataError, match=f"{name}.npy was altered"):
+            corrupted.verify(folder)
     subprocess.run(["cp", folder.with_name("tiny") / "meta.json", folder], check=True)
-    with pytest.raises(DataError, match="not marked as corrupted"):
+    with pytest.raises(DataError, match="meta.json: corruption: expected a mapping"):
         corrupted.read_meta(folder)
 
 
@@ -181,17 +170,6 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
     assert sorted(path.name for path in (federation / "data").iterdir()) == ["tiny", "tiny-corrupted"]
     with pytest.raises(ParamError, match="max_severity: '7', expected 1 to 5"):
         stage.corrupt("tiny", "7")
-
-
-def test_reading_needs_neither_scipy_nor_torch(federation):
-    """What trains reads the set; SciPy and the corruptions are the stage's alone."""
-    code = (
-        "import sys; from pathlib import Path; from pipeline.data import corrupted; "
-        "corrupted.verify(Path(sys.argv[1])); "
-        "print(json.dumps([m for m in ('scipy', 'torch', 'pipeline.data.corruptions') if m in sys.modules]))"
-    )
-    folder = str(federation / "data" / "tiny-corrupted")
-    assert run(ROOT, sys.executable, "-c", "import json; " + code, folder).stdout == "[]\n"
 
 
 def test_every_test_image_is_known_by_its_corruption_and_severity(federation):

@@ -10,6 +10,8 @@ from PIL import Image
 from pipeline.data import formats, registry
 from pipeline.errors import DataError
 
+FOLDERS = ("x/a", "x/b", "y/a", "y/b")
+
 
 def encoded(grey, kind="PNG", side=8):
     buffer = io.BytesIO()
@@ -31,46 +33,27 @@ def read(tmp_path, members, domains=("x", "y"), classes=2):
     return np.concatenate(list(arrays.images)), arrays
 
 
-@pytest.mark.parametrize(
-    "domains",
-    [
-        ("照片", "素描"),
-        ("-15", "15"),
-        ("15", "-15"),
-        ("Photo", "photo2"),
-        ("صورة", "رسم"),
-        ("é", "è"),
-        ("a b", "ab"),
-        ("+1", "1"),
-    ],
-)
+NAMES = "照片/素描|-15/15|15/-15|Photo/photo2|صورة/رسم|é/è|a b/ab|+1/1".split("|")
+
+
+@pytest.mark.parametrize("domains", [names.split("/") for names in NAMES])
 def test_every_domain_is_read_from_its_folder(tmp_path, domains):
     members = {
-        f"set/{name}/{label}/{i}.png": encoded(20 + 200 * d)
-        for d, name in enumerate(domains)
-        for label in "ab"
-        for i in range(2)
+        f"set/{name}/{label}/0.png": encoded(20 + 200 * d) for d, name in enumerate(domains) for label in "ab"
     }
     images, arrays = read(tmp_path, members, domains)
     assert [images[arrays.domains == d].mean() for d in (0, 1)] == [20, 220]
 
 
 def test_folders_that_one_name_could_mean_are_none(tmp_path):
-    members = {
-        f"set/{name}/{label}/0.png": encoded(9)
-        for name in ("Real World", "real_world", "art")
-        for label in "ab"
-    }
+    folders = ("Real World", "real_world", "art")
+    members = {f"set/{name}/{label}/0.png": encoded(9) for name in folders for label in "ab"}
     with pytest.raises(DataError, match="set.zip: no folder in it has the subfolders realworld, art"):
         read(tmp_path, members, ("realworld", "art"))
 
 
 def test_classes_of_other_names_are_other_classes(tmp_path):
-    members = {
-        f"set/{domain}/{label}/0.png": encoded(9)
-        for domain, labels in (("x", ("猫", "狗")), ("y", ("猫", "马")))
-        for label in labels
-    }
+    members = {f"set/{classes}/0.png": encoded(9) for classes in ("x/猫", "x/狗", "y/猫", "y/马")}
     with pytest.raises(DataError, match="set.zip: y has 2 classes"):
         read(tmp_path, members)
 
@@ -78,18 +61,14 @@ def test_classes_of_other_names_are_other_classes(tmp_path):
 @pytest.mark.parametrize("kind", ["WEBP", "TIFF", "GIF", "PPM", "BMP", "PNG", "TGA"])
 def test_every_format_that_pillow_decodes_is_read(tmp_path, kind):
     end = {"TIFF": "tif"}.get(kind, kind.lower())
-    members = {
-        f"{domain}/{label}/{i}.{'png' if i else end}": encoded(40, "PNG" if i else kind)
-        for domain in "xy"
-        for label in "ab"
-        for i in range(3)
-    }
+    both = {"0.png": encoded(40), f"1.{end}": encoded(40, kind)}
+    members = {f"{folder}/{name}": image for folder in FOLDERS for name, image in both.items()}
     images, arrays = read(tmp_path, members)
-    assert len(images) == len(arrays.labels) == 12 and {*images.ravel().tolist()} == {40}
+    assert len(images) == len(arrays.labels) == 8 and {*images.ravel().tolist()} == {40}
 
 
 def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
-    members = {f"{domain}/{label}/0.png": encoded(40) for domain in "xy" for label in "ab"}
+    members = {f"{folder}/0.png": encoded(40) for folder in FOLDERS}
     others = {"x/a/notes.eps": b"%!PS", "x/stray.png": encoded(1), "y/b/Thumbs.db": b""}
     images, _ = read(tmp_path, members | others)
     output = "".join(capsys.readouterr())
@@ -97,12 +76,9 @@ def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
 
 
 def test_a_class_without_an_image_is_named(tmp_path):
-    members = {f"{domain}/{label}/0.png": encoded(40) for domain in "xy" for label in "ab"}
+    members = {f"{folder}/0.png": encoded(40) for folder in FOLDERS[:3]}
     with pytest.raises(DataError, match="set.zip: y/b has no image"):
-        read(
-            tmp_path,
-            {name: content for name, content in members.items() if name != "y/b/0.png"} | {"y/b/0.eps": b""},
-        )
+        read(tmp_path, members | {"y/b/0.eps": b""})
 
 
 def test_sixteen_bits_keep_their_grey(tmp_path):
@@ -113,17 +89,15 @@ def test_sixteen_bits_keep_their_grey(tmp_path):
         "16.png": encoded(deep),
         "16.tif": encoded(deep, "TIFF"),
     }
-    images, _ = read(
-        tmp_path,
-        {f"{d}/{c}/{name}": picture for d in "xy" for c in "ab" for name, picture in pictures.items()},
-    )
+    members = {f"{folder}/{name}": picture for folder in FOLDERS for name, picture in pictures.items()}
+    images, _ = read(tmp_path, members)
     assert all((image == ramp[..., None]).all() for image in images)
 
 
 def test_pixels_without_a_range_are_refused(tmp_path):
     float_image = encoded(Image.fromarray(np.full((8, 8), 0.5, np.float32)), "TIFF")
     with pytest.raises(DataError, match="x/a/0.tif: cannot be read"):
-        read(tmp_path, {f"{d}/{c}/0.tif": float_image for d in "xy" for c in "ab"})
+        read(tmp_path, {f"{folder}/0.tif": float_image for folder in FOLDERS})
 
 
 @pytest.mark.parametrize("name", ["synth_digits", "svhn"])

@@ -43,6 +43,10 @@ def png(image):
     return encoded(Image.fromarray(image).save, "PNG")
 
 
+def grey(value):
+    return png(np.full((9, 7, 3), value, np.uint8))
+
+
 def archived(make, members):
     with tempfile.TemporaryDirectory() as folder:
         return make(Path(folder) / "made", members).read_bytes()
@@ -99,17 +103,14 @@ def of_emnist():
 
 
 def of_usps():
-    values = RANDOM.uniform(-1, 1, (8, 256)).astype(np.float32)
-    values[0, :3] = [-1, 0, 1]
-    lines = [
-        f"{i + 1} " + " ".join(f"{j + 1}:{v:.6f}" for j, v in enumerate(row)) for i, row in enumerate(values)
-    ]
-    # torchvision's conversion: parsed as float32, cut off
-    read = np.array(
-        [[np.float32(item.split(":")[1]) for item in line.split()[1:]] for line in lines], np.float32
-    )
+    texts = [[f"{v:.6f}" for v in row] for row in RANDOM.uniform(-1, 1, (8, 256))]
+    texts[0][:3] = ["-1", "0", "1"]
+    rows = (" ".join(f"{j + 1}:{text}" for j, text in enumerate(row)) for row in texts)
+    lines = [f"{i + 1} {row}" for i, row in enumerate(rows)]
     contents = [bz2.compress("\n".join([*part, ""]).encode()) for part in (lines[:5], lines[5:])]
-    return contents, ((read + 1) / 2 * 255).astype(np.uint8).reshape(-1, 16, 16, 1), list(range(8))
+    # torchvision's conversion: parsed as float32, cut off
+    grey = ((np.array(texts, np.float32) + 1) / 2 * 255).astype(np.uint8)
+    return contents, grey.reshape(-1, 16, 16, 1), list(range(8))
 
 
 def of_svhn():
@@ -134,15 +135,11 @@ def of_cifar(folder, label_bytes, names):
     images, labels = pixels(8, 32, 32, 3), np.arange(8, dtype=np.uint8)
     before = [labels[:, None] // 5] * (label_bytes - 1)
     records = np.concatenate([*before, labels[:, None], images.transpose(0, 3, 1, 2).reshape(8, -1)], axis=1)
-    rows = [records[i : i + 1] for i in range(4)] + [records[4:5]] if label_bytes == 1 else [records[:5]]
-    files = (
-        "data_batch_1.bin data_batch_2.bin data_batch_3.bin data_batch_4.bin data_batch_5.bin test_batch.bin"
-        if label_bytes == 1
-        else "train.bin test.bin"
-    ).split()
-    members = {
-        f"{folder}/{name}": row.tobytes() for name, row in zip(files, [*rows, records[5:]], strict=True)
+    fives = {f"data_batch_{i + 1}.bin": records[i : i + 1] for i in range(5)} | {
+        "test_batch.bin": records[5:]
     }
+    files = fives if label_bytes == 1 else {"train.bin": records[:5], "test.bin": records[5:]}
+    members = {f"{folder}/{name}": rows.tobytes() for name, rows in files.items()}
     classes = 10 if label_bytes == 1 else 100
     members[f"{folder}/{names}"] = "\n".join([*(f"c{i}" for i in range(classes)), "", ""]).encode()
     return [archived(make_tar, members)], images, labels.tolist()
@@ -233,9 +230,7 @@ def test_an_array_file_with_a_pickle_or_damage_is_named(tmp_path, name, content)
 
 def test_syn(official, tmp_path, capsys):
     members = {
-        f"data/synthetic_digits/{folder}/{digit}/{digit}_00.png": png(
-            np.full((128, 128, 3), 20 * digit + part, np.uint8)
-        )
+        f"data/synthetic_digits/{folder}/{digit}/{digit}_00.png": grey(20 * digit + part)
         for part, folder in enumerate(("imgs_train", "imgs_valid"))
         for digit in range(10)
     }
@@ -265,8 +260,7 @@ def test_folders(official, tmp_path, name, prefix, folders, inner, make):
         for c, label in enumerate(("back_pack", "mug")):
             for i in range(d + 1):
                 greys.append(60 * d + 20 * c + i)
-                image = png(np.full((30, 20, 3), greys[-1], np.uint8))
-                members[f"{prefix}{folder}/{inner}{label}/{i}.{'PNG' if i else 'jpg'}"] = image
+                members[f"{prefix}{folder}/{inner}{label}/{i}.{'PNG' if i else 'jpg'}"] = grey(greys[-1])
     shadows = {f"__MACOSX/{member.replace('/0.jpg', '/._0.jpg')}": b"shadow" for member in members}
     others = {f"{prefix}{folders[0]}/.DS_Store": b"", f"{prefix}README.md": b""}
     content = archived(make, dict(reversed(members.items())) | shadows | others)
@@ -282,26 +276,16 @@ def test_folders(official, tmp_path, name, prefix, folders, inner, make):
 def test_domainnet(official, tmp_path):
     domains, contents = registry.sets()["domainnet"].domains, []
     for d, domain in enumerate(domains):
-        images = {
-            f"{domain}/{label}/{domain}_{i}.jpg": png(np.full((9, 7, 3), 40 * d + i, np.uint8))
-            for i, label in enumerate(("zebra", "bird", "bird", "anvil"))
-        }
-        train = "".join(
-            f"{domain}/{label}/{domain}_{i}.jpg 9\n" for label, i in (("zebra", 0), ("bird", 2), ("anvil", 3))
-        )
-        contents += [
-            archived(make_zip, images),
-            train.encode(),
-            f"{domain}/bird/{domain}_1.jpg 22\n".encode(),
+        names = [
+            f"{domain}/{label}/{domain}_{i}.jpg" for i, label in enumerate("zebra bird bird anvil".split())
         ]
+        images = {name: grey(40 * d + i) for i, name in enumerate(names)}
+        train = "".join(f"{names[i]} 9\n" for i in (0, 2, 3))
+        contents += [archived(make_zip, images), train.encode(), f"{names[1]} 22\n".encode()]
     stored = official("domainnet", contents, [2, 1], shape=[8, 8, 3])
     assert stored.domains.tolist() == [d for d in range(6) for _ in range(3)]
     assert stored.labels.tolist() == [0, 0, 9] * 6 and stored.split.tolist() == [1, 0, 0] * 6
     assert stored.images[:, 0, 0, 0].tolist() == [40 * d + i for d in range(6) for i in (1, 2, 0)]
-
-
-def grey(value):
-    return png(np.full((9, 7, 3), value, np.uint8))
 
 
 def of_a_table():
@@ -318,12 +302,9 @@ def of_an_image_folder():
 
 
 def of_arrays(name, write):
-    arrays = {"x_train": [1, 2], "x_test": [3], "y_train": [0, 1], "y_test": [0]}
-    shaped = {
-        key: np.array(v) if key[0] == "y" else np.ones((len(v), 4, 4, 3)) * np.array(v)[:, None, None, None]
-        for key, v in arrays.items()
-    }
-    return {name: write(shaped)}
+    images = np.ones((3, 4, 4, 3)) * np.array([1, 2, 3])[:, None, None, None]
+    labels = {"y_train": np.array([0, 1]), "y_test": np.array([0])}
+    return {name: write({"x_train": images[:2], "x_test": images[2:], **labels})}
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     (project / "papers/fedcrl/paper.yaml").write_text(original)
     reread()
     done = stage(project, "train", CELL, expect=2)
-    assert "partitions/mini/seed-1: not a complete partition" in done.stderr
+    assert "partitions/mini/seed-1/meta.json is missing" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)

@@ -82,7 +82,7 @@ def with_arrays(project, change, reseal=True):
     change(arrays)
     np.savez_compressed(folder / "indices.npz", **arrays)
     if reseal:
-        meta["digest"] = partition.content_digest(arrays, [meta["data"]["digest"], ""])
+        meta["digest"] = partition.content_digest(arrays, {"data": meta["data"], "public": None})
         (folder / "meta.json").write_text(json.dumps(meta))
 
 
@@ -102,7 +102,7 @@ CHANGES = {
 def test_a_partition_that_is_not_the_scenarios(mended, said):
     change, reseal = CHANGES[said]
     with_arrays(mended, change, reseal)
-    with pytest.raises(ParamError, match=said):
+    with pytest.raises(FedReproError, match=said):
         verify(Experiment.of(Cell.parse(CELL), mended))
 
 
@@ -110,23 +110,23 @@ def test_clients_and_data_of_the_partition_are_the_scenarios(mended):
     meta = json.loads((mended / PARTS / "meta.json").read_text())
     for said, changed in (
         ("other clients than", meta | {"clients": [["x", "all"], *meta["clients"][1:]]}),
-        ("pairs of names", meta | {"clients": [["0"], *meta["clients"][1:]]}),
+        ("cannot be read", meta | {"clients": [["0"], *meta["clients"][1:]]}),
         ("warnings", meta | {"warnings": [7]}),
         ("was altered", meta | {"data": meta["data"] | {"digest": "0" * 64}}),
         ("other data than", meta | {"data": meta["data"] | {"source": "canonical"}}),
         ("other data than", meta | {"data": meta["data"] | {"deviation": ""}}),
         ("other data than", meta | {"data": {"digest": meta["data"]["digest"]}}),
         ("client 0 is of the domain 'x'", meta | {"clients": [["0", "x"], *meta["clients"][1:]]}),
-        ("not a", meta | {"data": None, "clients": None}),
-        ("not a complete partition", [meta]),
+        ("expected a list", meta | {"data": None, "clients": None}),
+        ("expected a mapping", [meta]),
     ):
         (mended / PARTS / "meta.json").write_text(json.dumps(changed))
-        with pytest.raises(ParamError, match=said):
+        with pytest.raises(FedReproError, match=said):
             verify(Experiment.of(Cell.parse(CELL), mended))
 
 
 def test_a_damaged_archive_of_indices_is_one_line(mended):
-    """Bits flipped, cut, zeroed: the partition is refused by a ParamError or is the same."""
+    """Bits flipped, cut, zeroed: the partition is refused by a DataError or is the same."""
     file, draw = mended / PARTS / "indices.npz", random.Random(3)
     good, refused = file.read_bytes(), 0
     for _ in range(60):
@@ -139,7 +139,7 @@ def test_a_damaged_archive_of_indices_is_one_line(mended):
         file.write_bytes(bad)
         try:
             parts, _ = partition.verify(mended / PARTS)
-        except ParamError as error:
+        except DataError as error:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 40

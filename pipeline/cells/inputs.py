@@ -84,7 +84,7 @@ def load(experiment: Experiment, place: Path) -> Inputs:
 
 def _listed(stored: Stored, noted: dict | None, place: str) -> Stored:
     """The set itself, where it is what the partition notes: digest, source and deviation."""
-    if noted != {key: stored.meta[key] for key in ("set", "source", "digest", "deviation")}:
+    if noted != stored.facts:
         now = f"data/{stored.meta['set']} now holds"
         raise ParamError(f"{place}: made from other data than {now}; run its partition stage again")
     return stored

@@ -9,8 +9,8 @@ from pipeline import files
 from pipeline.data import histogram, partition, splits, store
 from pipeline.data.listed import as_csv
 from pipeline.data.parts import Parts
-from pipeline.errors import FedReproError, ParamError, unknown
-from pipeline.schema import ROOT, Cell, Scenario, load_paper, shorten
+from pipeline.errors import FedReproError
+from pipeline.schema import ROOT, Cell, find_scenario, shorten
 
 BUBBLES = " ·•●"
 
@@ -48,7 +48,7 @@ def export(what: str, folder: str, seed: int | None) -> int:
 def import_split(source: str, what: str) -> int:
     """Write the split of another library as papers/<paper>/splits/<scenario>.csv, and print the lines of
     paper.yaml by which the scenario takes it."""
-    paper, name, scenario = _scenario(what)
+    paper, name, scenario = find_scenario(what)
     stored = store.verify(ROOT / "data" / scenario.data.set)
     train, test = splits.read(Path(source), stored)
     everything = np.concatenate([*train, *test])
@@ -62,18 +62,9 @@ def import_split(source: str, what: str) -> int:
     return 0
 
 
-def _scenario(what: str) -> tuple[str, str, Scenario]:
-    """Paper, name and settings of `fedcrl/mini`; ParamError for an unknown one."""
-    paper, _, name = what.partition("/")
-    scenarios = load_paper(paper).scenarios
-    if name not in scenarios:
-        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
-    return paper, name, scenarios[name]
-
-
 def _stored(what: str, seed: int | None) -> tuple[Parts, store.Stored]:
     """The verified draw that a seed trains on, by default the first, and the set that it indexes."""
-    paper, name, scenario = _scenario(what)
+    paper, name, scenario = find_scenario(what)
     folder = ROOT / "papers" / paper / "partitions" / Cell(paper, name, "").partition
     draw = scenario.draw(scenario.seeds[0] if seed is None else seed)
     parts, meta = partition.verify(partition.folder_of_draw(folder, draw))

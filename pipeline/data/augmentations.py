@@ -51,9 +51,6 @@ NINE = (
 ALL = (*NINE, "color", "contrast", "brightness", "sharpness")
 
 
-# -- whole views ---------------------------------------------------------------------------------------------
-
-
 def crop_flip(images: Tensor, generator: Generator) -> Tensor:
     """Reflect 4 pixels around, crop at random, flip half of them (FangXiuwen/RAHFL, Dataset/utils.py;
     its ColorJitter() does nothing)."""
@@ -120,9 +117,6 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
     )
 
 
-# -- AugMix's parts ------------------------------------------------------------------------------------------
-
-
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
     """An operation's parameter at a level, 0.1 .. 3: remaining bits, degrees, threshold, slope, pixels, or a
     factor; float64, without sign."""
@@ -173,9 +167,6 @@ def mix(images: Tensor, chained: Tensor, weights: Tensor, share: Tensor) -> Tens
     weights, share = to_device_of(weights.float(), images), pillow.per_image(share.float(), images)
     mixture = (weights[:, None] @ chained.flatten(2).float()).view(images.shape)
     return torch.lerp(images.float(), mixture, share)
-
-
-# -- draws and the parts of views ----------------------------------------------------------------------------
 
 
 def _uniform(generator: Generator, shape: int | tuple[int, ...], low: float, high: float) -> Tensor:

@@ -36,13 +36,8 @@ def make(name: str) -> tuple[Arrays, dict]:
 
 def _digits() -> tuple[Arrays, str, dict]:
     images, labels, inputs = _scans()
-    arrays = Arrays(
-        images[..., None],
-        labels,
-        np.zeros(len(labels), np.int64),
-        _split(labels),
-        find("digits").names,
-    )
+    none = np.zeros(len(labels), np.int64)
+    arrays = Arrays(images[..., None], labels, none, _split(labels), find("digits").names)
     return arrays, "stratified 80/20 split of our own, seed 0", inputs
 
 
@@ -56,9 +51,7 @@ def _digit_domains() -> tuple[Arrays, str, dict]:
     order = np.concatenate(quarters)
     images = [
         render(scans[part], np.random.default_rng([SEED, i]))
-        for i, (render, part) in enumerate(
-            zip((_scanned, _inverted, _rotated, _noisy), quarters, strict=True)
-        )
+        for i, (render, part) in enumerate(zip((_scanned, _inverted, _rotated, _noisy), quarters))
     ]
     arrays = Arrays(
         np.concatenate(images),
@@ -67,15 +60,11 @@ def _digit_domains() -> tuple[Arrays, str, dict]:
         np.concatenate([_split(labels[part]) for part in quarters]),
         find("digit_domains").names,
     )
-    return (
-        arrays,
-        (
-            "derived: each of the 1,797 scans is enlarged from 8x8 to 16x16 and rendered in one of four "
-            "styles, "
-            "so that no two domains share a scan; stratified 80/20 split of our own, seed 0"
-        ),
-        inputs,
+    deviation = (
+        "derived: each of the 1,797 scans is enlarged from 8x8 to 16x16 and rendered in one of four styles, "
+        "so that no two domains share a scan; stratified 80/20 split of our own, seed 0"
     )
+    return arrays, deviation, inputs
 
 
 def _photo_patches() -> tuple[Arrays, str, dict]:
@@ -90,14 +79,8 @@ def _photo_patches() -> tuple[Arrays, str, dict]:
     images = np.concatenate(patches)
     none = np.zeros(len(images), np.int64)
     inputs = {Path(path).name: files.sha256(path) for path in photos.filenames}
-    return (
-        Arrays(images, none - 1, none, none, []),
-        "16x16 patches of two photographs, without labels",
-        inputs,
-    )
-
-
-# -- the scans and how they are rendered -------------------------------------------------------------------
+    deviation = "16x16 patches of two photographs, without labels"
+    return Arrays(images, none - 1, none, none, []), deviation, inputs
 
 
 def _scans() -> tuple[np.ndarray, np.ndarray, dict]:
@@ -105,19 +88,14 @@ def _scans() -> tuple[np.ndarray, np.ndarray, dict]:
     scikit-learn's file."""
     digits = load_digits()
     images = (digits.images.astype(np.int64) * 255 + 8) // 16
-    source = resources.files("sklearn.datasets.data") / "digits.csv.gz"
-    return (
-        images.astype(np.uint8),
-        digits.target.astype(np.int64),
-        {"digits.csv.gz": files.sha256(Path(str(source)))},
-    )
+    file = Path(str(resources.files("sklearn.datasets.data") / "digits.csv.gz"))
+    return images.astype(np.uint8), digits.target.astype(np.int64), {file.name: files.sha256(file)}
 
 
 def _split(labels: np.ndarray) -> np.ndarray:
-    split = np.full(len(labels), TRAIN, np.uint8)
-    split[
-        train_test_split(np.arange(len(labels)), test_size=TEST_SHARE, stratify=labels, random_state=SEED)[1]
-    ] = TEST
+    split, order = np.full(len(labels), TRAIN, np.uint8), np.arange(len(labels))
+    test = train_test_split(order, test_size=TEST_SHARE, stratify=labels, random_state=SEED)[1]
+    split[test] = TEST
     return split
 
 

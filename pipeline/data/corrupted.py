@@ -9,7 +9,7 @@ the image's place in a random order of the training part, -1 for test images. Re
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,32 +17,28 @@ from PIL import Image
 
 from pipeline import files
 from pipeline.data import store
-from pipeline.data.store import TEST, Stored
-from pipeline.errors import DAMAGED, DataError, ParamError
-from pipeline.schema import check, shorten
+from pipeline.data.store import Stored
+from pipeline.errors import DataError
+from pipeline.schema import shorten
+from pipeline.schema.checker import check_keys
 from pipeline.sealing import seal
 
 SIDE = 32
 SUFFIX = "-corrupted"
 # what meta["corruption"] holds
 FACTS = {"of": str, "clean": str, "digest": str, "kinds": list[str]}
-ARRAYS: dict[str, np.dtype] = {
-    "kind.npy": np.dtype(np.uint8),
-    "severity.npy": np.dtype(np.uint8),
-    "rank.npy": np.dtype(np.int32),
-}
 
 
 @dataclass(frozen=True)
 class Corrupted:
-    """images uint8 (N, 32, 32, 3), read-only, all of them corrupted; kind, severity, rank (N,);
-    meta.json as a dict."""
+    """images uint8 (N, 32, 32, 3), all of them corrupted; kind uint8 (N,), an index into the kinds; severity
+    uint8 (N,); rank int32 (N,); meta.json of a stored set as a dict."""
 
     images: np.ndarray
     kind: np.ndarray
     severity: np.ndarray
     rank: np.ndarray
-    meta: dict
+    meta: dict = field(default_factory=dict)
 
     def chosen(self, xi: float) -> np.ndarray:
         """(N,) bool: exactly floor(xi N) of the N training images, and every test image. A higher rate keeps
@@ -74,21 +70,12 @@ def folder_of(clean: Path) -> Path:
 
 
 def write(
-    folder: Path,
-    stored: Stored,
-    images: np.ndarray,
-    kind: np.ndarray,
-    severity: np.ndarray,
-    rank: np.ndarray,
-    facts: dict,
-    deviation: str,
-    inputs: dict[str, str],
+    folder: Path, stored: Stored, made: Corrupted, facts: dict, deviation: str, inputs: dict[str, str]
 ) -> dict:
     """Write the corrupted form of `stored` as a whole or not at all; returns its meta.
 
     facts: how it was corrupted (seed, max_severity, kinds, frost), for meta["corruption"].
     """
-    extra = dict(zip(ARRAYS, (kind, severity, rank), strict=True))
     clean, name = stored.meta["digest"], stored.meta["set"]
     meta = {
         **{key: stored.meta[key] for key in ("source", "classes", "domains", "official_split")},
@@ -97,11 +84,12 @@ def write(
         "inputs": {name: clean, **inputs},
     }
     with files.replace_folder(folder) as new:
-        meta = store.write(new, images, stored.labels, stored.domains, stored.split, meta)
-        for array, values in extra.items():
-            np.save(new / array, np.ascontiguousarray(values, ARRAYS[array]), allow_pickle=False)
-            files.sync(new / array)
-        meta["digests"] |= {array: files.sha256(new / array) for array in ARRAYS}
+        meta = store.write(new, made.images, stored.labels, stored.domains, stored.split, meta)
+        for array, values in (("kind", made.kind), ("severity", made.severity), ("rank", made.rank)):
+            path = new / f"{array}.npy"
+            np.save(path, values, allow_pickle=False)
+            files.sync(path)
+            meta["digests"][path.name] = files.sha256(path)
         meta["corruption"] = {**facts, "of": name, "clean": clean, "digest": _over(meta["digests"])}
         meta = seal(meta)
         files.write_json(new / store.META, meta)
@@ -115,14 +103,11 @@ def read_meta(folder: Path) -> dict:
 
 def _corruption(meta: dict, folder: Path) -> dict:
     """The same meta; DataError where it has no valid `corruption`."""
-    try:
-        for key, kind in FACTS.items():
-            check(kind, meta["corruption"][key], f"corruption.{key}")
-    except (*DAMAGED, ParamError) as error:
-        reason = f"its images are not marked as corrupted ({error})"
-        raise DataError(f"{shorten(folder)}: {reason}; {_again(folder)}") from None
+    path, again = folder / store.META, f"run `{store.remake(folder)}`"
+    with store.readable(path, again):
+        check_keys(meta.get("corruption"), FACTS, f"{shorten(path)}: corruption", more=True)
     if meta["corruption"]["digest"] != _over(meta["digests"]):
-        raise DataError(f"{shorten(folder / store.META)} was altered; {_again(folder)}")
+        raise DataError(f"{shorten(path)} was altered; {again}")
     return meta
 
 
@@ -130,23 +115,11 @@ def verify(folder: Path) -> Corrupted:
     """data/<set>-corrupted/ with every array in memory and checked, see `store.verify`."""
     stored = store.verify(folder)
     meta = _corruption(stored.meta, folder)
-    arrays = {name: store.array(folder, name, meta["digests"].get(name, "")) for name in ARRAYS}
-    for name, dtype in ARRAYS.items():
-        if (values := arrays[name]).dtype != dtype or values.shape != stored.labels.shape:
-            raise DataError(
-                f"{shorten(folder / name)} holds {values.dtype} {values.shape}, "
-                f"expected {dtype} {stored.labels.shape}; {_again(folder)}"
-            )
-    if not np.array_equal(arrays["rank.npy"] < 0, stored.split == TEST):
-        raise DataError(f"{shorten(folder / 'rank.npy')} does not fit split.npy; {_again(folder)}")
-    kind, severity, rank = arrays.values()
+    names = ("kind.npy", "severity.npy", "rank.npy")
+    kind, severity, rank = (store.array(folder, name, meta["digests"].get(name, "")) for name in names)
     return Corrupted(stored.images, kind, severity, rank, meta)
 
 
 def _over(digests: dict[str, str]) -> str:
     """One digest over those of all arrays."""
     return hashlib.sha256("".join(value for _, value in sorted(digests.items())).encode()).hexdigest()
-
-
-def _again(folder: Path) -> str:
-    return f"run `python -m stages.corrupt {folder.name.removesuffix(SUFFIX)}`"

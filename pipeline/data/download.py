@@ -1,21 +1,20 @@
 """Downloads files and unpacks archives: the result is whole and verified, or not there at all."""
 
 import contextlib
-import http.client
 import os
 import stat
 import sys
 import tarfile
 import time
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import requests
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from urllib3.exceptions import HTTPError
 
 from pipeline import files
 from pipeline.errors import DAMAGED, DataError, FedReproError
@@ -33,9 +32,6 @@ MIB = 1 << 20
 LARGEST = 200
 # ... and to more than this is refused
 SMALL = 1024 * MIB
-
-
-# -- fetching ----------------------------------------------------------------------------------------------
 
 
 def fetch(
@@ -63,8 +59,7 @@ def fetch(
         try:
             _transfer(url, part, timeout)
             break
-        # URLError, time-outs and cut connections are OSErrors
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPError) as error:
             if attempt == tries or _is_final(error):
                 raise DataError(f"{url}: cannot be downloaded ({_cause(error)})") from None
             say(f"{target.name}: {_cause(error)}; trying again ({attempt + 1} of {tries})")
@@ -91,29 +86,26 @@ def check(path: Path, checksum: str, final: Path | None = None, origin: str = ""
 
 
 def _transfer(url: str, part: Path, timeout: float) -> None:
-    """One try: append to `part` what is still missing. Raises OSError or HTTPException when the connection
-    breaks."""
+    """One try: append to `part` what is still missing. OSError or HTTPError when the connection breaks."""
     have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(
-        url, headers={"User-Agent": "FedRepro"} | ({"Range": f"bytes={have}-"} if have else {})
-    )
-    try:
-        answer = _opener().open(request, timeout=timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code != 416:
-            raise
-        if error.headers.get("Content-Range") == f"bytes */{have}":
+    headers = {"User-Agent": "FedRepro", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with requests.get(url, headers=headers, timeout=timeout, stream=True) as answer:
+        span = answer.headers.get("Content-Range", "")
+        if answer.status_code == 416 and span == f"bytes */{have}":
             return  # it was complete already
-        part.unlink()
-        raise urllib.error.URLError("the server holds another file than the one begun") from None
-    with answer:
-        if answer.status != 206 or not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+        if answer.status_code == 416:
+            part.unlink()
+            raise ConnectionError("the server holds another file than the one begun")
+        answer.raise_for_status()
+        if answer.status_code != 206 or not span.startswith(f"bytes {have}-"):
             have = 0  # the server ignored Range and sends the whole file
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
+        answer.raw.enforce_content_length = False  # what came before a cut is kept
         with _progress(part.name.removesuffix(".part"), have, total) as advance:
-            received = have + _append(answer, part, have, advance)
+            received = have + _append(answer.raw, part, have, advance)
     if total is not None and received < total:
         raise ConnectionError(f"the connection was cut after {received:,} of {total:,} bytes")
 
@@ -125,7 +117,7 @@ def _append(answer, part: Path, start: int, advance: Callable[[int], None]) -> i
         file = open(part, "r+b" if start else "wb")
     with file:
         file.seek(start)
-        while block := answer.read(BLOCK):
+        while block := answer.read1(BLOCK):
             with _writing(part):
                 file.write(block)
                 file.flush()
@@ -146,32 +138,16 @@ def _writing(part: Path) -> Iterator[None]:
         raise FedReproError(f"{shorten(part)}: cannot be written: {error.strerror or error}") from error
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """An opener that accepts only http and https, also when a server redirects."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener
-
-
 def _is_final(error: Exception) -> bool:
-    if isinstance(error, urllib.error.HTTPError):
-        return error.code in FINAL
-    return isinstance(error, urllib.error.URLError) and "unknown url type" in str(error.reason)
+    if isinstance(error, requests.HTTPError):
+        return error.response.status_code in FINAL
+    return isinstance(error, ValueError)  # no address, or neither http nor https
 
 
 def _cause(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP {error.code} {error.reason}"
-    return str(getattr(error, "reason", "") or error or type(error).__name__)
+    if isinstance(error, requests.HTTPError):
+        return f"HTTP {error.response.status_code} {error.response.reason}"
+    return " ".join(str(error).split())
 
 
 @contextlib.contextmanager
@@ -194,12 +170,9 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# -- unpacking ---------------------------------------------------------------------------------------------
-
-
 def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
     """Unpack the wanted files of a .zip or .tar(.gz, .bz2, .xz) into the folder `target`, which appears whole
-    or not at all.
+    or not at all. Hidden files and the shadow folders of a Mac are left out.
 
     Raises DataError for a damaged archive, one that would write outside `target` (absolute names, "..",
     links, devices) or one that unpacks to absurdly much.
@@ -217,26 +190,23 @@ def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda 
 
 def _unzip(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
     with zipfile.ZipFile(archive) as source:
-        chosen = []
+        members = []
         for member in source.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive was not made on Unix
-            _refuse_escape(archive, member.filename, kind not in (0, stat.S_IFREG, stat.S_IFDIR))
-            if not member.is_dir() and wanted(member.filename):
-                chosen.append(member)
-        _refuse_bomb(archive, sum(member.file_size for member in chosen))
-        source.extractall(target, chosen)
+            special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
+            members.append((member, member.filename, special, member.is_dir(), member.file_size))
+        source.extractall(target, _chosen(archive, members, wanted))
 
 
 def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
     with tarfile.open(archive) as source:
-        chosen = []
-        for member in source:
-            _refuse_escape(archive, member.name, not (member.isfile() or member.isdir()))
-            if member.isfile() and wanted(member.name):
-                chosen.append(member)
+        members = [
+            (member, member.name, not (member.isfile() or member.isdir()), member.isdir(), member.size)
+            for member in source
+        ]
         while source.fileobj.read(BLOCK):  # to the very end, where gzip compares its checksum
             pass
-        _refuse_bomb(archive, sum(member.size for member in chosen))
+        chosen = _chosen(archive, members, wanted)
         for member in chosen:
             member.mode, member.uname, member.gname = 0o644, "", ""
             member.uid, member.gid = os.getuid(), os.getgid()
@@ -245,18 +215,20 @@ def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
         source.extractall(target, chosen, **filtered)
 
 
-def _refuse_escape(archive: Path, name: str, special: bool) -> None:
-    """No data set's archive holds links, devices, absolute names or "..": each is refused, wherever it
-    points."""
-    if special:
-        raise DataError(f"{shorten(archive)}: {name!r} is a link or a device; refused")
-    if files.leads_out(name):
-        raise DataError(f"{shorten(archive)}: {name!r} would be written outside the target folder; refused")
-
-
-def _refuse_bomb(archive: Path, unpacked: int) -> None:
+def _chosen(archive: Path, members: list[tuple], wanted: Callable[[str], bool]) -> list:
+    """The wanted members of (member, name, special, folder, size). DataError for links, devices, absolute
+    names and "..", which no data set's archive holds, wherever they point, and for a bomb."""
+    chosen, unpacked = [], 0
+    for member, name, special, folder, size in members:
+        if special:
+            raise DataError(f"{shorten(archive)}: {name!r} is a link or a device; refused")
+        if files.leads_out(name):
+            raise DataError(f"{shorten(archive)}: {name!r} would be written outside the target; refused")
+        hidden = any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
+        if not folder and not hidden and wanted(name):
+            chosen.append(member)
+            unpacked += size
     if unpacked > SMALL and unpacked > LARGEST * archive.stat().st_size:
-        raise DataError(
-            f"{shorten(archive)}: unpacks to {unpacked / MIB:,.0f} MiB, over {LARGEST} times its size; "
-            "refused"
-        )
+        much = f"unpacks to {unpacked / MIB:,.0f} MiB, over {LARGEST} times its size"
+        raise DataError(f"{shorten(archive)}: {much}; refused")
+    return chosen

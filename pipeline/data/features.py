@@ -7,7 +7,6 @@ and the digest of the images. Reading needs NumPy alone; computing needs timm.
 """
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,52 +14,44 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
+from pipeline.data import store
 from pipeline.data.store import Stored
-from pipeline.errors import DAMAGED, DataError, FedReproError
-from pipeline.schema import Count, check, shorten
-from pipeline.sealing import is_sealed, seal
+from pipeline.errors import DataError
+from pipeline.schema import Count, shorten
+from pipeline.sealing import seal
 
 # FedCCL's "Tiny-ViT" with 192 features: ViT-Ti/16 with AugReg weights, as in FedPCL's code
 # (exps/federated_main.py). No public source that we know states a digest of its file, so none is compared;
 # the digest of the weights that were loaded is in meta.json.
 VIT_TINY = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 WIDTH, SIDE, BATCH = 192, 224, 64
-ARRAY, META = "features.npy", "meta.json"
+ARRAY = "features.npy"
 KEYS = {"images": str, "width": Count, "digest": str, "trained": bool}
 
 
 def read(folder: Path, stored: Stored) -> tuple[np.ndarray, dict]:
     """(N, d) float32 and meta.json. Raises DataError when they are not there, are not what `write` wrote, or
     were made from other images than `stored`."""
-    described, again = meta(folder), f"run `python -m stages.features {stored.meta['set']}` again"
+    described, path = meta(folder), folder / ARRAY
     if described["images"] != stored.meta["digest"]:
-        raise DataError(f"{folder}: made from other images than data/{stored.meta['set']} now holds; {again}")
-    try:
-        vectors = np.load(folder / ARRAY, allow_pickle=False)
+        name = stored.meta["set"]
+        raise DataError(f"{shorten(folder)}: made from other images than data/{name}; {_again(folder)}")
+    with store.readable(path, _again(folder)):
+        vectors = np.load(path, allow_pickle=False)
         altered = hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest() != described["digest"]
-    except DAMAGED as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{shorten(folder / ARRAY)} cannot be read ({reason}); {again}") from None
     if altered or vectors.shape != (len(stored), described["width"]) or vectors.dtype != np.float32:
-        raise DataError(f"{shorten(folder / ARRAY)} was altered; {again}")
+        raise DataError(f"{shorten(path)} was altered; {_again(folder)}")
     return vectors, described
 
 
 def meta(folder: Path) -> dict:
     """meta.json: model, weights, weights_digest, trained, images, width, digest. Raises DataError where it is
     not what `write` wrote."""
-    again = f"run `python -m stages.features {folder.name.rpartition('-')[0]}`"
-    try:
-        described = json.loads((folder / META).read_text(encoding="utf-8"))
-        for key, kind in KEYS.items():
-            check(kind, described[key], key)
-    except FileNotFoundError:
-        raise DataError(f"{folder}: no features there; {again} first") from None
-    except (*DAMAGED, FedReproError) as error:
-        raise DataError(f"{shorten(folder / META)}: not such a document ({error}); {again} again") from None
-    if "self" in described and not is_sealed(described):
-        raise DataError(f"{shorten(folder / META)} was altered; {again} again")
-    return described
+    return store.document(folder, KEYS, _again(folder))
+
+
+def _again(folder: Path) -> str:
+    return f"run `python -m stages.features {folder.name.rpartition('-')[0]}`"
 
 
 def write(
@@ -93,25 +84,23 @@ def write(
         files.sync(new / ARRAY)
         digest = hashlib.sha256(out.tobytes()).hexdigest()
         described = seal({**origin, "images": stored.meta["digest"], "width": WIDTH, "digest": digest})
-        files.write_json(new / META, described)
+        files.write_json(new / store.META, described)
     return described
 
 
 def vit_tiny(pretrained: bool):
     """(frozen ViT-Ti/16, {model, weights, weights_digest, trained}). The untrained one is drawn from a fixed
     seed: a network to try the pipeline with, not the paper's."""
-    try:
-        import timm
-    except ImportError:
-        raise DataError("features vit_tiny need timm: `pip install timm`") from None
     import torch
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry
     try:
+        import timm
+
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = timm.create_model(VIT_TINY, pretrained=pretrained, num_classes=0).eval()
-    except Exception as error:  # whatever the hub raises: no network, no file, a bad file
+    except Exception as error:  # no timm, or whatever the hub raises: no network, a bad file
         raise DataError(
             f"the weights of {VIT_TINY} cannot be had ({type(error).__name__}: "
             f"{' '.join(str(error).split())[:80]}...); connect to the "

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
+from pipeline.data.download import extract
 from pipeline.data.image_trees import (
     domainnet,
     folders,
@@ -24,7 +25,7 @@ from pipeline.data.image_trees import (
     table,
     tiny_imagenet,
 )
-from pipeline.data.reading import matlab, reading, two_parts, unpack
+from pipeline.data.reading import matlab, reading, two_parts
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
 from pipeline.errors import DataError
@@ -46,7 +47,7 @@ def emnist_balanced(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
         for part in ("train", "test")
         for kind in ("images-idx3", "labels-idx1")
     ]
-    unpack(files[0], scratch, lambda name: Path(name).name in names)
+    extract(files[0], scratch, lambda name: Path(name).name in names)
     unpacked = {path.name: path for path in scratch.rglob("*.gz")}
     if lacking := sorted(set(names) - set(unpacked)):
         raise DataError(f"{shorten(files[0])}: lacks {', '.join(lacking)}")
@@ -64,14 +65,15 @@ def _idx_array(path: Path) -> np.ndarray:
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-def arrays(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """An .npz or a .mat file with x_train (N, H, W) or (N, H, W, C), y_train (N,), x_test and y_test."""
+def arrays(
+    files: list[Path], scratch: Path, entry: DataSet, pixels: str = "x_{}", numbers: str = "y_{}"
+) -> Arrays:
+    """An .npz or a .mat file with images (N, H, W) or (N, H, W, C), called x_train and x_test, and labels
+    (N,), y_train and y_test."""
     with reading(files[0]):
         content = matlab(files[0]) if files[0].suffix == ".mat" else np.load(files[0], allow_pickle=False)
-        parts = [
-            (content[f"x_{part}"].astype(np.uint8), content[f"y_{part}"].reshape(-1).astype(np.int64))
-            for part in ("train", "test")
-        ]
+        names = [(pixels.format(part), numbers.format(part)) for part in ("train", "test")]
+        parts = [(content[x].astype(np.uint8), content[y].reshape(-1)) for x, y in names]
     most = max(int(labels.max(initial=-1)) for _, labels in parts)
     return two_parts(parts, entry.names or map(str, range(most + 1)))
 
@@ -98,17 +100,6 @@ def svhn(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     return two_parts(parts, entry.names)
 
 
-def synth_digits(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """A MATLAB file with train_data and test_data (N, 32, 32, 3), train_label and test_label (N, 1)."""
-    with reading(files[0]):
-        content = matlab(files[0])
-        parts = [
-            (content[f"{part}_data"].astype(np.uint8), content[f"{part}_label"].reshape(-1))
-            for part in ("train", "test")
-        ]
-    return two_parts(parts, entry.names)
-
-
 def cifar(
     train: tuple[str, ...],
     test: str,
@@ -120,7 +111,7 @@ def cifar(
 ) -> Arrays:
     """The binary version: records of `label_bytes` labels, the fine one last, and 3 x 32 x 32 bytes. It needs
     no pickle."""
-    folder = only_folder(unpack(files[0], scratch), files[0])
+    folder = only_folder(extract(files[0], scratch), files[0])
     with reading(folder / names):
         classes = (folder / names).read_text().split()
 
@@ -146,7 +137,7 @@ READERS: dict[str, Reader] = {
     "usps": usps,
     "svhn": svhn,
     "mnistm": mnistm,
-    "synth_digits": synth_digits,
+    "synth_digits": partial(arrays, pixels="{}_data", numbers="{}_label"),
     "emnist_balanced": emnist_balanced,
     "cifar10": partial(
         cifar, tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt", 1

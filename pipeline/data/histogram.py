@@ -21,16 +21,9 @@ def class_columns(classes: list[str]) -> list[str]:
 def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.DataFrame:
     """One row per client: name, domain, training and test images, then the training images of every
     class (`class_columns`)."""
-    rows, columns = [], class_columns(classes)
-    for (name, domain), train, test in zip(parts.clients, parts.train, parts.client_test, strict=True):
-        counts = np.bincount(labels[train], minlength=len(classes))
-        rows.append(
-            {
-                "client": name,
-                "domain": domain,
-                "train": len(train),
-                "test": len(test),
-                **dict(zip(columns, counts, strict=True)),
-            }
-        )
-    return pd.DataFrame(rows)
+    held = [np.bincount(labels[train], minlength=len(classes)) for train in parts.train]
+    table = pd.DataFrame(parts.clients, columns=OURS[:2])
+    table["train"], table["test"] = (
+        [len(part) for part in each] for each in (parts.train, parts.client_test)
+    )
+    return pd.concat([table, pd.DataFrame(held, columns=class_columns(classes))], axis=1)

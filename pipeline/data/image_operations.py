@@ -20,9 +20,6 @@ def per_image(values: Tensor, images: Tensor) -> Tensor:
     return to_device_of(values, images)[:, None, None, None]
 
 
-# -- one value at a time -------------------------------------------------------------------------------------
-
-
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
     """Keep the upper `bits` (B,) int64 of each value, 1 .. 8."""
     return images & (256 - 2 ** per_image(8 - bits, images)).to(torch.uint8)
@@ -54,9 +51,6 @@ def equalize(images: Tensor) -> Tensor:
     table = (step // 2 + counts.cumsum(2) - counts) // step.clamp(min=1)
     table = torch.where(step > 0, table.clamp(max=255), torch.arange(256, device=images.device))
     return table.to(torch.uint8).gather(2, values).view(images.shape)
-
-
-# -- colour and sharpness ------------------------------------------------------------------------------------
 
 
 def grey(images: Tensor) -> Tensor:
@@ -139,9 +133,6 @@ def hue(images: Tensor, turn: Tensor) -> Tensor:
     corners = ((value, t, p), (q, value, p), (p, value, t), (p, q, value), (t, p, value), (value, p, q))
     choices = torch.stack([torch.stack(corner, 1) for corner in corners], 1)
     return choices.gather(1, sector)[:, 0].to(torch.uint8)
-
-
-# -- places --------------------------------------------------------------------------------------------------
 
 
 def rotation(degrees: Tensor, height: int, width: int) -> Tensor:

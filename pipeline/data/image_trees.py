@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline.data.download import say
-from pipeline.data.reading import Row, from_files, reading, unpack
+from pipeline.data.download import extract, say
+from pipeline.data.reading import Row, from_files, reading
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DataError
@@ -105,7 +105,7 @@ def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     name."""
     rows: list[Row] = []
     classes: list[str] = []
-    in_domains = _holding(unpack(files[0], scratch), entry.domains, files[0])
+    in_domains = _holding(extract(files[0], scratch), entry.domains, files[0])
     for number, (domain, folder) in enumerate(in_domains.items()):
         inner = _subfolders(folder)
         inner = _subfolders(inner[0]) if [path.name for path in inner] == ["images"] else inner
@@ -124,7 +124,7 @@ def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """train/<class>/ and test/<class>/, also called val or imgs_train and imgs_valid; or <class>/ alone,
     without an official split."""
-    root = unpack(files[0], scratch)
+    root = extract(files[0], scratch)
     while len(inside := _subfolders(root)) == 1:
         root = inside[0]
     parts = {path.name.removeprefix("imgs_").replace("valid", "val"): path for path in inside}
@@ -145,7 +145,7 @@ def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     Further columns: domain, one of the entry's; split, `train` or `test`; any other is stored as a column of
     the set, such as the user to whom an image belongs.
     """
-    root = unpack(files[1], scratch)
+    root = extract(files[1], scratch)
     with reading(files[0]), files[0].open(encoding="utf-8-sig", newline="") as file:
         lines = list(csv.DictReader(file))
         if outside := [line["file"] for line in lines if leads_out(line["file"])]:
@@ -166,7 +166,7 @@ def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """PNGs and, for each part, a list of `name label` lines."""
-    rows, root = [], unpack(files[0], scratch) / "mnist_m"
+    rows, root = [], extract(files[0], scratch) / "mnist_m"
     for split, part in ((TRAIN, "mnist_m_train"), (TEST, "mnist_m_test")):
         for name, label in _lines(root / f"{part}_labels.txt"):
             rows.append((root / part / name, int(label), split, 0))
@@ -182,7 +182,7 @@ def _lines(path: Path, separator: str | None = None) -> list[list[str]]:
 
 def tiny_imagenet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """Classes by sorted WordNet number; the validation part, whose labels are public, serves as test part."""
-    root = only_folder(unpack(files[0], scratch, lambda name: "/test/" not in name), files[0])
+    root = only_folder(extract(files[0], scratch, lambda name: "/test/" not in name), files[0])
     numbers = [folder.name for folder in _subfolders(root / "train")]
     words = dict(_lines(root / "words.txt", "\t"))
     annotations = root / "val" / "val_annotations.txt"
@@ -204,7 +204,7 @@ def domainnet(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
     for number, domain in enumerate(entry.domains):
         archive, *lists = files[3 * number : 3 * number + 3]
-        folder = unpack(archive, scratch / domain, lambda name: label(name) in entry.names)
+        folder = extract(archive, scratch / domain, lambda name: label(name) in entry.names)
         listed = [
             (name, split)
             for split, path in zip((TRAIN, TEST), lists, strict=True)

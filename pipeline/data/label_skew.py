@@ -53,12 +53,9 @@ def divide(kind: Kind, settings: Pooled, pool: Pool, draw: int, where: str) -> P
         indices = indices[np.sort(rng.permutation(len(indices))[: settings.samples])]
     if settings.clients > len(indices):
         raise ParamError(f"{where}.clients: {settings.clients} clients for only {len(indices)} images")
-    if not isinstance(settings, Pathological) and (settings.min_samples or 0) * settings.clients > len(
-        indices
-    ):
-        raise ParamError(
-            f"{where}.min_samples: {settings.min_samples} for each, of only {len(indices)} images"
-        )
+    wanted = 0 if isinstance(settings, Pathological) else settings.min_samples or 0
+    if wanted * settings.clients > len(indices):
+        raise ParamError(f"{where}.min_samples: {wanted} for each, of only {len(indices)} images")
     try:
         held = kind(settings, pool, indices, rng)
     except ValueError as error:
@@ -77,18 +74,12 @@ def divide(kind: Kind, settings: Pooled, pool: Pool, draw: int, where: str) -> P
 def _warnings(
     held: list[Indices], settings: Pooled, pool: Pool, indices: Indices, where: str
 ) -> Iterator[str]:
-    """What is left out or small. ParamError where a client has no image, or fewer than it has to."""
+    """What is left out or small. ParamError where a client has no image."""
     sizes = [len(part) for part in held]
     if len(held) != settings.clients or not min(sizes):
-        raise ParamError(
-            f"{where}.clients: {settings.clients} clients are too many: client "
-            f"{sizes.index(0) if 0 in sizes else len(held)} gets no image"
-        )
-    if settings.min_samples and min(sizes) < settings.min_samples and not isinstance(settings, Pathological):
-        raise ParamError(
-            f"{where}.min_samples: client {sizes.index(min(sizes))} has {min(sizes)} images, fewer than "
-            f"{settings.min_samples}"
-        )
+        first = sizes.index(0) if 0 in sizes else len(held)
+        many = f"{settings.clients} clients are too many"
+        raise ParamError(f"{where}.clients: {many}: client {first} gets no image")
     least = minimum_size(len(indices), settings)
     if small := [str(k) for k, size in enumerate(sizes) if size < least]:
         yield f"clients {', '.join(small)} have fewer than {least} images"
@@ -96,9 +87,8 @@ def _warnings(
     unowned = np.setdiff1d(pool.labels[indices], owned)
     if len(unowned):
         unused = int(np.isin(pool.labels[indices], unowned).sum())
-        yield (
-            f"classes {', '.join(map(str, unowned))} belong to no client; their {unused} images are not used"
-        )
+        classes = ", ".join(map(str, unowned))
+        yield f"classes {classes} belong to no client; their {unused} images are not used"
 
 
 def minimum_size(total: int, settings: Pooled) -> int:
@@ -128,24 +118,28 @@ def _dealt(by_class: list[Indices], counts: np.ndarray) -> list[Indices]:
     ]
 
 
-# -- by quantity, at random or by a column ------------------------------------------------------------------
-
-
 def iid(settings: Iid, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
     return np.array_split(rng.permutation(indices), settings.clients)
 
 
 def quantity_skew(settings: QuantitySkew, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
     """Sizes drawn until the smallest client has its minimum."""
-    least, shuffled = max(1, minimum_size(len(indices), settings)), rng.permutation(indices)
+    least, shuffled, best = max(1, minimum_size(len(indices), settings)), rng.permutation(indices), 0
     for _ in range(TRIES):
         ends = np.cumsum(rng.dirichlet(np.full(settings.clients, settings.beta))) * len(indices)
         parts = np.split(shuffled, ends[:-1].astype(np.int64))
-        if min(map(len, parts)) >= least:
+        best = max(best, min(map(len, parts)))
+        if best >= least:
             return parts
-    raise ValueError(
-        f".beta: in {TRIES:,} draws of Dir({settings.beta:g}) over {settings.clients} clients no draw gave "
-        f"every client {least} images. Raise beta, or lower min_samples"
+    raise _no_draw(settings, TRIES, least, best)
+
+
+def _no_draw(
+    settings: QuantitySkew | Dirichlet | ExtendedDirichlet, tries: int, least: int, best: int
+) -> ValueError:
+    return ValueError(
+        f".beta: in {tries:,} draws of Dir({settings.beta:g}) over {settings.clients} clients no draw gave "
+        f"every client {least} images; the best smallest client had {best}. Raise beta, or lower min_samples"
     )
 
 
@@ -158,9 +152,6 @@ def natural(settings: Natural, pool: Pool, indices: Indices, rng: Random) -> lis
         raise ValueError(f".clients: {settings.clients} clients, of {len(large)} users with enough images")
     users = np.sort(rng.permutation(large)[: settings.clients])
     return [indices[at == user] for user in users]
-
-
-# -- by label -----------------------------------------------------------------------------------------------
 
 
 def shards(settings: Shards, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
@@ -184,7 +175,7 @@ def dirichlet_counts(sizes: np.ndarray, settings: Dirichlet, rng: Random) -> np.
     Raises ValueError with the best minimum seen when `tries` draws give none.
     """
     clients, tries = settings.clients, settings.tries
-    least, best = minimum_size(int(sizes.sum()), settings), -1
+    least, best = minimum_size(int(sizes.sum()), settings), 0
     alpha, numbers = np.full(clients, settings.beta), clients * len(sizes)
     block = min(BLOCK, max(1, LARGEST // numbers))
     batch = max(1, AT_ONCE // numbers)
@@ -202,11 +193,7 @@ def dirichlet_counts(sizes: np.ndarray, settings: Dirichlet, rng: Random) -> np.
         # Later numbers are those behind a whole block, so that a batch's size changes no partition.
         if accepted is not None:
             return accepted
-    raise ValueError(
-        f".beta: in {tries:,} draws of Dir({settings.beta:g}) over {clients} clients no draw gave every "
-        f"client {least} images; the best smallest client had {max(best, 0)}. Raise beta, or lower "
-        "min_samples"
-    )
+    raise _no_draw(settings, tries, least, best)
 
 
 def cut(draws: np.ndarray, sizes: np.ndarray, cap: bool = True) -> np.ndarray:
@@ -255,10 +242,7 @@ def extended_dirichlet(
         if (smallest := int(counts.sum(1).min())) >= least:
             return _dealt(by_class, counts)
         best = max(best, smallest)
-    raise ValueError(
-        f".beta: in {TRIES:,} draws no draw gave every client {least} images; the best smallest client had "
-        f"{best}. Raise beta, or lower min_samples"
-    )
+    raise _no_draw(settings, TRIES, least, best)
 
 
 def balanced_dirichlet(

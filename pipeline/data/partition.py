@@ -5,13 +5,15 @@ indices.npz and meta.json.
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pipeline import files
+from pipeline.data import store
 from pipeline.data.domain_skew import domains, subset
 from pipeline.data.label_skew import (
     balanced_dirichlet,
@@ -26,12 +28,21 @@ from pipeline.data.label_skew import (
 )
 from pipeline.data.listed import listed
 from pipeline.data.parts import Parts, Pool
-from pipeline.errors import DAMAGED, FedReproError, ParamError, cause
-from pipeline.schema import Pooled, check, shorten
+from pipeline.errors import DataError, FedReproError, ParamError, cause
+from pipeline.schema import Pooled, shorten
 from pipeline.schema.partitions import Partition
 
 AGAIN = "run the partition stage of this scenario again"
-META = {"digest": str, "data": dict[str, str], "clients": list[list[str]], "warnings": list[str]}
+INDICES = "indices.npz"
+# of meta.json
+KINDS: dict[str, Any] = {
+    "digest": str,
+    "data": dict[str, str],
+    "public": dict[str, str] | None,
+    "clients": list[list[str]],
+    "tests": list[str],
+    "warnings": list[str],
+}
 CUTS: dict[str, Callable[..., Parts]] = {
     "dirichlet": partial(divide, dirichlet),
     "pathological": partial(divide, pathological),
@@ -75,13 +86,13 @@ def to_arrays(parts: Parts) -> dict[str, np.ndarray]:
     }
 
 
-def content_digest(arrays: dict[str, np.ndarray], sources: list[str]) -> str:
+def content_digest(arrays: dict[str, np.ndarray], sources: dict[str, dict | None]) -> str:
     """sha256 over the arrays of indices.npz and the digests of the data sets that they index."""
     digest = hashlib.sha256()
     for key in sorted(arrays):
         digest.update(key.encode() + np.ascontiguousarray(arrays[key], np.int64).tobytes())
-    for source in sources:
-        digest.update(source.encode())
+    for source in sources.values():
+        digest.update((source or {}).get("digest", "").encode())
     return digest.hexdigest()
 
 
@@ -91,39 +102,43 @@ def folder_of_draw(folder: Path, draw: int) -> Path:
     return folder / f"seed-{draw}" if draw else folder
 
 
+def write(folder: Path, parts: Parts, sources: dict[str, dict | None]) -> None:
+    """Write indices.npz and meta.json. sources: `data` and `public`, the facts of the indexed sets."""
+    arrays = to_arrays(parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(folder / INDICES, **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
+    meta = {
+        "clients": parts.clients,
+        "tests": list(parts.domain_test),
+        "warnings": parts.warnings,
+        "digest": content_digest(arrays, sources),
+        **sources,
+    }
+    files.write_json(folder / store.META, meta)
+
+
 def read(folder: Path) -> tuple[Parts, dict]:
-    """The partition stored in `folder` and its meta.json. Raises ParamError naming the stage when it is not
+    """The partition stored in `folder` and its meta.json. Raises DataError naming the stage when it is not
     there or damaged."""
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        with np.load(folder / "indices.npz", allow_pickle=False) as arrays:
-            count = len(meta["clients"])
-            for key, kind in META.items():
-                check(kind, meta[key], key)
-            return Parts(
-                [tuple(c) for c in meta["clients"]],
-                [arrays[f"train.{k}"] for k in range(count)],
-                [arrays[f"own_test.{k}"] for k in range(count)],
-                {name: arrays[f"domain_test.{name}"] for name in meta["tests"]},
-                meta["warnings"],
-                arrays["public"],
-                arrays["heldout"],
-            ), meta
-    except (*DAMAGED, ParamError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise ParamError(f"{shorten(folder)}: not a complete partition ({reason}); {AGAIN}") from None
+    meta = store.document(folder, KINDS, AGAIN)
+    with store.readable(folder / INDICES, AGAIN), np.load(folder / INDICES, allow_pickle=False) as arrays:
+        clients = [(name, domain) for name, domain in meta["clients"]]
+        return Parts(
+            clients,
+            [arrays[f"train.{k}"] for k in range(len(clients))],
+            [arrays[f"own_test.{k}"] for k in range(len(clients))],
+            {name: arrays[f"domain_test.{name}"] for name in meta["tests"]},
+            meta["warnings"],
+            arrays["public"],
+            arrays["heldout"],
+        ), meta
 
 
 def verify(folder: Path) -> tuple[Parts, dict]:
-    """As `read`, and recompute the digest. Raises ParamError also where the partition was altered."""
+    """As `read`, and recompute the digest. Raises DataError also where the partition was altered."""
     parts, meta = read(folder)
-    if any(len(client) != 2 for client in parts.clients):
-        raise ParamError(f"{shorten(folder / 'meta.json')}: expected clients as pairs of names; {AGAIN}")
-    try:
-        sources = [(meta[key] or {}).get("digest", "") for key in ("data", "public")]
-        digest = content_digest(to_arrays(parts), sources)
-    except DAMAGED as error:
-        raise ParamError(f"{shorten(folder)}: not a partition ({error!r}); {AGAIN}") from None
+    with store.readable(folder / INDICES, AGAIN):
+        digest = content_digest(to_arrays(parts), {key: meta[key] for key in ("data", "public")})
     if digest != meta["digest"]:
-        raise ParamError(f"{shorten(folder)}: was altered; {AGAIN}")
+        raise DataError(f"{shorten(folder)}: was altered; {AGAIN}")
     return parts, meta

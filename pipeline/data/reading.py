@@ -1,8 +1,8 @@
-"""Helpers of data set readers: report damaged files, unpack archives, decode image files to arrays."""
+"""Helpers of data set readers: report damaged files, decode image files to arrays."""
 
 import contextlib
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -13,7 +13,6 @@ from PIL import Image
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
-from pipeline.data.download import extract
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DAMAGED, DataError, cause
 from pipeline.schema import shorten
@@ -56,17 +55,6 @@ def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[
         np.zeros(len(labels), np.int64),
         split,
         list(classes),
-    )
-
-
-def unpack(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda name: True) -> Path:
-    """`extract` without the hidden files and shadow folders that a Mac leaves in archives."""
-    return extract(
-        archive,
-        target,
-        lambda name: (
-            wanted(name) and not any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
-        ),
     )
 
 

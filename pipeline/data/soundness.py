@@ -17,27 +17,21 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     images of the official split among the training images, and for clients other than the scenario's."""
     settings = scenario.partition
     pool = Pool.of(scenario.data, stored, where)
-    named = {
-        f"the training images of client {name}": part
-        for (name, _), part in zip(parts.clients, parts.train, strict=True)
-    }
-    tests = {
-        f"the test images of client {name}": part
-        for (name, _), part in zip(parts.clients, parts.client_test, strict=True)
-    }
-    tests |= {f"the test images of {name}": part for name, part in parts.domain_test.items()}
-    heldout = {"the held-out images": parts.heldout}
-    for what, indices in (named | tests | heldout).items():
+    training, tests = {}, {f"the test images of {name}": part for name, part in parts.domain_test.items()}
+    for (name, _), train, test in zip(parts.clients, parts.train, parts.client_test, strict=True):
+        training[f"the training images of client {name}"] = train
+        tests[f"the test images of client {name}"] = test
+    training["the held-out images"] = parts.heldout
+    for what, indices in (training | tests).items():
         _indices(indices, len(stored), what, where)
     _clients(parts, settings, pool, where)
-    _disjoint(named | heldout, tests, overlap=settings.overlap, where=where)
-    for what, indices in (named | heldout | tests).items():
+    _disjoint(training, tests, overlap=settings.overlap, where=where)
+    for what, indices in (training | tests).items():
         if (pool.domains[indices] < 0).any():
             raise ParamError(f"{where}: {what} include some of a domain that the scenario does not use")
-    if settings.keeps_split:
-        for what, indices in (named | heldout).items():
-            if pool.test[indices].any():
-                raise ParamError(f"{where}: {what} include test images of data/{scenario.data.set}")
+    for what, indices in training.items() if settings.keeps_split else ():
+        if pool.test[indices].any():
+            raise ParamError(f"{where}: {what} include test images of data/{scenario.data.set}")
     _public(parts.public, scenario, public, where)
 
 

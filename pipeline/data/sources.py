@@ -86,23 +86,20 @@ def _check_counts(name: str, entry: DataSet, arrays: Arrays, facts: dict) -> Non
         )
 
 
-# -- the mirror --------------------------------------------------------------------------------------------
-
-
-def _mirror_folder() -> Path | None:
-    """The folder that FEDREPRO_MIRROR names. If it is missing, that is an error and not a reason to
-    download."""
-    if not os.environ.get(MIRROR):
+def _in_mirror(entry: DataSet) -> Path | None:
+    """The set's file in the folder that FEDREPRO_MIRROR names, there or not; None without such a folder. If
+    the folder is missing, that is an error and not a reason to download."""
+    if not os.environ.get(MIRROR) or entry.mirror is None:
         return None
     folder = Path(os.environ[MIRROR]).expanduser()
     if not folder.is_dir():
         raise DataError(f"{MIRROR}: {folder} is not a folder")
-    return folder
+    return folder / entry.mirror.file
 
 
 def mirror_has(entry: DataSet) -> bool:
-    folder = _mirror_folder()
-    return bool(folder and entry.mirror and (folder / entry.mirror.file).exists())
+    path = _in_mirror(entry)
+    return path is not None and path.exists()
 
 
 def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
@@ -113,11 +110,9 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     """
     if entry.mirror is None:
         raise DataError(f"{name}: no mirror has this set; use the source canonical")
-    folder = _mirror_folder()
-    wanted = f"{entry.mirror.file} (SHA-256 {entry.mirror.sha256})"
-    if folder is None:
+    path, wanted = _in_mirror(entry), f"{entry.mirror.file} (SHA-256 {entry.mirror.sha256})"
+    if path is None:
         raise DataError(f"{name}: the environment variable {MIRROR} must name the folder that holds {wanted}")
-    path = folder / entry.mirror.file
     if not path.exists():
         raise DataError(f"{name}: {path} is missing; expected {wanted}")
     download.check(path, f"sha256:{entry.mirror.sha256}")
@@ -178,9 +173,6 @@ def _tiles(content, name: str) -> np.ndarray:
     return images
 
 
-# -- the official files ------------------------------------------------------------------------------------
-
-
 def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -> tuple[Arrays, dict]:
     """A set from its official files in raw/<set>/, which are downloaded where that can be done without a
     person."""
@@ -235,9 +227,6 @@ def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path
 
 def _or_mirror(entry: DataSet) -> str:
     return f"; or name a folder with {entry.mirror.file} in {MIRROR}" if entry.mirror else ""
-
-
-# -- unions of prepared sets -------------------------------------------------------------------------------
 
 
 def from_parts(name: str, entry: DataSet, out_folder: Path) -> tuple[Arrays, dict]:

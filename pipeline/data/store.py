@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from pipeline import files
-from pipeline.errors import DAMAGED, DataError
-from pipeline.schema import ROOT, shorten, visible
-from pipeline.schema.checker import Spelling
+from pipeline.errors import DAMAGED, DataError, ParamError
+from pipeline.schema import ROOT, check, shorten, visible
+from pipeline.schema.checker import Name, Sha256, check_keys
 from pipeline.sealing import is_sealed, seal
 
 ARRAYS: dict[str, np.dtype] = {
@@ -32,17 +32,15 @@ ARRAYS: dict[str, np.dtype] = {
     "split.npy": np.dtype(np.uint8),
 }
 META = "meta.json"
-# Types of its values, and of what is inside them (in a text: its characters).
-KINDS: dict[str, tuple[type, type]] = {
-    "set": (str, str),
-    "source": (str, str),
-    "deviation": (str, str),
-    "classes": (list, str),
-    "domains": (list, str),
-    "shape": (list, int),
-    "digest": (str, str),
-    "digests": (dict, str),
-    "columns": (list, str),
+# What readers use of it.
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("set", "source", "deviation"), str),
+    **dict.fromkeys(("classes", "domains"), list[str]),
+    "official_split": bool,
+    "inputs": dict[str, str],
+    "shape": list[int],
+    "digest": Sha256,
+    "digests": dict[str, Sha256],
 }
 TRAIN, TEST = 0, 1
 # The sets that come with scikit-learn, so that no download and no copy is needed. The list is repeated here
@@ -82,6 +80,12 @@ class Stored:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What partitions and results note of it: name, source, digest, how it differs from the canonical
+        one."""
+        return {key: self.meta[key] for key in ("set", "source", "digest", "deviation")}
+
 
 def write(
     folder: Path, images, labels, domains, split, meta: dict, columns: dict[str, np.ndarray] | None = None
@@ -92,21 +96,18 @@ def write(
     never lies in memory. Raises DataError when the arrays do not fit each other or meta, FedReproError when
     there is no space.
     """
+    meta = {**meta, "columns": sorted(columns)} if columns else {**meta}
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
-    if columns:
-        meta = {**meta, "columns": sorted(columns)}
-    further = {_file(name): columns[name] for name in sorted(columns or {})}  # type: ignore[index]
+    others |= {_file(name): values for name, values in (columns or {}).items()}
     with files.replace_folder(folder) as temporary:
         shape = _write_images(temporary / "images.npy", images, len(labels), folder)
         for name, values in others.items():
-            np.save(temporary / name, np.ascontiguousarray(values, dtype=ARRAYS[name]), allow_pickle=False)
-        for name, values in further.items():
-            np.save(temporary / name, np.ascontiguousarray(values), allow_pickle=False)
-        digests = {name: files.sha256(temporary / name) for name in (*ARRAYS, *further)}
-        meta = seal({**meta, "shape": list(shape), "digests": digests, "digest": _over(digests)})
+            np.save(temporary / name, np.ascontiguousarray(values, ARRAYS.get(name)), allow_pickle=False)
+        meta["digests"] = {name: files.sha256(temporary / name) for name in _names(meta)}
+        meta = seal({**meta, "shape": list(shape), "digest": _over(meta)})
         _check_meta(meta, folder)
         files.write_json(temporary / META, meta)
-        for name in digests:
+        for name in _names(meta):
             files.sync(temporary / name)
         mapped = [np.load(temporary / name, mmap_mode="r", allow_pickle=False) for name in _names(meta)]
         _check(_stored(meta, mapped), folder)
@@ -120,7 +121,6 @@ def verify(folder: Path) -> Stored:
     makes it. The meta.json of a set that was written before these had a seal is checked as far as its digests
     and the number of its classes go.
     """
-    folder = Path(folder)
     meta = read_meta(folder)
     stored = _stored(meta, [array(folder, name, meta["digests"][name]) for name in _names(meta)])
     _check(stored, folder)
@@ -131,20 +131,41 @@ def verify(folder: Path) -> Stored:
 
 def read_meta(folder: Path) -> dict:
     """meta.json of a set; DataError where it is missing, damaged or altered."""
-    with _readable(folder, META):
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    meta = document(folder, KINDS, _again(folder))
     _check_meta(meta, folder)
-    if "self" in meta and not is_sealed(meta):
-        raise _broken(folder, META, "was altered")
-    if (actual := _over(meta["digests"])) != meta["digest"]:
-        raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {actual}")
     return meta
+
+
+def document(folder: Path, kinds: dict[str, Any], again: str) -> dict:
+    """meta.json of a folder, with these keys and types. DataError, ending with `again`, where it is missing,
+    damaged or altered."""
+    path = folder / META
+    with readable(path, again):
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        check_keys(meta, kinds, f"{shorten(path)}:", more=True)
+    if "self" in meta and not is_sealed(meta):
+        raise DataError(f"{shorten(path)} was altered; {again}")
+    return meta
+
+
+@contextlib.contextmanager
+def readable(path: Path, again: str) -> Iterator[None]:
+    """What a missing or damaged file makes its reader raise becomes a DataError: its name, then `again`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{shorten(path)} is missing; {again}") from None
+    except ParamError as error:
+        raise DataError(f"{error}; {again}") from None
+    except DAMAGED as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{shorten(path)} cannot be read ({reason:.200}); {again}") from None
 
 
 def array(folder: Path, name: str, digest: str) -> np.ndarray:
     """The array in an .npy file, read-only. Raises DataError where the file's bytes have another SHA-256;
     only then are they parsed."""
-    with _readable(folder, name):
+    with readable(folder / name, _again(folder)):
         content = (folder / name).read_bytes()
         if (actual := hashlib.sha256(content).hexdigest()) != digest:
             raise _broken(folder, name, f"was altered: SHA-256 {actual}, expected {digest}")
@@ -154,24 +175,13 @@ def array(folder: Path, name: str, digest: str) -> np.ndarray:
         return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 
-def _check_meta(meta: Any, folder: Path) -> None:
-    """Keys and types of what readers use."""
-    if not isinstance(meta, dict):
-        raise _broken(folder, META, "is not a mapping")
-    if lacking := sorted({*KINDS, "official_split", "inputs"} - {"columns"} - set(meta)):
-        raise _broken(folder, META, f"lacks {', '.join(lacking)}")
-    for key, (kind, inner) in KINDS.items():
-        value = meta.get(key, [])
-        values = value.values() if isinstance(value, dict) else value
-        if not isinstance(value, kind) or not all(isinstance(one, inner) for one in values):
-            raise _broken(folder, META, f"has no valid {key!r}")
-    if any(Spelling().problem(name) for name in meta.get("columns", [])):
-        raise _broken(folder, META, "names a column as none can be called")
-    if lacking := [name for name in _names(meta) if name not in meta["digests"]]:
-        raise _broken(folder, META, f"has no digest of {', '.join(lacking)}")
-    for name, digest in {"digest": meta["digest"], **meta["digests"]}.items():
-        if not re.fullmatch("[0-9a-f]{64}", digest):
-            raise _broken(folder, META, f"holds {digest!r:.80} as the SHA-256 of {name!r:.80}")
+def _check_meta(meta: dict, folder: Path) -> None:
+    """Names of columns, and the digest over those of the arrays."""
+    with readable(folder / META, _again(folder)):
+        check(list[Name], meta.get("columns", []), f"{shorten(folder / META)}: columns")
+        actual = _over(meta)
+    if actual != meta["digest"]:
+        raise _broken(folder, META, f"was altered: digest {meta['digest']}, expected {actual}")
 
 
 def remake(folder: Path) -> str:
@@ -226,53 +236,38 @@ def _file(column: str) -> str:
     return f"column-{column}.npy"
 
 
-@contextlib.contextmanager
-def _readable(folder: Path, name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise _broken(folder, name, "is missing") from None
-    except DAMAGED as error:
-        raise _broken(folder, name, f"cannot be read ({' '.join(str(error).split())})") from None
-
-
 def _check(stored: Stored, folder: Path) -> None:
     """Types, sizes and ranges of what was read."""
-    meta = stored.meta
-    shapes = dict.fromkeys(ARRAYS, tuple(meta["shape"][:1])) | {"images.npy": tuple(meta["shape"])}
-    for (name, kind), array in zip(
-        ARRAYS.items(), (stored.images, stored.labels, stored.domains, stored.split), strict=True
-    ):
-        if array.dtype != kind or array.shape != shapes[name]:
-            raise _broken(folder, name, f"holds {array.dtype} {array.shape}, expected {kind} {shapes[name]}")
-    if (
-        stored.images.ndim != 4
-        or stored.images.shape[3] not in (1, 3)
-        or not stored.images.flags.c_contiguous
-    ):
-        raise _broken(
-            folder, "images.npy", f"holds images of shape {stored.images.shape}, expected (N, H, W, 1 or 3)"
-        )
-    for name, values in stored.columns.items():
-        if values.shape != stored.labels.shape or values.dtype.kind not in "iuU":
-            raise _broken(folder, _file(name), f"holds {values.dtype} {values.shape}")
+    whole = tuple(stored.meta["shape"])
     ranges = {
-        "labels.npy": (stored.labels, -1, len(meta["classes"])),
-        "domains.npy": (stored.domains, 0, len(meta["domains"])),
-        "split.npy": (stored.split, 0, 2),
+        "labels.npy": (-1, len(stored.meta["classes"])),
+        "domains.npy": (0, len(stored.meta["domains"])),
+        "split.npy": (0, 2),
     }
-    for name, (values, low, high) in ranges.items():
-        if len(values) and not (low <= values.min() and values.max() < high):
-            raise _broken(
-                folder, name, f"holds {values.min()} to {values.max()}, expected {low} to {high - 1}"
-            )
+    for name, kind in ARRAYS.items():
+        values = getattr(stored, name.removesuffix(".npy"))
+        shape = whole[:1] if name in ranges else whole
+        if values.dtype != kind or values.shape != shape:
+            raise _broken(folder, name, f"holds {values.dtype} {values.shape}, expected {kind} {shape}")
+        if name in ranges and len(values):
+            (low, high), least, most = ranges[name], values.min(), values.max()
+            if least < low or most >= high:
+                raise _broken(folder, name, f"holds {least} to {most}, expected {low} to {high - 1}")
+    if len(whole) != 4 or whole[3] not in (1, 3):
+        raise _broken(folder, "images.npy", f"holds images of shape {whole}, expected (N, H, W, 1 or 3)")
+    for name, values in stored.columns.items():
+        if values.shape != whole[:1] or values.dtype.kind not in "iuU":
+            raise _broken(folder, _file(name), f"holds {values.dtype} {values.shape}")
 
 
 def _broken(folder: Path, name: str, what: str) -> DataError:
-    return DataError(f"{shorten(Path(folder) / name)} {what}; make it with: {remake(folder)}")
+    return DataError(f"{shorten(folder / name)} {what}; {_again(folder)}")
 
 
-def _over(digests: dict[str, str]) -> str:
+def _again(folder: Path) -> str:
+    return f"make it with: {remake(folder)}"
+
+
+def _over(meta: dict) -> str:
     """One digest over those of the arrays."""
-    columns = sorted(name for name in digests if name.startswith("column-"))
-    return hashlib.sha256("".join(digests[name] for name in (*ARRAYS, *columns)).encode()).hexdigest()
+    return hashlib.sha256("".join(meta["digests"][name] for name in _names(meta)).encode()).hexdigest()

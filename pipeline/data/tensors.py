@@ -1,5 +1,6 @@
 """Convert stored images to normalised network inputs, and inputs to pixels and back for augmentation."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from pipeline.devices import to_device_of
 from pipeline.schema import Data
 
 STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
+    "none": ((0.0,) * 3, (1.0,) * 3),
     "half": ((0.5,) * 3, (0.5,) * 3),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     # These are (125.3, 123.0, 113.9) / 255 and (63.0, 62.1, 66.7) / 255.
@@ -38,9 +40,9 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
             .float()
             .div_(255)
         )
-        out[start : start + CHUNK] = _normalise(
-            _resize(_channels(chunk, data.channels), data.size), data.normalise
-        )
+        resized = _resize(_channels(chunk, data.channels), data.size)
+        mean, std = _statistics(data.normalise, resized)
+        out[start : start + CHUNK] = (resized - mean) / std
     return out
 
 
@@ -53,26 +55,14 @@ class Pixels:
 
     def bytes(self, images: Tensor) -> Tensor:
         """Network inputs (B, C, H, W) -> uint8 of the same shape."""
-        mean, std = self._statistics(images)
+        mean, std = _statistics(self.normalise, images)
         return (images * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
 
     def inputs(self, pixels: Tensor, like: Tensor) -> Tensor:
         """Pixels in [0, 255], uint8 or floating (B, C, H, W) -> network inputs in the dtype and layout of
         `like`."""
-        mean, std = self._statistics(like)
+        mean, std = _statistics(self.normalise, like)
         return ((pixels.to(like.dtype) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
-
-    def _statistics(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        channels = images.shape[1]
-        values = (
-            ((0.0,) * channels, (1.0,) * channels)
-            if self.normalise == "none"
-            else (v[:channels] for v in STATISTICS[self.normalise])
-        )
-        mean, std = (
-            to_device_of(torch.tensor(v, dtype=images.dtype), images).view(1, -1, 1, 1) for v in values
-        )
-        return mean, std
 
 
 def _channels(x: Tensor, wanted: int) -> Tensor:
@@ -89,8 +79,8 @@ def _resize(x: Tensor, side: int) -> Tensor:
     return F.interpolate(x, (side, side), mode="bilinear", antialias=True, align_corners=False)
 
 
-def _normalise(x: Tensor, how: str) -> Tensor:
-    if how == "none":
-        return x
-    mean, std = (torch.tensor(values[: x.shape[1]]).view(1, -1, 1, 1) for values in STATISTICS[how])
-    return (x - mean) / std
+def _statistics(how: str, images: Tensor) -> Iterator[Tensor]:
+    """Mean and deviation (1, C, 1, 1) of every channel, on the images' device."""
+    for values in STATISTICS[how]:
+        of_channels = torch.tensor(values[: images.shape[1]], dtype=images.dtype)
+        yield to_device_of(of_channels, images).view(1, -1, 1, 1)

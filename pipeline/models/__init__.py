@@ -6,11 +6,10 @@ from functools import partial
 from torch import nn
 
 from pipeline.errors import ParamError, cause, unknown
-from pipeline.models.batchnorm import cnn3_bn
 from pipeline.models.googlenet import googlenet
 from pipeline.models.layers import Dropout, Network, projector, set_generator
 from pipeline.models.mobile import efficientnet, mobilenetv2, shufflenet
-from pipeline.models.resnet import resnet
+from pipeline.models.resnet import cnn3_bn, resnet
 from pipeline.models.small import STACKS, small
 from pipeline.schema import ROOT, Model, load_module
 

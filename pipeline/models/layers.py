@@ -38,9 +38,6 @@ class Dropout(nn.Module):
         device = x.device if self.generator is None else self.generator.device
         return torch.rand(x.shape, generator=self.generator, device=device).to(x.device)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
-
 
 def set_generator(network: nn.Module, generator: torch.Generator | None) -> None:
     """Let every Dropout of `network` draw its masks from `generator`."""

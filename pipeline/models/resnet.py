@@ -1,4 +1,5 @@
-"""ResNets for small images as FCCL+ and RAHFL use them: 3 x 3 stem, no max-pooling, four stages."""
+"""ResNets for small images as FCCL+ and RAHFL use them (3 x 3 stem, no max-pooling), and a small network with
+BatchNorm, for FedBN."""
 
 from torch import nn
 
@@ -28,3 +29,10 @@ def _basic_block(inputs, outputs, stride):
     same = stride == 1 and inputs == outputs
     shortcut = nn.Identity() if same else conv_bn(inputs, outputs, 1, stride, activation=None)
     return nn.Sequential(Sum([body, shortcut]), nn.ReLU())
+
+
+def cnn3_bn(channels: int) -> tuple[nn.Sequential, int]:
+    """Features (B, 64), never negative, and their width: three 3 x 3 convolutions with BatchNorm, 2 x 2
+    max-pooling between them. FedBN's for digits has wider ones of 5 x 5 and hidden linear layers."""
+    first, second = conv_bn(channels, 16, 3), conv_bn(16, 32, 3)
+    return pooled([first, nn.MaxPool2d(2), second, nn.MaxPool2d(2), conv_bn(32, 64, 3)]), 64

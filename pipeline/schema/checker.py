@@ -50,11 +50,11 @@ class Spelling:
     A dot is left out because DVC splits the keys of parameters at it."""
 
     pattern: str = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
-    means: str = "letters, digits, - and _, a letter or digit first, at most 100"
+    means: str = "a name of letters, digits, - and _, a letter or digit first, at most 100"
 
     def problem(self, value: str) -> str | None:
         """What is wrong with a name; None where nothing is."""
-        return None if re.fullmatch(self.pattern, value) else f"must be a name of {self.means}"
+        return None if re.fullmatch(self.pattern, value) else f"must be {self.means}"
 
 
 Name = Annotated[str, Spelling()]
@@ -62,9 +62,10 @@ FileName = Annotated[
     str,
     Spelling(
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
-        "letters, digits, ., - and _, a letter or digit first, at most 100",
+        "a name of letters, digits, ., - and _, a letter or digit first, at most 100",
     ),
 ]
+Sha256 = Annotated[str, Spelling("[0-9a-f]{64}", "64 hexadecimal digits")]
 Count = Annotated[int, Range(low=1, high=10**8)]
 Whole = Annotated[int, Range(low=0, high=10**9)]
 Finite = Annotated[float, Range()]
@@ -178,8 +179,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def check_keys(value: Any, kinds: dict[str, Any], where: str) -> None:
-    """ParamError, beginning with `where`, unless the mapping has these keys of these types and no other."""
+def check_keys(value: Any, kinds: dict[str, Any], where: str, more: bool = False) -> None:
+    """ParamError, beginning with `where`, unless the mapping has these keys of these types. more: it may have
+    others."""
+    if more and isinstance(value, dict):
+        value = {key: item for key, item in value.items() if key in kinds}
     check(dataclasses.make_dataclass("Document", kinds.items(), frozen=True), value, where)
 
 

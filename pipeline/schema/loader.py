@@ -13,7 +13,7 @@ from pipeline.schema.discovery import partition_kinds
 from pipeline.schema.documents import ROOT, check_files, read_yaml, shorten
 from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Choice, Figure, Grid, Paper
 from pipeline.schema.partitions import KINDS
-from pipeline.schema.scenario import check_seeds, setting
+from pipeline.schema.scenario import Scenario, check_seeds, setting
 
 # What a method's row may hold besides hyper-parameters, which the method itself checks. sweep: values that
 # the row has in every scenario, and that its label names.
@@ -116,6 +116,15 @@ def load_paper(name: str, root: Path = ROOT) -> Paper:
         if all(setting(scenario, key) is None for scenario in paper.scenarios.values()):
             raise ParamError(f"{where} sources.settings.{key}: no scenario has such a value")
     return paper
+
+
+def find_scenario(what: str, root: Path = ROOT) -> tuple[str, str, Scenario]:
+    """Paper, name and settings of `fedcrl/mini`; ParamError for an unknown one."""
+    paper, _, name = what.partition("/")
+    scenarios = load_paper(paper, root).scenarios
+    if name not in scenarios:
+        raise ParamError(f"papers/{paper}/paper.yaml: {unknown('scenario', name, scenarios)}")
+    return paper, name, scenarios[name]
 
 
 def overlay(name: str, root: Path = ROOT) -> dict:

@@ -249,18 +249,7 @@ class Listed(Partition):
 
 
 KINDS: dict[str, type[Partition]] = {
-    kind.kind: kind
-    for kind in (
-        Dirichlet,
-        Pathological,
-        Domains,
-        Subset,
-        Iid,
-        Shards,
-        QuantitySkew,
-        ExtendedDirichlet,
-        BalancedDirichlet,
-        Natural,
-        Listed,
-    )
+    value.kind: value
+    for value in [*vars().values()]
+    if isinstance(value, type) and issubclass(value, Partition) and "kind" in vars(value)
 }

@@ -6,11 +6,11 @@ image).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from pipeline import keys
+from pipeline.data.corrupted import Corrupted
 from pipeline.data.corruptions import blur, digital, noise, weather
 from pipeline.data.corruptions.tools import SIDE, Draws
 
@@ -39,20 +39,6 @@ SEVERITIES = 5
 CHUNK = 512  # images corrupted at once, which bounds the memory of the intermediate floats
 
 
-@dataclass(frozen=True)
-class CorruptSet:
-    """images uint8 (N, 32, 32, 3), all corrupted; kind (N,) uint8, an index into KINDS; severity (N,) uint8;
-    rank (N,) int32.
-
-    At the rate xi the corrupted images are those of a rank below floor(xi N).
-    """
-
-    images: np.ndarray
-    kind: np.ndarray
-    severity: np.ndarray
-    rank: np.ndarray
-
-
 def corrupt(
     images: np.ndarray,
     name: str,
@@ -66,11 +52,6 @@ def corrupt(
     indices: the images' numbers in their set (default 0, 1, ...), part: the part of the set; both enter the
     keys.
     """
-    _check(images)
-    if name not in CORRUPTIONS:
-        raise ValueError(f"corruption {name!r}; known: {', '.join(KINDS)}")
-    if not 0 <= severity <= SEVERITIES:
-        raise ValueError(f"severity {severity}, expected 0 to {SEVERITIES}")
     if severity == 0 or len(images) == 0:
         return images.copy()
     indices = range(len(images)) if indices is None else indices
@@ -83,15 +64,12 @@ def corrupt_set(
     max_severity: int = 4,
     part: str = "train",
     progress: Callable[[int], None] = lambda done: None,
-) -> CorruptSet:
+) -> Corrupted:
     """Every image with a random corruption of a random severity from 1 to max_severity, and a random order of
-    the images.
+    the images: at the rate xi the corrupted ones are those of a rank below floor(xi N).
 
     RAHFL's released code draws the severities 1 to 4; its text says five levels.
     """
-    _check(images)
-    if not 1 <= max_severity <= SEVERITIES:
-        raise ValueError(f"max_severity {max_severity}, expected 1 to {SEVERITIES}")
     count = len(images)
 
     def generator(what: str) -> np.random.Generator:
@@ -109,12 +87,4 @@ def corrupt_set(
                 out[chunk] = corrupt(images[chunk], name, level, seed, chunk, part)
                 done += len(chunk)
                 progress(done)
-    return CorruptSet(out, kind, severity, rank)
-
-
-def _check(images: np.ndarray) -> None:
-    if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE, 3):
-        raise ValueError(
-            f"images of type {images.dtype} and shape {images.shape}, expected uint8 and (N, {SIDE}, {SIDE}, "
-            "3)"
-        )
+    return Corrupted(out, kind, severity, rank)

@@ -78,9 +78,6 @@ def plasma(noise: np.ndarray, decay: float) -> np.ndarray:
     return heights / heights.max((1, 2), keepdims=True)
 
 
-# -- frost -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Ice:
     """Five pictures uint8 (H, W, 3) to cut frost from, and the digests of their files."""
