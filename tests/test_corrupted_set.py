@@ -113,21 +113,34 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
     assert not loading._world(by_domain, actual, 0).test_sets
 
 
+def pictures(federation, corruption=0.5):
+    """The images of the mini scenario's clients, of data/tiny; stored and corrupted set."""
+    scenario = load_paper("rahfl").scenarios["mini"]
+    data = dataclasses.replace(scenario.data, set="tiny", channels=3)
+    evaluation = dataclasses.replace(scenario.evaluation, tests="clients")
+    scenario = dataclasses.replace(scenario, data=data, evaluation=evaluation, corruption=corruption)
+    stored = store.verify(federation / "data" / "tiny")
+    dirty = corruption and corrupted.verify(federation / "data" / "tiny-corrupted")
+    checked = inputs.Inputs(None, stored, None, None, dirty)
+    return scenario, loading._Pictures(scenario, checked, torch.device("cpu")), stored, dirty
+
+
 def test_a_client_tests_on_its_images_as_it_has_them(federation):
     """As tuning does: half of its private images are corrupted, and so of those that it validates on."""
-    scenario = load_paper("rahfl").scenarios["mini"]
-    scenario = dataclasses.replace(
-        scenario,
-        data=dataclasses.replace(scenario.data, set="tiny", channels=3),
-        evaluation=dataclasses.replace(scenario.evaluation, tests="clients"),
-    )
-    stored = store.verify(federation / "data" / "tiny")
-    dirty, at = corrupted.verify(federation / "data" / "tiny-corrupted"), np.flatnonzero(stored.split == 0)
-    checked = inputs.Inputs(None, stored, None, None, dirty)
-    pictures = loading._Pictures(scenario, checked, torch.device("cpu"))
-    (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, pictures)
-    changed = (test.images != pictures.clean(at)[0]).flatten(1).any(1).numpy()
+    scenario, images, stored, dirty = pictures(federation)
+    at = np.flatnonzero(stored.split == 0)
+    (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, images)
+    changed = (test.images != images.clean(at)[0]).flatten(1).any(1).numpy()
     assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
+
+
+def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
+    _, images, _, dirty = pictures(federation)
+    at = np.array([5, 11, 119])
+    kinds, severities = images.corruption(at)
+    assert kinds.tolist() == [KINDS[dirty.kind[i]] for i in at]
+    assert severities.tolist() == dirty.severity[at].tolist()
+    assert pictures(federation, None)[1].corruption(at) is None
 
 
 def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
@@ -170,19 +183,3 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
     assert sorted(path.name for path in (federation / "data").iterdir()) == ["tiny", "tiny-corrupted"]
     with pytest.raises(ParamError, match="max_severity: '7', expected 1 to 5"):
         stage.corrupt("tiny", "7")
-
-
-def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
-    dirty = corrupted.verify(federation / "data" / "tiny-corrupted")
-    scenario = load_paper("rahfl").scenarios["mini"]
-    scenario = dataclasses.replace(scenario, data=dataclasses.replace(scenario.data, set="tiny", channels=3))
-    stored, at = store.verify(federation / "data" / "tiny"), np.array([5, 11, 119])
-    cpu = torch.device("cpu")
-    checked = inputs.Inputs(None, stored, None, None, dirty)
-    kinds, severities = loading._Pictures(scenario, checked, cpu).corruption(at)
-    assert kinds.tolist() == [KINDS[dirty.kind[i]] for i in at]
-    assert severities.tolist() == dirty.severity[at].tolist()
-    clean = loading._Pictures(
-        dataclasses.replace(scenario, corruption=None), inputs.Inputs(None, stored, None, None, None), cpu
-    )
-    assert clean.corruption(at) is None

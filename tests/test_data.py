@@ -129,9 +129,10 @@ def test_every_set_can_be_had_and_has_checksums():
         assert len({*entry.domains}) == len(entry.domains), name
         assert not entry.names or len(entry.names) == entry.classes, name
         assert all(part in registry.sets() for part in entry.parts), name
-        for file in entry.canonical.official if entry.canonical else ():
-            assert not file.urls or re.fullmatch(checksum, file.checksum), (name, file.name)
-            assert all(url.startswith(("https://", "http://")) for url in file.urls), (name, file.name)
+        for path, digest in entry.canonical.files.items() if entry.canonical else ():
+            urls = entry.canonical.urls(path)
+            assert not urls or re.fullmatch(checksum, digest), (name, path)
+            assert all(url.startswith(("https://", "http://")) for url in urls), (name, path)
 
 
 def test_the_command_that_makes_a_set_names_a_stage_that_is_there():
@@ -154,8 +155,8 @@ def test_checksums_that_torchvision_knows_agree():
     folder = Path(importlib.util.find_spec("torchvision").origin).parent / "datasets"
     for name in ("mnist", "fashion_mnist", "emnist_balanced", "usps", "svhn"):
         source = (folder / f"{name if name in ('usps', 'svhn') else 'mnist'}.py").read_text()
-        for file in registry.sets()[name].canonical.official:
-            assert file.checksum.removeprefix("md5:") in source, (name, file.name)
+        for file, digest in registry.sets()[name].canonical.files.items():
+            assert digest.removeprefix("md5:") in source, (name, file)
 
 
 def test_an_unknown_set_names_the_nearest(tmp_path):

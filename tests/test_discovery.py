@@ -52,14 +52,12 @@ def root(tmp_path) -> Path:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     for name, order in (("zeta", 1), ("alpha", 2)):
         copy_of_a_paper(tmp_path, name, order)
-    change(
-        tmp_path,
-        "alpha",
-        lambda paper: (
-            paper["methods"].update(ours={"rate": 0.25}),
-            paper["miniature"]["methods"].append("ours"),
-        ),
-    )
+
+    def with_ours(paper):
+        paper["methods"]["ours"] = {"rate": 0.25}
+        paper["miniature"]["methods"].append("ours")
+
+    change(tmp_path, "alpha", with_ours)
     (tmp_path / "papers/alpha/methods").mkdir()
     (tmp_path / "papers/alpha/methods/ours.py").write_text(OURS)
     return tmp_path
@@ -121,15 +119,12 @@ def test_a_papers_folder_can_be_a_link_to_a_separate_repository(root, tmp_path_f
 
 @pytest.mark.parametrize("name", ["my paper", "mine@2", "mini", "across", "index"])
 def test_a_folder_that_no_stage_or_page_can_be_named_after_is_one_line(root, name):
+    copy_of_a_paper(root, ".backup", 9)
+    assert papers(root) == ("zeta", "alpha")
     copy_of_a_paper(root, name, 9)
     with pytest.raises(ParamError) as error:
         papers(root)
     assert f"papers/{name}" in one_line(error)
-
-
-def test_what_an_editor_or_a_tool_left_hidden_is_no_paper(root):
-    copy_of_a_paper(root, ".backup", 9)
-    assert papers(root) == ("zeta", "alpha")
 
 
 def test_an_unknown_paper_names_the_nearest(root):
@@ -159,11 +154,8 @@ def test_a_papers_method_is_loaded_and_described_and_of_no_other_paper(root, cap
 
 def digests(root) -> dict[Cell, str]:
     reread()
-    cells = [
-        Cell(paper, "mini", method)
-        for paper in papers(root)
-        for method in load_paper(paper, root).miniature.methods
-    ]
+    methods_of = {paper: load_paper(paper, root).miniature.methods for paper in papers(root)}
+    cells = [Cell(paper, "mini", method) for paper in methods_of for method in methods_of[paper]]
     return {cell: provenance.digest_of(Experiment.of(cell, root)) for cell in cells}
 
 
@@ -171,12 +163,9 @@ def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
     before, path = digests(root), root / "papers/alpha/methods/ours.py"
     path.write_text(OURS.replace("as fedavg", "").replace("FedAvg with", "FedAvg, with"))
     assert digests(root) == before  # another docstring
-    path.write_text(
-        OURS.replace("super().round(state, world)", "super().round(super().round(state, world), world)")
-    )
-    assert {cell for cell, digest in digests(root).items() if digest != before[cell]} == {
-        Cell("alpha", "mini", "ours")
-    }
+    path.write_text(OURS.replace(".round(state, world)", ".round(super().round(state, world), world)"))
+    stale = {cell for cell, digest in digests(root).items() if digest != before[cell]}
+    assert stale == {Cell("alpha", "mini", "ours")}
 
 
 def test_its_file_may_hold_more_than_the_method(root):
@@ -212,10 +201,7 @@ def large(clients):
 
 
 def naming(*metrics):
-    def change(paper):
-        paper["miniature"]["scenario"]["evaluation"]["metrics"] = list(metrics)
-
-    return change
+    return lambda paper: paper["miniature"]["scenario"]["evaluation"].update(metrics=[*metrics])
 
 
 def test_a_metric_concerns_the_cells_that_name_it(root):
@@ -338,18 +324,11 @@ def test_a_kind_of_a_paper_that_fails_is_one_line(root, body):
         partition(settings, images, "alpha.partition")
 
 
-@pytest.mark.parametrize("name", ["Digits", "raw", "mÿ"])
-def test_no_two_data_sets_share_a_folder_on_any_disk(root, name):
+@pytest.mark.parametrize("name, shape", [("Digits", [1]), ("raw", [1]), ("mÿ", [1]), ("mine", "x")])
+def test_a_data_set_that_cannot_be_is_one_line(root, name, shape):
     """`Digits` and `digits` would share a folder on a Mac."""
-    text = f"from pipeline.data.registry import DataSet\n{name} = DataSet('T', [8, 8, 1])\n"
+    message = "shape: expected a list" if name == "mine" else ""
+    text = f"from pipeline.data.registry import DataSet\n{name} = DataSet('T', {shape!r})\n"
     (root / "papers/alpha/data.py").write_text(text)
-    with pytest.raises(ParamError, match=f"papers/alpha/data.py: {name}: "):
-        sets(root)
-
-
-def test_a_data_set_of_other_types_is_one_line(root):
-    (root / "papers/alpha/data.py").write_text(
-        "from pipeline.data.registry import DataSet\nmine = DataSet('T', 'x')\n"
-    )
-    with pytest.raises(ParamError, match="papers/alpha/data.py: mine: shape: expected a list"):
+    with pytest.raises(ParamError, match=f"papers/alpha/data.py: {name}: {message}"):
         sets(root)

@@ -217,8 +217,9 @@ def test_another_address_serves_and_a_failed_download_says_what_a_person_can_do(
     server, tmp_path, monkeypatch
 ):
     server.content["good"] = CONTENT
-    file = registry.File("file", (server.url("gone"), server.url("good")), md5(CONTENT))
-    assert sources._official(file, tmp_path, "mnist", registry.sets()["mnist"]).read_bytes() == CONTENT
+    canonical = registry.Canonical("idx", {"file": CHECKSUM}, base=[server.url("gone"), server.url("good")])
+    sources._fetch(canonical, "file", tmp_path / "file", "", "")
+    assert (tmp_path / "file").read_bytes() == CONTENT
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
     with_urls(monkeypatch, "mnist", server.url("gone"))
     with pytest.raises(
@@ -243,16 +244,12 @@ def test_a_file_put_there_by_hand_is_verified_where_a_checksum_is_known(server, 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        for name, entry in registry.sets().items()
-        if entry.canonical and not all(file.urls for file in entry.canonical.official)
-    ],
+    [name for name, entry in registry.sets().items() if entry.canonical and not entry.canonical.base],
 )
 def test_a_manual_step_names_page_file_folder_and_command(tmp_path, name):
     entry = registry.sets()[name]
     with pytest.raises(DataError) as caught:
         sources.prepare(name, tmp_path / name, "canonical")
     message = str(caught.value)
-    assert entry.canonical.page in message and entry.canonical.official[0].name in message
+    assert entry.canonical.page in message and next(iter(entry.canonical.files)) in message
     assert f"{tmp_path}/raw/{name}/" in message and f"data/dvc.yaml:fetch@{name}" in message

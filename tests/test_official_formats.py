@@ -59,23 +59,21 @@ def official(server, tmp_path, monkeypatch):
 
     def prepare(name, contents, counts, **changes):
         entry = registry.sets()[name]
-        base, listed = [server.url("")] if entry.canonical.base else [], {}
-        for file, content in zip(entry.canonical.official, contents, strict=True):
-            listed[file.name] = md5(content) if base else ""
-            if base:
-                server.content[file.name] = content
-            else:
-                files.write_bytes(tmp_path / "data" / "raw" / name / file.name, content)
+        base, raw = [server.url("")] if entry.canonical.base else [], tmp_path / "data" / "raw" / name
+        packed = {
+            Path(path).name: content for path, content in zip(entry.canonical.files, contents, strict=True)
+        }
+        server.content |= packed if base else {}
+        for file, content in packed.items() if not base else ():
+            files.write_bytes(raw / file, content)
+        listed = {file: md5(content) if base else "" for file, content in packed.items()}
         canonical = dataclasses.replace(entry.canonical, files=listed, base=base)
         changed = dataclasses.replace(entry, canonical=canonical, counts=counts, **changes)
         monkeypatch.setitem(registry.sets(), name, changed)
         meta = sources.prepare(name, tmp_path / "data" / name)
         assert meta["source"] == "canonical"
-        assert meta["inputs"] == {
-            file.name: hashlib.sha256(content).hexdigest()
-            for file, content in zip(canonical.official, contents, strict=True)
-        }
-        assert {path.name for path in (tmp_path / "data" / "raw" / name).iterdir()} == set(meta["inputs"])
+        assert meta["inputs"] == {file: hashlib.sha256(packed[file]).hexdigest() for file in packed}
+        assert {path.name for path in raw.iterdir()} == packed.keys()
         return store.verify(tmp_path / "data" / name)
 
     return prepare

@@ -15,16 +15,6 @@ RAW = "raw"  # folder in data/ of official files
 
 
 @dataclass(frozen=True)
-class File:
-    """An official file. urls are tried in order; without any it is fetched by hand. checksum: "md5:..." or
-    "sha256:...", empty where none is known."""
-
-    name: str
-    urls: tuple[str, ...] = ()
-    checksum: str = ""
-
-
-@dataclass(frozen=True)
 class Mirror:
     """The set's file in a mirror folder. counts: per domain or for each; None: those of the whole set."""
 
@@ -38,10 +28,10 @@ class Mirror:
 class Canonical:
     """The official distribution, in data/raw/<set>/.
 
-    reader: a name of `formats.READERS`, or a paper's function with the same arguments. files: path
-    below `base` -> checksum. base: addresses, tried in order; one that does not end with / is of the file
-    itself; none: a person fetches the files. page: where that person finds them. note: size and licence,
-    printed before a download.
+    reader: a name of `formats.READERS`, or a paper's function with the same arguments. files: path below
+    `base` -> checksum, "md5:..." or "sha256:...", empty where none is known. base: addresses, tried in order;
+    one that does not end with / is of the file itself; none: a person fetches the files. page: where that
+    person finds them. note: size and licence, printed before a download.
     """
 
     reader: Any
@@ -51,16 +41,9 @@ class Canonical:
     deviation: str = ""
     note: str = ""
 
-    @property
-    def official(self) -> list[File]:
-        return [
-            File(
-                path.rpartition("/")[2],
-                tuple(base + path if base.endswith("/") else base for base in self.base),
-                checksum,
-            )
-            for path, checksum in self.files.items()
-        ]
+    def urls(self, path: str) -> list[str]:
+        """The addresses of a file."""
+        return [base + path if base.endswith("/") else base for base in self.base]
 
 
 @dataclass(frozen=True)

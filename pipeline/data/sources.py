@@ -178,51 +178,46 @@ def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -
     person."""
     if entry.canonical is None:
         raise DataError(f"{name}: no official files of this set are known")
-    raw, official = _raw(name, out_folder), entry.canonical.official
-    missing = [file for file in official if not (raw / file.name).exists()]
-    if by_hand := [file.name for file in missing if not file.urls]:
+    raw, canonical = _raw(name, out_folder), entry.canonical
+    paths = {path: raw / path.rpartition("/")[2] for path in canonical.files}
+    missing = [file.name for file in paths.values() if not file.exists()]
+    if missing and not canonical.base:
         raise DataError(
-            f"{name}: download {entry.title} from {entry.canonical.page or 'its owner'}, put it as "
-            f"{', '.join(by_hand)} into {shorten(raw)}/, then run: {store.remake(out_folder)}"
+            f"{name}: download {entry.title} from {canonical.page or 'its owner'}, put it as "
+            f"{', '.join(missing)} into {shorten(raw)}/, then run: {store.remake(out_folder)}"
             f"{_or_mirror(entry)}"
         )
-    if missing and entry.canonical.note:
-        download.say(f"{name}: {entry.canonical.note}")
-    paths = [_official(file, raw, name, entry) for file in official]
-    inputs = {path.name: files.sha256(path) for path in paths}
-    for file in official:
-        if not file.checksum:
-            download.say(
-                f"{file.name}: SHA-256 {inputs[file.name]} (no official checksum is known; the number of "
-                "images is checked)"
-            )
-    reader = entry.canonical.reader
+    if missing and canonical.note:
+        download.say(f"{name}: {canonical.note}")
+    inputs = {}
+    for path, file in paths.items():
+        _fetch(canonical, path, file, f"{name}: ", _or_mirror(entry))
+        digest = inputs[file.name] = files.sha256(file)
+        if not canonical.files[path]:
+            unknown_yet = "no official checksum is known; the number of images is checked"
+            download.say(f"{file.name}: SHA-256 {digest} ({unknown_yet})")
+    reader = canonical.reader
     if isinstance(reader, str):
         if reader not in formats.READERS:
             raise DataError(f"{name}: {unknown('reader', reader, formats.READERS)}")
         reader = formats.READERS[reader]
-    arrays = reader(paths, scratch, entry)
-    return arrays, {"source": "canonical", "deviation": entry.canonical.deviation, "inputs": inputs}
+    arrays = reader([*paths.values()], scratch, entry)
+    return arrays, {"source": "canonical", "deviation": canonical.deviation, "inputs": inputs}
 
 
-def _official(file: registry.File, raw: Path, name: str, entry: DataSet) -> Path:
-    """The path of one official file, downloaded from the first address that works and verified where a
-    checksum is known."""
-    path, failures = raw / file.name, []
-    if path.exists():
-        if file.checksum:
-            download.check(path, file.checksum)
-        return path
-    for url in file.urls:
+def _fetch(canonical: registry.Canonical, path: str, file: Path, where: str, otherwise: str) -> None:
+    """Download an official file from the first address that works, verified where a checksum is known."""
+    checksum, failures = canonical.files[path], []
+    if file.exists():
+        return download.check(file, checksum) if checksum else None
+    for url in canonical.urls(path):
         try:
-            return download.fetch(url, path, file.checksum)
+            download.fetch(url, file, checksum)
+            return
         except DataError as error:
             failures.append(str(error))
-    page = entry.canonical.page if entry.canonical else ""
-    raise DataError(
-        f"{name}: {'; '.join(failures)}. By hand: get {file.name} from {page} and put it into "
-        f"{shorten(raw)}/{_or_mirror(entry)}"
-    )
+    by_hand = f"get {file.name} from {canonical.page} and put it into {shorten(file.parent)}/{otherwise}"
+    raise DataError(f"{where}{'; '.join(failures)}. By hand: {by_hand}")
 
 
 def _or_mirror(entry: DataSet) -> str:
