@@ -17,7 +17,8 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     images of the official split among the training images, and for clients other than the scenario's."""
     settings = scenario.partition
     pool = Pool.of(scenario.data, stored, where)
-    training, tests = {}, {f"the test images of {name}": part for name, part in parts.domain_test.items()}
+    training: dict[str, np.ndarray] = {}
+    tests = {f"the test images of {name}": part for name, part in parts.domain_test.items()}
     for (name, _), train, test in zip(parts.clients, parts.train, parts.client_test, strict=True):
         training[f"the training images of client {name}"] = train
         tests[f"the test images of client {name}"] = test

@@ -209,7 +209,9 @@ def _fetch(canonical: registry.Canonical, path: str, file: Path, where: str, oth
     """Download an official file from the first address that works, verified where a checksum is known."""
     checksum, failures = canonical.files[path], []
     if file.exists():
-        return download.check(file, checksum) if checksum else None
+        if checksum:
+            download.check(file, checksum)
+        return
     for url in canonical.urls(path):
         try:
             download.fetch(url, file, checksum)
