@@ -162,7 +162,6 @@ def test_an_archive_cannot_write_outside(tmp_path, make, name):
         special("device", tarfile.CHRTYPE),
         zipfile.ZipInfo("link"),
     ],
-    ids=["link out", "link in", "hard link", "pipe", "device", "link in a zip"],
 )
 def test_links_and_devices_are_refused(tmp_path, member):
     archive = tmp_path / "archive"
@@ -199,18 +198,11 @@ def test_a_damaged_archive_is_named(tmp_path, make, damage):
     if damage == "name":
         archive = make_tar(archive, {"bé": noise}, "w") if make is make_tar else archive
         content = archive.read_bytes().replace("é".encode(), b"\xff\0")
-    archive.write_bytes(
-        content[:60_000] if damage == "cut" else b"nothing" * 99 if damage == "no archive" else content
-    )
+    other = {"cut": content[:60_000], "no archive": b"nothing" * 99}
+    archive.write_bytes(other.get(damage, content))
     with pytest.raises(DataError, match="archive: cannot be unpacked"):
         download.extract(archive, tmp_path / "target")
     assert names(tmp_path) == ["archive"]
-
-
-def with_urls(monkeypatch, name, *urls):
-    entry = registry.sets()[name]
-    canonical = dataclasses.replace(entry.canonical, base=list(urls))
-    monkeypatch.setitem(registry.sets(), name, dataclasses.replace(entry, canonical=canonical))
 
 
 def test_another_address_serves_and_a_failed_download_says_what_a_person_can_do(
@@ -221,11 +213,11 @@ def test_another_address_serves_and_a_failed_download_says_what_a_person_can_do(
     sources._fetch(canonical, "file", tmp_path / "file", "", "")
     assert (tmp_path / "file").read_bytes() == CONTENT
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
-    with_urls(monkeypatch, "mnist", server.url("gone"))
-    with pytest.raises(
-        DataError,
-        match=r"mnist: .*/gone: .*404.* train-images-idx3-ubyte.gz .*/raw/mnist/; .*FEDREPRO_MIRROR",
-    ):
+    entry = registry.sets()["mnist"]
+    canonical = dataclasses.replace(entry.canonical, base=[server.url("gone")])
+    monkeypatch.setitem(registry.sets(), "mnist", dataclasses.replace(entry, canonical=canonical))
+    message = "mnist: .*/gone: .*404.* train-images-idx3-ubyte.gz .*/raw/mnist/; .*FEDREPRO_MIRROR"
+    with pytest.raises(DataError, match=message):
         sources.prepare("mnist", tmp_path / "data" / "mnist")
     assert names(tmp_path) == ["file"]
 
@@ -233,9 +225,7 @@ def test_another_address_serves_and_a_failed_download_says_what_a_person_can_do(
 def test_a_file_put_there_by_hand_is_verified_where_a_checksum_is_known(server, tmp_path, monkeypatch):
     raw = tmp_path / "data" / "raw"
     files.write_bytes(raw / "office_home" / "OfficeHomeDataset_10072016.zip", b"another file")
-    with pytest.raises(
-        DataError, match="OfficeHomeDataset_10072016.zip: .* b1c14819770c4448fd5b6d931031c91c"
-    ):
+    with pytest.raises(DataError, match="OfficeHomeDataset_10072016.zip: .* b1c14819770c4448fd5b6d931031"):
         sources.prepare("office_home", tmp_path / "data" / "office_home", "canonical")
     files.write_bytes(raw / "mnist" / "train-images-idx3-ubyte.gz", b"cut")
     with pytest.raises(DataError, match="train-images-idx3-ubyte.gz: .* f68b3c2dcbeaaa9fbdd348bbdeb94873;"):

@@ -127,7 +127,7 @@ def test_keys_that_go_together():
     base = {"kind": "subset", "sizes": {"a": 2}}
     assert check(Partition, {**base, "test": "random", "test_share": 0.3}, "f").test_share == 0.3
     for wrong in ({"test": "random"}, {"test_share": 0.3}):
-        with pytest.raises(ParamError, match="f: 'test_share' belongs to 'test: random', which needs it"):
+        with pytest.raises(ParamError, match="f: 'test_share' belongs to"):
             check(Partition, {**base, **wrong}, "f")
     document = changed("partition", {"kind": "subset", "sizes": {"M": 10, "U": 10}})
     del document["model"]
