@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from matplotlib.ticker import MaxNLocator
+
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
 from pipeline.report.published import Panel
@@ -24,7 +26,6 @@ FEWEST = 4
 CHARTS, MOST_DOTS = 2, 24
 # Percent points from 0 that the axis of the claims shows at most.
 FARTHEST = 20.0
-STEPS = (1, 2, 4, 5, 10)
 
 
 def sums_up(measure: str) -> bool:
@@ -206,11 +207,8 @@ class Axis:
         low, high = min(numbers), max(numbers)
         width = (high - low) or 1.0
         low, high = low - 0.04 * width, high + 0.04 * width
-        rough = (high - low) / most
-        unit = 10.0 ** math.floor(math.log10(rough))
-        step = next(unit * factor for factor in STEPS if unit * factor >= rough)
-        first, last = math.ceil(low / step), math.floor(high / step)
-        return cls(low, high, tuple(round(step * i, 6) for i in range(first, last + 1)))
+        ticks = MaxNLocator(most, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
+        return cls(low, high, tuple(round(float(tick), 6) for tick in ticks if low <= tick <= high))
 
     @classmethod
     def of_summaries(cls, summaries: Iterable[Summary], others: Iterable[float] = ()) -> "Axis":

@@ -20,8 +20,8 @@ from pipeline.report.study import (
     SHORT,
     Study,
     deviations,
-    grouped,
     provenance,
+    readings_by_methods,
     values,
 )
 from pipeline.report.tables import TableView
@@ -225,7 +225,7 @@ class Page:
         self.figures = figures(study)
         self.curves = [(study.title(name), curves(study, name, several)) for name, several in cells.items()]
         self.deviations, self.values = deviations(study), values(study)
-        self.readings, self.provenance = grouped(study.readings), provenance(study)
+        self.readings, self.provenance = readings_by_methods(study), provenance(study)
         self.problems = list(study.problems.values())
         self.sections = list(sections(study))
 

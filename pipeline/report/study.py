@@ -1,7 +1,7 @@
 """Study: a paper's results, interpretations, settings, data deviations and unusable files, for its pages."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,8 +75,13 @@ class Study:
     def grid_cells(self) -> list[Cell]:
         """Cells of the grids with methods that the paper itself compares."""
         methods = {cell.method for cell in printed(self.key, self.root)}
-        cells = (cell for cell in self.planned if cell.scenario not in MINIATURES)
-        return [cell for cell in cells if cell.method in methods]
+        return [c for c in self.planned if c.scenario not in MINIATURES and c.method in methods]
+
+    @cached_property
+    def grid_methods(self) -> list[str]:
+        """Their methods, in the order of paper.yaml."""
+        methods = {cell.method for cell in self.grid_cells}
+        return [method for method in self.paper.methods if method in methods]
 
     def cell(self, scenario: str, method: str) -> Cell:
         return Cell(self.key, scenario, method)
@@ -157,29 +162,20 @@ class Study:
         return history(cell, self.root)
 
     @cached_property
-    def readings(self) -> "dict[Cell, list[NumberedReading]]":
-        """The readings of every cell of the paper's methods, as it was run or else would be; numbered,
-        those of the paper first, then method by method."""
-        readings = {cell: self.readings_of(cell) for cell in self.grid_cells}
-        place = {method: i for i, method in enumerate(self.paper.methods)}
-        cells = sorted(readings, key=lambda cell: place[cell.method])
-        known = dict.fromkeys(reading for cell in cells for reading in readings[cell])
+    def readings(self) -> dict[Reading, list[str]]:
+        """Every reading and the paper's methods that have it, as they were run or else would be; those of the
+        paper first, then method by method. On a page they are numbered in this order."""
+        methods: dict[Reading, dict[str, None]] = {}
+        for cell in sorted(self.grid_cells, key=lambda cell: self.grid_methods.index(cell.method)):
+            for reading in readings_of(Experiment.of(cell, self.root), resolved(self.results.get(cell))):
+                reading = replace(reading, why=self.filled(reading.why, "readings"))
+                methods.setdefault(reading, {})[cell.method] = None
         first = [
             Reading(one.paper, one.run, self.filled(one.why, "readings"), one.option)
             for one in self.paper.readings
         ]
-        numbered = {}
-        for i, reading in enumerate(dict.fromkeys([*(one for one in first if one in known), *known]), 1):
-            methods = [cell.method for cell in cells if reading in readings[cell]]
-            numbered[reading] = NumberedReading(
-                f"R{i}", reading, methods_in_words(self.paper, methods, cells)
-            )
-        return {cell: [numbered[reading] for reading in readings[cell]] for cell in cells}
-
-    def readings_of(self, cell: Cell) -> list[Reading]:
-        """The readings of a cell as it was run or else would be, with their measured numbers."""
-        readings = readings_of(Experiment.of(cell, self.root), resolved(self.results.get(cell)))
-        return [replace(reading, why=self.filled(reading.why, "readings")) for reading in readings]
+        order = dict.fromkeys([*(one for one in first if one in methods), *methods])
+        return {reading: [*methods[reading]] for reading in order}
 
 
 def studies(
@@ -191,14 +187,6 @@ def studies(
 
 
 # -- readings and values -------------------------------------------------------------------------------------
-
-
-class NumberedReading(NamedTuple):
-    """A reading under its number on a page, R3, and which methods have it."""
-
-    number: str
-    reading: Reading
-    rows: str
 
 
 class ValueRow(NamedTuple):
@@ -217,19 +205,19 @@ def resolved(result: dict | None) -> dict | None:
     return None if result is None else result.get("resolved", result["hyper"])
 
 
-def grouped(readings: dict[Cell, list[NumberedReading]]) -> dict[str, list[NumberedReading]]:
-    """Each reading once, by its number, under the methods that have it."""
-    once = {one for several in readings.values() for one in several}
-    groups: dict[str, list[NumberedReading]] = {}
-    for one in sorted(once, key=lambda one: int(one.number[1:])):
-        groups.setdefault(one.rows, []).append(one)
+def readings_by_methods(study: Study) -> dict[str, list[tuple[str, Reading]]]:
+    """Each reading with its number, R3, under the methods that have it, in words."""
+    groups: dict[str, list[tuple[str, Reading]]] = {}
+    for i, (reading, methods) in enumerate(study.readings.items(), 1):
+        groups.setdefault(methods_in_words(study.paper, methods, study.grid_methods), []).append(
+            (f"R{i}", reading)
+        )
     return groups
 
 
-def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]) -> str:
-    """Methods of the cells in words, many rows of one algorithm under the name that they share."""
-    methods, every = dict.fromkeys(methods), dict.fromkeys(cell.method for cell in cells)
-    if len(every) > 1 and methods.keys() == every.keys():
+def methods_in_words(paper: Paper, methods: Collection[str], every: Collection[str]) -> str:
+    """Methods among all in words, many rows of one algorithm under the name that they share."""
+    if len(every) > 1 and {*methods} == {*every}:
         return "all methods"
     algorithms: dict[str, list[str]] = {}
     for method in every:
@@ -247,15 +235,15 @@ def methods_in_words(paper: Paper, methods: Iterable[str], cells: Iterable[Cell]
 def values(study: Study) -> list[ValueRow]:
     """Every value of the paper's scenarios and every hyper-parameter that its methods ran with or would,
     defaults included; a source that a reading gives is the reading's number."""
-    paper, root = study.paper, study.root
+    paper = study.paper
     numbers = {
-        (paper.algorithm(cell.method), one.reading.why): one.number
-        for cell, several in study.readings.items()
-        for one in several
+        (paper.algorithm(method), reading.why): f"R{i}"
+        for i, (reading, methods) in enumerate(study.readings.items(), 1)
+        for method in methods
     }
     names, settings, given = {"": ""}, list[tuple[str, Setting]](), list[tuple[str, Setting]]()
     for cell in study.grid_cells:
-        kind, experiment = paper.algorithm(cell.method), Experiment.of(cell, root)
+        kind, experiment = paper.algorithm(cell.method), Experiment.of(cell, study.root)
         names.setdefault(kind, variant(paper.label(cell.method))[0])
         settings += (("", one) for one in settings_of(experiment))
         given += ((kind, one) for one in hyper_parameters(experiment, resolved(study.results.get(cell))))
