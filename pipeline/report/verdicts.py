@@ -265,10 +265,9 @@ def verdicts(study: Study) -> list[Verdict]:
     for claim in read_claims(printed):
         elsewhere = {}
         for key, (base, name) in again.items():
-            verdict = judge(claim, evidence[name]) if claim.table == base else None
-            if verdict and verdict.chip != Chip.NOT_TESTABLE:
+            if claim.table == base and (other := judge(claim, evidence[name])).chip != Chip.NOT_TESTABLE:
                 number = study.paper.tables[key].number
-                elsewhere[number.partition(", ")[2] or f"Table {number}"] = verdict
+                elsewhere[number.partition(", ")[2] or f"Table {number}"] = other
         verdict = judge(claim, evidence[""])
         if verdict.chip == Chip.NOT_RUN and (short := judge(claim, shortened)).by_seed:
             elsewhere[SHORTENED] = short
@@ -314,8 +313,8 @@ class _Case:
         if len(known) < len(estimates):
             return replace(empty, chip=Chip.NOT_RUN, reason="the runs share no seed")
         seeds = min(map(len, self.values.values()))
-        points = self.expected.kind not in ("rank", "value")
-        points = points and all(measures.in_points(measure) for _, measure in self.sources)
+        relative = self.expected.kind not in ("rank", "value")
+        points = relative and all(measures.in_points(measure) for _, measure in self.sources)
         base = replace(empty, seeds=seeds, by_seed=self._by_seed(), points=points)
         if min(seeds, *(one.n for one in known.values())) < ENOUGH:
             return self._one_seed(base)
@@ -363,8 +362,8 @@ class _Case:
         size = ""
         if expected.sign and expected.margin:
             size = "confirmed" if abs(point - expected.number) < expected.margin else "contradicted"
-        chip = Chip.CONTRADICTED if size == "contradicted" else Chip.HOLDS
-        chip = chip if expected.fits(point) else Chip.FAILS
+        holds = Chip.CONTRADICTED if size == "contradicted" else Chip.HOLDS
+        chip = holds if expected.fits(point) else Chip.FAILS
         return replace(base, chip=chip, point=point, size=size, method="the same in every seed")
 
     def _tested(self, base: Verdict, family: Family) -> Verdict:
