@@ -118,8 +118,7 @@ def of_client(client_state: Any, k: int) -> Any:
 
 
 def of_all(shares: Sequence[Any]) -> Any:
-    """The `client_state` of which these are the clients' shares: Clients of Params, a tensor, a dict of
-    these."""
+    """The `client_state` of which these are the clients' shares."""
     if isinstance(shares[0], Params):
         return Clients(shares)
     if isinstance(shares[0], dict):
