@@ -60,17 +60,12 @@ def each(pillow, operation, *strengths):
     ]
 
 
-def test_autocontrast_and_equalize_are_pillows(batch):
+def test_operations_on_values_are_pillows(batch):
     images, pillow = batch
     assert_pillow(ops.autocontrast(images), each(pillow, ImageOps.autocontrast))
     assert_pillow(ops.equalize(images), each(pillow, ImageOps.equalize))
-
-
-def test_bits_thresholds_and_greys_are_pillows(batch):
-    images, pillow = batch
-    bits, threshold = (
-        torch.randint(low, high, (N,), generator=draw(low, high)) for low, high in ((1, 9), (0, 257))
-    )
+    ends = ((1, 9), (0, 257))
+    bits, threshold = (torch.randint(*end, (N,), generator=draw(*end)) for end in ends)
     assert_pillow(ops.posterize(images, bits), each(pillow, ImageOps.posterize, bits))
     assert_pillow(ops.solarize(images, threshold), each(pillow, ImageOps.solarize, threshold))
     assert_pillow(ops.grey(images), each(pillow, lambda image: image.convert("L")))
@@ -110,9 +105,8 @@ def test_hue_and_nearest_rotations_are_pillows(batch):
     turn = torch.rand(N, generator=draw("hue"), dtype=torch.float64) - 0.5
     assert_pillow(ops.hue(images, turn), each(pillow, TF.adjust_hue, turn))
     degrees = torch.rand(N, generator=draw("nearest"), dtype=torch.float64) * 30 - 15
-    assert_pillow(
-        ops.affine_nearest(images, ops.rotation(degrees, 32, 32)), each(pillow, Image.Image.rotate, degrees)
-    )
+    turned = ops.affine_nearest(images, ops.rotation(degrees, 32, 32))
+    assert_pillow(turned, each(pillow, Image.Image.rotate, degrees))
     radius = torch.rand(N, generator=draw("blur"), dtype=torch.float64) * 1.9 + 0.1
     blurred = each(pillow, lambda image, r: image.filter(ImageFilter.GaussianBlur(r)), radius)
     # 32-bit sums: ties fall elsewhere
