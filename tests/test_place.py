@@ -1,11 +1,9 @@
 """A user without a name, other terminals, few cores, proxies, relative paths, files of another user."""
 
 import getpass
-import http.server
 import os
 import pwd
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from repository import ROOT, commit, run
 
 from pipeline import place
 from pipeline.cells.checks import check_environment
-from pipeline.commands import reproduce, ui
+from pipeline.commands import reproduce
 from pipeline.commands.cli import main
 from pipeline.errors import FedReproError
 from pipeline.git import git
@@ -71,24 +69,6 @@ def test_loopback_needs_no_proxy(monkeypatch, given, expected):
         monkeypatch.setenv("no_proxy", given)
     place.begin()
     assert os.environ["no_proxy"] == expected
-
-
-def test_the_server_of_ui_is_asked_without_a_proxy(monkeypatch):
-    without(monkeypatch, "no_proxy", "NO_PROXY")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing answers there
-
-    class Health(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *arguments):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        assert ui._answers(f"http://127.0.0.1:{server.server_port}/health")
-        server.shutdown()
 
 
 def test_a_relative_mirror_is_that_of_where_the_user_stands(monkeypatch, tmp_path):

@@ -42,9 +42,7 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
 
         return methods.main()
     if len(what) == 1 and what[0].count("/") == 2:
-        cell = Cell.parse(what[0])
-        Experiment.of(cell, root)
-        print("\n".join(lines(cell, [], root)))
+        print("\n".join(lines(Cell.parse(what[0]), [], root)))
         return 0
     if len(what) > 2 and what[1].lower() == "table":  # without quotes
         what = (what[0], " ".join(what[1:3]), *what[3:])

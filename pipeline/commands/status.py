@@ -236,9 +236,6 @@ def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = RO
     wanted: papers whose tables are printed; without any, a line for each paper.
     table: print only the names of the stages that this table still needs.
     """
-    for name in wanted:
-        # reports a wrong name before anything is read
-        load_paper(name, root)
     # of a checkout where nobody may write
     with contextlib.suppress(FedReproError):
         for line in locks.mend_locks(root):
