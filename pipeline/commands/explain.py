@@ -8,11 +8,11 @@ from typing import Any
 
 from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
+from pipeline.cells.progress import clock
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.commands.options import columns, wrapped
 from pipeline.errors import ParamError, unknown
-from pipeline.report.words import hours_words
 from pipeline.schema import (
     ACROSS,
     MINIATURES,
@@ -125,9 +125,9 @@ def _state(now: status.Status, result: dict) -> str:
     stale = "stale: measured with other code, parameters, seeds or partitions"
     text = {"done": "measured", "stale": stale}.get(now.state, now.state)
     if result.get("seconds"):
-        text += f", {hours_words(sum(result['seconds']) / 3600)} of one process"
+        text += f", {clock(sum(result['seconds']))} of one process"
     if now.hours is not None and now.state in status.LEFT:
-        text += f"; about {hours_words(now.hours)} of one process left"
+        text += f"; about {clock(3600 * now.hours)} of one process left"
     return text + (f"; failed: {now.error}" if now.error else "")
 
 
