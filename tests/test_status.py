@@ -179,7 +179,7 @@ def test_a_method_of_another_paper_has_its_table_and_the_miniatures_partition(ro
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
     assert hours.images_of(cell, cell.resolve(root)[0], root) == ({"0": 700}, 1)
     actual = status.Board(root).overview("fedcrl")
-    assert actual.tables["across papers"] == [cell] and actual.tables["miniature"] == [MINI]
+    assert [*actual.tables["across papers"]] == [cell] and [*actual.tables["miniature"]] == [MINI]
     assert actual.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
     finish(root, cell)
     assert states(root)[cell] == "done"

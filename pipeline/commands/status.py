@@ -62,19 +62,16 @@ class Status:
 
 @dataclass(frozen=True)
 class Overview:
-    """A paper: its cells, and which of them each table shows."""
+    """A paper's cells; those of each table ("miniature", "table II"), and those of each tuning ("tuning of
+    mini"), whose hours include the choosing."""
 
-    paper: Paper
     cells: dict[Cell, Status]
-    tables: dict[str, list[Cell]]  # name of the table ("miniature", "table II") -> its cells
-    # "tuning of mini" -> what is trained after the choice; its hours include those of choosing.
+    tables: dict[str, dict[Cell, Status]]
     tunings: dict[str, dict[Cell, Status]]
 
     @property
     def parts(self) -> dict[str, dict[Cell, Status]]:
-        """Every table and tuning: its cells."""
-        tables = {name: {cell: self.cells[cell] for cell in cells} for name, cells in self.tables.items()}
-        return tables | self.tunings
+        return self.tables | self.tunings
 
 
 # -- which cells there are -----------------------------------------------------------------------------------
@@ -112,24 +109,21 @@ class Board:
 
     def overview(self, key: str, tunings: bool = True) -> Overview:
         """A paper's cells and tables; without `tunings`, which take long, not those of its tunings."""
-        paper, stages = load_paper(key, self.root), dict.fromkeys(planned(key, self.root))
-        tables = {
-            f"table {table.number}": [cell for _, cell, measure in rows if cell and measure]
-            for table in paper.tables.values()
-            for rows in [table_rows(key, paper, table, self.root)]
-        }
+        paper, stages = load_paper(key, self.root), planned(key, self.root)
         names = dict(zip(paper.extra_scenarios, paper.extra_scenarios)) | LISTED
-        others = {
+        of_scenarios = {
             name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
         }
-        tables = {LISTED[MINIATURE]: others.pop(LISTED[MINIATURE])} | tables | others
-        every = dict.fromkeys([*stages, *(cell for listed in tables.values() for cell in listed)])
-        cells = {cell: self.status(cell, cell in stages) for cell in every}
-        tables = {name: list(dict.fromkeys(listed)) for name, listed in tables.items() if listed}
-        scenarios = paper.tuning if tunings else ()
-        return Overview(
-            paper, cells, tables, {f"tuning of {name}": self._tuned(key, name) for name in scenarios}
-        )
+        listed = {LISTED[MINIATURE]: of_scenarios.pop(LISTED[MINIATURE])}
+        for table in paper.tables.values():
+            rows = table_rows(key, paper, table, self.root)
+            listed[f"table {table.number}"] = [cell for _, cell, measure in rows if cell and measure]
+        listed |= of_scenarios
+        every = dict.fromkeys([*stages, *(cell for cells in listed.values() for cell in cells)])
+        states = {cell: self.status(cell, cell in stages) for cell in every}
+        tables = {name: {cell: states[cell] for cell in cells} for name, cells in listed.items() if cells}
+        tuned = {f"tuning of {name}": self._tuned(key, name) for name in paper.tuning if tunings}
+        return Overview(states, tables, tuned)
 
     def status(self, cell: Cell, has_stage: bool = True) -> Status:
         """The state of one cell, also of one that belongs to a tuning."""
@@ -313,7 +307,7 @@ def _next(overviews: dict[str, Overview]) -> Iterator[str]:
         if any(one.state in LEFT for cells in view.tunings.values() for one in cells.values()):
             commands.append(f"fedrepro tune {key}")
         for name, cells in view.tables.items():
-            if name not in LISTED.values() and any(view.cells[cell].state in LEFT for cell in cells):
+            if name not in LISTED.values() and any(one.state in LEFT for one in cells.values()):
                 commands.append(f"fedrepro status {key} --stages '{name}' | xargs -r fedrepro run")
                 break
     yield "To go on:" if commands else "Nothing to run: every cell that has a stage is done."
