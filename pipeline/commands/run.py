@@ -181,7 +181,7 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
                 for task in schedule.poll(where):
                     screen.ended(task)
                 screen.show()
-                if schedule.of(RUNNING) or schedule.blocked():
+                if schedule.of(RUNNING) or any(task.blocker for task in schedule.of(WAITING)):
                     time.sleep(0.1)
     finally:
         left = where.close()

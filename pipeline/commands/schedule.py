@@ -235,10 +235,6 @@ class Schedule:
         """The tasks in one of the states."""
         return [task for task in self.tasks if task.state in states]
 
-    def blocked(self) -> list[Task]:
-        """The tasks that wait for another process."""
-        return [task for task in self.of(WAITING) if task.blocker]
-
     def left(self, jobs: int, reported: dict[Task, float]) -> float | None:
         """Seconds to the end; None before a training tells how fast it goes here.
 
