@@ -215,17 +215,9 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
     axes = canvas.axes
     axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
     for row in table.itertuples():
-        style: dict = {"color": draw.PAINT[inks[row.name].colour if row.name in inks else "mute"]}
-        style["alpha"] = 1 if row.name in inks else 0.35
-        at = [row.x] * 2, [row.y] * 2
-        axes.plot(
-            *at,
-            lw=8,
-            solid_capstyle="round",
-            zorder=3,
-            gid=canvas.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %"),
-            **style,
-        )
+        ink, alpha = inks.get(row.name, draw.Ink("mute")), 1 if row.name in inks else 0.35
+        gid = canvas.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %")
+        draw.dots(canvas, gid, [row.x], [row.y], ink, 8, alpha)
     axes.margins(0.08, 0.1)
     draw.few_ticks(axes, table["x"].to_numpy(), True)
     axes.yaxis.set_major_locator(draw.MaxNLocator(4))

@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline.cells import geometry
 from pipeline.cells.results import summarise
-from pipeline.data.pictures import examples_path
+from pipeline.data.pictures import examples_path, size
 from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
@@ -24,7 +24,6 @@ from pipeline.report.extras import (
     label,
     method_inks,
     over_seeds,
-    picture,
 )
 from pipeline.report.figures import Ink, Panel, Picture
 from pipeline.report.study import Study
@@ -205,8 +204,10 @@ def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
         path = examples_path(study.key, key, scenario, study.root)
         if path.exists():
             caption = f"{study.title(scenario)}: the first training image of each class, a row per domain."
-            panel = picture(study, path, caption, f"python -m stages.figures {study.key}")
-            return Picture([panel], caption)
+            width, height = size(path, f"python -m stages.figures {study.key}")
+            # its address is relative to reports/
+            src = f"../{path.relative_to(study.root).as_posix()}"
+            return Picture([Panel("", width, src=src, height=height, words=caption)], caption)
     return Picture()
 
 

@@ -23,7 +23,6 @@ from matplotlib.figure import Figure as Drawn
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
 from pipeline.cells.results import ROUNDED, summarise
-from pipeline.data.pictures import size
 from pipeline.errors import DAMAGED, ParamError, cause
 from pipeline.report import figures as draw
 from pipeline.report.figures import Ink, Panel, Picture
@@ -42,7 +41,6 @@ SHARE = 0.25
 ENOUGH = 15
 LEARNS = re.compile(r"method\.learns\.(\d+)\.(\d+)")
 SVG = {"svg.hashsalt": "fedrepro", "svg.fonttype": "none"}
-NUMBERS = ["scenario", "method", "seed", "measure", "value"]
 
 
 def label(study: Study, method: str) -> str:
@@ -95,12 +93,6 @@ def entering(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         curve = table.iloc[outside[-1] + 1 if len(outside) else 0 :]
         curves[name] = curve.assign(low=curve["low"].clip(low, high), high=curve["high"].clip(low, high))
     return curves
-
-
-def picture(study: Study, path: Path, words: str, command: str) -> Panel:
-    """A stored picture as a panel; its address is relative to reports/."""
-    width, height = size(path, command)
-    return Panel("", width, src=f"../{path.relative_to(study.root).as_posix()}", height=height, words=words)
 
 
 def _cost(study: Study, scenario: str) -> Picture:
@@ -222,7 +214,7 @@ def _numbers(study: Study, cells: list[Cell]) -> pd.DataFrame:
         for name, values in study.results[cell]["measures"].items()
         for seed, value in zip(study.results[cell]["seeds"], values)
     ]
-    return pd.DataFrame(rows, columns=NUMBERS)
+    return pd.DataFrame(rows, columns=["scenario", "method", "seed", "measure", "value"])
 
 
 def _rounds(study: Study, cells: list[Cell]) -> pd.DataFrame:

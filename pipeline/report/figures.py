@@ -175,7 +175,7 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def _dots(
+def dots(
     canvas: Canvas, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
 ) -> None:
     """All marks of a series as one path of short strokes, few bytes; reach: of a stroke, in data units."""
@@ -223,7 +223,7 @@ def _line(canvas: Canvas, name: str, table: pd.DataFrame, ink: Ink, sweep: bool,
         x, table["mean"], color=PAINT[ink.colour], ls=DASHES[ink.dash], lw=width, zorder=order, gid=gid
     )
     if sweep:
-        _dots(canvas, canvas.of(name), x, table["mean"], ink, 7)
+        dots(canvas, canvas.of(name), x, table["mean"], ink, 7)
         canvas.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=canvas.of(name))
     elif band and (table["high"] > table["low"]).any():
         edge = np.concatenate([table["low"], table["high"][::-1]])
@@ -302,7 +302,7 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = 
                     Ink("accent") if accent else ink[str(column)],
                     canvas.of(str(column), str(column)),
                 )
-                _dots(canvas, gid, column_values[here], places[here], style, 9)
+                dots(canvas, gid, column_values[here], places[here], style, 9)
     mark = {"color": PAINT["accent"], "fontweight": "bold"}
     words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
     for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
@@ -367,7 +367,7 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = 
         here = (points["label"].astype(str) == label).to_numpy() & (behind == faint)
         if here.any():
             x, y, alpha = places[here, 0], places[here, 1], 0.28 if faint else 0.85
-            _dots(canvas, canvas.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
+            dots(canvas, canvas.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
     canvas.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
     canvas.axes.set_axis_off()
     return canvas.panel(f"{title}: {len(points)} points of {len(ink)} classes")
