@@ -8,7 +8,6 @@ import base64
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from statistics import fmean
 
 import jinja2
