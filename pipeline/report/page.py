@@ -80,7 +80,9 @@ def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> T
     """A table of the paper. base: the table with the same printed numbers in the paper's setting; rows that
     are the same runs as there are left out."""
     there = {value.cell for row in base.panel.rows for value in row.values} if base else set()
-    panel = replace(view.panel, rows=[row for row in view.panel.rows if _differs(row, there)])
+    cells = [{value.cell for value in row.values if value.cell} for row in view.panel.rows]
+    rows = [row for row, own in zip(view.panel.rows, cells) if not own or own - there]
+    panel = replace(view.panel, rows=rows)
     return _tab(
         study,
         view.key,
@@ -91,11 +93,6 @@ def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> T
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
         rest=base.heading if base and len(panel.rows) < len(view.panel.rows) else "",
     )
-
-
-def _differs(row: Row, there: set[Cell | None]) -> bool:
-    cells = {value.cell for value in row.values if value.cell}
-    return not cells or not cells <= there
 
 
 def scenario_tab(study: Study, scenario: str) -> Tab | None:
@@ -306,13 +303,11 @@ class Overview:
 
     def __init__(self, pages: Iterable[Page]):
         self.pages = sorted(pages, key=lambda page: not page.measured)
-        self.main = [(page, measured_first(page.main)) for page in self.pages]
+        self.main = [
+            (page, [one for one in page.main if one.point is not None][:TILES] or page.main[:1])
+            for page in self.pages
+        ]
         self.axis = claims_axis([one for _, several in self.main for one in several])
         self.counts = count(one for page in self.pages for one in page.claims)
         self.done = sum(page.done for page in self.pages)
         self.planned = sum(page.planned for page in self.pages)
-
-
-def measured_first(verdicts: list[Verdict]) -> list[Verdict]:
-    """Of a paper's tiles those with a number; without any the first."""
-    return [one for one in verdicts if one.point is not None][:TILES] or verdicts[:1]

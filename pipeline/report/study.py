@@ -314,17 +314,14 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
         for cell, result in study.runs[scenario].items():
             machines = {*map(processor, result.get("machines", [result["versions"]]))}
             key = seed_words(result["seeds"]), ", ".join(sorted(machines))
-            hours, commit = f"{sum(result['seconds']) / 3600:.2f}", _commit(result["git"])[:8]
+            # of the paper's folder where that is a repository, else of the project
+            commit = (result["git"].get("paper_commit") or result["git"].get("commit", ""))[:8]
+            hours = f"{sum(result['seconds']) / 3600:.2f}"
             file = (cell.folder(Path()) / "result.json").as_posix()
             run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study.root)
             batches.setdefault(key, []).append(run)
         sections.append((study.title(scenario), batches))
     return sections
-
-
-def _commit(git: dict) -> str:
-    """Of the paper's folder where that is a repository, else of the project."""
-    return git.get("paper_commit") or git.get("commit", "")
 
 
 def code_words(cell: Cell, result: dict, root: Path) -> str:
