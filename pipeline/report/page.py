@@ -27,7 +27,7 @@ from pipeline.report.study import (
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
 from pipeline.report.words import bibtex, measure_words
-from pipeline.schema import MINIATURE, Cell, printed
+from pipeline.schema import MINIATURE, printed
 from pipeline.schema.discovery import CEILING
 
 # The model that a column of averages scores, by the result's hook.
