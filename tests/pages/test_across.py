@@ -24,7 +24,7 @@ LACKING = {
     "held-out images": "acc_source: heldout",
     "pixels in [0, 1]": r"attacks need pixels in \[0, 1\]",
     "projector": "needs a projector",
-    "one network": "averages models|size of",
+    "one network": "averages models|size of|size mismatch",
 }
 
 
