@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,12 +15,13 @@ from urllib.parse import quote
 
 import pytest
 from repository import PATIENCE
+from test_tracking import repository
 
 from pipeline.cells import results
 from pipeline.commands import ui
 from pipeline.schema import ROOT, Cell
 
-CELLS = [Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "mini", "fedcrl")]
+CELLS = Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "mini", "fedcrl")
 
 
 def answers(address: str) -> bool:
@@ -50,14 +50,8 @@ def text_of(browser, address: str, wanted: str) -> str:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """A repository with two committed cells of a miniature."""
-    root = tmp_path_factory.mktemp("root")
     published = [str(path.relative_to(ROOT)) for path in ROOT.glob("papers/fedcrl/published/*.csv")]
-    runs = [f"papers/{cell.paper}/runs/mini/{cell.method}" for cell in CELLS]
-    files = [f"{run}/{name}" for run in runs for name in ("result.json", "history.csv")]
-    for name in ("params.yaml", "papers/fedcrl/paper.yaml", *published, *files):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, root / name)
-    return root
+    return repository(tmp_path_factory.mktemp("root"), *published, cells=CELLS)
 
 
 @pytest.fixture(scope="module")

@@ -36,12 +36,10 @@ def fresh(tmp_path) -> Path:
     return repository(tmp_path)
 
 
-def repository(root: Path) -> Path:
-    for name in (
-        "params.yaml",
-        "papers/fedcrl/paper.yaml",
-        *(f"papers/fedcrl/runs/mini/fedavg/{f}" for f in ("result.json", "history.csv")),
-    ):
+def repository(root: Path, *names: str, cells: tuple[Cell, ...] = (CELL,)) -> Path:
+    runs = [f"papers/fedcrl/runs/mini/{cell.method}" for cell in cells]
+    of_cells = [f"{run}/{name}" for run in runs for name in ("result.json", "history.csv")]
+    for name in ("params.yaml", "papers/fedcrl/paper.yaml", *names, *of_cells):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     return root
