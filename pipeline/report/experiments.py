@@ -48,14 +48,15 @@ class Tuning:
     def of(cls, cell: Cell, root: Path) -> "Tuning":
         document, results = choices.read(cell, root), of_tuning(cell, root)
         pair = {one: results.get(one) for one in (choices.published(cell, root), choices.tuned(cell, root))}
-        numbers = [one and summarise(one["measures"][one["headline"]]) for one in pair.values()]
-        before, after = pair.values()
-        if before and after and before["seeds"] != after["seeds"]:
+        before, after = (
+            summarise(one["measures"][one["headline"]]) if one else None for one in pair.values()
+        )
+        if len({tuple(one["seeds"]) for one in pair.values() if one}) > 1:
             # One is from before a change of the seeds.
-            numbers[1] = None
+            after = None
         older = any(one and not provenance.current(one, Experiment.of(at, root)) for at, one in pair.items())
         values, chosen = document["configurations"], document["configurations"][document["chosen"]]
-        return cls(cell, *numbers, not chosen["changes"], choices.means(values), older)
+        return cls(cell, before, after, not chosen["changes"], choices.means(values), older)
 
     @property
     def change(self) -> float | None:

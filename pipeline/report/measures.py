@@ -21,6 +21,7 @@ figure1.vectors          of a figure's stored points, which are those of the fir
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,9 +88,9 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
     window = _ROUNDS.fullmatch(measure)
     column = window[3] if window else measure.partition(".")[2]
     table = _curve(cell, column, root)
+    statistic: Callable[[pd.Series], float] = _pace if measure.startswith("pace.") else _unsteadiness
     if window:
-        table = table[table["round"].between(int(window[1]), int(window[2]))]
-    statistic = np.mean if window else _pace if measure.startswith("pace.") else _unsteadiness
+        table, statistic = table[table["round"].between(int(window[1]), int(window[2]))], pd.Series.mean
     seeds = {int(seed): rows.set_index("round")[column] for seed, rows in table.groupby("seed")}
     numbers = {seed: float(statistic(curve)) for seed, curve in seeds.items()}
     return {seed: number for seed, number in numbers.items() if not np.isnan(number)}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered, summarise
 from pipeline.report.comparison import (
@@ -65,13 +66,13 @@ class Tab:
     rest: str = ""
 
 
-def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more) -> Tab:
+def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: Any) -> Tab:
     """A table, cut to its measured columns and rows; averages come first in their group."""
-    values = [value for row in panel.rows for value in row.values if value.number and value.cell]
-    counts = [value.number.seeds for value in values] or [0]
+    values = [value for row in panel.rows for value in row.values]
+    counts = [value.number.seeds for value in values if value.number and value.cell] or [0]
     few, most = min(counts), max(counts)
     seeds = f"{few}" if few == most else f"{few} to {most}"
-    hooks = {study.results[value.cell]["hook"] for value in values} - {None, ""}
+    hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
     line = "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
     return Tab(key, label, title, cut(panel), seeds, line, **more)
 
