@@ -82,7 +82,7 @@ def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> T
     are the same runs as there are left out."""
     there = {value.cell for row in base.panel.rows for value in row.values} if base else set()
     cells = [{value.cell for value in row.values if value.cell} for row in view.panel.rows]
-    rows = [row for row, own in zip(view.panel.rows, cells) if not own or own - there]
+    rows = [row for row, runs in zip(view.panel.rows, cells) if not runs or runs - there]
     panel = replace(view.panel, rows=rows)
     return _tab(
         study,
