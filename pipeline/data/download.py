@@ -138,15 +138,19 @@ def _writing(part: Path) -> Iterator[None]:
         raise FedReproError(f"{shorten(part)}: cannot be written: {error.strerror or error}") from error
 
 
+def _answer(error: Exception) -> requests.Response | None:
+    return error.response if isinstance(error, requests.HTTPError) else None
+
+
 def _is_final(error: Exception) -> bool:
-    if isinstance(error, requests.HTTPError):
-        return error.response.status_code in FINAL
+    if (answer := _answer(error)) is not None:
+        return answer.status_code in FINAL
     return isinstance(error, ValueError)  # no address, or neither http nor https
 
 
 def _cause(error: Exception) -> str:
-    if isinstance(error, requests.HTTPError):
-        return f"HTTP {error.response.status_code} {error.response.reason}"
+    if (answer := _answer(error)) is not None:
+        return f"HTTP {answer.status_code} {answer.reason}"
     return " ".join(str(error).split())
 
 
