@@ -1,12 +1,13 @@
 """A copy of the repository, in which stages and commands run as a user runs them."""
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import warm
@@ -106,6 +107,18 @@ def edit(path: Path, change) -> None:
     change(document)
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     reread()
+
+
+@contextlib.contextmanager
+def edited(path: Path, change) -> Iterator[None]:
+    """A parsed YAML file with a change; afterwards as before."""
+    original = path.read_text()
+    edit(path, change)
+    try:
+        yield
+    finally:
+        path.write_text(original)
+        reread()
 
 
 def reread() -> None:
