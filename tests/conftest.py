@@ -78,7 +78,9 @@ def prepared(made_once) -> Path:
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
-        scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
+        scenario["training"] |= {"rounds": 4, "batch_size": 32}
+        scenario["data"]["size"], scenario["model"]["features"] = 16, 32
+        scenario["evaluation"]["last"] = 2
 
     def make(copy: Path):
         edit(copy_of_the_repository(copy, "fedcrl") / "papers/fedcrl/paper.yaml", shorten)
@@ -104,8 +106,14 @@ def project(prepared, tmp_path_factory) -> Path:
     return shutil.copytree(prepared, tmp_path_factory.mktemp("project") / "copy", symlinks=True)
 
 
-@pytest.fixture(scope="module")
-def reference(project, finished) -> tuple[str, str]:
-    """Metrics and history of the cell, which is then finished in the project."""
+@pytest.fixture(scope="session")
+def expected(finished) -> tuple[str, str]:
+    """Metrics and history of the finished cell."""
+    return outputs(finished)
+
+
+@pytest.fixture
+def reference(project, finished, expected) -> tuple[str, str]:
+    """The same; the cell is finished in the project, whatever an earlier test left there."""
     restore(project, finished)
-    return outputs(project)
+    return expected

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import warm
@@ -18,12 +19,18 @@ from pipeline.schema import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
+RESULTS = ("papers/*/runs/*", "papers/*/tuning/*", "papers/*/figures/*")
 TRAINED = (".cells", "papers/fedcrl/runs/mini/fedprox")
+PARAMETERS, PARTITION = "papers/fedcrl/paper.yaml", "papers/fedcrl/partitions/mini"
 PATIENCE = 900  # seconds after which a process counts as hanging, however busy the machine
 
 
-def copy_of_the_repository(target: Path, *papers: str) -> Path:
-    """What git tracks or would track, without the tests. `papers`: without the others and their pages."""
+def copy_of_the_repository(target: Path, *papers: str, without: Sequence[str] = ()) -> Path:
+    """What git tracks or would track, without the tests.
+
+    papers   leave out the others and their pages
+    without  leave out files whose names match one of these patterns
+    """
     tracked = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\n")
@@ -35,6 +42,7 @@ def copy_of_the_repository(target: Path, *papers: str) -> Path:
             or folder == "reports"
             and not inside.startswith("templates/")
         )
+        other = other or any(fnmatch(name, pattern) for pattern in without)
         if (ROOT / name).is_file() and folder != "tests" and not other:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
@@ -142,7 +150,12 @@ def forget(project: Path) -> None:
 
 
 def restore(project: Path, finished: Path) -> None:
-    """The trained cell, as another copy has it."""
+    """The trained cell with its parameters and partition, as another copy has them."""
     forget(project)
-    for name in TRAINED:
+    shutil.rmtree(project / PARTITION)
+    for name in (*TRAINED, PARTITION):
         shutil.copytree(finished / name, project / name)
+    original = (finished / PARAMETERS).read_text()
+    if (project / PARAMETERS).read_text() != original:
+        (project / PARAMETERS).write_text(original)
+        reread()

@@ -3,30 +3,24 @@ and replayed, the host does not wait for them, and the numbers are the CPU's. On
 methods ask of the engine; on_a_card.py runs all."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from repository import ROOT
+from repository import run as process
 from torch.utils import backend_registration
 
 pytestmark = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch"
 )
-HERE = Path(__file__).parent
-METHODS = (
-    "fedavg moon fedpcl fedccl fedsr fedga perfedavg fedala fedpac fedcrl fedproto_hetero rahfl scaffold "
-    "fedbn"
-).split()
+METHODS = "fedavg moon fedccl fedsr perfedavg fedala fedcrl fedproto_hetero rahfl scaffold fedbn".split()
 NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
 
 
 def run(*arguments: str) -> list[dict]:
     """In a separate process: torch keeps a device once it knows it."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "on_a_card.py"), *arguments], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = process(Path(__file__).parent, sys.executable, "-m", "on_a_card", *arguments, PYTHONPATH=str(ROOT))
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -22,7 +23,7 @@ from pipeline.errors import FedReproError, ParamError
 
 
 @pytest.fixture(scope="module")
-def wanted(project, reference) -> Order:
+def wanted(project) -> Order:
     """As in a process that starts there, where the cell has no result."""
     forget(project)
     code = (
@@ -34,9 +35,17 @@ def wanted(project, reference) -> Order:
 
 
 @pytest.fixture(scope="module")
-def handed(project, wanted) -> Path:
-    """The repository with the cell trained by a worker, and not recorded."""
+def worked(project, wanted, tmp_path_factory) -> Path:
+    """What a worker that trained the cell has left in .cells."""
     work(project, wanted)
+    return shutil.copytree(project / ".cells", tmp_path_factory.mktemp("worked") / ".cells")
+
+
+@pytest.fixture
+def handed(project, worked) -> Path:
+    """The repository with the cell trained by a worker, and not recorded."""
+    forget(project)
+    shutil.copytree(worked, project / ".cells")
     return project
 
 
@@ -55,12 +64,12 @@ def record(project: Path, expect: int = 0) -> subprocess.CompletedProcess:
     return python(project, code, expect=expect)
 
 
-def test_a_worker_writes_to_cells_alone(handed, wanted, reference):
+def test_a_worker_writes_to_cells_alone(handed, wanted, expected):
     """The seeds are those of a local run."""
     assert not (handed / "papers/fedcrl/runs/mini/fedprox").exists()
     assert wanted.trained_with(handed) == "sequential"
     record(handed)
-    assert outputs(handed) == reference
+    assert outputs(handed) == expected
     other = replace(wanted, digests={"sequential": dict.fromkeys(wanted.digests["sequential"], "0" * 64)})
     more = replace(wanted, digests={"sequential": wanted.digests["sequential"] | {"7": "0" * 64}})
     assert other.trained_with(handed) is None and more.trained_with(handed) is None
@@ -117,12 +126,12 @@ def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed, wante
     assert "not those that were submitted" in work(handed, other, expect=2).stderr
 
 
-def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, reference):
+def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, expected):
     """The numbers are those of `stages.train`, and DVC has nothing to do."""
     (handed / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     forget(handed)
     run(handed, sys.executable, "-m", "pipeline", "run", CELL, FEDREPRO_TRACKING="off")
-    assert outputs(handed) == reference
+    assert outputs(handed) == expected
     assert "Running stage" not in (handed / ".cells/logs/papers_fedcrl_dvc.yaml_mini@fedprox.log").read_text()
     stage = "papers/fedcrl/dvc.yaml:mini@fedprox"
     assert json.loads(run(handed, sys.executable, "-m", "dvc", "status", "--json", stage).stdout) == {}

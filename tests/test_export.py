@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from repository import CELL, edited, run
+from repository import CELL, PARAMETERS, edited, run
 from safetensors.torch import load_file
 
 from pipeline.cells import evaluation, final_models, loading, seeds, training
@@ -19,7 +19,6 @@ from pipeline.commands import export
 from pipeline.schema import Cell
 
 SCORES = lambda network, images, client: network(images)  # noqa: E731
-PAPER = "papers/fedcrl/paper.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +58,7 @@ def test_the_models_are_those_that_were_measured(project, reference, monkeypatch
 
 def test_another_state_than_the_results_is_named(project, reference, monkeypatch, capsys):
     monkeypatch.setattr(final_models, "_write_onnx", lambda *_: None)
-    with edited(project / PAPER, lambda document: document["methods"]["fedprox"].update(mu=0.5)):
+    with edited(project / PARAMETERS, lambda document: document["methods"]["fedprox"].update(mu=0.5)):
         assert export.model(CELL, None, None, project) == 1
     assert "ANOTHER state" in capsys.readouterr().out
     command = (sys.executable, "-m", "pipeline", "export", "model", CELL, "--seed", "7")
@@ -76,7 +75,7 @@ def test_models_stay_on_request(project, reference, monkeypatch):
     monkeypatch.setattr(final_models, "_write_onnx", lambda *_: None)
     monkeypatch.setattr(seeds.SeedTraining, "round", lambda self, n: (numbers.append(n), before(self, n))[1])
     keep = {"keep": "models"}
-    with edited(project / PAPER, lambda document: document["miniature"]["scenario"].update(keep)):
+    with edited(project / PARAMETERS, lambda document: document["miniature"]["scenario"].update(keep)):
         run(project, sys.executable, "-m", "pipeline", "sync")
         written = yaml.safe_load((project / "papers/fedcrl/dvc.yaml").read_text())
         training.train_cell(Cell.parse(CELL), project)

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 import yaml
-from repository import ROOT, commit, copy_of_the_repository, edit, python, run, search_path, stage
+from repository import RESULTS, ROOT, commit, copy_of_the_repository, edit, python, run, search_path, stage
 
 from pipeline.commands import new
 from pipeline.errors import FedReproError
@@ -94,7 +94,7 @@ def put(about: dict, value, document) -> None:
 def project(tmp_path, request) -> Path:
     """A committed copy with one paper, a miniature of one round, and the tests' helpers and its command."""
     paper, command = getattr(request, "param", "fedcrl"), tmp_path / "bin" / "fedrepro"
-    copy = copy_of_the_repository(tmp_path / "copy", paper)
+    copy = copy_of_the_repository(tmp_path / "copy", paper, without=RESULTS)
     command.parent.mkdir()
     command.write_text('#!/bin/sh\nexec python -m pipeline "$@"\n')
     command.chmod(0o755)

@@ -7,12 +7,15 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import repository as checkout
+import warm
 import yaml
 from repository import PATIENCE, ROOT, commit, wait_for
-from stub_stages import ENVIRONMENT, RUN, clean, living, ran, repository, run, stub
+from stub_stages import ENVIRONMENT, MORE, RUN, clean, living, ran, repository, run, stub
 
 from pipeline.commands import locks
 from pipeline.errors import FedReproError
@@ -46,14 +49,12 @@ if "TORN" in os.environ:
 """
 
 
-def torn(folder: Path, share: float, *command: str) -> int:
-    """Exit code of a command in which DVC is killed while it writes its lock file."""
+def torn(folder: Path, share: float, *command: str) -> None:
+    """A command in which DVC is killed while it writes its lock file."""
     (folder / "site").mkdir(exist_ok=True)
     (folder / "site" / "sitecustomize.py").write_text(TORN)
-    environment = {**ENVIRONMENT, "TORN": str(share), "PYTHONPATH": f"{folder / 'site'}:{ROOT}"}
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, timeout=PATIENCE
-    ).returncode
+    environment = {**MORE, "TORN": str(share), "PYTHONPATH": f"{folder / 'site'}:{ROOT}"}
+    checkout.run(folder, sys.executable, "-m", *command, expect=1, **environment)
 
 
 def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path):
@@ -63,7 +64,7 @@ def test_a_lock_file_outlives_a_kill_at_its_writing(tmp_path):
     (folder / "in.txt").write_text("2\n")
     ran(folder)
     assert locks.mend_locks(folder) == []  # as `fedrepro status` or a stage
-    assert torn(folder, 0.7, "pipeline", "run", "one") == 1
+    torn(folder, 0.7, "pipeline", "run", "one")
     assert ran(folder) == ["one"] and (folder / "dvc.lock").read_bytes() != whole
     assert (folder / ".cells/locks/dvc.lock").read_bytes() == whole
     reply = run(folder)
@@ -147,8 +148,7 @@ def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
     outs = [{"out.txt": {"cache": False, "persist": True}}]
     cmd = "touch begun && eval $THEN && echo $MARK > out.txt"
     folder = repository(tmp_path, one={"cmd": cmd, "deps": ["in.txt"], "outs": outs})
-    first = ENVIRONMENT | {"MARK": "former", "THEN": "true"}
-    assert subprocess.run(RUN, cwd=folder, env=first, capture_output=True).returncode == 0
+    checkout.run(folder, *RUN, **MORE, MARK="former", THEN="true")
     for then, how in (("false", None), ("sleep 67.125", signal.SIGINT), ("sleep 67.125", signal.SIGKILL)):
         (folder / "begun").unlink()
         environment = ENVIRONMENT | {"MARK": "later", "THEN": then}
@@ -174,25 +174,43 @@ def test_every_stage_leaves_its_former_outputs_until_it_replaces_them(path):
         assert all(saved), name
 
 
+def run_until(folder: Path, pattern: str, then: Callable[[], object]) -> str:
+    """What `fedrepro run` prints; `then` is called once it prints a line of this pattern."""
+    command = [str(warm.python()), *RUN[1:]]
+    process = subprocess.Popen(
+        command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    lines, waits = [], False
+    for line in process.stdout:
+        lines.append(line)
+        if not waits and re.search(pattern, line):
+            waits = True
+            then()
+    assert process.wait(timeout=PATIENCE) == 0 and waits, "".join(lines)
+    return "".join(lines)
+
+
 def test_a_stage_that_another_process_runs_is_waited_for(tmp_path):
     """A plain `dvc repro`, which `fedrepro run` starts too."""
-    folder = repository(tmp_path, one=stub("one", "in", does="sleep 6"), two=stub("two", "one"))
-    other = [sys.executable, "-m", "dvc", "repro"]
+    until = "for i in $(seq 600); do test -e released && break; sleep 0.1; done"
+    folder = repository(tmp_path, one=stub("one", "in", does=until), two=stub("two", "one"))
+    other = [str(warm.python()), "-m", "dvc", "repro"]
     process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     wait_for((folder / "one.begun").exists)
-    reply = run(folder)
+    reply = run_until(folder, r"one waits for process \d+: .*repro", (folder / "released").touch)
+    assert "failed" not in reply
     assert process.wait(timeout=PATIENCE) == 0
-    assert re.search(r"one waits for process \d+: .*repro", reply) and "failed" not in reply
     assert ran(folder).count("one") == 1 and clean(folder)
 
 
 def test_dvcs_lock_is_waited_for(tmp_path):
     folder = repository(tmp_path, one=stub("one", "in"))
-    code = "import time, zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); time.sleep(8)"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
+    code = "import zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); input()"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, text=True)
     wait_for((folder / "held").exists)
-    assert re.search(rf"waiting for process {process.pid}: .*, which has DVC's lock\n", run(folder))
-    assert process.wait(timeout=PATIENCE) == 0 and ran(folder) == ["one"]
+    waits = rf"waiting for process {process.pid}: .*, which has DVC's lock\n"
+    run_until(folder, waits, lambda: process.communicate("\n"))
+    assert process.returncode == 0 and ran(folder) == ["one"]
 
 
 def test_locks_of_hard_links_need_no_flock(tmp_path):

@@ -5,7 +5,9 @@ An interrupted `--force` and a folder where nobody may write are in test_run.py,
 test_mlflow_server.py, downloads that are cut or altered in test_download.py.
 """
 
+import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import repository
 from click.testing import CliRunner
 
 from pipeline.commands.cli import main
+from pipeline.errors import ParamError
+from pipeline.schema import load_paper, load_params
 
 PAPER, TABLE2 = "papers/fedlsa/paper.yaml", "papers/fedlsa/published/table2.csv"
 RESULT = "papers/fedlsa/runs/mini/fedavg/result.json"
@@ -121,20 +125,46 @@ MINI = "miniature:\n  methods: [fedavg, "
 GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
 
 
+@contextlib.contextmanager
+def replaced(file: Path, before: str, after: str):
+    """A file with other text; afterwards as before."""
+    text = file.read_text(encoding="utf-8")
+    assert before in text
+    file.write_text(text.replace(before, after, 1), encoding="utf-8")
+    repository.reread()
+    try:
+        yield
+    finally:
+        file.write_text(text, encoding="utf-8")
+        repository.reread()
+
+
+@pytest.mark.parametrize(
+    "path, before, after, message",
+    [
+        ("params.yaml", "  seeds:", "    seeds:", "params.yaml:"),
+        ("params.yaml", "[0, 1]", "[]", "params.yaml: miniature: 'seeds' must be different"),
+        ("params.yaml", "seeds:", "sedes:", "miniature: unknown key 'sedes' (nearest: 'seeds')"),
+        (PAPER, "title: ", "title: Twice\ntitle: ", f"{PAPER}:6: the key 'title' is given twice"),
+        (PAPER, "rounds: 100", "rounds: many", "digits.training.rounds: expected int, not 'many'"),
+        (PAPER, "rounds: 100", "rounds 100", f"{PAPER}:26: "),
+        (PAPER, "USPS: 4", "USPS: -4", "partition.clients.USPS: must be at least 1, not -4"),
+        (PAPER, "epochs: 5", "epoch: 5", "unknown key 'local_epoch' (nearest: 'local_epochs')"),
+        (PAPER, MINI, f"{MINI}fedvag, ", "methods: unknown method 'fedvag' (nearest: 'fedavg')"),
+        (PAPER, "{scenario: pacs}", "{scenario: psca}", "unknown scenario 'psca' (nearest: 'pacs')"),
+        (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", ": a merge conflict of git's"),
+    ],
+)
+def test_a_parameter(checkout, path, before, after, message):
+    with replaced(checkout / path, before, after):
+        with pytest.raises(ParamError, match=re.escape(message)):
+            load_params(checkout), load_paper("fedlsa", checkout)
+
+
 @pytest.mark.parametrize(
     "path, before, after, command, message",
     [
         ("params.yaml", "  seeds:", "\tseeds:", STATUS, ": a tab; YAML is indented with spaces"),
-        ("params.yaml", "  seeds:", "    seeds:", STATUS, "params.yaml:"),
-        ("params.yaml", "[0, 1]", "[]", STATUS, "params.yaml: miniature: 'seeds' must be different"),
-        ("params.yaml", "seeds:", "sedes:", STATUS, "miniature: unknown key 'sedes' (nearest: 'seeds')"),
-        (PAPER, "title: ", "title: Twice\ntitle: ", STATUS, f"{PAPER}:6: the key 'title' is given twice"),
-        (PAPER, "rounds: 100", "rounds: many", STATUS, "digits.training.rounds: expected int, not 'many'"),
-        (PAPER, "rounds: 100", "rounds 100", STATUS, f"{PAPER}:26: "),
-        (PAPER, "USPS: 4", "USPS: -4", STATUS, "partition.clients.USPS: must be at least 1, not -4"),
-        (PAPER, "epochs: 5", "epoch: 5", STATUS, "unknown key 'local_epoch' (nearest: 'local_epochs')"),
-        (PAPER, MINI, f"{MINI}fedvag, ", STATUS, "methods: unknown method 'fedvag' (nearest: 'fedavg')"),
-        (PAPER, "{scenario: pacs}", "{scenario: psca}", STATUS, "unknown scenario 'psca' (nearest: 'pacs')"),
         (PAPER, "set: digits4_synth", "set: digit4_synth", RUN, "digits.data.set: unknown data set"),
         (PAPER, "MNIST: mnist", "MNIST: minst", RUN, "domains: unknown domain 'minst' (nearest: 'mnist')"),
         (PAPER, "{MNIST: 1", "{MINST: 1", RUN, "clients: unknown domain 'MINST' (nearest: 'MNIST')"),
@@ -142,7 +172,6 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
         (PAPER, "FedProx, mu:", "FedProx, mue:", RUN_PROX, "fedprox: unknown key 'mue' (nearest: 'mu')"),
         (PAPER, NETWORK % "", NETWORK % "t", RUN, "unknown model 'lenett' (nearest: 'lenet')"),
         (PAPER, "grids:\n", GRID, RUN, "fedlsa/grids/dvc.yaml: not as paper.yaml says"),
-        (PAPER, "name: FedLSA", "<<<<<<< HEAD\nname: FedLSA", STATUS, ": a merge conflict of git's"),
         (LOCK, "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of git's; keep both"),
         ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
         (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
@@ -151,15 +180,10 @@ GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
     ],
 )
 def test_a_file(checkout, path, before, after, command, message):
-    text = (checkout / path).read_text(encoding="utf-8")
-    assert before in text
-    try:
-        (checkout / path).write_text(text.replace(before, after, 1), encoding="utf-8")
+    with replaced(checkout / path, before, after):
         refused(called(checkout, "pipeline", *command.split()), message)
         changed = subprocess.run(["git", "status", "--porcelain"], cwd=checkout, capture_output=True)
         assert changed.stdout.decode().split() == ["M", path] and not (checkout / ".cells/logs").exists()
-    finally:
-        (checkout / path).write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -203,17 +227,13 @@ def test_a_mirror_with_another_file(checkout, tmp_path):
 
 
 def test_images_without_labels_to_train_on(checkout):
-    text = (checkout / PAPER).read_text(encoding="utf-8")
     called(checkout, "stages.data", "photo_patches", expect=0)
-    try:
-        (checkout / PAPER).write_text(text.replace("set: digit_domains, size: 20", "set: photo_patches"))
+    with replaced(checkout / PAPER, "set: digit_domains, size: 20", "set: photo_patches"):
         refused(
             called(checkout, "stages.partition", "fedlsa/mini"),
             "miniature.scenario.data.set: 'photo_patches' has no labels: it can be public data only",
         )
-    finally:
-        (checkout / PAPER).write_text(text, encoding="utf-8")
-        shutil.rmtree(checkout / "data/photo_patches")
+    shutil.rmtree(checkout / "data/photo_patches")
 
 
 def test_a_paper_that_is_none(checkout):

@@ -31,7 +31,9 @@ def changed(before: dict, after: dict) -> set[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    return copy_of_the_repository(tmp_path_factory.mktemp("overlay"), "fedcrl")
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("overlay"), "fedcrl")
+    commit(folder)
+    return folder
 
 
 def write(copy, values: dict) -> None:
@@ -43,6 +45,7 @@ def test_what_is_committed_changes_nothing():
 
 
 def test_a_value_changes_the_cells_that_have_it(copy):
+    write(copy, {})
     before = digests(copy)
     write(copy, {"methods": {"fedprox": {"mu": 0.5}, "moon": {"mu": None}}})
     after = digests(copy)
@@ -84,7 +87,9 @@ def test_dvc_sets_a_value_and_names_it(copy):
 def test_a_remote_brings_data_and_partitions_into_a_second_clone(copy, tmp_path):
     write(copy, {})
     run(copy, "dvc", "repro", "-q", "papers/fedcrl/dvc.yaml:partition-mini")
-    run(copy, "dvc", "remote", "add", "-q", "--default", "store", str(tmp_path / "store"))
+    config = copy / ".dvc/config"
+    remote = f"[core]\n    remote = store\n['remote \"store\"']\n    url = {tmp_path / 'store'}\n"
+    config.write_text(config.read_text() + remote)
     run(copy, "dvc", "push", "-q")
     commit(copy)
     run(copy, "git", "clone", "-q", str(copy), str(tmp_path / "second"))

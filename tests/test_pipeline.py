@@ -1,6 +1,5 @@
 """The pipeline as a user runs it, in a copy: stages, kill -9, workers, DVC's view of a change."""
 
-import contextlib
 import io
 import json
 import os
@@ -15,15 +14,16 @@ import pandas as pd
 import pytest
 from repository import (
     CELL,
+    PARAMETERS,
     ROOT,
     commit,
     copy_of_the_repository,
     edit,
+    edited,
     forget,
     git,
     outputs,
-    reread,
-    restore,
+    python,
     run,
     stage,
 )
@@ -48,7 +48,7 @@ def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
     assert set(result["measures"]) >= {"average", "weighted", "clients_std", "post.average"}
 
 
-def test_a_kill_after_the_last_round_resumes(project, monkeypatch):
+def test_a_kill_after_the_last_round_resumes(project, reference, monkeypatch):
     """Between the last round and the file: a method scored after training still has its models."""
     monkeypatch.setenv("FEDREPRO_CHECKPOINT_SECONDS", "0")
     cell = Cell("fedcrl", "mini", "ditto")
@@ -81,46 +81,37 @@ def test_a_killed_parent_takes_its_workers_along(project, reference):
     assert outputs(project) == reference
 
 
-def test_one_more_seed_trains_one_more(project, reference, finished):
+def test_one_more_seed_trains_one_more(project, reference):
     before = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    original = (project / "papers/fedcrl/paper.yaml").read_text()
-    edit(project / "papers/fedcrl/paper.yaml", lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
+    edit(project / PARAMETERS, lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
     stage(project, "partition", "fedcrl/mini")
     stage(project, "train", CELL)
-    (project / "papers/fedcrl/paper.yaml").write_text(original)
-    stage(project, "partition", "fedcrl/mini")
     now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     assert now.keys() - before.keys() == {"seed-2.json"}
     assert all(now[name] == before[name] for name in before)
-    restore(project, finished)
 
 
-@contextlib.contextmanager
-def changed(project: Path, part: str, **values):
-    """The miniature with other values under `part`."""
-    path = project / "papers/fedcrl/paper.yaml"
-    original = path.read_text()
-    edit(path, lambda document: document["miniature"]["scenario"][part].update(values))
-    yield
-    path.write_text(original)
+def change(project: Path, part: str, **values) -> None:
+    """Other values under `part` of the miniature."""
+    edit(project / PARAMETERS, lambda document: document["miniature"]["scenario"][part].update(values))
 
 
 def test_wrong_values_cost_one_line_and_no_result(project, reference):
-    with changed(project, "training", rounds=0):
-        error = stage(project, "train", CELL, expect=2).stderr
-    where = "papers/fedcrl/paper.yaml: miniature.scenario.training.rounds"
-    assert error.startswith(f"error: {where}: ") and error.count("\n") == 1
+    change(project, "training", rounds=0)
+    error = stage(project, "train", CELL, expect=2).stderr
+    assert error.startswith(f"error: {PARAMETERS}: miniature.scenario.training.rounds: ")
+    assert error.count("\n") == 1
     assert outputs(project) == reference
 
 
 @pytest.mark.parametrize(
-    "change, key", [({"clients": 5000}, "clients"), ({"clients": 40, "beta": 0.01, "tries": 5000}, "beta")]
+    "values, key", [({"clients": 5000}, "clients"), ({"clients": 40, "beta": 0.01, "tries": 5000}, "beta")]
 )
-def test_an_impossible_partition_leaves_the_old_one(project, change, key):
+def test_an_impossible_partition_leaves_the_old_one(project, reference, values, key):
     folder = project / "papers/fedcrl/partitions/mini"
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    with changed(project, "partition", **change):
-        error = stage(project, "partition", "fedcrl/mini", expect=2).stderr
+    change(project, "partition", **values)
+    error = stage(project, "partition", "fedcrl/mini", expect=2).stderr
     assert f"miniature.scenario.partition.{key}: " in error and error.count("\n") == 1
     assert len(before) == 4 and {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
@@ -148,7 +139,7 @@ def test_every_seed_has_its_draw_and_is_trained_on_it(project, reference):
     assert first.parent != second.parent
 
 
-def test_stacked_seeds_keep_to_their_draws(project, reference, finished):
+def test_stacked_seeds_keep_to_their_draws(project, reference):
     """Two seeds in one stack, each on its images: the losses of each trained alone, to rounding."""
     forget(project)
     stage(project, "train", CELL, FEDREPRO_EXECUTOR="stacked")
@@ -157,17 +148,12 @@ def test_stacked_seeds_keep_to_their_draws(project, reference, finished):
     assert (abs(actual["weighted"] - alone["weighted"]) < 1).all()
     by_seed = [alone[alone["seed"] == seed]["loss"].to_numpy()[1:] for seed in (0, 1)]
     assert (abs(by_seed[0] / by_seed[1] - 1) > 2e-2).any()
-    restore(project, finished)
 
 
 def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     """Seed 0's file of before is valid, seed 1 is trained too, on the same data in this process."""
-    original = (project / "papers/fedcrl/paper.yaml").read_text()
     before = set(project.glob(".cells/*/seed-*.json"))
-    edit(
-        project / "papers/fedcrl/paper.yaml",
-        lambda d: d["miniature"]["scenario"]["partition"].update(fixed=True),
-    )
+    change(project, "partition", fixed=True)
     stage(project, "partition", "fedcrl/mini")
     assert draws(project).keys() == {"mini"}
     stage(project, "train", CELL)
@@ -180,14 +166,10 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     ]
     experiment = Experiment.of(Cell.parse(CELL), project)
     assert loading.load(experiment, 0) is loading.load(experiment, 1)
-    (project / "papers/fedcrl/paper.yaml").write_text(original)
-    reread()
+    change(project, "partition", fixed=False)
     done = stage(project, "train", CELL, expect=2)
     assert "partitions/mini/seed-1/meta.json is missing" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    stage(project, "partition", "fedcrl/mini")
-    stage(project, "train", CELL)
-    assert outputs(project) == reference
 
 
 def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, reference):
@@ -196,10 +178,11 @@ def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, 
     # Pillow comes with torchvision
     blocked = "dvc mlflow pydantic rich sklearn scipy matplotlib skimage timm imagecorruptions".split()
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({blocked})); sys.argv = ['train.py', '{CELL}']; "
+        f"import sys; blocked = {blocked}; loaded = [n for n in sys.modules if n.split('.')[0] in blocked]; "
+        "sys.modules.update(dict.fromkeys(blocked + loaded)); "
         "import runpy; runpy.run_module('stages.train', run_name='__main__')"
     )
-    run(project, sys.executable, "-c", code, FEDREPRO_WORKERS="1")
+    python(project, code, CELL, FEDREPRO_WORKERS="1")
     assert outputs(project) == reference
 
 
@@ -232,29 +215,24 @@ def test_a_fresh_clone_trains_nothing_for_what_git_lacks(clone):
 
 
 def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):
-    path = clone / "papers/fedcrl/paper.yaml"
-    original = path.read_text()
-    edit(path, lambda d: d["methods"]["fedprox"].update(mu=0.5))
     stages = [f"papers/fedcrl/dvc.yaml:mini@{name}" for name in ("fedprox", "fedavg")]
-    status = json.loads(run(clone, "dvc", "status", "--json", *stages).stdout)
-    path.write_text(original)
+    with edited(clone / PARAMETERS, lambda d: d["methods"]["fedprox"].update(mu=0.5)):
+        status = json.loads(run(clone, "dvc", "status", "--json", *stages).stdout)
     cells = {
-        name: change["changed deps"]["papers/fedcrl/paper.yaml"]
+        name: change["changed deps"][PARAMETERS]
         for name, changes in status.items()
         if "@" in name
         for change in changes
-        if "papers/fedcrl/paper.yaml" in change.get("changed deps", {})
+        if PARAMETERS in change.get("changed deps", {})
     }
     assert cells == {"papers/fedcrl/dvc.yaml:mini@fedprox": {"methods.fedprox": "modified"}}
 
 
 def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
     """On a new machine: seed 0 comes from git, seed 1 is trained, and both are those of one run."""
-    params, cell = project / "papers/fedcrl/paper.yaml", Cell.parse(CELL)
-    original = params.read_text()
-    edit(params, lambda d: d["miniature"]["scenario"].update(seeds=[0]))
-    stage(project, "train", CELL)
-
+    cell = Cell.parse(CELL)
+    with edited(project / PARAMETERS, lambda d: d["miniature"]["scenario"].update(seeds=[0])):
+        stage(project, "train", CELL)
     commit(project, "papers/fedcrl/runs/mini/fedprox")
     history = cell.folder(project) / "history.csv"
     whole = history.read_text()
@@ -263,7 +241,6 @@ def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
         history.write_text(text)
         git(project, "commit", "-qam", "another history")
         assert (_committed(cell, project) is not None) == trusted
-    params.write_text(original)
     shutil.rmtree(project / ".cells")
     shutil.rmtree(cell.folder(project))  # as DVC does before the stage
     output = stage(project, "train", CELL).stderr

@@ -29,7 +29,7 @@ def repository(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("committed")
     # with the history of the repository
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
-    copied = copy_of_the_repository(folder, "fedcrl")
+    copied = copy_of_the_repository(folder, "fedcrl", without=["papers/*/tuning/*", "papers/*/runs/cifar*"])
     run(copied, "python", "-m", "stages.results", "fedcrl")
     run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
@@ -37,9 +37,8 @@ def repository(tmp_path_factory) -> Path:
     return copied
 
 
-def test_a_report_that_was_edited_is_named(repository, capsys):
-    ci.same_reports(repository)
-    assert "come out as committed" in capsys.readouterr().out
+def test_a_report_that_was_edited_is_named(repository):
+    """And no other."""
     page = repository / "reports/fedcrl.md"
     page.write_text(page.read_text() + "better than ever\n")
     commit(repository)

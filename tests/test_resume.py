@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from repository import copy_of_the_repository, edit, forget, outputs, python, stage
+from repository import copy_of_the_repository, edit, edited, forget, outputs, python, stage
 
 from pipeline.cells import cache, training
 from pipeline.cells.checkpoint import SeedFiles
@@ -189,11 +189,12 @@ def test_methods_of_a_scenario_share_their_pretraining(project, monkeypatch):
         assert phases == [key for key in carried_out if key != ("pretraining", 0)]
         assert [run[name] for name in SAME] == [single[name] for name in SAME]
         assert run["seconds"] >= torch.load(files / "seed-0.pt", weights_only=True)["content"]["seconds"]
-    edit(
+    longer = {"pretraining": 2}
+    with edited(
         project / "papers/rahfl/paper.yaml",
-        lambda document: document["miniature"]["scenario"]["training"].update(pretraining=2),
-    )
-    _, phases = trained(cells[0], "longer", project, monkeypatch)
+        lambda document: document["miniature"]["scenario"]["training"].update(longer),
+    ):
+        _, phases = trained(cells[0], "longer", project, monkeypatch)
     assert ("pretraining", 0) in phases
 
 

@@ -15,7 +15,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 from PIL import Image
-from repository import ROOT, commit, copy_of_the_repository, git, python, run
+from repository import RESULTS, ROOT, commit, copy_of_the_repository, git, python, run
 
 from pipeline.cells.provenance import git_state
 
@@ -55,7 +55,8 @@ def write_data(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A committed copy with one paper, and the study, not committed, that has run."""
-    copy = copy_of_the_repository(tmp_path_factory.mktemp("study") / "copy", "fedcrl")
+    folder = tmp_path_factory.mktemp("study") / "copy"
+    copy = copy_of_the_repository(folder, "fedcrl", without=RESULTS)
     commit(copy)
     write_data(copy / "data" / "raw")
     before = json.loads(python(copy, DIGESTS).stdout)
@@ -111,7 +112,8 @@ def test_a_template_cannot_put_active_html_into_the_page(project):
 
 
 def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project, tmp_path):
-    """Last: the study moves into another repository, from which it comes back."""
+    """The study moves into another repository, from which it comes back."""
+    project = shutil.copytree(project, tmp_path / "copy", symlinks=True)
     paper, elsewhere, trained = project / "papers/fedntd", tmp_path / "fedntd", results(project)
 
     def brought(source: Path, expect: int = 0) -> str:

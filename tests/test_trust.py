@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from repository import CELL, forget, outputs, python, restore, stage
+from repository import CELL, forget, outputs, python, stage
 
 from pipeline.cells import provenance, results
 from pipeline.cells.checkpoint import SeedFiles, fingerprint
@@ -367,9 +367,8 @@ def test_a_full_disk_keeps_the_older_checkpoint(tmp_path, monkeypatch):
     assert files.resume(CPU)["seconds"] == 3.0 and [path.name for path in tmp_path.iterdir()] == ["seed-0.pt"]
 
 
-def test_forced_means_from_the_beginning(project, reference, finished):
+def test_forced_means_from_the_beginning(project, reference):
     """With FEDREPRO_FORCE, which `fedrepro run --force` sets, what lies under .cells does not count."""
-    restore(project, finished)
     before = {path: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     stage(project, "train", CELL)
     assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())

@@ -1,7 +1,6 @@
 """The wheel, installed outside of any checkout: a project begins and runs with what it carries."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -14,16 +13,16 @@ def installed(tmp_path_factory) -> Path:
     """A folder with what pip makes of the wheel; built without a network from a copy."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = copy_of_the_repository(folder / "copy", "none")
-    pip = sys.executable, "-m", "pip", "--disable-pip-version-check"
-    run(copy, "env", *pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", ".")
+    pip, site = ("env", sys.executable, "-m", "pip", "--disable-pip-version-check"), folder / "site"
+    run(copy, *pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", ".")
     (wheel,) = (copy / "dist").glob("*.whl")
-    run(copy, "env", *pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel))
-    return folder / "site"
+    run(copy, *pip, "install", "--no-deps", "--no-compile", "--target", str(site), str(wheel))
+    return site
 
 
 def fedrepro(installed: Path, folder: Path, *words: str, expect: int = 0):
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    settings = {"PYTHONPATH": str(installed), "PATH": path, "FEDREPRO_TRACKING": "off"}
+    """Its stages begin warm."""
+    settings = {"PYTHONPATH": str(installed), "FEDREPRO_TRACKING": "off"}
     return run(
         folder, "env", sys.executable, str(installed / "bin/fedrepro"), *words, expect=expect, **settings
     )
