@@ -13,7 +13,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import State
 from pipeline.methods.fedpcl import FedPCL, batch_contrast, prototype_sets_contrast
 from pipeline.methods.fedproc import FedProc
-from pipeline.prototypes import aggregate_means, prototype_contrast
+from pipeline.prototypes import aggregate_means
 
 
 def unit_means(seen, weighted):
@@ -68,22 +68,6 @@ def test_fedpcl_by_hand(monkeypatch):
         lambda seen, memory: (unit_means(seen, False), [unit_means([one], True) for one in seen]),
     )
     assert same(run(FedPCL(tau=0.5), world).model, wanted, within=1e-12)
-
-
-PROTOTYPES = rows([2, 0], [0, 1], [-1, -1])
-
-
-@pytest.mark.parametrize("tau, wanted", [(1, 0.700731), (0.07, 1.456514)])
-def test_fedprocs_contrast_of_the_worked_example(tau, wanted):
-    close(prototype_contrast(rows([3, 4], [0, -1]), labels(0, 2), PROTOTYPES, tau), wanted)
-
-
-def test_fedprocs_schedule():
-    world = image_world(rounds=4)
-    actual = []
-    for number in (1, 2, 3, 4):
-        actual.append((FedProc().fit(world.at(number)), FedProc(alpha=0.5).fit(world.at(number))))
-    assert actual == [(0, 0.5), (0.25, 0.5), (0.5, 0.5), (0.75, 0.5)]
 
 
 def test_a_class_that_nobody_holds_keeps_its_prototype_in_fedproc():

@@ -13,7 +13,7 @@ from pipeline.methods.fedccl import FedCCL
 from pipeline.methods.fedpcl import FedPCL
 from pipeline.methods.fedproc import FedProc
 from pipeline.methods.fpl import FPL
-from pipeline.prototypes import aggregate_means, prototype_contrast, prototype_distance
+from pipeline.prototypes import aggregate_means
 
 
 def test_fpl_by_hand(monkeypatch):
@@ -71,20 +71,7 @@ def test_fedccl_by_hand(local, whole, scale, exclude, monkeypatch):
     assert same(run(method, world).model, by_hand(world, 3, objective, collect), within=1e-12)
 
 
-CLUSTERS = State(vectors=rows([1, 0], [0, 1], [-1, 0]), classes=labels(0, 0, 1))
-FPL_Z, FPL_Y = rows([1, 1], [-1, 1]), labels(0, 1)
-
-
-def test_fpls_terms_and_clusters():
-    samples = [
-        prototype_contrast(FPL_Z[i : i + 1], FPL_Y[i : i + 1], tau=0.5, **CLUSTERS).item() for i in (0, 1)
-    ]
-    assert samples == pytest.approx([0.029125, 0.722272], abs=1e-6)
-    close(prototype_contrast(FPL_Z, FPL_Y, tau=0.5, **CLUSTERS), 0.375698)
-    close(prototype_contrast(FPL_Z, FPL_Y, tau=0.02, **CLUSTERS), 0.346574)
-    unbiased = FPL().message(CLUSTERS, 2).unbiased
-    close(unbiased.vectors, [[0.5, 0.5], [-1, 0]])
-    close(prototype_distance(FPL_Z, FPL_Y, **unbiased), 0.375)
+def test_fpls_clusters():
     # Six clients in two far groups: two prototypes per class, whose mean is unbiased by the groups'
     # sizes.
     right, left = rows([1, 0.05], [1, 0.1], [1, 0.2], [1, 0.13]), rows([-1, 0.3], [-1, 0.35])
@@ -144,20 +131,8 @@ def test_fpl_and_fedccl_keep_the_vectors_of_classes_that_nobody_holds():
             assert sets.owners[-2:].tolist() == [0, 3]
 
 
-XI = State(vectors=rows([1, 0], [0.8, 0.6], [0, 2], [0.6, 0.8]), classes=labels(0, 0, 1, 0))
-CCL_Z, CCL_Y = rows([1, 1], [1, 3]), labels(0, 1)
-
-
 def balanced(union, count, how="finch"):
     return class_averages(**by_class(union.vectors, union.classes, how), count=count)
-
-
-@pytest.mark.parametrize("tau, local, whole", [(1, 0.734676, 0.585422), (0.07, 0.390379, 0.040947)])
-def test_fedccls_terms_of_the_worked_example(tau, local, whole):
-    actual = balanced(XI, 2)
-    close(actual.vectors, [[0.8, 0.466667], [0, 2]])
-    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **XI), local)
-    close(prototype_contrast(CCL_Z, CCL_Y, tau=tau, **actual), whole)
 
 
 def test_clusters_weigh_the_same_and_one_is_the_average():

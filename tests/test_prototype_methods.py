@@ -109,15 +109,6 @@ def test_contrast_of_the_worked_examples(tau, seen, samples, mean, gradient):
         close(torch.autograd.grad(loss, h)[0], gradient)
 
 
-def test_contrast_is_a_cross_entropy_of_cosines():
-    h, vectors = torch.randn(6, 4), torch.randn(3, 4)
-    labels = torch.tensor([0, 1, 2, 2, 0, 1])
-    wanted = torch.nn.functional.cross_entropy(
-        torch.cosine_similarity(h[:, None], vectors, dim=2) / 0.07, labels
-    )
-    close(prototype_contrast(h, labels, vectors, 0.07), wanted, 1e-5)
-
-
 def test_contrast_where_classes_are_unknown_or_a_representation_is_dead():
     for seen in (known(1, 0, 0), known(0, 0, 0), known(0, 0, 1)):
         h = rows(*H).requires_grad_()
