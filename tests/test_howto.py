@@ -16,6 +16,7 @@ from repository import RESULTS, ROOT, commit, copy_of_the_repository, edit, pyth
 
 from pipeline.commands import new
 from pipeline.errors import FedReproError
+from pipeline.report.markdown import EXAMPLE
 from pipeline.schema import Cell
 
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -94,7 +95,8 @@ def put(about: dict, value, document) -> None:
 def project(tmp_path, request) -> Path:
     """A committed copy with one paper, a miniature of one round, and the tests' helpers and its command."""
     paper, command = getattr(request, "param", "fedcrl"), tmp_path / "bin" / "fedrepro"
-    copy = copy_of_the_repository(tmp_path / "copy", paper, without=RESULTS)
+    without = RESULTS if paper != EXAMPLE else ["papers/*/tuning/*"]  # the README shows its results
+    copy = copy_of_the_repository(tmp_path / "copy", paper, without=without)
     command.parent.mkdir()
     command.write_text('#!/bin/sh\nexec python -m pipeline "$@"\n')
     command.chmod(0o755)
