@@ -22,7 +22,10 @@ from importlib import import_module
 from pathlib import Path
 
 LARGE = ["torch", "torchvision", "pandas", "scipy.stats", "sklearn", "PIL.Image", "yaml", "jinja2", "psutil"]
-LARGE += "dvc.repo dvc.cli dvc.commands.repro mlflow matplotlib.figure statsmodels.api rich".split()
+LARGE += (
+    "dvc.repo dvc.repo.index dvc.cli.parser dvc.rwlock dvc.scm dvc.repo.plots ruamel.yaml networkx".split()
+)
+LARGE += "mlflow.store.tracking.sqlalchemy_store matplotlib.pyplot statsmodels.api rich markdown_it".split()
 
 # What takes the place of `python`: it hands its arguments, environment and files to the server, and ends as
 # the forked process does. All but `python -m`, and `-c` by the name `-warm`, goes to the interpreter.
