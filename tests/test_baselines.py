@@ -167,32 +167,6 @@ def test_the_loss_that_scaffold_and_feddyn_tell_is_the_cross_entropy(monkeypatch
         close(trained.losses, wanted, 1e-12)
 
 
-def test_scaffolds_control_is_the_mean_of_the_steps_gradients(monkeypatch):
-    """Option II, whatever the controls are: of steps at y_0 and y_1, without the correction."""
-    start = params(TINY, DOUBLE)
-    world = tiny_world(monkeypatch, (B1[0] + B2[0], B1[1] + B2[1]), B1, dtype=DOUBLE)
-    control, mine = (
-        Params((key, torch.full_like(value, number)) for key, value in start.items())
-        for number in (0.3, -0.2)
-    )
-    state = Scaffold().round(State(model=start, control=control, controls=Clients([mine, mine])), world)
-
-    def gradient(weight, bias, batch):
-        images, labels = double(batch[0]), torch.tensor(batch[1])
-
-        def loss(w, b):
-            return cross_entropy(images @ w.T + b, labels)
-
-        return torch.func.grad(loss, argnums=(0, 1))(weight, bias)
-
-    weight, bias = start.values()
-    first = gradient(weight, bias, B1)
-    second = gradient(weight - 0.1 * (first[0] + 0.5), bias - 0.1 * (first[1] + 0.5), B2)
-    for actual, alone, g, h in zip(state.controls[0].values(), state.controls[1].values(), first, second):
-        close(actual, (g + h) / 2, 1e-12)
-        close(alone, g, 1e-12)
-
-
 @pytest.mark.parametrize("averaging, p", [(None, [20 / 60, 33 / 60, 7 / 60]), ("uniform", [1 / 3] * 3)])
 def test_scaffolds_control_is_the_mean_of_the_clients(averaging, p):
     """The fourth client takes no step: it counts in neither mean, and its control stays zero."""
@@ -292,22 +266,6 @@ def test_fednova_with_steps_as_tau_eff_shrinks_a_round_with_momentum():
 
     for key, value in change("normaliser").items():
         close(change("steps")[key], value * (5 / 13.1441))
-
-
-def test_feddyns_pull_of_the_worked_example():
-    """alpha .5, y = (1, 2), x = (0, 3), v = (-1, .5): a gradient of (0, -.25), and no value."""
-    point = torch.tensor([1.0, 2.0], requires_grad=True)
-
-    class Flat:
-        params = {"w": point}
-
-        def __call__(self, images):
-            return torch.zeros(2, 2)
-
-    client_state = State(alpha=torch.tensor(0.5), centre=Params(w=torch.tensor([0.0 + 1.0, 3.0 - 0.5])))
-    loss = FedDyn().loss(Flat(), Batch(torch.zeros(2), torch.zeros(2, dtype=torch.int64)), None, client_state)
-    close(loss.detach(), math.log(2))
-    close(torch.autograd.grad(loss, point)[0], [0.0, -0.25])
 
 
 def test_feddyns_first_round_trains_fedprox_and_goes_twice_as_far():

@@ -137,14 +137,6 @@ def test_fccm_of_the_toy_logits():
     undetached = gradient(lambda z: correlation_distance(cross_correlation(z, (z + Z2 + Z3) / 3), LAM), Z1)
     close(undetached[0], [-0.015559, 0.046073, -0.020785])
 
-    # M as the released code computes it, step by step.
-    def standard(z):
-        return (z - z.mean(0)) / z.std(0)
-
-    close(cross_correlation(Z1, ZBAR), standard(Z1).T @ standard(ZBAR) / len(Z1), 1e-5)
-    joint = torch.corrcoef(torch.cat([Z1, ZBAR], 1).T)
-    close(cross_correlation(Z1, ZBAR, pearson=True), joint[:3, 3:], 1e-5)
-
 
 def test_a_constant_column_correlates_with_nothing_and_a_batch_of_one_is_harmless():
     z = Z1.clone()
@@ -214,10 +206,7 @@ def test_fntd_of_logits_far_apart_stays_finite(renormalise):
         assert slope.isfinite().all()
 
 
-def test_local_loss_and_elastic_penalty_by_hand():
-    close(F.cross_entropy(Z1, Y) + 9 * non_target_distillation(Z1, Z2, Y, 3.0), 1.293302)
-    terms = [F.cross_entropy(Z1, Y), knowledge_distillation(Z1, Z2), knowledge_distillation(Z1, Z3)]
-    close(terms, [0.339754, 0.353010, 0.160989])
+def test_elastic_penalty_by_hand():
     values = (1, 2, 3), (1, 1.5, 2), (0.2, 0.4, 0.1)
     at, anchor, information = (Params(w=numbers(v)) for v in values)
     close(0.7 * elastic_penalty(at, anchor, information), 0.140000)

@@ -231,14 +231,6 @@ def test_dittos_global_model_is_fedavgs_bit_for_bit():
         assert same(run(Ditto(lam=lam), image_world(**setting)).model, average)
 
 
-def test_ditto_lambda_one_over_the_rate_forgets_in_one_step(monkeypatch):
-    """v <- w - lr grad F(v), wherever v was: with lambda = 1 / lr."""
-    world = tiny(monkeypatch, B1)
-    v = Ditto(lam=10.0).round(State(model=start(ANCHOR), personal=Clients([start()])), world).personal[0]
-    step = Local().round(State(models=Clients([start()])), world).models[0]
-    close(v, Params({n: start(ANCHOR)[n] + step[n] - start()[n] for n in v}), 1e-12)
-
-
 Z = torch.tensor([[1.0, 0], [1, 1]])
 GLOBAL = torch.tensor([[1.0, 1], [0, 2]])
 LAST = torch.tensor([[0.0, 1], [1, 0]])
