@@ -19,7 +19,7 @@ from pipeline.schema import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL = "fedcrl/mini/fedprox"
-RESULTS = ("papers/*/runs/*", "papers/*/tuning/*", "papers/*/figures/*")
+RESULTS = ("papers/*/runs/*", "papers/*/tuning/*/*", "papers/*/figures/*")
 TRAINED = (".cells", "papers/fedcrl/runs/mini/fedprox")
 PARAMETERS, PARTITION = "papers/fedcrl/paper.yaml", "papers/fedcrl/partitions/mini"
 PATIENCE = 900  # seconds after which a process counts as hanging, however busy the machine

@@ -29,7 +29,7 @@ def repository(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("committed")
     # with the history of the repository
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
-    copied = copy_of_the_repository(folder, "fedcrl", without=["papers/*/tuning/*", "papers/*/runs/cifar*"])
+    copied = copy_of_the_repository(folder, "fedcrl", without=["papers/*/tuning/*/*", "papers/*/runs/cifar*"])
     run(copied, "python", "-m", "stages.results", "fedcrl")
     run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
