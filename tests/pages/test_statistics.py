@@ -249,4 +249,4 @@ def test_on_tables_of_equal_methods_intervals_cover_and_claims_err_as_they_shoul
     assert better / tables == pytest.approx(ALPHA / 2, abs=error(ALPHA / 2))
     assert families / tables <= ALPHA + error(ALPHA) and holds / tables < 0.01
     # Some row is left out wrongly in 5 to 7 %.
-    assert excluded / tables < 0.08
+    assert excluded / tables <= 0.07 + error(0.07)
