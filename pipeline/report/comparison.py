@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
+from pipeline.report.measures import numbers
 from pipeline.report.published import Panel
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
@@ -135,28 +136,44 @@ def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
         return
     new = Setting(_title(study, view, panel, i, measure), view.key, printed)
     setting = known.setdefault(tuple(printed.items()), new)
-    numbers = {name: value.number for name, value in values.items() if value.number}
-    if len(numbers) >= FEWEST:
-        [scenario, *_] = [value.cell.scenario for value in values.values() if value.cell]
+    runs = {
+        name: (value.cell, value.measure) for name, value in values.items() if value.number and value.cell
+    }
+    if len(runs) >= FEWEST:
+        numbers, [(cell, _), *_] = _common(study, runs), runs.values()
         variant = view.number.partition(", ")[2]
-        setting.columns.append(Column(variant or view.heading, numbers, scenario, measure, main=not variant))
-    elif not numbers:
+        setting.columns.append(
+            Column(variant or view.heading, numbers, cell.scenario, measure, main=not variant)
+        )
+    elif not runs:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
         names = {column.scenario for column in setting.columns}
         setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in names]
 
 
+def _common(study: Study, runs: dict[str, tuple[Cell, str]]) -> dict[str, Summary]:
+    """Means of the runs over the seeds that all of them have: a mean over three seeds is not ranked among
+    means over one."""
+    by_seed = {
+        name: numbers(run, study.results[run], measure, study.root) for name, (run, measure) in runs.items()
+    }
+    common = set.intersection(*(set(one) for one in by_seed.values()))
+    return {
+        name: summarise([number for seed, number in one.items() if seed in common or not common])
+        for name, one in by_seed.items()
+    }
+
+
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
     """What shortened scenarios (`<scenario>-short`) measure for the cells of a column that has not run."""
-    numbers: dict[str, dict] = {}
+    runs: dict[str, dict[str, tuple[Cell, str]]] = {}
     for name, cell in cells.items():
         short = study.shortened(cell)
-        run = study.results.get(short) if short else None
-        if short and run and measure in run["measures"]:
-            numbers.setdefault(short.scenario, {})[name] = summarise(run["measures"][measure])
+        if short and measure in study.results.get(short, {"measures": ()})["measures"]:
+            runs.setdefault(short.scenario, {})[name] = (short, measure)
     return [
-        Column(SHORTENED, each, scenario, measure, short=True)
-        for scenario, each in numbers.items()
+        Column(SHORTENED, _common(study, each), scenario, measure, short=True)
+        for scenario, each in runs.items()
         if len(each) >= FEWEST
     ]
 

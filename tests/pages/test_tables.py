@@ -8,6 +8,7 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
+from pipeline.report import comparison
 from pipeline.report.published import Value, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
@@ -49,6 +50,18 @@ def test_measured_printed_and_missing_numbers_of_a_table(measured):
     assert [texts[-1] for texts in panel.levels] == ["M", "Avg", "Δ"]
     assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
     assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
+
+
+def test_ranks_compare_methods_over_the_seeds_that_all_of_them_have(measured, monkeypatch):
+    monkeypatch.setattr(comparison, "FEWEST", 3)
+    one_seed = {name: [number + 5 for number in numbers[:1]] for name, numbers in BALANCED["fedavg"].items()}
+    write_run(measured, "balanced/fedprox", one_seed)
+    table = view(measured, "table1")
+    [column] = [one.first for one in comparison.settings(table.study, [table])]
+    means = {name: number.mean for name, number in column.numbers.items()}
+    assert means == {"FedAvg": 60.0, "FedProx": 65.0, "Ours": 66.5}
+    assert column.seeds == 1 and column.places["FedProx"].place == 2
+    assert table.panel.rows[0].values[1].number.seeds == 2
 
 
 def test_without_results_no_number_is_measured(root):
