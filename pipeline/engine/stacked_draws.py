@@ -41,13 +41,19 @@ class StackedDraws:
         sizes = [shape.numel() for _, shape, _ in self.drawn]
         if not sizes:
             return
-        stack, number = self.step.stack, turn.step
-        ahead = stack.ahead.get((self.purpose, turn.size))
-        if ahead is None or number - ahead[0] >= ahead[1].shape[1]:
-            ahead = stack.ahead[self.purpose, turn.size] = number, self._draw_ahead(turn, sizes)
-        values = self.step.rows.read(ahead[1][:, number - ahead[0]])
+        values = self._coming(turn)
+        if values is None:
+            self.step.stack.ahead[self.purpose, turn.size] = turn.step, self._draw_ahead(turn, sizes)
+            values = self._coming(turn)
         for (_, _, memory), part in zip(self.drawn, values.split(sizes, 1), strict=True):
             memory.copy_(part.view(memory.shape))
+
+    def _coming(self, turn: Any) -> Any:
+        """(rows, numbers) of this turn; None where they are not drawn yet."""
+        begin, numbers = self.step.stack.ahead.get((self.purpose, turn.size), (0, None))
+        if numbers is None or turn.step - begin >= numbers.shape[1]:
+            return None
+        return self.step.rows.read(numbers[:, turn.step - begin])
 
     def _draw_ahead(self, turn: Any, sizes: list[int]) -> Tensor:
         """(members, steps, numbers) on the device, of the clients that take this turn, from its step on."""
@@ -73,8 +79,12 @@ class StackedDraws:
         return pick(self.drawn[self.next - 1][2], self.step.inside)
 
     def _first(self, draw: Draw, shape: torch.Size) -> Tensor:
-        """(rows, *shape) on the CPU; zeros for rows without a batch, whose generators must not advance."""
+        """(rows, *shape) of a step's first turn, whose numbers another step may have drawn ahead; zeros for
+        rows without a batch, whose generators must not advance."""
         turn, generators = self.step.turn, self.step.stack.generators(self.purpose)
+        if (coming := self._coming(turn)) is not None:
+            begin = sum(before.numel() for _, before, _ in self.drawn)
+            return coming[:, begin : begin + shape.numel()].reshape(len(turn.rows), *shape).clone()
         numbers = torch.zeros(len(turn.rows), *shape)
         for i, row in enumerate(turn.rows[: turn.active]):
             numbers[i] = draw(shape, generator=generators[row])
