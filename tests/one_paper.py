@@ -111,7 +111,14 @@ def partition(root: Path, scenario: str) -> None:
     folder = root / "papers/fedcrl/partitions" / scenario
     write_json(
         folder / "meta.json",
-        {"digest": "p", "clients": [], "tests": [], "warnings": [], "data": {"deviation": ""}},
+        {
+            "digest": "p",
+            "clients": [],
+            "tests": [],
+            "warnings": [],
+            "data": {"deviation": ""},
+            "public": None,
+        },
     )
     np.savez(folder / "indices.npz", public=[], heldout=[])
 

@@ -19,7 +19,7 @@ from pipeline.cells.readings import (
     sections,
     settings_of,
 )
-from pipeline.errors import ParamError
+from pipeline.errors import DataError, ParamError
 from pipeline.report.study import Study, methods_in_words, readings_by_methods, value_words, values
 from pipeline.schema import ROOT, Cell, check, load_paper, papers
 from pipeline.schema.paper import Source
@@ -198,7 +198,7 @@ def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains
     )
     with pytest.raises(ParamError, match=wanted):
         train_cell(Cell("rahfl", "mini", "rahfl"), tmp_path)
-    with pytest.raises(ParamError, match="partitions/mini"):  # this row needs none: next are its data
+    with pytest.raises(DataError, match="partitions/mini"):  # this row needs none: next are its data
         train_cell(Cell("rahfl", "mini", "rahfl-test"), tmp_path)
 
 
