@@ -23,6 +23,7 @@ from pipeline.schema import (
     method_names,
     planned,
 )
+from pipeline.schema.paper import scenario_key
 from pipeline.schema.scenario import REQUIREMENTS
 
 Key = TypeVar("Key")
@@ -70,7 +71,7 @@ def _names(key: str, root: Path) -> Iterator[tuple[str, str, str, Collection[str
         if figure.function:
             yield f"figures.{name}.function", "function", figure.function, functions(key, "figures", root)
     for name, scenario in paper.scenarios.items():
-        at = "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
+        at = scenario_key(name)
         for part in ("data", "public"):
             if named := getattr(scenario, part):
                 yield f"{at}.{part}.set", "data set", named.set, sets(root)
@@ -122,7 +123,7 @@ def _clashes(key: str, root: Path) -> Iterator[tuple[str, str]]:
 def _measures(key: str, root: Path) -> Iterator[tuple[str, str]]:
     """(place, why) of domains and clients whose accuracy would stand under a measure's name."""
     for scenario_name, scenario in load_paper(key, root).scenarios.items():
-        at = "miniature.scenario" if scenario_name in MINIATURES else f"scenarios.{scenario_name}"
+        at = scenario_key(scenario_name)
         for domain in scenario.data.domains or sets(root)[scenario.data.set].domains:
             if domain in COLUMNS or "." in domain:  # inter.average
                 why = f"a measure is called {domain!r:.80}, or could be: give the domain another name"

@@ -33,7 +33,7 @@ from pipeline.schema import (
 )
 from pipeline.schema.discovery import SPACES
 from pipeline.schema.documents import check_links
-from pipeline.schema.paper import PICTURE
+from pipeline.schema.paper import PICTURE, scenario_key
 
 # by a paper's repository
 IGNORED = "/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"
@@ -400,7 +400,7 @@ class _File:
         """Of a scenario: choosing for each method, then training with the chosen and the row's values."""
         document, at = read_yaml(self.root / self.at / "paper.yaml"), self.at
         tuning, miniature = self.paper.tuning[name], name in MINIATURES
-        place = "miniature.scenario" if miniature else f"scenarios.{name}"
+        place = scenario_key(name)
         settings = document["miniature"]["scenario"] if miniature else document["scenarios"][name]
         partition = f"{at}/partitions/{Cell(self.key, name, '').partition}"
         extra = [f"data/{one}" for one in _extra(self.paper.scenarios[name])]

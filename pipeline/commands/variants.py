@@ -15,8 +15,9 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.commands import run
 from pipeline.errors import ParamError
-from pipeline.schema import MINIATURES, RATE, ROOT, Cell, Whole, check, load_paper, shorten
+from pipeline.schema import RATE, ROOT, Cell, Whole, check, load_paper, shorten
 from pipeline.schema.cell import ExtraSeeds, Swept
+from pipeline.schema.paper import scenario_key
 
 
 def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:
@@ -36,8 +37,7 @@ def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int
     for cell in chosen:
         extra = ExtraSeeds(cell.paper, cell.scenario, cell.method, seeds)
         scenario = load_paper(cell.paper).scenarios[cell.scenario]
-        at = "miniature.scenario" if cell.scenario in MINIATURES else f"scenarios.{cell.scenario}"
-        where = f"papers/{cell.paper}/paper.yaml: {at}"
+        where = f"papers/{cell.paper}/paper.yaml: {scenario_key(cell.scenario)}"
         folder = ROOT / "papers" / extra.paper / "partitions" / extra.partition
         if folder not in places:
             deal(replace(scenario, seeds=list(seeds)), where, folder, f"{cell.paper}/{cell.scenario}")

@@ -157,7 +157,7 @@ def _common(study: Study, runs: dict[str, tuple[Cell, str]]) -> dict[str, Summar
     by_seed = {
         name: numbers(run, study.results[run], measure, study.root) for name, (run, measure) in runs.items()
     }
-    common = set.intersection(*(set(one) for one in by_seed.values()))
+    common = set.intersection(*map(set, by_seed.values()))
     return {
         name: summarise([number for seed, number in one.items() if seed in common or not common])
         for name, one in by_seed.items()

@@ -13,6 +13,13 @@ ACROSS = "across"
 # their names besides those of tables
 LISTED = {MINIATURE: "miniature", ACROSS: "across papers"}
 MINIATURES = (*LISTED,)
+
+
+def scenario_key(name: str) -> str:
+    """The key of a scenario in paper.yaml."""
+    return "miniature.scenario" if name in MINIATURES else f"scenarios.{name}"
+
+
 DELTA = "delta"  # the printed column that subtracts the baseline's row
 # Kinds of figures that are computed from a cell's representations.
 Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer", "corruptions"]
