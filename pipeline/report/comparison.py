@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
 from pipeline.report.measures import numbers
-from pipeline.report.published import Panel
+from pipeline.report.published import Panel, common
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import SHORTENED, Verdict
@@ -152,16 +152,9 @@ def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
 
 
 def _common(study: Study, runs: dict[str, tuple[Cell, str]]) -> dict[str, Summary]:
-    """Means of the runs over the seeds that all of them have: a mean over three seeds is not ranked among
-    means over one."""
-    by_seed = {
-        name: numbers(run, study.results[run], measure, study.root) for name, (run, measure) in runs.items()
-    }
-    common = set.intersection(*map(set, by_seed.values()))
-    return {
-        name: summarise([number for seed, number in one.items() if seed in common or not common])
-        for name, one in by_seed.items()
-    }
+    """Means of the runs over the seeds that all of them have."""
+    by_seed = [numbers(run, study.results[run], measure, study.root) for run, measure in runs.values()]
+    return dict(zip(runs, map(summarise, common(by_seed))))
 
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:

@@ -38,7 +38,7 @@ def caption(tab: Tab) -> list[str]:
     """What has to be known of a table's numbers, in short sentences."""
     return [
         f"{tab.title}.",
-        f"{tab.seeds} seed{'' if tab.seeds == '1' else 's'}.",
+        f"{tab.seeds}.",
         *([f"{tab.done} numbers measured."] if tab.done else []),
         *(["Not a setting of the paper."] if tab.additional else []),
         *([f"Models {tab.line}."] if tab.line.endswith("training") else []),

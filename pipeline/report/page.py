@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipeline.cells.results import is_percent, lower_is_better, ordered, summarise
+from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.comparison import (
     charts,
     claims_axis,
@@ -27,7 +27,7 @@ from pipeline.report.study import (
 )
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
-from pipeline.report.words import bibtex, measure_words
+from pipeline.report.words import bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, printed
 from pipeline.schema.discovery import CEILING
 
@@ -71,7 +71,7 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: A
     values = [value for row in panel.rows for value in row.values]
     counts = [value.number.seeds for value in values if value.number and value.cell] or [0]
     few, most = min(counts), max(counts)
-    seeds = f"{few}" if few == most else f"{few} to {most}"
+    seeds = counted(few, "seed") if few == most else f"{few} to {most} seeds, compared over those in common"
     hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
     line = "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
     return Tab(key, label, title, cut(panel), seeds, line, **more)
@@ -116,10 +116,8 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
     for cell, run in runs.items():
         label, values = study.label(cell.method), []
         for name in names:
-            seeds = [*numbers(cell, run, name, study.root).values()]
-            known = (
-                Value("measured", summarise(seeds), cell=cell, measure=name) if seeds else Value("outside")
-            )
+            seeds = numbers(cell, run, name, study.root)
+            known = Value("measured", seeds, cell=cell, measure=name) if seeds else Value("outside")
             values.append(known)
         rows.append(Row(label, [label], values))
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]

@@ -6,13 +6,15 @@ order. From that order come the rows and the grouped columns.
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
-from pipeline.cells.results import Summary
+from pipeline.cells.results import Summary, summarise
 from pipeline.errors import ParamError
 from pipeline.files import read_csv
 from pipeline.report.measures import COSTS
@@ -68,13 +70,13 @@ def _problem(row: dict[str, str], paper: str) -> str | None:
     if row["paper"] != paper:
         return f"paper: {row['paper']!r:.80} is not {paper!r}"
     likely = LIKELY.search(row["note"])
-    for field, text, form in (
+    for name, text, form in (
         ("value", row["value"], PRINTED),
         ("std", row["std"], re.compile(rf"|{NUMBER}")),
         ("note", likely[1] if likely else "0", re.compile(NUMBER)),
     ):
         if not form.fullmatch(text):
-            return f"{field}: {text!r:.80} is not a number"
+            return f"{name}: {text!r:.80} is not a number"
     return None
 
 
@@ -199,7 +201,8 @@ class Value:
     """One position of a table.
 
     state      `measured`; `missing`, to be measured; `outside`, nothing can be measured here
-    number     mean and sample standard deviation over the seeds of a measured number
+    by_seed    of a measured number; empty for one that is computed from others
+    number     its mean and sample standard deviation over the seeds
     published  as the paper prints it; printed: the same as a number, None where it is none or misread
     mark       best or second, of the column
     signed     a difference, written with its sign
@@ -209,6 +212,7 @@ class Value:
     """
 
     state: str
+    by_seed: dict[int, float] = field(default_factory=dict)
     number: Summary | None = None
     published: str = ""
     printed: float | None = None
@@ -217,6 +221,10 @@ class Value:
     cell: Cell | None = None
     target: str = ""
     measure: str = ""
+
+    def __post_init__(self) -> None:
+        if self.by_seed:
+            self.number = summarise([*self.by_seed.values()])
 
     @property
     def other(self) -> bool:
@@ -285,19 +293,35 @@ class Panel:
         return [*above, [(texts[-1], 1) for texts in self.levels]]
 
 
+def common(runs: Iterable[dict[int, float]]) -> list[list[float]]:
+    """The numbers of each run over the seeds that all of them have: a mean over three seeds is not compared
+    with means over one. Where no seed is in all, those of its own."""
+    runs = list(runs)
+    shared = set[int]().union(*runs).intersection(*runs)
+    return [[number for seed, number in run.items() if seed in shared or not shared] for run in runs]
+
+
+def _means(values: list[Value]) -> list[float]:
+    """Of measured values, to be compared."""
+    numbers = common(value.by_seed for value in values)
+    alone = (value.number.mean if value.number else math.nan for value in values)  # computed from others
+    return [fmean(each) if each else mean for each, mean in zip(numbers, alone)]
+
+
 def difference(value: Value, baseline: Value) -> Value:
     """What a delta column shows; measured only where both numbers are."""
     states = {value.state, baseline.state}
-    if states == {"measured"} and value.number and baseline.number:
-        number = Summary(value.number.mean - baseline.number.mean, None, value.number.seeds)
-        return Value("measured", number, signed=True)
+    if states == {"measured"}:
+        ours, theirs = _means([value, baseline])
+        return Value("measured", number=Summary(ours - theirs, None, 1), signed=True)
     return Value("outside" if "outside" in states else "missing", signed=True)
 
 
 def mark(values: list[Value], lower: bool) -> None:
     """Best and second best of the measured values with two decimals; ties share a mark, one alone has
     none."""
-    means = {id(value): round(value.number.mean, 2) for value in values if value.number}
-    places = dict(zip(sorted({*means.values()}, reverse=not lower), ("best", "second")))
-    for value in values:
-        value.mark = places.get(means.get(id(value), math.nan), "") if len(means) > 1 else ""
+    measured = [value for value in values if value.number]
+    means = [round(mean, 2) for mean in _means(measured)]
+    places = dict(zip(sorted({*means}, reverse=not lower), ("best", "second")))
+    for value, mean in zip(measured, means):
+        value.mark = places.get(mean, "") if len(means) > 1 else ""

@@ -6,7 +6,7 @@ Measured numbers come from results alone; a published number is only ever the `p
 import re
 from statistics import fmean
 
-from pipeline.cells.results import Summary, lower_is_better, summarise
+from pipeline.cells.results import Summary, lower_is_better
 from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
 from pipeline.report.published import (
@@ -86,9 +86,8 @@ class TableView:
             return Value("outside")
         (cell, measure), results = source, self.study.results
         if cell in results:
-            measured = [*numbers(cell, results[cell], measure, self.study.root).values()]
-            if measured:
-                return Value("measured", summarise(measured), cell=cell, measure=measure)
+            if by_seed := numbers(cell, results[cell], measure, self.study.root):
+                return Value("measured", by_seed, cell=cell, measure=measure)
             return Value("missing", measure=measure)
         target = self.study.target(cell)
         if target or (name, place) in self.printed or cell in self.study.problems:
@@ -127,7 +126,7 @@ class TableView:
             if any(value.state == "missing" for value in others):
                 self.values[row, place] = Value("missing")
             elif means := [value.number.mean for value in others if value.number]:
-                self.values[row, place] = Value("measured", Summary(fmean(means), None, 1))
+                self.values[row, place] = Value("measured", number=Summary(fmean(means), None, 1))
 
     def _subtract(self, delta: Place):
         """Measured minus the measured baseline, in the last printed column of the block before delta that is

@@ -113,7 +113,9 @@ def test_markup_in_texts_is_text(small):
 
 
 def test_a_number_with_its_print():
-    value = Value("measured", Summary(71.23, 0.41, 5), "2|θ|", mark="best", cell=Cell("x", "y", "z"))
+    value = Value(
+        "measured", number=Summary(71.23, 0.41, 5), published="2|θ|", mark="best", cell=Cell("x", "y", "z")
+    )
     file = "../papers/x/runs/y/z/result.json"
     assert markdown.number(value) == rf"**[71.23]({file})** ±0.41 (2\|θ\|)"
     assert markdown.number(value, leads=False) == r"**71.23** ±0.41 (2\|θ\|)"

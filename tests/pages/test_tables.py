@@ -6,10 +6,9 @@ from reporting import BALANCED, PAPER, write_run
 from repository import edit
 
 from pipeline.cells import results
-from pipeline.cells.results import Summary
 from pipeline.errors import ParamError
 from pipeline.report import comparison
-from pipeline.report.published import Value, mark, printed_number, read_published
+from pipeline.report.published import Value, difference, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import variants
@@ -146,9 +145,17 @@ def test_averaged_row_waits_for_every_method_and_takes_no_mark(measured):
     ],
 )
 def test_marks(means, lower, marks):
-    several = [Value("measured", Summary(mean, None, 1), published="99.99") for mean in means]
+    several = [Value("measured", {0: mean}, published="99.99") for mean in means]
     mark([*several, Value("missing", published="100.00")], lower)
     assert [value.mark for value in several] == marks
+
+
+def test_comparisons_are_over_common_seeds():
+    one, three = Value("measured", {0: 5.0}), Value("measured", {0: 6.0, 1: 1.0, 2: 2.0})
+    mark([one, three], lower=False)
+    assert (one.mark, three.mark, three.mean) == ("second", "best", "3.00")
+    assert difference(three, one).mean == "+1.00"
+    assert difference(Value("measured", {7: 2.5}), one).mean == "−2.50"  # none in common
 
 
 def test_a_column_of_ours(measured):
