@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from pipeline.engine.handle import Handle
+from pipeline.engine import Handle
 from pipeline.losses import cross_entropy
 
 

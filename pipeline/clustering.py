@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from pipeline.engine.state import State
+from pipeline.engine import State
 from pipeline.errors import TrainingError
 
 # How rows are clustered: FINCH's coarsest partition, its finest, or all in one cluster.

@@ -7,10 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pipeline.engine import ClassMeans, State, Trained, World
 from pipeline.engine.phase import LAST_EPOCH
-from pipeline.engine.state import State
-from pipeline.engine.trained import ClassMeans, Trained
-from pipeline.engine.world import World
 
 # Which representations a client's class means are of: eval, of one more pass after training, in evaluation
 # mode; of the training batches, each before its step, of all local epochs (running, as PFLlib has it) or of

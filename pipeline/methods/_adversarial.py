@@ -4,10 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.attacks import pgd
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
-from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, Objective, State, World
 from pipeline.errors import TrainingError
 from pipeline.schema import Count, NonNegative, Positive
 

@@ -8,11 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Handle
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.public import PublicBatch
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine import Clients, Handle, LocalOptions, PublicBatch, State, World
 from pipeline.methods.base import Method
 from pipeline.schema import Optimiser
 

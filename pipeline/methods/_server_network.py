@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.state import Params
+from pipeline.engine import Params
 
 B = TypeVar("B")
 NAMES = ("table", "hidden.weight", "hidden.bias", "output.weight", "output.bias")

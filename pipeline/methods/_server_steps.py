@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
+from pipeline.engine import Params, World
 from pipeline.engine.phase import batches, trainable_names
-from pipeline.engine.state import Params
-from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.schema import Optimiser
 from pipeline.schema.checker import Range

@@ -11,10 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.public import PublicBatch
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, PublicBatch, State, World
 from pipeline.losses import consistent_cross_entropy, knowledge_distillation, total, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import NonNegative

@@ -5,10 +5,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective, split_loss
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Objective, State, World
+from pipeline.engine.phase import split_loss
 from pipeline.losses import cross_entropy
 
 

@@ -5,9 +5,8 @@ from functools import lru_cache
 
 import torch
 
-from pipeline.engine.phase import Client, LocalOptions, only
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Client, Clients, LocalOptions, Params, State, World
+from pipeline.engine.phase import only
 from pipeline.methods.base import Method
 
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions, split_loss
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, LocalOptions, Params, State, World
+from pipeline.engine.phase import split_loss
 from pipeline.losses import squared_distance
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Count, NonNegative

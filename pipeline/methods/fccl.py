@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Params, State, World
 from pipeline.losses import cross_entropy, knowledge_distillation
 from pipeline.methods._collaborative import MeanLogits
 from pipeline.schema import Count, NonNegative

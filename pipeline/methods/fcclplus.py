@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client
-from pipeline.engine.state import Clients, Params, State, zeros
-from pipeline.engine.world import World, supervised
+from pipeline.engine import Batch, Client, Clients, Handle, Params, State, World
+from pipeline.engine.state import zeros
+from pipeline.engine.world import supervised
 from pipeline.losses import cross_entropy, knowledge_distillation, total
 from pipeline.methods._collaborative import mean
 from pipeline.methods.fccl import FCCL

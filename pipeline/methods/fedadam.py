@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from pipeline.engine.state import State, combine, entries, weighted_mean, zeros
-from pipeline.engine.world import World
+from pipeline.engine import State, World
+from pipeline.engine.state import combine, entries, weighted_mean, zeros
 from pipeline.methods._server_steps import Decay, learned, part, shares
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Positive

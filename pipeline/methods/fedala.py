@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline import keys
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Clients, Params, State, World
 from pipeline.errors import warn
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg

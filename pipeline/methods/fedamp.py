@@ -7,9 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State, mix
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Params, State, World
+from pipeline.engine.state import mix
 from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods.base import Method
 from pipeline.schema import NonNegative, Positive

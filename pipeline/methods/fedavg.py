@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine import State, World
 from pipeline.methods.base import Method
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pipeline.engine.state import State, combine, weighted_mean, zeros
-from pipeline.engine.world import World
+from pipeline.engine import State, World
+from pipeline.engine.state import combine, weighted_mean, zeros
 from pipeline.methods._server_steps import Decay, learned, part, shares
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Positive

@@ -5,8 +5,7 @@ from typing import Literal
 
 from torch import nn
 
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Clients, Params, State, World
 from pipeline.errors import TrainingError
 from pipeline.methods._server_steps import part
 from pipeline.methods.fedavg import FedAvg

@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.clustering import by_class, class_averages, keep_missing
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Objective, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.prototypes import prototype_contrast

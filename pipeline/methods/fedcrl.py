@@ -7,10 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions, Objective
-from pipeline.engine.state import Clients, Params, State, combine, entries
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, LocalOptions, Objective, Params, State, World
+from pipeline.engine.state import combine, entries
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import aggregate_means, prototype_contrast, vectors_sent

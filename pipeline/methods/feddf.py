@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.handle import Handle
+from pipeline.engine import Clients, Handle, Params, State, World
 from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import trainable_names
-from pipeline.engine.state import Clients, Params, State, weighted_mean
-from pipeline.engine.world import World
+from pipeline.engine.state import weighted_mean
 from pipeline.losses import knowledge_distillation
 from pipeline.methods._collaborative import MeanLogits, mean
 from pipeline.models import set_generator

@@ -6,9 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, State, combine, weighted_mean, zeros
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, State, World
+from pipeline.engine.state import combine, weighted_mean, zeros
 from pipeline.errors import warn
 from pipeline.losses import squared_distance
 from pipeline.methods._server_steps import learned, part

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, State, weighted_mean
-from pipeline.engine.world import EVALUATION_BATCH, World
+from pipeline.engine import Clients, Handle, State, World
+from pipeline.engine.state import weighted_mean
+from pipeline.engine.world import EVALUATION_BATCH
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative
 

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Clients, Params, State, World
 from pipeline.methods.base import Method
 from pipeline.prototypes import vectors_sent
 from pipeline.schema import Count, NonNegative

@@ -10,10 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.data import augmentations
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.public import PublicBatch
-from pipeline.engine.state import Clients, Params, State, entries
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Params, PublicBatch, State, World
+from pipeline.engine.state import entries
 from pipeline.losses import SMALLEST_SHARE, cross_entropy, total
 from pipeline.methods._collaborative import Collaborative, averaged, synchronised
 from pipeline.schema import NonNegative, Share, Whole

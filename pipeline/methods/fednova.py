@@ -5,10 +5,8 @@ from typing import Literal, cast
 
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import Params, State, combine, weighted_mean, zeros
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, LocalOptions, Params, State, World
+from pipeline.engine.state import combine, weighted_mean, zeros
 from pipeline.errors import TrainingError
 from pipeline.losses import squared_distance
 from pipeline.methods._server_steps import Decay, learned, plain_sgd, shares, steps_taken

@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions, Objective
-from pipeline.engine.state import Clients, State, mix
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, LocalOptions, Objective, State, World
+from pipeline.engine.state import mix
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedper import FedPer

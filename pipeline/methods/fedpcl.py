@@ -7,9 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Params, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import aggregate_means, prototype_scores, unit, vectors_sent

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine import Clients, LocalOptions, State, World
 from pipeline.methods.base import Method
 
 

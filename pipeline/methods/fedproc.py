@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.prototypes import aggregate_means, prototype_contrast, unit, vectors_sent

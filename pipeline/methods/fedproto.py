@@ -7,10 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import ClassMeans, World
+from pipeline.engine import Batch, ClassMeans, Clients, Handle, Objective, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import (

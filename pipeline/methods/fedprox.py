@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import State
+from pipeline.engine import Batch, Handle, State
 from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative

@@ -3,9 +3,7 @@ Algorithm 1)."""
 
 from dataclasses import dataclass
 
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine import LocalOptions, State, World
 from pipeline.methods.fedper import FedPer
 from pipeline.schema import Whole
 

@@ -7,9 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.state import Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, Params, State, World
 from pipeline.errors import TrainingError
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Share

@@ -9,10 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, LocalOptions, Params, State, World
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline import keys
-from pipeline.engine.state import Params, State
-from pipeline.engine.world import ClassMeans, World
+from pipeline.engine import ClassMeans, Params, State, World
 from pipeline.methods._server_network import class_vectors, descend, new_network
 from pipeline.methods.fedproto import FedProto
 from pipeline.prototypes import vectors_sent

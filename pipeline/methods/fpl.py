@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipeline.clustering import by_class, class_averages, keep_missing
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
-from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, Objective, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.prototypes import (

@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Handle
-from pipeline.engine.state import Clients, Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Clients, Handle, Params, State, World
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Positive
 

@@ -8,10 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Objective
-from pipeline.engine.state import Params, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, Objective, Params, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Count, NonNegative, Positive

@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from pipeline import keys
+from pipeline.engine import Batch, Clients, Handle, Logged, Params, State, World
 from pipeline.engine.federation import able
-from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.optimisers import BETA1, BETA2, EPS
-from pipeline.engine.phase import Logged
-from pipeline.engine.state import Clients, Params, State, entries, zeros
-from pipeline.engine.world import World
+from pipeline.engine.state import entries, zeros
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative, Positive
 

@@ -7,10 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Logged
-from pipeline.engine.state import Clients, Params, State, combine, entries
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, Logged, Params, State, World
+from pipeline.engine.state import combine, entries
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import Count, NonNegative, Positive
 

@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.data.augmentations import augmix, plain, simple
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import Client, Objective
-from pipeline.engine.state import Clients, State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Client, Clients, Handle, Objective, State, World
 from pipeline.errors import TrainingError
 from pipeline.losses import consistent_cross_entropy, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged

@@ -8,10 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.state import State
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Handle, LocalOptions, State, World
 from pipeline.losses import SMALLEST_LABEL, SMALLEST_SHARE, weighted_distillation
 from pipeline.methods._collaborative import Collaborative
 from pipeline.schema import NonNegative, Optimiser

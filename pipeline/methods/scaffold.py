@@ -6,10 +6,9 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from pipeline.engine.handle import Batch, Handle
-from pipeline.engine.phase import LocalOptions, has_batchnorm
-from pipeline.engine.state import Clients, Params, State, combine, weighted_mean, zeros
-from pipeline.engine.world import World
+from pipeline.engine import Batch, Clients, Handle, LocalOptions, Params, State, World
+from pipeline.engine.phase import has_batchnorm
+from pipeline.engine.state import combine, weighted_mean, zeros
 from pipeline.errors import TrainingError
 from pipeline.methods._server_steps import learned, part, plain_sgd, steps_taken
 from pipeline.methods.fedavg import FedAvg
