@@ -109,13 +109,21 @@ def collaborates(method: Method) -> bool:
     return "one network" not in method.requires and algorithm_of(method) != "local"
 
 
-def world_for(method, sizes=(20, 33, 0, 1, 12), dtype=torch.float32, one_class=False, **changes) -> World:
-    """Clients with pixels in [0, 1], and what else the method needs: its network, public, held-out images."""
-    algorithm, several = algorithm_of(method), collaborates(method)
-    optimiser = Optimiser("sgd", 0.05) if algorithm in SGD else Optimiser("adam", 0.003)
-    network = NETWORKS.get(algorithm, Model("cnn2", dropout=0.3))
-    networks = [PROJECTED[k % 3] for k in range(len(sizes))] if several else network
-    clients = image_clients(sizes, networks, one_class=one_class)
+PUBLIC = Public("made up", 40, batch_size=16)
+
+
+def small_world(
+    sizes=(20, 33, 0, 1, 12),
+    models=None,
+    public: Public | None = PUBLIC,
+    heldout: int = 30,
+    dtype=torch.float32,
+    one_class=False,
+    **changes,
+) -> World:
+    """Clients with pixels in [0, 1], by default of different networks; public, held-out and test images."""
+    models = [PROJECTED[k % 3] for k in range(len(sizes))] if models is None else models
+    clients = image_clients(sizes, models, one_class=one_class)
     clients = [dataclasses.replace(c, images=c.images.to(dtype).sigmoid()) for c in clients]
     drawn = torch.Generator().manual_seed(9)
 
@@ -123,6 +131,17 @@ def world_for(method, sizes=(20, 33, 0, 1, 12), dtype=torch.float32, one_class=F
         images = torch.rand(n, 1, 16, 16, generator=drawn).to(dtype)
         return Batch(images, torch.randint(0, 10, (n,), generator=drawn))
 
-    public = (batch(24).images, Public("made up", batch_size=16)) if several else None
-    settings = training(**{"optimiser": optimiser, **changes})
-    return World.create(clients, settings, 10, 0, public=public, heldout=batch(30), test=batch(50))
+    given = public and (batch(public.size).images, public)
+    settings = training(**{"optimiser": Optimiser("adam", 0.003), **changes})
+    apart = batch(heldout) if heldout else None
+    return World.create(clients, settings, 10, 0, public=given, heldout=apart, test=batch(50))
+
+
+def world_for(method, sizes=(20, 33, 0, 1, 12), **changes) -> World:
+    """What a method needs: its network, public images."""
+    algorithm, several = algorithm_of(method), collaborates(method)
+    optimiser = Optimiser("sgd", 0.05) if algorithm in SGD else Optimiser("adam", 0.003)
+    network = NETWORKS.get(algorithm, Model("cnn2", dropout=0.3))
+    networks = [PROJECTED[k % 3] for k in range(len(sizes))] if several else network
+    public = Public("made up", 24, batch_size=16) if several else None
+    return small_world(sizes, networks, public, **{"optimiser": optimiser, **changes})

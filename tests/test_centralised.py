@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from federation import CNN4, close, image_clients, image_world, run, same, tiny_world, training, watched
+from federation import CNN4, image_clients, image_world, run, same, training, watched
 from reporting import write_run
 from repository import edit
 
@@ -23,47 +23,23 @@ from pipeline.schema import Cell, Model, Optimiser, load_paper, papers, planned,
 from pipeline.schema.discovery import CEILING
 
 SETTINGS = [
-    {},
-    {"model": Model("cnn2", dropout=0.4), "optimiser": Optimiser("adam", 0.003), "local_epochs": 2},
-    {"model": Model("cnn3_bn"), "batch_size": 8},
+    (CNN4, {}),
+    (Model("cnn2", dropout=0.4), {"optimiser": Optimiser("adam", 0.003), "local_epochs": 2}),
+    (Model("cnn3_bn"), {"batch_size": 8}),
 ]
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])
-@pytest.mark.parametrize("setting", SETTINGS, ids=["plain", "dropout", "batchnorm"])
-def test_with_one_client_it_is_fedavg_and_local_bit_for_bit(setting, executor, monkeypatch):
-    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    one, average, alone = (
-        run(method, image_world((37,), **setting)) for method in (Centralised(), FedAvg(), Local())
-    )
-    assert same(one.model, average.model) and same(one.model, alone.models[0])
-
-
-@pytest.mark.parametrize("executor", ["sequential", "stacked"])
-def test_it_is_the_training_of_one_client_with_everyones_images(executor, monkeypatch):
+@pytest.mark.parametrize("model, setting", SETTINGS, ids=["plain", "dropout", "batchnorm"])
+def test_it_is_the_training_of_one_client_with_everyones_images(model, setting, executor, monkeypatch):
     """Also where the first client has none."""
     monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-    clients = image_clients((0, 20, 33, 7), CNN4)
+    clients, settings = image_clients((0, 20, 33, 7), model), training(**setting)
     images, labels = (torch.cat([getattr(c, part) for c in clients]) for part in ("images", "labels"))
-    whole = Client(clients[1].name, "only", CNN4, images, labels)
-    actual = run(Centralised(), World.create(clients, training(local_epochs=2), 10, 0))
-    wanted = run(FedAvg(), World.create([whole], training(local_epochs=2), 10, 0))
+    whole = Client(clients[1].name, "only", model, images, labels)
+    actual = run(Centralised(), World.create(clients, settings, 10, 0), 2)
+    wanted = run(FedAvg(), World.create([whole], settings, 10, 0), 2)
     assert len(labels) == 60 and same(actual.model, wanted.model)
-    assert not same(actual.model, run(FedAvg(), World.create(clients, training(local_epochs=2), 10, 0)).model)
-
-
-def test_two_steps_by_hand(monkeypatch):
-    """Two clients of one image each, batches of two: every round is one step on both images together."""
-    w = tiny_world(monkeypatch, ([[1.0, 2.0]], [0]), ([[0.5, -1.0]], [1]), dtype=torch.float64, rounds=1)
-    start = Centralised().init(w)
-    state = Centralised().round(start, w.at(1))
-    weight, bias = (start.model[f"head.{part}"].clone().requires_grad_() for part in ("weight", "bias"))
-    x = torch.tensor([[1.0, 2.0], [0.5, -1.0]], dtype=torch.float64)
-    loss = torch.nn.functional.cross_entropy(x @ weight.T + bias, torch.tensor([0, 1]))
-    slopes = torch.autograd.grad(loss, (weight, bias))
-    for name, value, slope in zip(("weight", "bias"), (weight, bias), slopes):
-        wanted = value - w.training.optimiser.lr * slope
-        close(state.model[f"head.{name}"], wanted.detach(), 1e-12)
 
 
 def test_its_loss_and_its_models_are_those_of_all_clients():

@@ -1,14 +1,18 @@
-"""The engine's verbs: aggregation, local epochs, keys, checkpoints of state."""
+"""Means, local epochs and keys; a method reads the world and cannot change it; what a round's training left
+is the trainer's to watch."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
-from federation import close, image_clients, image_world, params, run, same, training
+from federation import image_clients, image_world, miniature_cells, params, run, same, training
 
-from pipeline import keys
-from pipeline.engine.state import Clients, Params, weighted_mean
-from pipeline.engine.world import World
+from pipeline import keys, methods
+from pipeline.engine.phase import LocalOptions
+from pipeline.engine.state import Params, weighted_mean
+from pipeline.engine.trained import Watch
+from pipeline.engine.world import World, supervised
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
@@ -18,19 +22,6 @@ from pipeline.schema import Model
 
 def vectors(*rows):
     return [params({"features.w": row}) for row in rows]
-
-
-# Worked numbers of FedAvg's mean.
-@pytest.mark.parametrize(
-    "rows, weights, mean",
-    [
-        (((1, 2), (3, -2), (0, 10)), (1, 3, 6), (1.0, 5.6)),
-        (((1, 2), (3, -2), (0, 10)), (5, 5, 0), (2.0, 0.0)),
-        (((1, 2), (4, -1), (0, 0)), (1, 2, 5), (1.125, 0.0)),
-    ],
-)
-def test_weighted_mean(rows, weights, mean):
-    close(weighted_mean(vectors(*rows), weights)["features.w"], torch.tensor(mean))
 
 
 def test_weighted_mean_of_one_model_and_of_integers():
@@ -55,22 +46,6 @@ def test_local_training_does_not_depend_on_the_other_clients():
     assert same(alone, run(Local(), World.create(clients, training(), 10, 0)).models[2])
 
 
-def test_dropout_masks_come_from_keys():
-    world = image_world(model=Model("cnn2", dropout=0.5))
-    assert same(
-        run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2", dropout=0.5))).model
-    )
-    assert not same(run(FedAvg(), world).model, run(FedAvg(), image_world(model=Model("cnn2"))).model)
-
-
-def test_start_models_are_not_changed_by_training():
-    world = image_world()
-    start = world.new_model()
-    copy = Params((name, value.clone()) for name, value in start.items())
-    world.local_epochs(world.everyone(start), FedAvg().loss)
-    assert same(start, copy)
-
-
 def test_a_client_without_data_keeps_its_model_and_has_no_weight():
     world = image_world(sizes=(20, 0, 7))
     start = world.new_model()
@@ -83,27 +58,25 @@ def test_a_client_without_data_keeps_its_model_and_has_no_weight():
 
 
 @pytest.mark.parametrize(
-    "n, drop_last, steps", [(33, False, 3), (33, True, 2), (16, False, 1), (7, True, 0), (1, False, 1)]
+    "n, setting, steps",
+    [
+        (33, {}, [16, 16, 1]),
+        (33, {"drop_last": True}, [16, 16]),
+        (16, {}, [16]),
+        (7, {"drop_last": True}, []),
+        (1, {}, [1]),
+        (17, {"model": Model("resnet10")}, [16]),  # BatchNorm takes no single image
+    ],
 )
-def test_last_incomplete_batch(n, drop_last, steps):
-    world, seen = image_world(sizes=(n,), drop_last=drop_last), []
+def test_last_incomplete_batch(n, setting, steps):
+    world, seen = image_world(sizes=(n,), **setting), []
 
     def loss(model, batch, server_state, client_state):
         seen.append(len(batch.labels))
         return cross_entropy(model(batch.images), batch.labels)
 
     world.local_epochs(world.new_models(), loss)
-    assert len(seen) == steps and sum(seen) == (n if not drop_last else 16 * steps)
-
-
-def test_batch_of_one_is_left_out_under_batchnorm_only():
-    for name, seen_samples in (("resnet10", 16), ("cnn4", 17)):
-        world, seen = image_world(sizes=(17,), model=Model(name)), []
-        world.local_epochs(
-            world.new_models(),
-            lambda m, b, *_, seen=seen: seen.append(len(b.labels)) or cross_entropy(m(b.images), b.labels),
-        )
-        assert sum(seen) == seen_samples
+    assert seen == steps
 
 
 def test_every_epoch_uses_every_image_once_in_a_new_order():
@@ -152,8 +125,33 @@ def test_scalars_count_parameters_and_float_buffers():
     assert world.scalars("head") == 512 * 10 + 10
 
 
-def test_uniform_averaging_counts_clients_not_samples():
-    world = image_world(sizes=(20, 40, 0), averaging="uniform")
-    models = Clients(vectors((1, 2), (3, 4), (100, 100)))
-    assert world.average(models)["features.w"].tolist() == [2, 3]
-    assert image_world(sizes=(10, 30, 0)).average(models)["features.w"].tolist() == [2.5, 3.5]
+def test_every_method_is_among_the_miniatures():
+    assert miniature_cells().keys() == set(methods.names())
+
+
+def test_a_world_is_frozen_and_another_round_is_another_world():
+    world = image_world()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        world.round = 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        world.trained = None
+    assert world.at(2).round == 2 and world.round == 0
+    assert world.at(2).clients is world.clients and world.at(2).executor is world.executor
+
+
+def test_the_trainer_sees_the_last_models_and_the_last_losses():
+    """A rule without a loss moves the models and leaves the losses; a phase without epochs leaves nothing."""
+    world = image_world()
+    world = world.at(1, watch := Watch(world.executor))
+    start = world.new_models()
+    assert watch.trained is None
+    trained = world.local_epochs(start, supervised)
+    assert watch.trained.models is trained.models and watch.trained.losses == trained.losses
+    assert trained.mean_loss([1, 0, 0]) == trained.losses[0]
+    stepped = world.local_steps(
+        trained.models, lambda model, batches, server_state, client_state: (model.params, client_state)
+    )
+    assert all(map(math.isnan, stepped.losses)) and math.isnan(stepped.mean_loss(world.sizes))
+    assert watch.trained.models is stepped.models and watch.trained.losses == trained.losses
+    idle = world.local_epochs(stepped.models, supervised, options=LocalOptions(epochs=0))
+    assert idle.models is stepped.models is watch.trained.models

@@ -63,11 +63,6 @@ def test_a_row_without_time_or_memory_is_left_out(tmp_path):
     assert rows["third"]["seconds"] == 1.0
 
 
-def test_no_row_begins_when_the_time_is_over(tmp_path):
-    rows = run(growth(), tmp_path / "out.json", 0.0)["growth"]
-    assert all("left_out" in row for row in rows.values())
-
-
 def test_a_table_without_speed_says_so_and_is_not_planned(tmp_path, monkeypatch):
     monkeypatch.undo()
     name, scenario, works = next(gpu_check._scenarios())

@@ -279,7 +279,7 @@ def test_the_strong_view_is_of_the_public_image_and_not_of_its_crop(monkeypatch)
 
 def test_fedmatch_collaborates_as_written_out(monkeypatch):
     """One part; consistency with the helpers and the cross-entropy of the strong view with the vote."""
-    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"])
+    world = federation(monkeypatch, (12, 0, 9), ["bn", "plain", "bn"])
     method = FedMatch(decomposed=False, kappa=0.33, lam_i=1.0, lam_a=0.5)
     state = method.before_round(method.init(world), world)
     nets, seen = modules(world, state.models), []

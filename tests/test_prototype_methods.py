@@ -26,7 +26,7 @@ from pipeline.engine.state import Clients, State
 from pipeline.engine.trained import Watch
 from pipeline.engine.world import World
 from pipeline.methods.fedcrl import FedCRL, interpolate
-from pipeline.methods.fedgh import FedGH, fit_head
+from pipeline.methods.fedgh import FedGH
 from pipeline.methods.fedpac import FedPAC
 from pipeline.methods.fedproto import FedProto
 from pipeline.models import Network
@@ -74,39 +74,11 @@ H, Y = [[1, 0], [1, 1], [0, 1]], torch.tensor([0, 0, 1])
 OMEGA = rows([1, 0], [0, 1], [-1, 0])
 
 
-def per_sample(h, tau, seen):
-    return [
-        prototype_contrast(h[i : i + 1], Y[i : i + 1], OMEGA, tau, known=seen).item() for i in range(len(h))
-    ]
-
-
 @pytest.mark.parametrize(
-    "tau, seen, samples, mean, gradient",
-    [
-        (
-            0.5,
-            (1, 1, 1),
-            [0.142932, 0.722272, 0.239545],
-            0.368249,
-            [[0, 0.078207], [-0.242468, 0.242468], [0, 0]],
-        ),
-        (
-            0.1,
-            (1, 1, 1),
-            [0.000045, 0.693148, 0.000091],
-            0.231095,
-            [[0, 0.000151], [-1.178512, 1.178512], [0, 0]],
-        ),
-        (0.5, (1, 1, 0), [0.126928, 0.693147, 0.126928], 0.315668, None),
-    ],
+    "tau, seen, mean", [(0.5, (1, 1, 1), 0.368249), (0.1, (1, 1, 1), 0.231095), (0.5, (1, 1, 0), 0.315668)]
 )
-def test_contrast_of_the_worked_examples(tau, seen, samples, mean, gradient):
-    h = rows(*H).requires_grad_()
-    assert per_sample(h, tau, known(*seen)) == pytest.approx(samples, abs=1e-6)
-    loss = prototype_contrast(h, Y, OMEGA, tau, known=known(*seen))
-    close(loss, mean)
-    if gradient:
-        close(torch.autograd.grad(loss, h)[0], gradient)
+def test_contrast_of_the_worked_examples(tau, seen, mean):
+    close(prototype_contrast(rows(*H), Y, OMEGA, tau, known=known(*seen)), mean)
 
 
 def test_contrast_where_classes_are_unknown_or_a_representation_is_dead():
@@ -124,21 +96,13 @@ def test_contrast_where_classes_are_unknown_or_a_representation_is_dead():
 
 
 def test_aggregates_of_the_worked_examples():
-    """Plain means of {0: (1,3)}, {0: (3,1), 1: (2,2)}; FedCRL Eq. 6; FedProc's sample-weighted means."""
-    actual = aggregate_means(
-        torch.tensor([[[1.0, 3], [0, 0]], [[3, 1], [2, 2]]]), torch.tensor([[1, 0], [1, 1]])
-    )
-    close(actual.vectors, [[2, 2], [2, 2]])
+    """FedCRL Eq. 6; what nobody holds stays as it was."""
     actual = aggregate_means(
         torch.tensor([[[1.0, 0], [0, 2], [0, 0]], [[0, 0], [1, 1], [0, 0]]]),
         torch.tensor([[4, 1, 0], [0, 3, 0]]),
     )
     close(actual.vectors, [[1, 0], [0.75, 1.25], [0, 0]])
     assert actual.known.tolist() == [True, True, False]
-    actual = aggregate_means(
-        torch.tensor([[[1.0, 0], [0, 1]], [[0, 1], [0, 0]]]), torch.tensor([[3, 2], [1, 0]])
-    )
-    close(actual.vectors, [[0.75, 0.25], [0, 1]])
     before = State(vectors=rows([1, 1], [2, 2], [0, 0]), known=known(1, 1, 0))
     actual = aggregate_means(torch.tensor([[[5.0, 5], [0, 0], [0, 0]]]), torch.tensor([[3, 0, 0]]), before)
     close(actual.vectors, [[5, 5], [2, 2], [0, 0]])
@@ -207,41 +171,14 @@ def test_what_is_sent():
     down = world.scalars() + 4 * 128
     assert FedPAC().traffic(world) == (world.scalars() + 2 * 128 + 1 + 1, down)  # the count of its one class
     assert FedPAC(weighted=False).traffic(world) == (world.scalars() + 2 * 128 + 1, down)
-    clients = [
-        dataclasses.replace(c, labels=torch.arange(len(c.labels)) % 10) for c in image_clients((20, 30))
-    ]
-    world = World.create(clients, training(), 10, 0)
-    up, down = FedCRL().traffic(world)
-    assert up + down == 2 * (world.scalars() - 10) + 10  # the count of every class
-    one = one_class_world()
-    assert FedCRL().traffic(one) == (one.scalars("features") + 128 + 1, one.scalars("features") + 4 * 128)
+    assert FedCRL().traffic(world) == (
+        world.scalars("features") + 128 + 1,
+        world.scalars("features") + 4 * 128,
+    )
 
 
 GH = params({"head.weight": [[0.1, 0], [0, 0.1], [0.1, 0.1]], "head.bias": [0, 0, 0]})
 PAIRS = rows([2, 0], [0, 2], [0, 4], [2, 2]), torch.tensor([0, 1, 1, 2])
-
-
-@pytest.mark.parametrize(
-    "batch, lr, weight, bias",
-    [
-        (
-            2,
-            0.5,
-            [[0.207368, -0.445962], [-0.360478, 0.378790], [0.353110, 0.267171]],
-            [-0.040302, 0.023924, 0.016378],
-        ),
-        (
-            1,
-            0.01,
-            [[0.106705, -0.021860], [-0.012503, 0.130451], [0.105798, 0.091409]],
-            [-0.002025, 0.006265, -0.004240],
-        ),
-    ],
-)
-def test_server_head_of_the_worked_examples(batch, lr, weight, bias):
-    head = fit_head(GH, *PAIRS, lr, batch, torch.arange(4))
-    close(head["head.weight"], weight)
-    close(head["head.bias"], bias)
 
 
 def test_fedgh_trains_the_server_head_on_all_clients_means(monkeypatch):
@@ -261,25 +198,6 @@ def test_counting_what_is_sent_trains_nothing(method):
     watch = Watch(world.executor)
     method.traffic(world.at(1, watch), run(method, world, 1))
     assert watch.trained is None
-
-
-@pytest.mark.parametrize("executor", ["sequential", "stacked"])
-def test_the_last_epochs_means_are_those_that_its_steps_saw(executor, monkeypatch):
-    """A batch per epoch: the last epoch's means are those of the model that the epochs before it leave, and
-    the running ones lie midway between those of both epochs."""
-    monkeypatch.setenv("FEDREPRO_EXECUTOR", executor)
-
-    def world(epochs):
-        return image_world((12, 9, 0, 1), batch_size=16, local_epochs=epochs)
-
-    one, two = run(FedProto(lam=0.0), world(1), 1).models, world(2)
-    first, second = two.class_means(two.new_models()).means, two.class_means(one).means
-    for means, wanted in (("last_epoch", second), ("running", (first + second) / 2)):
-        trained = two.local_epochs(two.new_models(), FedProto(means=means).loss)
-        actual = logged_means(trained, two.class_counts)
-        close(actual.means, wanted, 1e-5)
-        assert torch.equal(actual.counts, two.class_means(one).counts)
-        assert math.isfinite(trained.mean_loss(two.sizes))
 
 
 @pytest.mark.parametrize("executor", ["sequential", "stacked"])

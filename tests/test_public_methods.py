@@ -1,5 +1,6 @@
 """Public phases of FedMD, FedDF, FedMatch, RHFL, FCCL and FCCL+ against loops written out by hand; costs."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,30 +9,33 @@ import torch.nn.functional as F
 from all_methods import METHODS, algorithm_of, name
 from federation import close, run, same, training
 from public_data import CLASSES, DOUBLE, adam, alike, federation, kl, modules, same_parameters, three
+from tiny import Z1, Z2, Z3, Z, numbers
 
 from pipeline.engine import public as public_phase
 from pipeline.engine.public import PublicBatch
 from pipeline.engine.state import Clients, Params
-from pipeline.methods.fccl import FCCL
-from pipeline.methods.fcclplus import FCCLPlus
+from pipeline.losses import knowledge_distillation, weighted_distillation
+from pipeline.methods.fccl import FCCL, correlation_distance, cross_correlation
+from pipeline.methods.fcclplus import (
+    FCCLPlus,
+    elastic_penalty,
+    instance_similarity,
+    non_target_distillation,
+    similarity_distillation,
+)
 from pipeline.methods.feddf import FedDF
-from pipeline.methods.fedmatch import FedMatch
+from pipeline.methods.fedmatch import (
+    FedMatch,
+    disjoint_penalty,
+    inter_client_consistency,
+    majority_labels,
+    pseudo_label_loss,
+)
 from pipeline.methods.fedmd import FedMD
-from pipeline.methods.rhfl import RHFL
+from pipeline.methods.rhfl import RHFL, confidence_weights, reverse_cross_entropy, symmetric_cross_entropy
 from pipeline.schema import Optimiser
 
 EVERY = [m for m in METHODS if algorithm_of(m) in ("fedmd", "feddf", "fedmatch", "rhfl", "fccl", "fcclplus")]
-
-
-@pytest.mark.parametrize("method", [m for m in EVERY if getattr(m, "form", "") != "original"], ids=name)
-def test_public_batches_reach_every_client_once_a_pass(method, monkeypatch):
-    """BatchNorm's counter: forwards in train mode, of a client that learns nothing at home."""
-    world = federation(monkeypatch, (12, 7, 0), ["plain", "dropout", "bn"], passes=2)
-    start = method.init(world)
-    counter = next(n for n in start.models[2] if n.endswith("num_batches_tracked"))
-    forwards = 2 if getattr(method, "second_forward", False) or isinstance(method, FedMatch) else 1
-    # 20 images in batches of 8: 3
-    assert int(method.round(start, world).models[2][counter]) == 2 * 3 * forwards
 
 
 @pytest.mark.parametrize("method", EVERY, ids=name)
@@ -74,7 +78,7 @@ def zbar(answers):
     return sum(answers[0]) / len(answers[0])
 
 
-def fccm(z, other):
+def fccm_by_hand(z, other):
     standard = [(a - a.mean(0)) / a.std(0) for a in (z, other)]
     c = standard[0].T @ standard[1] / len(z)
     return (1 - c.diagonal()).pow(2).sum() + 0.0051 * ((1 + c).pow(2).sum() - (1 + c.diagonal()).pow(2).sum())
@@ -86,7 +90,7 @@ def similarities(h):
     return s[~torch.eye(len(s), dtype=torch.bool)].view(len(s), -1)
 
 
-def fisl(k, hs, answers):
+def fisl_by_hand(k, hs, answers):
     return kl(sum(similarities(h) for h in answers[1]) / len(hs), similarities(hs[k]))
 
 
@@ -115,24 +119,25 @@ CASES = [
     ),
     (
         FCCL(pretraining=1, public_optimiser="sgd"),
-        lambda k, zs, hs, answers: fccm(zs[k], zbar(answers)),
+        lambda k, zs, hs, answers: fccm_by_hand(zs[k], zbar(answers)),
         sgd,
         1,
     ),
     (
         FCCLPlus(public_optimiser="sgd"),
-        lambda k, zs, hs, answers: fccm(zs[k], zbar(answers)) + 3 * fisl(k, hs, answers),
+        lambda k, zs, hs, answers: fccm_by_hand(zs[k], zbar(answers)) + 3 * fisl_by_hand(k, hs, answers),
         sgd,
         1,
     ),
-    (FCCLPlus(fccm=False, omega=2.0), lambda k, zs, hs, answers: 2 * fisl(k, hs, answers), adam, 1),
+    (FCCLPlus(fccm=False, omega=2.0), lambda k, zs, hs, answers: 2 * fisl_by_hand(k, hs, answers), adam, 1),
 ]
 
 
 @pytest.mark.parametrize("method, loss, optimiser, forwards", CASES, ids=[name(case[0]) for case in CASES])
 def test_collaborative_phase_as_written_out(method, loss, optimiser, forwards, monkeypatch):
-    """Plain modules, a new torch optimiser per client and batch; two networks with BatchNorm, one without."""
-    world = federation(monkeypatch, (12, 7, 9), ["bn", "plain", "bn"], passes=2)
+    """Plain modules, a new torch optimiser per client and batch; two networks with BatchNorm, one without,
+    whose client has no images at home."""
+    world = federation(monkeypatch, (12, 0, 9), ["bn", "plain", "bn"], passes=2)
     state = method.before_round(method.init(world), world)
     close(method.collaborate(state, world), by_hand(world, state.models, loss, optimiser, forwards), 1e-8)
 
@@ -262,3 +267,157 @@ def test_worked_costs(monkeypatch):
     assert costs(FedMatch(), B512, clients=2) == (50_000, 50_000)
     assert FedMD().traffic(three(monkeypatch, passes=2)) == (2 * 20 * CLASSES,) * 2
     assert FCCLPlus().traffic(three(monkeypatch)) == (20 * CLASSES + 2 * 8 * 7 + 4 * 3,) * 2
+
+
+TOY, ZBAR = [Z1, Z2, Z3], Z.mean(0)
+Y = torch.tensor([0, 1, 2, 0])
+H1 = numbers([[1, 0], [1, 1], [0, 2], [3, 1]])  # their features
+H2 = numbers([[1, 0, 1], [0, 1, 1], [2, 1, 0], [1, 1, 1]])
+H3 = numbers([[0.5, 0.5], [1, 2], [2, 1], [0, 1]])
+
+
+def gradient(loss, at):
+    leaf = at.clone().requires_grad_()
+    return torch.autograd.grad(loss(leaf), leaf)[0]
+
+
+def test_feddf_of_the_toy_logits():
+    close([knowledge_distillation(z, ZBAR) for z in TOY], [0.043328, 0.212533, 0.140444])
+    close(knowledge_distillation(Z1, ZBAR, tau=2.0), 0.017461)
+    # Beyond 100 or so the logarithm of a softmax is -inf in float32; log_softmax is not.
+    z = torch.tensor([[0.0, 200.0], [300.0, 0.0]]).requires_grad_()
+    value = knowledge_distillation(z, torch.tensor([[200.0, 0.0], [300.0, 0.0]]))
+    assert value.item() == pytest.approx(100.0) and torch.autograd.grad(value, z)[0].isfinite().all()
+    teacher, z = ZBAR.clone().requires_grad_(), Z1.clone().requires_grad_()
+    (
+        knowledge_distillation(z, teacher)
+        + non_target_distillation(z, teacher, Y)
+        + non_target_distillation(z, teacher, Y, renormalise=True)
+        + weighted_distillation(z, teacher[None], torch.ones(1))
+    ).backward()
+    assert teacher.grad is None and z.grad.abs().max() > 0
+
+
+FIRST_W = [0.335424, 0.314247, 0.350329]
+
+
+def weighed(previous, current, **options):
+    return confidence_weights(numbers(previous), numbers(current), 0.5, **options)
+
+
+def test_confidence_weights_at_their_ends():
+    close(weighed([1.2, 2.4, 0.6], [1.0, 2.0, 0.5]), [1 / 3] * 3)
+    close(weighed([1.0, 2.0, 0.5], [1.0, 2.0, 0.5]), [1 / 3] * 3)  # the sum of F is 0: nothing to divide by
+    literal = weighed([1.0, 1.0, 1.0], [1.1, 1.5, 1.2])
+    assert literal.argmax() == 1 and literal.argmin() == 0  # the client whose loss rises most weighs most
+    close(weighed([1.0, 1.0, 1.0], [1.1, 1.5, 1.2], guarded=True), [1 / 3] * 3)
+    # where losses fall the guard does nothing
+    close(weighed([1.2, 0.9, 1.5], [1.0, 0.8, 1.2], guarded=True), FIRST_W)
+    without = weighed([1.2, 1.0, 1.5], [1.0, 1.0, 1.2])
+    close(weighed([1.2, math.nan, 1.5], [1.0, math.nan, 1.2]), without, 1e-5)
+
+
+def test_reverse_cross_entropy_at_its_ends():
+    saturated, uniform = 1000 * F.one_hot(Y, 3).to(DOUBLE), torch.zeros(4, 3, dtype=DOUBLE)
+    close(reverse_cross_entropy(saturated, Y), 2 * 1e-7 * 9.210340, within=1e-12)
+    close(symmetric_cross_entropy(saturated, Y, 0.1, 1.0), 0.0, within=2e-6)
+    close(reverse_cross_entropy(uniform, Y), 9.210340 * 2 / 3)
+    close(reverse_cross_entropy(uniform.float(), Y), 9.210340 * 2 / 3)
+
+
+def fccm(z, zbar=ZBAR, off_target=-1.0, pearson=False):
+    return correlation_distance(cross_correlation(z, zbar.detach(), pearson), 0.0051, off_target)
+
+
+def test_fccm_of_the_toy_logits():
+    close([fccm(z, pearson=True) for z in TOY], [0.028392, 0.354562, 0.095687])
+    close([fccm(z) for z in TOY], [0.286649, 0.741866, 0.405491])
+    close([fccm(Z1, off_target=0.0, pearson=True), fccm(Z1, off_target=0.0)], [0.024533, 0.276105])
+
+
+def test_a_constant_column_correlates_with_nothing_and_a_batch_of_one_is_harmless():
+    z = Z1.clone()
+    z[:, 1] = 4.0
+    assert cross_correlation(z, ZBAR)[1].tolist() == [0.0, 0.0, 0.0] and gradient(fccm, z).isfinite().all()
+    assert fccm(Z1[:1], ZBAR[:1]).isfinite()
+    assert gradient(lambda a: fccm(a, ZBAR[:1]), Z1[:1]).isfinite().all()
+
+
+FEATURES = [H1, H2, H3]
+
+
+def fisl(features, mu):
+    together = torch.stack([instance_similarity(h, mu) for h in FEATURES]).mean(0)
+    return similarity_distillation(instance_similarity(features, mu), together)
+
+
+def test_fisl_of_the_toy_features():
+    close([fisl(h, 0.5) for h in FEATURES], [0.065867, 0.047036, 0.048417])
+    close([fisl(h, 0.02) for h in FEATURES], [0.714222, 5.701085, 5.841970])
+    # A genuine 0 stays, which the selection S != 0 of Eq. 4 would lose.
+    cosines = F.normalize(H2, dim=1) @ F.normalize(H2, dim=1).T
+    wanted = torch.stack([torch.cat([row[:b], row[b + 1 :]]) for b, row in enumerate(cosines)]) / 0.3
+    close(instance_similarity(H2, 0.3), wanted, 1e-5)
+    assert instance_similarity(H1, 0.5)[0, 1] == 0 and instance_similarity(H1, 0.5).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "student, teacher, tau, kd, plain, renormalised",
+    [
+        (Z1, Z2, 1.0, 0.353010, 0.460326, 0.186682),
+        (Z1, Z2, 3.0, 0.437672, 0.953548, 0.201108),
+        (Z2, Z1, 1.0, 0.292712, -0.031824, None),
+        (Z2, Z1, 3.0, 0.422202, -0.460222, 0.199744),
+    ],
+)
+def test_fntd_of_the_toy_logits(student, teacher, tau, kd, plain, renormalised):
+    close(tau**2 * knowledge_distillation(student, teacher, tau), kd)
+    close(tau**2 * non_target_distillation(student, teacher, Y, tau), plain)
+    if renormalised is not None:
+        close(tau**2 * non_target_distillation(student, teacher, Y, tau, renormalise=True), renormalised)
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_fntd_of_logits_far_apart_stays_finite(renormalise):
+    z, t = torch.tensor([[500.0, 0.0, -500.0]]), torch.tensor([[-500.0, 500.0, 0.0]])
+    at = torch.tensor([0])
+    for tau in (1.0, 0.5):
+        slope = gradient(lambda a, tau=tau: non_target_distillation(a, t, at, tau, renormalise), z)
+        assert slope.isfinite().all()
+
+
+def test_elastic_penalty_by_hand():
+    values = (1, 2, 3), (1, 1.5, 2), (0.2, 0.4, 0.1)
+    at, anchor, information = (Params(w=numbers(v)) for v in values)
+    close(0.7 * elastic_penalty(at, anchor, information), 0.140000)
+
+
+LOCAL, HELPERS, HARD = F.softmax(3 * Z1, 1), torch.stack([F.softmax(3 * Z2, 1), F.softmax(3 * Z3, 1)]), 2 * Z2
+ALL, NONE = torch.ones(4, dtype=torch.bool), torch.zeros(4, dtype=torch.bool)
+
+
+def test_fedmatch_of_the_toy_logits():
+    consistency = inter_client_consistency(LOCAL, HELPERS, ALL)
+    close(consistency, 0.765480)
+    labels = majority_labels(LOCAL, HELPERS)
+    assert labels.tolist() == [0, 1, 2, 0]
+    close(0.01 * consistency + 0.01 * pseudo_label_loss(HARD, labels, ALL), 0.016348)
+    sigma = Params(w=torch.tensor([1.0, 2, -1], dtype=DOUBLE))
+    psi = Params(w=torch.tensor([0.2, 0.4, -0.2], dtype=DOUBLE))
+    close(disjoint_penalty(sigma, psi, l1=1e-4, l2=10.0), 38.400080)
+
+
+def test_without_confident_samples_or_helpers_terms_are_zero():
+    assert not inter_client_consistency(LOCAL, HELPERS, NONE) and not pseudo_label_loss(HARD, Y, NONE)
+    assert gradient(lambda z: pseudo_label_loss(z, Y, NONE), HARD).abs().max() == 0
+    some = torch.tensor([True, False, True, False])
+    alone = inter_client_consistency(LOCAL[some], HELPERS[:, some], ALL[some])
+    close(inter_client_consistency(LOCAL, HELPERS, some), alone, 1e-5)
+    close(pseudo_label_loss(HARD, Y, some), F.cross_entropy(HARD[some], Y[some]), 1e-5)
+    close(inter_client_consistency(LOCAL, torch.stack([LOCAL, LOCAL]), ALL), 0.0)
+    assert inter_client_consistency(LOCAL, HELPERS[:0], ALL).item() == 0.0
+    assert majority_labels(LOCAL, HELPERS[:0]).tolist() == LOCAL.argmax(1).tolist()
+    one = torch.eye(3, dtype=DOUBLE)
+    assert majority_labels(one[[2]], one[[1]][None]).tolist() == [1]
+    assert majority_labels(one[[2]], torch.stack([one[[1]], one[[0]]])).tolist() == [0]
+    assert majority_labels(one[[0]], torch.stack([one[[2]], one[[2]]])).tolist() == [2]

@@ -200,9 +200,3 @@ def test_a_key_that_yaml_reads_as_something_else_is_named(tmp_path, key):
         read_yaml(path)
     path.write_text(f'methods:\n  "{key}": {{}}\n')
     assert read_yaml(path) == {"methods": {key: {}}}
-
-
-@pytest.mark.parametrize("key", ["0", "7", "0.5", "mini"])
-def test_other_keys_are_read(tmp_path, key):
-    (tmp_path / "paper.yaml").write_text(f"sizes: {{{key}: 1}}\n")
-    assert [str(one) for one in read_yaml(tmp_path / "paper.yaml")["sizes"]] == [key]

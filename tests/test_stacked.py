@@ -12,20 +12,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 from federation import difference, executor_world, run, watched
+from test_augmentations import VIEWS, draw
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.cells.lockstep import together
 from pipeline.cells.provenance import machine
 from pipeline.engine import stack, stacked, stacked_convolution, stacked_values
 from pipeline.engine.phase import LocalOptions
+from pipeline.engine.stacked_draws import can_join, joint
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
 from pipeline.engine.stacked_values import same_code, same_form
 from pipeline.engine.state import Clients, Params, State, tensors_of, with_tensors
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
-from pipeline.methods.ditto import Ditto
 from pipeline.methods.fedavg import FedAvg
-from pipeline.methods.fedproto import FedProto
 from pipeline.methods.fedprox import FedProx
 from pipeline.methods.fedsr import FedSR
 from pipeline.methods.moon import Moon
@@ -41,24 +41,12 @@ DROPOUT = Model("cnn2", dropout=0.4)
 world = partial(executor_world, sizes=SIZES)
 
 
-@pytest.mark.parametrize(
-    "method, setting",
-    [
-        (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}),
-        (FedAvg(), {"model": Model("cnn3_bn"), "batch_size": 8, "sizes": (17, 8, 5)}),
-        (FedProx(mu=0.1), {"optimiser": Optimiser("sgd", 0.05, momentum=0.9)}),
-        (PFedMe(inner_steps=2), {}),
-    ],
-    ids=lambda value: value.get("model", Model("")).name if isinstance(value, dict) else type(value).__name__,
-)
-def test_idle_rows_and_kept_stacks_change_nothing(method, setting, monkeypatch):
+def test_idle_rows_and_kept_stacks_change_nothing(monkeypatch):
     monkeypatch.setattr(stack, "BUCKETS", 2)
+    setting = {"model": DROPOUT, "optimiser": ADAM, "sizes": (20, 33, 0, 1)}
     w = world(monkeypatch=monkeypatch, **setting)
-    actual = run(method, w)
-    plain = run(method, world("sequential", monkeypatch, **setting))
-    for name in plain:
-        if isinstance(plain[name], (Params, Clients)):
-            assert difference(actual[name], plain[name]) < (1e-7 if "model" in setting else 1e-9)
+    actual, plain = run(FedAvg(), w), run(FedAvg(), world("sequential", monkeypatch, **setting))
+    assert difference(actual.model, plain.model) < 1e-7
     steps = [step for stack in w.executor.cached for step in stack.steps.values()]
     idle = [turn for stack in w.executor.cached for turn in stack.turns if turn.active < len(turn.rows)]
     # one for each round at least: kept from round to round
@@ -162,8 +150,6 @@ def side_by_side(method, worlds, rounds):
     [
         (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}),
         (Moon(mu=1.0), {}),
-        (Ditto(lam=0.5), {}),
-        (FedProto(), {}),
         (PFedMe(inner_steps=2), {}),
         (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
     ],
@@ -206,22 +192,8 @@ def test_phases_that_differ_run_apart(monkeypatch):
         assert difference(ends[k], alone) < 1e-9
 
 
-def test_a_seed_that_fails_ends_the_others(monkeypatch):
-    reached = []
-
-    def train(k, report, share):
-        w = world("stacked", monkeypatch, k)
-        w = w.at(0, share(w.executor))
-        models = w.local_epochs(w.new_models(), FedAvg().loss).models
-        if k == 1:
-            raise ValueError("seed 1 failed")
-        w.at(1).local_epochs(models, FedAvg().loss)
-        reached.append(k)
-
-    with pytest.raises(ValueError, match="seed 1 failed"):
-        list(together(train, range(3)))
-    assert threading.active_count() < 4
-    # Those that wait for the phase of the one that fails do not run theirs.
+def test_a_seed_that_fails_ends_the_others():
+    """Those that wait for the phase of the one that fails do not run theirs."""
     phases = []
     executor = SimpleNamespace(run_all=phases.append)
 
@@ -250,10 +222,7 @@ def test_alike():
     assert not same_form(value, State(twin, name="y"))
     assert not same_form(value, State(twin, model=Params(w=torch.zeros(3))))
     again = with_tensors(value, iter(tensors_of(twin)))
-    assert type(again) is State
-    assert type(again.model) is Params
-    assert torch.equal(again.model["w"], torch.ones(2))
-    assert type(again.pairs[0]) is tuple and again.name == "x"
+    assert difference(again, twin) == 0 and type(again.model) is Params and type(again.pairs[0]) is tuple
 
 
 def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatch):
@@ -353,3 +322,45 @@ def test_im2col_has_every_stride_and_padding(kernel, stride, padding):
     )
     how = images, weight, bias, (stride, stride), (padding, padding)
     assert difference(stacked_convolution.unfolded(*how), torch.nn.functional.conv2d(*how)) < 1e-12
+
+
+@pytest.fixture(params=[3, 1])
+def images(request):
+    """Of three clients, coloured and grey."""
+    shape = 3, 32, request.param, 32, 32
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_one_call_gives_every_clients_views(view, images):
+    """Three clients' batches: the numbers of each are from its generator, which moves as by one call."""
+    joined, plain = ([draw(k) for k in range(3)] for _ in range(2))
+
+    def both(pixels, numbers):
+        return pixels.float(), view(pixels, numbers)
+
+    assert can_join([both] * 3, images, joined)
+    (_, first), (_, second) = joint(both, images, joined), joint(both, images, joined)
+    for k in range(3):
+        assert torch.equal(first[k], both(images[k], plain[k])[1])
+        assert torch.equal(second[k], both(images[k], plain[k])[1])
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda pixels, numbers: (pixels[torch.randperm(len(pixels), generator=numbers)],),
+        lambda pixels, numbers: (pixels + torch.rand((), generator=numbers),),
+        lambda pixels, numbers: (
+            pixels.float() * torch.rand(len(pixels), 3 * len(pixels), generator=numbers).mean(),
+        ),
+        lambda pixels, numbers: (pixels.flip(0),),
+        lambda pixels, numbers: (pixels.float() - pixels.float().mean(),),
+    ],
+    ids=["order", "one number", "their mean", "neighbours", "mean"],
+)
+def test_views_that_mix_images_are_made_one_client_at_a_time(view, images):
+    generators = [draw(k) for k in range(3)]
+    before = [generator.get_state() for generator in generators]
+    assert not can_join([view] * 3, images, generators)
+    assert all(map(torch.equal, before, (generator.get_state() for generator in generators)))

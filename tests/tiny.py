@@ -1,4 +1,4 @@
-"""Worked examples by hand: a linear softmax of two classes, and a ReLU layer below it."""
+"""Worked examples: a linear softmax of two classes, a ReLU layer below it, logits of three classes."""
 
 import torch
 from federation import B1, B2, TINY, close, params, tiny_world
@@ -9,6 +9,21 @@ from pipeline.losses import cross_entropy
 B3 = ([[0.0, -1.0], [1.0, 1.0]], [0, 0])  # the third batch of Per-FedAvg's worked example
 ANCHOR = {"head.weight": [[0.4, 0], [0, 0.4]], "head.bias": [0.1, 0]}
 DOUBLE = torch.float64
+
+
+def numbers(values) -> torch.Tensor:
+    return torch.tensor(values, dtype=DOUBLE)
+
+
+# logits of three clients, and features of three views
+Z = numbers(
+    [
+        [[2, 0, -1], [0.5, 1.5, 0], [-1, 0, 2], [1, -1, 0.5]],
+        [[1, 0.5, -0.5], [0, 2, -1], [0.5, -0.5, 1], [0, 1, 1]],
+        [[3, -1, 0], [1, 1, -1], [0, 0.5, 1.5], [2, -0.5, -1]],
+    ]
+)
+Z1, Z2, Z3 = Z
 
 
 def joined(*batches):
