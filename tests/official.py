@@ -4,11 +4,15 @@ import contextlib
 import hashlib
 import io
 import tarfile
+import tempfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 
 def md5(content):
@@ -97,3 +101,24 @@ def make_tar(path, members, mode="w:gz"):
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     return path
+
+
+def archived(make, members):
+    """The bytes of an archive."""
+    with tempfile.TemporaryDirectory() as folder:
+        return make(Path(folder) / "made", members).read_bytes()
+
+
+def encoded(write, *arguments, **more):
+    """The bytes that a function writes into a file."""
+    buffer = io.BytesIO()
+    write(buffer, *arguments, **more)
+    return buffer.getvalue()
+
+
+def png(image):
+    return encoded(Image.fromarray(image).save, "PNG")
+
+
+def grey(value):
+    return png(np.full((9, 7, 3), value, np.uint8))

@@ -35,7 +35,4 @@ def test_a_class_takes_no_column_of_ours(classes):
     held = pd.read_csv(io.StringIO(text), index_col="client").drop(columns=["domain", "train", "test"])
     assert held.to_numpy().tolist() == [[2, 1], [1, 4]]
     assert all(name in column for name, column in zip(classes, held.columns))
-
-
-def test_usual_classes_keep_their_names():
     assert list(counted(["cat", "Train"]).columns) == [*histogram.OURS, "cat", "Train"]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.util
-import io
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from official import png
 from PIL import Image
 from reporting import described
 from repository import run
@@ -51,7 +51,6 @@ def test_what_is_written_is_read(tmp_path):
     assert dtypes == [np.uint8, np.int64, np.int64, np.uint8]
     assert stored.meta == written and stored.meta["shape"] == [4, 2, 2, 1] and len(stored) == 4
     assert stored.meta["digests"]["labels.npy"] == files.sha256(tmp_path / "tiny" / "labels.npy")
-    assert store.verify(tmp_path / "tiny").meta["digest"] == written["digest"]
 
 
 @pytest.mark.parametrize(
@@ -168,11 +167,10 @@ def test_an_unknown_set_names_the_nearest(tmp_path):
 
 
 @pytest.mark.parametrize("name", store.BUNDLED)
-@pytest.mark.parametrize("source", ["auto", "canonical"])
-def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, name, source):
+def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, name):
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
-    meta = sources.prepare(name, tmp_path / "a" / name, source)
-    again = sources.prepare(name, tmp_path / "b" / name, source)
+    meta = sources.prepare(name, tmp_path / "a" / name, "auto")
+    again = sources.prepare(name, tmp_path / "b" / name, "canonical")
     stored = store.verify(tmp_path / "a" / name)
     assert meta["digest"] == again["digest"] and meta["source"] == "bundled"
     assert stored.meta["domains"] == registry.sets()[name].domains
@@ -222,9 +220,8 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
         assert np.round(means, 7).tolist() == [0.4913997, 0.4821584, 0.4465309]
 
 
-@pytest.fixture
-def small_mirror(tmp_path, monkeypatch):
-    """A mirror folder with a small `office_caltech10.npz` in mosaics; the registry knows its digest."""
+def test_mosaics_come_back_by_domain_and_class(tmp_path, monkeypatch):
+    """A mirror folder with a small file in mosaics; the registry knows its digest."""
     entry = registry.sets()["office_caltech10"]
     images = np.random.default_rng(0).integers(0, 256, (53, 8, 8, 3), dtype=np.uint8)
     tiles = []
@@ -232,9 +229,7 @@ def small_mirror(tmp_path, monkeypatch):
         padded = np.zeros((-(-len(part) // 40) * 40, 8, 8, 3), np.uint8)
         padded[: len(part)] = part
         mosaic = padded.reshape(-1, 40, 8, 8, 3).swapaxes(1, 2).reshape(-1, 320, 3)
-        buffer = io.BytesIO()
-        Image.fromarray(mosaic).save(buffer, "PNG")
-        tiles.append(buffer.getvalue())
+        tiles.append(png(mosaic))
     domain, y = np.arange(53) % 4, np.arange(53)[::-1] % 10
     folder = tmp_path / "mirror"
     folder.mkdir()
@@ -255,11 +250,6 @@ def small_mirror(tmp_path, monkeypatch):
     mirror = dataclasses.replace(entry.mirror, sha256=files.sha256(folder / entry.mirror.file), counts=counts)
     monkeypatch.setitem(registry.sets(), "office_caltech10", dataclasses.replace(entry, mirror=mirror))
     monkeypatch.setenv("FEDREPRO_MIRROR", str(folder))
-    return folder / entry.mirror.file, images, y, domain
-
-
-def test_mosaics_come_back_by_domain_and_class(tmp_path, small_mirror):
-    _, images, y, domain = small_mirror
     sources.prepare("office_caltech10", tmp_path / "office_caltech10")
     stored = store.verify(tmp_path / "office_caltech10")
     assert stored.meta["domains"] == ["amazon", "caltech", "dslr", "webcam"]
@@ -269,17 +259,6 @@ def test_mosaics_come_back_by_domain_and_class(tmp_path, small_mirror):
     assert np.array_equal(stored.images, images[order])
     assert np.array_equal(stored.labels, y[order])
     assert np.array_equal(stored.domains, renamed[order])
-
-
-@pytest.mark.parametrize("damage", ["altered", "cut"])
-def test_a_damaged_mirror_file_is_named_with_both_digests(tmp_path, small_mirror, damage):
-    path = small_mirror[0]
-    expected = files.sha256(path)
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"\1" if damage == "altered" else content[: len(content) // 2])
-    with pytest.raises(DataError, match=f"caltech10.npz: .* {files.sha256(path)}, expected {expected}"):
-        sources.prepare("office_caltech10", tmp_path / "data" / "office_caltech10")
-    assert not (tmp_path / "data").exists()
 
 
 def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch):

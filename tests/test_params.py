@@ -40,6 +40,7 @@ SCENARIO = {
     "seeds": [0],
 }
 POOLED = {"rounds": 5, "batch_size": 8, "unseen": 1}
+FIGURE = PAPER["figures"]["figure5"]
 PATHOLOGICAL = {"kind": "pathological", "clients": 10**9, "classes": 2}
 MANY = {"kind": "domains", "clients": {"digits": 10**9}, "share": 0.1}
 
@@ -194,6 +195,17 @@ def test_a_name_becomes_no_path_and_no_command(name):
         ("methods.ours.sweep", 5, "expected a mapping"),
         ("scenarios.mini", SCENARIO, "the miniature has this name"),
         ("tables.table1.published", "../x.csv", "must be a name"),
+        ("tables.table2.rows.Averaged", "fedavgg", "unknown method 'fedavgg' .nearest: 'fedavg'"),
+        ("figures.figure3.scenarios", ["balancd"], "unknown scenario 'balancd' .nearest: 'balanced'"),
+        ("methods.ours.scenarios", {"skewd": {}}, "unknown scenario 'skewd' .nearest: 'skewed'"),
+        ("figures.figure5", FIGURE | {"kind": "sweep"}, "a figure of kind 'sweep' needs 'over'"),
+        ("figures.figure5", FIGURE | {"kind": "curves", "over": ["tau"]}, "a figure of kind 'sweep' needs"),
+        (
+            "figures.figure5",
+            FIGURE | {"kind": "pairs", "measures": ["loss"]},
+            "a figure of kind 'pairs' needs",
+        ),
+        ("figures.figure5.kind", "swep", "unknown value 'swep' .nearest: 'sweep'"),
         ("title", "a\x07", "holds the control character U.0007"),
     ],
 )

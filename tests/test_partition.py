@@ -10,7 +10,7 @@ import pytest
 from pipeline.data import label_skew
 from pipeline.data.label_skew import cut, dirichlet_counts, minimum_size, pathological_counts, train_test
 from pipeline.data.partition import partition, to_arrays
-from pipeline.data.parts import HELDOUT, PRIVATE, PUBLIC, Pool, generator
+from pipeline.data.parts import Pool
 from pipeline.data.store import Stored
 from pipeline.errors import ParamError
 from pipeline.schema import Data, Domains, Subset
@@ -100,19 +100,6 @@ def test_draw_0_is_the_one_of_before_and_every_other_is_new(recorded):
         assert alike == [not random or not len(arrays[key])] * 3, key
 
 
-def test_purposes_and_draws_have_separate_numbers():
-    settings = Subset({"MNIST": 50}, seed=0)
-    purposes = (PRIVATE, PUBLIC, HELDOUT)
-    assert (
-        len({generator(settings, purpose, draw).random() for purpose in purposes for draw in range(4)}) == 12
-    )
-
-
-def test_a_minimum_that_no_draw_meets_is_said_with_the_best_one():
-    with pytest.raises(ParamError, match=r"scenarios.y.partition.beta: in 5,000 draws .* 66 images; the"):
-        partition(Dirichlet(9, 0.01, min_samples=66, tries=5000), pool(), WHERE)
-
-
 def test_few_draws_in_memory_give_what_many_do(monkeypatch):
     whole, settings = partition(Dirichlet(20, 0.1), pool(600), WHERE), Dirichlet(20, 0.1)
     monkeypatch.setattr(label_skew, "AT_ONCE", 3 * 20 * 10)
@@ -173,6 +160,7 @@ def test_a_kind_keeps_what_it_promises(name):
         (Natural(40, "writer"), "clients: 40 clients, of 9 users"),
         (ExtendedDirichlet(6, 1.0, classes=11), "classes: 11 classes per client"),
         (QuantitySkew(200, 0.01), "beta: in .* no draw gave every client 1 images"),
+        (Dirichlet(9, 0.01, min_samples=66, tries=5000), "beta: in 5,000 draws .* had [1-9]"),
         (Iid(700), "clients: 700 clients for only 600 images"),
         (Pathological(5, 11), "classes: 11 classes per client, but the set has 10"),
     ],

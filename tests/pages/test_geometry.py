@@ -197,7 +197,7 @@ def test_accuracy_by_corruption_is_the_mean_over_clients_and_images(root, drawn)
     assert keys(view())[0] == {"Ours"} and {"fog", "snow"} <= set(words(view())[1])
 
 
-def test_representations_of_one_length_lie_on_the_sphere(root, drawn):
+def test_representations_of_one_length_lie_on_the_sphere():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(40, 7))
     values /= np.linalg.norm(values, axis=1, keepdims=True)

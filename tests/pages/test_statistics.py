@@ -65,18 +65,6 @@ def drawn(seed, k=6, n=3, sd=1.0):
     return rng.normal(0, sd, (k, n)) + rng.normal(0, 3, (1, n)) + 60
 
 
-def test_one_method_against_three():
-    made = design(FOUR)
-    assert (made.s, made.df) == (pytest.approx(0.6821, abs=1e-4), 6)
-    one = pair(made, "P", "Q")
-    assert (one.d, one.p()) == (pytest.approx(2), pytest.approx(0.0115, abs=1e-4))
-    assert one.interval() == pytest.approx((0.64, 3.36), abs=0.005)
-    best = against(made, "P", "QRS")
-    # The step-down p of P - Q is that of P - S, twice 0.00575.
-    assert list(best.p.values()) == pytest.approx([0.0115, 0.0001, 0.0115], abs=1e-4)
-    assert [best.side(name) for name in "QRS"] == [1, 1, 1]
-
-
 def test_a_row_with_another_spread_is_an_outlier_and_compared_by_paired_t():
     made = design(UNSTABLE)
     assert spread_test(made.values, 4)[0] == pytest.approx(2162, abs=0.5)
@@ -224,7 +212,7 @@ def test_on_tables_of_equal_methods_intervals_cover_and_claims_err_as_they_shoul
     """Six methods in three blocks, all equal: an interval covers 0 in 95 %, `A > B` holds in 2.5 %, some pair
     of a family is called different in at most 5 %, `best of all` holds in far fewer; within the binomial
     error."""
-    tables, best = 400, Difference((), 0, tuple(Difference(((name, 1.0),)) for name in "BCDEF"))
+    tables, best = 200, Difference((), 0, tuple(Difference(((name, 1.0),)) for name in "BCDEF"))
     covered = better = families = holds = excluded = 0
     p = []
     for seed in range(tables):

@@ -75,14 +75,17 @@ def test_without_results_no_number_is_measured(root):
     assert view(root, "table3").panel.stub == ["dataset"]
 
 
-def test_delta_is_of_the_printed_column_where_one_of_ours_follows(measured):
+def test_a_column_of_ours_follows_and_delta_is_of_the_printed_one(measured):
     edit(measured / YAML, lambda paper: paper["tables"]["table1"].update(also={"local": "post.average"}))
     for name, local in (("ours", 90.0), ("fedavg", 10.0)):
         write_run(measured, f"balanced/{name}", BALANCED[name] | {"post.average": [local] * 2})
-    panel = view(measured, "table1").panel
-    heads = [texts[-1] for texts in panel.levels]
-    assert "local" in heads
-    assert values(measured, "table1")["Ours"][heads.index("Δ")].mean == "+5.50"
+    table = view(measured, "table1")
+    assert [texts[-1] for texts in table.panel.levels] == ["M", "Avg", "Δ", "local"]
+    of = {row.name: row.values for row in table.panel.rows}
+    assert (of["Ours"][2].mean, of["Ours"][3].mean, of["Ours"][3].published) == ("+5.50", "90.00", "")
+    assert of["FedProx"][3].state == "missing"
+    # what is not printed does not count
+    assert table.measured == 4
 
 
 def test_what_a_run_costs_and_the_printed_formula(measured):
@@ -156,17 +159,6 @@ def test_comparisons_are_over_common_seeds():
     assert (one.mark, three.mark, three.mean) == ("second", "best", "3.00")
     assert difference(three, one).mean == "+1.00"
     assert difference(Value("measured", {7: 2.5}), one).mean == "−2.50"  # none in common
-
-
-def test_a_column_of_ours(measured):
-    new = {"also": {"plain": "average"}}
-    edit(measured / YAML, lambda paper: paper["tables"]["table2"].update(new))
-    table = view(measured, "table2")
-    assert [texts[-1] for texts in table.panel.levels] == ["Acc.", "Std.", "plain"] * 2
-    fedavg = table.panel.rows[0].values
-    assert (fedavg[2].mean, fedavg[2].published, fedavg[5].state) == ("61.00", "", "missing")
-    # what is not printed does not count
-    assert table.measured == 4
 
 
 @pytest.mark.parametrize("changed", [{"executor": "stacked"}, {"device": "NVIDIA H200"}])

@@ -234,13 +234,6 @@ def test_runs_that_share_one_seed_or_none_decide_nothing(root):
         assert (more.chip, more.low) == (chip, None)
 
 
-def test_seeds_that_not_all_have_are_used_by_least_squares(root):
-    write_claims(root, CLAIMS)
-    write_three(root, THREE | {"ours": THREE["ours"][:2]})
-    best = judged(root, "best")
-    assert best.seeds == 2 and "3 df" in best.method and [*best.by_seed] == [0, 1]
-
-
 def test_blocks_are_seeds_with_their_partition(root):
     """The same seed on another partition is another block: nothing is left to compare in pairs."""
     write_claims(root, CLAIMS)
