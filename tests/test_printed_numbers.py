@@ -1,17 +1,45 @@
-"""Published numbers hold together, and settings and counts are the printed ones."""
+"""The papers as data: rows and columns lead to measures of cells; settings are the printed ones."""
 
 import re
 from collections import defaultdict
+from functools import cache
 
 import numpy as np
 import pytest
-from published import PAPERS, printed, published
 
+from pipeline import methods
 from pipeline.data import registry
 from pipeline.data.partition import Pool, partition
 from pipeline.report.measures import COSTS
-from pipeline.schema import MINIATURES, Domains, Subset, load_paper
-from pipeline.schema.paper import DELTA
+from pipeline.report.published import read_published
+from pipeline.schema import MINIATURES, ROOT, Cell, Domains, Subset, Table, load_paper
+from pipeline.schema.paper import DELTA, Block
+
+PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")  # those that come with FedRepro
+# Blocks that state a setting or a cost; no run measures them.
+UNMEASURED = (
+    "local-computation module-cost private-data-scale quantity=model hyper-parameter hyperparameters "
+    "dataset-statistics"
+).split()
+# other readings of one data set of a table
+PARTIAL = (
+    "table1-few table2-augmented table2-tuned table6-dir-05 table8-02 table8-released table9-released"
+).split()
+
+
+@cache
+def published(paper: str) -> dict[str, list[dict[str, str]]]:
+    """Rows of every table of a paper by the table's key."""
+    return {key: read_published(paper, table) for key, table in load_paper(paper).tables.items()}
+
+
+def printed(paper, key, **where):
+    """{(dataset, method, column): value} of a settings table."""
+    return {
+        (row["dataset"], row["method"], row["column"]): row["value"]
+        for row in published(paper)[key]
+        if all(text in row[field] for field, text in where.items())
+    }
 
 
 def rows(paper: str):
@@ -55,6 +83,56 @@ def test_every_printed_number_is_a_measure_of_a_cell_of_a_grid(paper):
         assert measure in measures(document.scenarios[block.scenario]) | COSTS.keys(), where
     drawn = {(s, m) for figure in document.figures.values() for s in figure.scenarios for m in figure.methods}
     assert drawn <= planned
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_scenario_is_used_and_described(paper):
+    document = load_paper(paper)
+    drawn = {name for figure in document.figures.values() for name in figure.scenarios}
+    in_tables = {block.scenario for table in document.tables.values() for block in table.blocks.values()}
+    printed = [one for one in document.figures.values() if not one.title.endswith("(not in the paper)")]
+    of_the_print, extra = in_tables.union(*(one.scenarios for one in printed)), {*document.extra_scenarios}
+    assert not of_the_print & extra
+    assert drawn | in_tables | extra == set(document.scenarios) - {*MINIATURES}
+    assert set(document.titles) == set(document.scenarios) - {*MINIATURES} >= set(document.notes)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_methods_with_code_accept_their_hyper_parameters(paper):
+    document = load_paper(paper)
+    for key in document.methods:
+        for scenario in document.scenarios:
+            _, algorithm, hyper = Cell(paper, scenario, key).resolve()
+            assert methods.load(algorithm, hyper, key)
+
+
+def test_a_column_of_ours_has_the_model_before_the_blocks_measure():
+    table = Table("1", "", "x.csv", also={"averaged": "pre.AVG", "local": "post.average"})
+    assert table.measure(Block("main", "inter."), "averaged") == "pre.inter.AVG"
+    assert table.measure(Block("main"), "local") == "post.average"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_published_file_is_a_table(paper):
+    folder = ROOT / "papers" / paper / "published"
+    files = {path.name for path in folder.glob("*.csv")} - {"missing.csv"}
+    assert files == {table.published for table in load_paper(paper).tables.values()}
+    assert (ROOT / "papers" / paper / "claims.csv").exists()
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_block_stands_in_its_table(paper):
+    for key, table in load_paper(paper).tables.items():
+        rows = published(paper)[key]
+        blocks = {f"{row['setting']}|{row['dataset']}" for row in rows}
+        of_rows = {f"{row['setting']}|{row['dataset']}|{row['method']}" for row in rows}
+        assert set(table.blocks) <= blocks | of_rows, key
+        assert set(table.rows) <= {row["method"] for row in rows}, key
+        assert set(table.columns) <= {row["column"] for row in rows}, key
+        if key in PARTIAL:
+            continue
+        left_out = {block.split("|")[0] for block in blocks - set(table.blocks)}
+        assert all(any(word in setting for word in UNMEASURED) for setting in left_out), (key, left_out)
 
 
 # (table, dataset, method) whose printed average is not the mean of its printed parts, within 0.02.

@@ -55,20 +55,6 @@ def test_an_algorithm_needs_what_it_declares(algorithm):
 
 
 @pytest.mark.parametrize(
-    "algorithm, lacks",
-    [
-        ("fccl", {"fedccl": "public data", "fedlsa": "public data", "fedcrl": "public data"}),
-        ("fedavg", {"fcclplus": "one network", "rahfl": "one network"}),
-        ("local", {}),
-        ("fedproto_hetero", {}),
-    ],
-)
-def test_what_a_miniature_lacks(algorithm, lacks):
-    needs = {key: across.excluded(algorithm, load_paper(key).miniature.scenario) for key in PAPERS}
-    assert {key: need for key, need in needs.items() if need} == lacks
-
-
-@pytest.mark.parametrize(
     "paper, algorithm, row",
     [
         ("fedccl", "fedccl_plus", "fedccl-plus"),

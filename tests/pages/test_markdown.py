@@ -1,4 +1,4 @@
-"""The Markdown summaries: short, whole tables, and texts of papers that stay text."""
+"""The README and the Markdown summaries: short, whole tables, and texts of papers that stay text."""
 
 import re
 
@@ -7,6 +7,7 @@ from markdown_it import MarkdownIt
 from repository import edit
 
 from pipeline.cells.results import Summary, collect
+from pipeline.errors import FedReproError
 from pipeline.report import latex, markdown
 from pipeline.report.page import Overview, Page
 from pipeline.report.published import Value
@@ -14,6 +15,7 @@ from pipeline.report.study import Study
 from pipeline.report.words import citation
 from pipeline.schema import ROOT, Cell, papers
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PARSER = MarkdownIt("commonmark").enable("table")
 
 
@@ -120,3 +122,17 @@ def test_a_number_with_its_print():
     assert markdown.number(value) == rf"**[71.23]({file})** ±0.41 (2\|θ\|)"
     assert markdown.number(value, leads=False) == r"**71.23** ±0.41 (2\|θ\|)"
     assert markdown.number(Value("missing", published="2")) == ""
+
+
+def test_the_readmes_numbers_are_todays(pages):
+    assert markdown.readme(README, pages) == README
+
+
+def test_a_missing_block_of_the_readme_is_named(pages):
+    with pytest.raises(FedReproError, match="README.md: the block 'status'"):
+        markdown.readme(README.replace("<!-- status", "<!-- others"), pages)
+
+
+def test_the_readme_is_short():
+    before = re.split(r"^```", README, maxsplit=1, flags=re.MULTILINE)[0]
+    assert len(before.split()) <= 60 and len(README.split()) <= 900 and len(README.splitlines()) <= 110
