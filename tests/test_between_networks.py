@@ -279,7 +279,7 @@ def test_the_contrast_has_a_separate_forward():
 
 
 def test_the_released_aughfl_moves_nothing_but_statistics():
-    w = small_world(sizes=(8, 8), models=[Model("resnet10"), Model("resnet10", dropout=0.1)])
+    w = small_world((8, 8), [Model("cnn3_bn"), Model("cnn3_bn", dropout=0.1)])
     start = w.new_models()
     bugged = AugHFL(released_bug=True).collaborate(State(models=start), w)
     meant = AugHFL().collaborate(State(models=start), w)

@@ -119,18 +119,10 @@ def test_a_few_points_in_the_plane():
 
 
 @pytest.mark.parametrize("early_exit", [False, True])
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_up_to_three_rows_are_one_cluster(n, early_exit):
-    for seed in range(20):
-        rows = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed))
-        assert finch(rows, early_exit).tolist() == [[0]] * n
-        close(representatives(rows, "finch"), rows.mean(0, keepdim=True), 1e-5)
-
-
-@pytest.mark.parametrize("early_exit", [False, True])
 def test_its_steps_on_dense_matrices(early_exit):
     depths = set()
-    for rows in inputs():
+    few = [torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (1, 2, 3)]
+    for rows in [*few, *inputs()]:
         wanted = finch_by_hand(rows, early_exit)
         assert same_partitions(finch(rows, early_exit), wanted)
         depths.add(wanted.shape[1])

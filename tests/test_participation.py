@@ -150,7 +150,7 @@ def test_the_absent_keep_their_state(method):
 def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
     """As on a GPU, where a stack with its recorded steps waits until its clients are drawn again."""
     stacked, plainly = (
-        world(name, monkeypatch, sizes=(20,) * 4, participation=2) for name in ("stacked", "sequential")
+        world(name, monkeypatch, sizes=(17,) * 4, participation=2) for name in ("stacked", "sequential")
     )
     ends = [run(FedAvg(), w, 12) for w in (stacked, plainly)]
     assert difference(*ends) < 1e-9
