@@ -8,22 +8,20 @@ import numpy as np
 from pipeline.cells.progress import clock, counter
 from pipeline.data import corrupted, store
 from pipeline.data.corrupted import SIDE
-from pipeline.data.corruptions import KINDS, SEVERITIES, corrupt_set
+from pipeline.data.corruptions import KINDS, corrupt_set
 from pipeline.data.corruptions.weather import PACKAGE, find_ice
 from pipeline.data.store import TEST, TRAIN
-from pipeline.errors import ParamError
 from pipeline.schema import ROOT
 from stages._stage import stage
 
+HIGHEST = 4  # severity, as in RAHFL's released code (its text: 5)
 SEED = 0  # one corrupted set for all clients, rounds and seeds of training
 PARTS = {"train": TRAIN, "test": TEST}
 
 
-def corrupt(name: str, max_severity: str | None = None) -> None:
-    """Write data/<set>-corrupted from data/<set>: types uniform over 15, severities uniform from 1 to 4."""
-    if (max_severity or "4") not in map(str, range(1, SEVERITIES + 1)):
-        raise ParamError(f"max_severity: {max_severity!r}, expected 1 to {SEVERITIES}")
-    highest = int(max_severity or 4)
+def corrupt(name: str) -> None:
+    """Write data/<set>-corrupted from data/<set>: types uniform over 15, severities uniform from 1 to
+    HIGHEST."""
     stored = store.verify(ROOT / "data" / name)
     folder = corrupted.folder_of(ROOT / "data" / name)
     clean, total = corrupted.rgb(stored.images), len(stored)
@@ -33,24 +31,20 @@ def corrupt(name: str, max_severity: str | None = None) -> None:
     for part, code in PARTS.items():
         here = stored.split == code
         report = partial(lambda behind, done: count(behind + done), behind)
-        made = corrupt_set(clean[here], SEED, highest, part, report)
+        made = corrupt_set(clean[here], SEED, HIGHEST, part, report)
         whole.images[here], kind[here], severity[here] = made.images, made.kind, made.severity
         if code == TRAIN:
             rank[here] = made.rank
         behind += int(here.sum())
     frost = f"photographs of the package {PACKAGE}"
-    facts = {"seed": SEED, "max_severity": highest, "kinds": list(KINDS), "frost": frost}
+    facts = {"seed": SEED, "max_severity": HIGHEST, "kinds": list(KINDS), "frost": frost}
     resized = "" if stored.images.shape[1:] == clean.shape[1:] else f"resized to {SIDE}x{SIDE} RGB"
     meta = corrupted.write(folder, stored, whole, facts, resized, find_ice().inputs)
     print(
         f"data/{folder.name}: {total:,} images in {clock(time.monotonic() - begun)}, severities 1 to "
-        f"{highest}, frost: {frost}, digest {meta['corruption']['digest'][:12]}"
+        f"{HIGHEST}, frost: {frost}, digest {meta['corruption']['digest'][:12]}"
     )
 
 
 if __name__ == "__main__":
-    stage(
-        corrupt,
-        "name",
-        max_severity="highest severity, 1 to 5; without it 4, as in RAHFL's released code (its text: 5)",
-    )
+    stage(corrupt, "name")

@@ -11,7 +11,8 @@ from pipeline.data import histogram, soundness, store
 from pipeline.data import partition as cutting
 from pipeline.data.parts import PUBLIC, Pool, generator
 from pipeline.errors import ParamError
-from pipeline.schema import MINIATURE, ROOT, Scenario, find_scenario
+from pipeline.schema import ROOT, Scenario, find_scenario
+from pipeline.schema.paper import scenario_key
 from stages._stage import stage
 
 
@@ -19,8 +20,7 @@ def partition(scenario: str) -> None:
     """Write indices.npz and meta.json of <paper>/<scenario>, of every draw that its seeds train on, and the
     label counts of the first seed's clients as CSV."""
     paper, name, settings = find_scenario(scenario)
-    at = "miniature.scenario" if name == MINIATURE else f"scenarios.{name}"
-    where = f"papers/{paper}/paper.yaml: {at}"
+    where = f"papers/{paper}/paper.yaml: {scenario_key(name)}"
     deal(settings, where, ROOT / "papers" / paper / "partitions" / name, scenario)
 
 

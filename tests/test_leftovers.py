@@ -34,7 +34,7 @@ def test_hidden_copies_of_results_are_none(measured):
     (folder / "tuning/mini").mkdir(parents=True)
     (folder / "tuning/mini/._fedprox.json").write_bytes(b"\0\5\26\7")
     (folder / "published/._table1.csv").write_bytes(b"\0\5\26\7")
-    assert results.collect(measured) == known and results.survey(measured)[1] == []
+    assert results.collect(measured) == known and results.survey(measured)[1] == {}
     assert list(choices.tuned_cells(measured)) == []
     assert _digest(folder, ["published/*.csv", "runs/mini/*/result.json"]) == before
 

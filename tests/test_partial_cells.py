@@ -53,7 +53,7 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
     assert result["measures"]["unseen.weighted"] == history["unseen.weighted"][last].tolist()
     assert "participants" not in result["measures"]
     actual, problems = survey(partial)
-    assert CELL in actual and not [problem for problem in problems if problem.cell == CELL]
+    assert CELL in actual and CELL not in problems
     features = loading.load_world(Experiment.of(CELL, partial), 0)[0].scalars("features")
     assert result["traffic"]["up"] == result["traffic"]["down"] == features  # of one that takes part
 

@@ -24,6 +24,7 @@ from pipeline.cells.choices import Percent
 from pipeline.engine.state import unpack
 from pipeline.errors import FedReproError, ParamError, TrainingError, warn
 from pipeline.schema import NonNegative, Whole, check, shorten
+from pipeline.schema.checker import check_keys, keys
 from pipeline.sealing import is_sealed, seal
 
 FORCE = "FEDREPRO_FORCE"  # set: nothing of earlier runs is used
@@ -34,12 +35,14 @@ KEYS: dict[str, Any] = {
     "traffic": list[NonNegative],
     "hook": Literal["pre", "post"],
     "seconds": NonNegative,
-    "memory": dict[str, Whole | None],
+    "memory": keys(dict.fromkeys(("process_mb", "device_mb"), Whole | None)),
     "versions": dict[str, str],
     **dict.fromkeys(("device", "precision", "executor", "started", "pictures"), str),
 }
-HOLDINGS: dict[str, Any] = {"images": [], "classes": []}
-OPTIONAL: dict[str, Any] = {"holdings": dict[str, list[Whole]], "by_class": list[Percent | None]}
+OPTIONAL: dict[str, Any] = {
+    "holdings": keys(dict.fromkeys(("images", "classes"), list[Whole])),
+    "by_class": list[Percent | None],
+}
 # What a checkpoint holds: of a seed, or of the training before round 1.
 CHECKPOINTS: tuple[dict[str, Any], ...] = (
     {"state": Any, "rows": list[dict[str, Any]], "own": list[Percent | None], "seconds": NonNegative},
@@ -119,13 +122,8 @@ class SeedFiles:
         if not self.representations.exists() or run["pictures"] != files.sha256(self.representations):
             raise ValueError(f"{self.representations.name} is not what was written with it")
         _check_shape(run, KEYS)
-        inside = (
-            len(run["traffic"]) == 2
-            and run["memory"].keys() == {"process_mb", "device_mb"}
-            and run.get("holdings", HOLDINGS).keys() == HOLDINGS.keys()
-        )
-        if not inside:
-            raise ValueError("traffic, memory or holdings have other values than training writes")
+        if len(run["traffic"]) != 2:
+            raise ValueError("traffic: not what a client sends and receives")
         return run
 
     def _checked(self, marked: dict) -> dict:
@@ -163,11 +161,7 @@ class SeedFiles:
 
 def _check_shape(document: dict, kinds: dict[str, Any]) -> None:
     """ParamError unless the document has these keys, and its `rows` a line of numbers for every round."""
-    if lost := sorted(kinds.keys() - document.keys()):
-        raise ParamError(f"the key {lost[0]!r} is missing")
-    for key, kind in {**kinds, **OPTIONAL}.items():
-        if key in document:
-            check(kind, document[key], key)
+    check_keys(document, kinds, "document", more=True, optional=OPTIONAL)
     if not (rows := document.get("rows", [{"round": 0}])):
         raise ParamError("rows: holds no round")
     for number, row in enumerate(rows):

@@ -19,6 +19,9 @@ from pipeline.sealing import is_sealed
 
 Percent = Annotated[float, Range(low=0, high=100)]
 KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
+# of a configuration; of one that could be trained, or not
+TRIED = dict.fromkeys(("changes", "values"), dict[str, Any])
+SCORED, FAILED = {"accuracy": list[Percent], "seconds": list[NonNegative]}, {"error": str}
 
 
 def tuning_of(cell: Cell, root: Path = ROOT) -> Tuning:
@@ -67,14 +70,7 @@ def _check_values(document: dict, where: str) -> None:
     seeds, tried = check(list[Whole], document["seeds"], f"{where} seeds"), document["configurations"]
     for number, one in enumerate(tried):
         at = f"{where} configurations[{number}]"
-        one = check(dict[str, Any], one, at)
-        needed = {"changes": dict[str, Any], "values": dict[str, Any]} | (
-            {"error": str} if "error" in one else {"accuracy": list[Percent], "seconds": list[NonNegative]}
-        )
-        for key, kind in needed.items():
-            if key not in one:
-                raise ParamError(f"{at}: the key {key!r} is missing")
-            check(kind, one[key], f"{at}.{key}")
+        check_keys(one, TRIED | (FAILED if "error" in check(dict, one, at) else SCORED), at, more=True)
         if "accuracy" in one and len(one["accuracy"]) != len(seeds):
             raise ParamError(f"{at}.accuracy: not a number for every seed")
     if not seeds or not 0 <= document["chosen"] < len(tried) or "accuracy" not in tried[document["chosen"]]:

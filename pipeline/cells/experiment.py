@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipeline.data import partition
 from pipeline.schema import ROOT, Cell, Scenario
+from pipeline.schema.paper import scenario_key
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Experiment:
     @property
     def scenario_key(self) -> str:
         """File and key of the scenario, for messages."""
-        return f"papers/{self.cell.paper}/paper.yaml: scenarios.{self.cell.scenario}"
+        return f"papers/{self.cell.paper}/paper.yaml: {scenario_key(self.cell.scenario)}"
 
     @property
     def folder(self) -> Path:

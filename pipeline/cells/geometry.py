@@ -125,11 +125,6 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
         raise FedReproError(f"{shorten(path)}: {needs}: {error}") from None
 
 
-def _representations(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(values (n, d) float32, labels (n,), clients (n,)) of a cell."""
-    return arrays["values"].astype(np.float32), arrays["labels"], arrays["clients"]
-
-
 def plane(values: np.ndarray) -> np.ndarray:
     """(n, 2): t-SNE of values (n, d); one thread, so that the number of cores does not change it."""
     from sklearn.manifold import TSNE  # here, because a report draws what is stored without computing it
@@ -146,7 +141,7 @@ def _embedding(arrays: Arrays) -> pd.DataFrame:
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
-    values, labels, clients = _representations(arrays)
+    values, labels, clients = arrays["values"].astype(np.float32), arrays["labels"], arrays["clients"]
     x, y = plane(values).T
     table = pd.DataFrame({"x": x, "y": y, "label": labels, "client": clients})
     with threadpool_limits(1):
@@ -201,7 +196,9 @@ def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) ->
     projected = values @ np.pad(axes, ((0, 3 - len(axes)), (0, 0))).T
     directions = projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), SMALLEST)
     x, y, z = (directions * (lengths / max(lengths.mean(), SMALLEST))[:, None]).T
-    return pd.DataFrame({"x": x, "y": y, "z": z, "label": labels, "client": clients})
+    table = pd.DataFrame({"x": x, "y": y, "z": z, "label": labels, "client": clients})
+    table.attrs["uniformity"] = uniformity(values)
+    return table
 
 
 def uniformity(values: np.ndarray) -> float:
@@ -209,13 +206,6 @@ def uniformity(values: np.ndarray) -> float:
     and Isola (2020). Lower: more uniform."""
     u = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), SMALLEST)
     return float(np.log(np.exp(-2 * pdist(u, "sqeuclidean")).mean()))
-
-
-def _sphere(arrays: Arrays) -> pd.DataFrame:
-    values, labels, clients = _representations(arrays)
-    table = sphere_table(values.astype(np.float64), labels, clients)
-    table.attrs["uniformity"] = uniformity(values.astype(np.float64))
-    return table
 
 
 def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
@@ -269,7 +259,10 @@ def _corruptions(arrays: Arrays) -> pd.DataFrame:
 
 KINDS: dict[str, tuple[str, Callable[[Arrays], pd.DataFrame]]] = {
     "embedding": ("not representations", _embedding),
-    "sphere": ("not representations", _sphere),
+    "sphere": (
+        "not representations",
+        lambda a: sphere_table(a["values"].astype(np.float64), a["labels"], a["clients"]),
+    ),
     "margins": ("no class means of the clients", _margins),
     "matrix": ("no logits of all clients on common images", _matrices),
     "transfer": ("no features of every client on every domain's images", _transfer),

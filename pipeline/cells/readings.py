@@ -20,6 +20,7 @@ from pipeline.schema.paper import Source
 from pipeline.schema.scenario import setting
 
 FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
+YAML = {"True": "true", "False": "false", "None": "null"}
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
             readings.append(Reading(entry.paper, entry.run, entry.why, entry.option))
             continue
         value = str(options[name])
-        others = "; ".join(f"{name}: {_written(other)}" for other in entry.forms if other != value)
+        others = "; ".join(f"{name}: {YAML.get(other, other)}" for other in entry.forms if other != value)
         why = str(sources[name]) if name in hyper and name in sources else entry.why
         readings.append(Reading(entry.paper, entry.forms.get(value, value), why, others))
     return readings
@@ -236,8 +237,3 @@ def _row_sources(experiment: Experiment) -> dict[str, Source]:
     out."""
     sources = load_paper(experiment.cell.paper, experiment.root).sources.methods
     return {**sources.get(experiment.algorithm, {}), **sources.get(experiment.cell.method, {})}
-
-
-def _written(value: str) -> str:
-    """`True` as YAML writes it."""
-    return {"True": "true", "False": "false", "None": "null"}.get(value, value)

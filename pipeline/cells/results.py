@@ -22,7 +22,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import as_text
 from pipeline.schema import MINIATURE, ROOT, Cell, Count, NonNegative, Whole, check, shorten, visible
-from pipeline.schema.checker import Finite
+from pipeline.schema.checker import Finite, check_keys, keys
 from pipeline.sealing import is_sealed
 
 # A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
@@ -38,6 +38,8 @@ TEXTS = (
     *("cell", "paper", "scenario", "method", "label", "algorithm", "headline", "partition"),
     *("device", "precision", "executor", "started", "digest"),
 )
+SENT = ("up", "down", "bytes")
+DATA = keys(dict.fromkeys(("set", "source", "digest", "deviation"), str))
 KEYS: dict[str, Any] = {
     **dict.fromkeys(TEXTS, str),
     "hyper": dict[str, Any],
@@ -47,9 +49,9 @@ KEYS: dict[str, Any] = {
     "last": Count,
     **dict.fromkeys(("measures", *MEANS), Measures),
     "clients": list[list[Percent | None]],
-    "traffic": dict[str, NonNegative],
-    "data": dict[str, str],
-    "public": dict[str, str] | None,
+    "traffic": keys(dict.fromkeys(SENT, NonNegative)),
+    "data": DATA,
+    "public": DATA | None,
     "warnings": list[str],
     "versions": dict[str, str],
     "seconds": list[NonNegative],
@@ -58,24 +60,14 @@ KEYS: dict[str, Any] = {
 # of results recorded since these were
 OPTIONAL: dict[str, Any] = {
     **dict.fromkeys(("code", "history"), str),
-    "holdings": dict[str, list[list[Whole]]],
+    "holdings": keys(dict.fromkeys(("images", "classes"), list[list[Whole]])),
     "by_class": list[list[Percent | None]],
     "memory": dict[str, list[Whole | None]] | None,
-    "traffic_of_seeds": dict[str, list[NonNegative]],
+    "traffic_of_seeds": keys(dict.fromkeys(SENT, list[NonNegative])),
     "partitions": list[str],
     "machines": list[dict[str, Any]],
     "resolved": dict[str, Any],
     "participants": Whole,
-}
-SENT, DATA = ("up", "down", "bytes"), ("set", "source", "digest", "deviation")
-INSIDE = {
-    "traffic": SENT,
-    "traffic_of_seeds": SENT,
-    "holdings": ("images", "classes"),
-    "data": DATA,
-    "public": DATA,
-    "versions": ("torch",),
-    "git": ("commit",),
 }
 OF_SEEDS = ("clients", "seconds", "by_class", "partitions", "machines")
 ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals and the rounded mean
@@ -152,17 +144,10 @@ def parse(content: bytes, path: Path) -> dict:
 
 def _check_values(document: dict) -> None:
     """Types, ranges and sizes of what a result holds; FedReproError says what is wrong with it."""
-    for key, kind in (KEYS | OPTIONAL).items():
-        if key not in document and key in OPTIONAL:
-            continue
-        if key not in document:
-            raise FedReproError(f"the key {key!r} is missing")
-        value = check(kind, document[key], key)
-        inside = INSIDE.get(key, ()) if value or key not in ("public", "git") else ()
-        if lost := [name for name in inside if name not in value]:
-            raise FedReproError(f"the key {key + '.' + lost[0]!r} is missing")
-    for key in {"commit", "paper_commit"} & document["git"].keys():
-        check(str, document["git"][key], f"git.{key}")
+    check_keys(document, KEYS, "result", more=True, optional=OPTIONAL)
+    check_keys(document["versions"], {"torch": str}, "versions", more=True)
+    if git := document["git"]:
+        check_keys(git, {"commit": str}, "git", more=True, optional={"paper_commit": str})
     seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise FedReproError(f"seeds: must be different whole numbers, not {seeds!s:.80}")
@@ -210,19 +195,11 @@ def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
     }
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A file that cannot be used, and the cell that is missing for it."""
-
-    text: str  # one line that names the file
-    cell: Cell | None = None
-
-
-def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
-    """As `collect`, but a cell with a file that cannot be trusted becomes a Problem instead of ending the
-    call. Besides what `read` refuses, that is a cell that paper.yaml does not know, or a history.csv that
-    disagrees with result.json."""
-    usable, problems = {}, []
+def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], dict[Cell, str]]:
+    """As `collect`, and of each cell whose files cannot be trusted one line that names the file. Besides what
+    `read` refuses, that is a cell that paper.yaml does not know, or a history.csv that disagrees with
+    result.json."""
+    usable, problems = {}, {}
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         try:
@@ -234,7 +211,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], list[Problem]]:
             document = read(path)
             checked_history(cell, document, root)
         except FedReproError as error:
-            problems.append(Problem(str(error), cell))
+            problems[cell] = str(error)
         else:
             usable[cell] = document
     return usable, problems

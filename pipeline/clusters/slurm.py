@@ -8,10 +8,14 @@ cell has ended is seen by its seeds in `.cells`, not by asking the cluster's acc
 import contextlib
 import io
 import itertools
+import json
 import math
+import os
 import re
 import secrets
+import signal
 import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +23,6 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from pipeline.clusters.cluster import Cluster, Sent
-from pipeline.clusters.worker import run
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.schema import ROOT
 
@@ -48,8 +51,20 @@ class Train(submitit.helpers.Checkpointable):
         self.root, self.environment = root, environment
 
     def __call__(self, order: dict, log: Path, events: Path) -> int:
-        """Train the cell; the exit code of the process that does."""
-        return run(order, self.root, log, events, self.environment)
+        """Train the cell in a new process; its exit code. The signal that announces a time limit is for this
+        one, which has the job requeued; the new one goes on to the end and is resumed from its checkpoint."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        values = {"FEDREPRO_EVENTS": str(events), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(self.root)}
+        with open(log, "ab") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)],
+                cwd=self.root,
+                env={**os.environ, **values, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
+            ).wait()
 
 
 class Slurm(Cluster):

@@ -7,10 +7,7 @@ On a node it never calls DVC and writes only to `.cells`: checkpoints and seeds.
 
 import json
 import os
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
@@ -41,24 +38,6 @@ def train_here(cell: str, root: str, log: str, group: int, environment: dict[str
         train_cell(Cell.parse(cell))
 
     guarded(train)
-
-
-def run(order: dict, root: Path, log: Path, events: Path, environment: dict[str, str]) -> int:
-    """Train on a node, in a new process; returns its exit code. The signal that announces a time limit
-    is for the caller, which has the job requeued; this process goes on to the end and is resumed from its
-    checkpoint."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    values = {"FEDREPRO_EVENTS": str(events), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(root)}
-    with open(log, "ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "pipeline.clusters.worker", json.dumps(order)],
-            cwd=root,
-            env={**os.environ, **values, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
-        ).wait()
 
 
 def work(text: str) -> None:

@@ -46,7 +46,7 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
             load_paper(name, checkout)
             results, problems = survey(checkout)
             if problems:
-                raise FedReproError(problems[0].text)
+                raise FedReproError(next(iter(problems.values())))
         except FedReproError as error:
             raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
         os.rename(new, target)

@@ -57,7 +57,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     front = root / "README.md"
     if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
         write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
-    if texts := list(dict.fromkeys(problem.text for problem in problems)):
+    if texts := list(dict.fromkeys(problems.values())):
         count = "" if len(texts) == 1 else f"{len(texts)} problems; the first: "
         raise FedReproError(count + texts[0])
     return [out / name for name in files]

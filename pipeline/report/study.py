@@ -1,7 +1,7 @@
 """Study: a paper's results, interpretations, settings, data deviations and unusable files, for its pages."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import pandas as pd
 from pipeline.cells import provenance as origin
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
-from pipeline.cells.results import Problem, history
+from pipeline.cells.results import history
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,
@@ -51,13 +51,13 @@ class Study:
 
     @classmethod
     def of(
-        cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()
+        cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Mapping[Cell, str] = {}
     ) -> "Study":
         """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
         for."""
         stages = {*planned(key, root)}
         cells = [c for c in results if c.paper == key and (c in stages or c.scenario not in MINIATURES)]
-        broken = {one.cell: one.text for one in problems if one.cell and one.cell.paper == key}
+        broken = {cell: text for cell, text in problems.items() if cell.paper == key}
         return cls(key, load_paper(key, root), {cell: results[cell] for cell in cells}, root, broken)
 
     @property
@@ -179,10 +179,9 @@ class Study:
 
 
 def studies(
-    results: dict[Cell, dict], root: Path = ROOT, problems: Iterable[Problem] = ()
+    results: dict[Cell, dict], root: Path = ROOT, problems: Mapping[Cell, str] = {}
 ) -> dict[str, Study]:
     """Every paper by its key, in the order of the pages."""
-    problems = list(problems)
     return {key: Study.of(key, results, root, problems) for key in papers(root)}
 
 

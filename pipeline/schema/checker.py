@@ -179,12 +179,24 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def check_keys(value: Any, kinds: dict[str, Any], where: str, more: bool = False) -> None:
+def keys(kinds: dict[str, Any], optional: dict[str, Any] = {}) -> type:  # noqa: B006
+    """The kind of a mapping with these keys of these types."""
+    fields = [*kinds.items(), *((key, kind, None) for key, kind in optional.items())]
+    return dataclasses.make_dataclass("Document", fields, frozen=True)
+
+
+def check_keys(
+    value: Any,
+    kinds: dict[str, Any],
+    where: str,
+    more: bool = False,
+    optional: dict[str, Any] = {},  # noqa: B006
+) -> None:
     """ParamError, beginning with `where`, unless the mapping has these keys of these types. more: it may have
-    others."""
+    others. optional: those that may be absent."""
     if more and isinstance(value, dict):
-        value = {key: item for key, item in value.items() if key in kinds}
-    check(dataclasses.make_dataclass("Document", kinds.items(), frozen=True), value, where)
+        value = {key: item for key, item in value.items() if key in (*kinds, *optional)}
+    check(keys(kinds, optional), value, where)
 
 
 def _at(where: str, key: object) -> str:
