@@ -51,7 +51,6 @@ class WorkerError(TrainingError):
 
 
 def warn(text: str) -> None:
-    """Print `warning: text` on stderr at once."""
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 

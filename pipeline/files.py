@@ -38,7 +38,6 @@ def checksum(path: Path, algorithm: str = "sha256") -> str:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 digest of a file."""
     return checksum(path, "sha256")
 
 

@@ -46,7 +46,6 @@ def main(paper: str | None = None) -> None:
 
 
 def _digest(folder: Path, patterns: list[str]) -> str:
-    """sha256 over the names and contents of the files."""
     whole = hashlib.sha256()
     for path in sorted(path for pattern in patterns for path in visible(folder, pattern)):
         whole.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

@@ -156,7 +156,7 @@ def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
     if document is None or rounds is None:
         return None
     try:
-        result = results.parse(document, root / folder / "result.json")
+        result = results.read(root / folder / "result.json", document)
         history = results.parse_history(rounds, root / folder / "history.csv")
         results.check_history(result, history, root / folder / "history.csv")
         return result, history

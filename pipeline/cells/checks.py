@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline.cells.experiment import Experiment
 from pipeline.data.registry import sets
@@ -26,7 +26,6 @@ from pipeline.schema import (
 from pipeline.schema.paper import scenario_key
 from pipeline.schema.scenario import REQUIREMENTS
 
-Key = TypeVar("Key")
 # Columns of history.csv and measures, next to which are the accuracies of domains and clients.
 COLUMNS = (
     "seed round loss state participants average weighted clients_std fgsm pgd traffic memory seconds".split()
@@ -135,9 +134,9 @@ def _measures(key: str, root: Path) -> Iterator[tuple[str, str]]:
             yield f"{at}.partition", f"the mean over clients is called {MEAN!r}: rename the client"
 
 
-def _twice(values: Mapping[Key, str]) -> Iterator[tuple[Key, Key, str]]:
+def _twice(values: Mapping[Any, str]) -> Iterator[tuple[Any, Any, str]]:
     """(first, second, value) of two keys that have one value."""
-    first: dict[str, Key] = {}
+    first: dict[str, Any] = {}
     for key, value in values.items():
         if first.setdefault(value, key) != key:
             yield first[value], key, value

@@ -95,7 +95,6 @@ class Code:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Every key of every registry."""
         keys: set = set()
         for module, _, name in (registry.partition(":") for registry in self.registries):
             value = getattr(self._module(module).nodes.get(name), "value", None)
@@ -160,7 +159,6 @@ class Code:
         return [*self._module(name).effects, *(self._module(name).calls if self.strict else ())]
 
     def _refuse(self, reached: set[Definition]) -> None:
-        """FedReproError for reached code whose meaning depends on what is not read."""
         for one in sorted(reached):
             where = one.module.replace(".", "/") + ".py"
             if self._is_neutral(one):
@@ -182,7 +180,6 @@ class Code:
         )
 
     def _has(self, name: str) -> bool:
-        """Whether a module is one of this repository."""
         return self._path(name) is not None
 
     @cache  # noqa: B019

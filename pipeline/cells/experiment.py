@@ -37,7 +37,6 @@ class Experiment:
 
     @property
     def scenario_key(self) -> str:
-        """File and key of the scenario, for messages."""
         return f"papers/{self.cell.paper}/paper.yaml: {scenario_key(self.cell.scenario)}"
 
     @property

@@ -98,7 +98,6 @@ def _write_onnx(world: World, client: int, values: Params, path: Path) -> None:
 
 
 def _card(training: SeedTraining, experiment: Experiment, written: dict) -> dict:
-    """What is to be known of the models."""
     job, world = training.job, training.world
     scenario, row = experiment.scenario, training.rows[-1]
     meta = store.read_meta(experiment.root / "data" / scenario.data.set)
@@ -132,7 +131,6 @@ def _card(training: SeedTraining, experiment: Experiment, written: dict) -> dict
 
 
 def _described(card: dict) -> str:
-    """README.md of the folder."""
     notes = {
         "The accuracy is by the method's rule, not by the classifier.": not card["by_classifier"],
         "The input is the frozen features, not an image.": card["data"]["features"] != "pixels",

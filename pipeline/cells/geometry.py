@@ -250,7 +250,7 @@ def _transfer(arrays: Arrays) -> pd.DataFrame:
 
 
 def _corruptions(arrays: Arrays) -> pd.DataFrame:
-    """Accuracy in percent, mean over clients, and the number of images of every corruption and severity."""
+    """Mean over clients, in percent, and the number of images."""
     kinds, severities, right = (arrays[name] for name in ("corruptions", "severities", "right"))
     share = pd.DataFrame({"corruption": kinds, "severity": severities, "accuracy": 100 * right.mean(0)})
     grouped = share.groupby(["corruption", "severity"])["accuracy"]

@@ -89,7 +89,6 @@ def _unseen(experiment: Experiment, seed: int, federation: Federation) -> Sequen
 
 
 def _only(federation: Federation, chosen: Sequence[int]) -> Federation:
-    """The federation of some of the clients, each with its test part."""
     return federation._replace(
         clients=tuple(federation.clients[k] for k in chosen), tests=tuple(federation.tests[k] for k in chosen)
     )

@@ -36,7 +36,7 @@ class Predictions:
 
     @cached_property
     def accuracy(self) -> float:
-        """Percent of the images."""
+        """Percent."""
         return 100 * self.right.double().mean().item()
 
 

@@ -116,16 +116,11 @@ def lower_is_better(measure: str) -> bool:
     return name in LOWER_IS_BETTER or group.endswith("metric") and name.endswith(("_error", "_gap"))
 
 
-def read(path: Path) -> dict:
-    """One result.json; FedReproError where it cannot be parsed, was altered or lies in another cell's
-    folder."""
-    return parse(path.read_bytes(), path)
-
-
-def parse(content: bytes, path: Path) -> dict:
-    """As `read`, for what `path` held in another commit."""
+def read(path: Path, content: bytes | None = None) -> dict:
+    """One result.json, or what it held in another commit; FedReproError where it cannot be parsed, was
+    altered or lies in another cell's folder."""
     try:
-        document = json.loads(content)
+        document = json.loads(path.read_bytes() if content is None else content)
         if not is_sealed(document):
             raise FedReproError("'self' is not the hash of the rest; the file was altered")
         _check_values(document)

@@ -101,8 +101,6 @@ class Cluster(Local):
         """What the cluster reports of a job that ended without output."""
         return []
 
-    # -- the interface ---------------------------------------------------------------------------------------
-
     def far(self, task: Any) -> bool:
         return task.cell is not None
 
@@ -190,8 +188,6 @@ class Cluster(Local):
         )
         passed = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
         return {"OMP_NUM_THREADS": "1", **tracking, **passed}
-
-    # -- inside ----------------------------------------------------------------------------------------------
 
     def _mark(self, task: Any) -> Path:
         return self.root / ".cells" / "jobs" / f"{file_name(task.name)}.json"

@@ -8,7 +8,6 @@ import time
 
 
 def kill(group: int) -> None:
-    """End the group at once."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
@@ -28,7 +27,6 @@ def _main() -> None:
 
 
 def _others() -> bool:
-    """Does any other process of our group live?"""
     import psutil
 
     for pid in psutil.pids():

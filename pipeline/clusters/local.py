@@ -51,7 +51,6 @@ class Local:
         return job
 
     def poll(self) -> None:
-        """Look what has become of the jobs."""
         for job, exit_code in list(self.processes.items()):
             if (code := exit_code()) is None:
                 continue
@@ -77,8 +76,6 @@ class Local:
         """The same at once, for an impatient user."""
         if "group" in self.__dict__:
             guard.kill(self.group.pid)
-
-    # -- inside ----------------------------------------------------------------------------------------------
 
     @cached_property
     def cards(self) -> list[str]:

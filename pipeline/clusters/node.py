@@ -106,7 +106,6 @@ def train(
 
 
 def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[str, str]) -> int:
-    """Run the worker, and send on what it writes while it does."""
     import ray
 
     ours = [root / "log", root / "events"]
@@ -197,6 +196,5 @@ def _unpack(data: bytes, folder: Path) -> None:
 
 
 def _end_with_the_parent() -> None:
-    """A worker whose node dies must not train on (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

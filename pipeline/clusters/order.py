@@ -44,7 +44,7 @@ class Order:
 
     @property
     def folders(self) -> list[str]:
-        """The folders of `.cells` in which its seeds may lie."""
+        """In which its seeds may lie, in `.cells`."""
         return sorted({digest for by_seed in self.digests.values() for digest in by_seed.values()})
 
     def trained_with(self, root: Path = ROOT) -> str | None:

@@ -136,7 +136,6 @@ class Slurm(Cluster):
         return places
 
     def end(self, jobs: list[tuple[str, str]]) -> None:
-        """scancel."""
         _ask("scancel", *[number for number, _ in jobs])
 
     def last_words(self, job: Sent) -> list[str]:

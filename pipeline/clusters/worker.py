@@ -41,7 +41,6 @@ def train_here(cell: str, root: str, log: str, group: int, environment: dict[str
 
 
 def work(text: str) -> None:
-    """Train the cell of an order."""
     order = Order(**json.loads(text))
     begin()
     check_environment()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import files
-from pipeline.cells.results import Summary, parse, read, summarise
+from pipeline.cells.results import Summary, read, summarise
 from pipeline.errors import ParamError
 from pipeline.git import committed, git
 from pipeline.place import surroundings
@@ -93,7 +93,7 @@ def compare(clone: Path, names: Iterable[str]) -> list[Comparison]:
         content, history = committed(clone, path), path.with_name("history.csv")
         if content is None or not (clone / path).exists():
             continue
-        then, now = parse(content, clone / path), read(clone / path)
+        then, now = read(clone / path, content), read(clone / path)
         before, here = (summarise(result["measures"][result["headline"]]) for result in (then, now))
         same = committed(clone, history) == (clone / history).read_bytes()
         comparisons.append(Comparison(now["cell"], before, here, same, then["versions"], now["versions"]))

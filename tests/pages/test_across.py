@@ -9,7 +9,7 @@ from reporting import BALANCED, write_run
 from repository import edit
 
 from pipeline import methods
-from pipeline.cells.results import Problem, collect, summarise
+from pipeline.cells.results import collect, summarise
 from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill, markdown
@@ -116,7 +116,7 @@ def test_a_method_of_another_paper_runs_in_the_miniature(measured):
 
 def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeypatch):
     cell = Cell("fedcrl", "mini", "fedavg")
-    context = across.across(studies({}, measured, [Problem("result.json: cut", cell)]))
+    context = across.across(studies({}, measured, {cell: "result.json: cut"}))
     assert (context["done"], context["problems"]) == (0, ["result.json: cut"])
     monkeypatch.setattr(across.provenance, "current", lambda result, experiment: False)
     assert across.across(studies(collect(measured), measured))["older"] == ["fedcrl/mini/fedavg"]
