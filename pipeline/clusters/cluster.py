@@ -84,7 +84,7 @@ class Cluster(Local):
         # jobs that lived when the cluster took no more; 0: it took all
         self.full = 0
 
-    # A subclass has these three.
+    # A subclass has these three, the last where jobs outlive this process.
     def send(self, jobs: list[Sent]) -> list[Sent]:
         """Submit; sets `id` and `name` of each, or fails it. Those that the cluster has no room for yet."""
         raise NotImplementedError

@@ -82,14 +82,12 @@ class Ray(Cluster):
 
     def states(self) -> dict[tuple[str, str], str]:
         """Of this process's tasks: there are no others."""
-        begun = ray.get(self.keeper.begun.remote())
-        return {
-            (job.id, job.name): _where(begun.get(job.id, []))
-            for job in [*self.waiting, *self.running.values()]
-        }
-
-    def end(self, jobs: list[tuple[str, str]]) -> None:
-        """None outlives a call."""
+        begun, places = ray.get(self.keeper.begun.remote()), {}
+        for job in [*self.waiting, *self.running.values()]:
+            nodes = begun.get(job.id, [])
+            again = f", requeued {len(nodes) - 1}x" if len(nodes) > 1 else ""
+            places[job.id, job.name] = f"on {nodes[-1]}{again}" if nodes else "queued"
+        return places
 
     def close(self) -> str:
         """Tasks end with this process, so nothing is left to attach to."""
@@ -144,11 +142,6 @@ def _reach(address: str) -> None:
         socket.create_connection((match[1], int(match[2])), timeout=10).close()
     except OSError as error:
         raise FedReproError(f"--on ray: no cluster at {address}: {error.strerror or error}") from None
-
-
-def _where(nodes: list[str]) -> str:
-    again = f", requeued {len(nodes) - 1}x" if len(nodes) > 1 else ""
-    return f"on {nodes[-1]}{again}" if nodes else "queued"
 
 
 def _made_before(task: Any) -> list[Path]:
