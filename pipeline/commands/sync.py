@@ -204,9 +204,12 @@ class _File:
         there = [name for name in names if name in document]
         return [f"{above}paper.yaml:{','.join(there)}"] if there else []
 
-    def stage(self, command: str, *, matrix: dict | None = None, **rest: Any) -> dict[str, Any]:
-        """A stage; `deps`, `params` and `outs` as DVC takes them, left out where empty."""
-        items = {"wdir": self.wdir, "matrix": matrix, "cmd": f"python -m stages.{command}", **rest}
+    def stage(
+        self, command: str, deps: list[str], params: list, outs: list, matrix: dict | None = None
+    ) -> dict[str, Any]:
+        """A stage as DVC takes it, without what is empty."""
+        items = {"wdir": self.wdir, "matrix": matrix, "cmd": f"python -m stages.{command}"}
+        items |= {"deps": deps, "params": params, "outs": outs}
         return {name: value for name, value in items.items() if value}
 
     def results(self, folder: str, scenario: str, method: str, keep: str | None = None) -> list:
@@ -217,6 +220,36 @@ class _File:
         written = (f"{self.at}/{folder}/{name}/{file}" for file in ("result.json", "history.csv"))
         return _committed(*written) + _cached(*drawn, *[f"{self.at}/final-models/{name}"] * bool(keep))
 
+    def train(
+        self, scenario: str, matrix: dict, deps: list[str], settings: str, keep: str | None
+    ) -> dict[str, Any]:
+        """The cells of a matrix, whose scenario has its `settings` under this key of paper.yaml."""
+        method = "${item.method}"
+        params = [{"params.yaml": ["miniature"]}] * (scenario in MINIATURES)
+        params += [{f"{self.at}/paper.yaml": [settings, f"methods.{method}"]}]
+        params += [{f"{self.at}/sources.yaml": [f"cells.{scenario}.{method}"]}]
+        outs = self.results("runs", scenario, method, keep)
+        return self.stage(f"train {self.key}/{scenario}/{method}", deps, params, outs, matrix)
+
+    def partition(self, scenario: str, deps: list[str], params: list) -> dict[str, Any]:
+        """The clients of a scenario."""
+        params = [*params, {f"{self.at}/sources.yaml": [f"partition.{scenario}"]}]
+        outs = _cached(f"{self.at}/partitions/{scenario}")
+        outs += _committed(f"{self.at}/runs/{scenario}/clients.csv")
+        return self.stage(f"partition {self.key}/{scenario}", deps, params, outs)
+
+    def figure(
+        self, name: str, cells: str, dep: str, ends: tuple[str, ...] = ENDS, matrix: dict | None = None
+    ) -> dict[str, Any]:
+        """What a figure draws of a scenario, or of its cells."""
+        outs = [f"{self.at}/figures/{name}-{cells.replace('/', '-')}{end}" for end in ends]
+        command = f"figures {self.key}/{cells} {name}"
+        return self.stage(command, [dep], [_code("figures")], _committed(*outs), matrix)
+
+    def picture(self, name: str, scenario: str) -> dict[str, Any]:
+        """A figure of images."""
+        return self.figure(name, scenario, _set(self.paper.scenarios[scenario].data.set), (".png",))
+
     # -- of the paper ----------------------------------------------------------------------------------------
 
     def of_paper(self) -> dict[str, Any]:
@@ -224,60 +257,43 @@ class _File:
         key, at, miniature = self.key, self.at, bool(self.paper.miniature)
         code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
         code += self.there("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
-        stages = {"sources": self.stage(f"sources {key}", deps=code, outs=_committed(f"{at}/sources.yaml"))}
+        stages = {"sources": self.stage(f"sources {key}", code, [], _committed(f"{at}/sources.yaml"))}
         if of_the_paper := of_paper(key, self.root):
-            stages["data"] = self.stage(
-                "data ${item.set}",
-                matrix={"set": [*of_the_paper]},
-                deps=[f"{at}/data.py"],
-                params=[{"params.yaml": ["data.source"]}, _code("data")],
-                outs=_cached("data/${item.set}"),
-            )
+            params, matrix = [{"params.yaml": ["data.source"]}, _code("data")], {"set": [*of_the_paper]}
+            outs = _cached("data/${item.set}")
+            stages["data"] = self.stage("data ${item.set}", [f"{at}/data.py"], params, outs, matrix)
         drawn, drawings = self.miniature_figures()
         stages |= (self.miniature() if miniature else {}) | drawn
         inputs = self.there("paper.yaml", "claims.csv", "published", *OF_PAGE)
         inputs += [f"{at}/sources.yaml", *[f"{at}/runs/{MINIATURE}"] * miniature, *drawings]
         files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
-        stages["results"] = self.stage(
-            f"results {key}", deps=inputs, params=[_code("results")], outs=_committed(*files)
-        )
+        stages["results"] = self.stage(f"results {key}", inputs, [_code("results")], _committed(*files))
         read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(drawings)]
-        read += self.there(*OF_PAGE)
-        stages["report"] = self.stage(f"report {key}", deps=read, params=[_code("report")])
+        stages["report"] = self.stage(f"report {key}", read + self.there(*OF_PAGE), [_code("report")], [])
+        # DVC replaces nothing in the paper's name.
+        title = " ".join(self.paper.name.split()).replace("${", "\\${")
+        axes = {"x": "round", "y": "accuracy", "y_label": "accuracy, %", "template": "methods"}
+        curves = {f"../../reports/curves/{key}.csv": {**axes, "title": f"{title}, miniature"}}
         return {
             "vars": self.read("miniature", "figures"),
             **({"params": ["params.yaml"]} if self.there("params.yaml") else {}),
             "metrics": [f"../../reports/metrics/{key}.json"],
-            **({"plots": [self.curves()]} if miniature else {}),
+            **({"plots": [curves]} if miniature else {}),
             "stages": stages,
         }
-
-    def curves(self) -> dict[str, dict[str, str]]:
-        """Of `dvc plots show`; DVC replaces nothing in the paper's name."""
-        title = " ".join(self.paper.name.split()).replace("${", "\\${")
-        axes = {"x": "round", "y": "accuracy", "y_label": "accuracy, %", "template": "methods"}
-        return {f"../../reports/curves/{self.key}.csv": {**axes, "title": f"{title}, miniature"}}
 
     def miniature(self) -> Stages:
         """Its partition, and the training of its cells."""
         assert self.paper.miniature is not None
-        scenario, at, method = self.paper.miniature.scenario, self.at, "${item.method}"
+        scenario, at = self.paper.miniature.scenario, self.at
         params = [{"params.yaml": ["miniature"]}, {f"{at}/paper.yaml": ["miniature.scenario"]}]
         cut = [_set(part.set) for part in (scenario.data, scenario.public) if part]
-        stages = {"partition-mini": self.partition(MINIATURE, MINIATURE, cut, params)}
+        stages = {"partition-mini": self.partition(MINIATURE, cut, params)}
         across = [(ACROSS, "others")] * bool(self.paper.miniature.others)
+        deps = [f"{at}/runs/{MINIATURE}/clients.csv", *map(_set, _extra(scenario))]
         for name, rows in ((MINIATURE, "methods"), *across):
-            stages[name] = self.stage(
-                f"train {self.key}/{name}/{method}",
-                matrix={"method": f"${{miniature.{rows}}}"},
-                deps=[f"{at}/runs/{MINIATURE}/clients.csv", *map(_set, _extra(scenario))],
-                params=[
-                    {"params.yaml": ["miniature"]},
-                    {f"{at}/paper.yaml": ["miniature.scenario", f"methods.{method}"]},
-                    {f"{at}/sources.yaml": [f"cells.{name}.{method}"]},
-                ],
-                outs=self.results("runs", name, method, scenario.keep),
-            )
+            matrix = {"method": f"${{miniature.{rows}}}"}
+            stages[name] = self.train(name, matrix, deps, "miniature.scenario", scenario.keep)
         return stages
 
     def miniature_figures(self) -> tuple[Stages, list[str]]:
@@ -290,8 +306,9 @@ class _File:
             methods = [method for method in figure.methods if Cell(self.key, MINIATURE, method) in cells]
             if figure.kind in COMPUTED and methods:
                 matrix = {"method": f"${{figures.{name}.methods}}" if methods == figure.methods else methods}
-                needs = f"{self.at}/runs/{MINIATURE}/${{item.method}}/result.json"
-                stages[f"{name}-{MINIATURE}"] = self.computed(name, MINIATURE, matrix, needs)
+                some = f"{MINIATURE}/${{item.method}}"
+                needs = f"{self.at}/runs/{some}/result.json"
+                stages[f"{name}-{MINIATURE}"] = self.figure(name, some, needs, matrix=matrix)
                 written += [f"{at}/{name}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
         return stages, written
 
@@ -306,19 +323,11 @@ class _File:
                 stages |= {f"{name}-{one}": self.picture(name, one) for one in figure.scenarios}
             elif figure.kind in COMPUTED and figure.scenarios:
                 matrix = {part: f"${{figures.{name}.{part}s}}" for part in ("scenario", "method")}
-                needs = f"{self.at}/representations/${{item.scenario}}/${{item.method}}.npz"
-                stages[name] = self.computed(name, "${item.scenario}", matrix, needs)
+                cells = "${item.scenario}/${item.method}"
+                stages[name] = self.figure(
+                    name, cells, f"{self.at}/representations/{cells}.npz", matrix=matrix
+                )
         return stages
-
-    def partition(self, scenario: str, code: str, deps: list[str], params: list) -> dict[str, Any]:
-        """Of a scenario; `code` is its key in sources.yaml."""
-        return self.stage(
-            f"partition {self.key}/{scenario}",
-            deps=deps,
-            params=[*params, {f"{self.at}/sources.yaml": [f"partition.{code}"]}],
-            outs=_cached(f"{self.at}/partitions/{scenario}")
-            + _committed(f"{self.at}/runs/{scenario}/clients.csv"),
-        )
 
     def partitions(self) -> Stages:
         """One stage for the scenarios without public images and one for those with them."""
@@ -332,10 +341,9 @@ class _File:
             for name, one in some.items():
                 items[name] = {part: {"set": getattr(one, part).set} for part in parts}
             deps = [f"data/${{item.{part}.set}}" for part in parts]
-            params = [{f"{self.at}/paper.yaml": ["scenarios.${key}"]}]
             stages["partition" if whole else stage] = {
                 "foreach": "${scenarios}" if whole else items,
-                "do": self.partition("${key}", "${key}", deps, params),
+                "do": self.partition("${key}", deps, [{f"{self.at}/paper.yaml": ["scenarios.${key}"]}]),
             }
         return stages
 
@@ -346,38 +354,10 @@ class _File:
         if len(alike) > 1:
             what = "its scenarios differ in corrupted images, frozen features or `keep`"
             raise ParamError(f"{self.at}/paper.yaml: grids.{name}: {what}; give each another grid")
-        extra, keep = next(iter(alike), ((), None))
-        at, scenario, method = self.at, "${item.scenario}", "${item.method}"
-        return self.stage(
-            f"train {self.key}/{scenario}/{method}",
-            matrix={part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")},
-            deps=[f"{at}/partitions/{scenario}", *(f"data/{one}" for one in extra)],
-            params=[
-                {f"{at}/paper.yaml": [f"scenarios.{scenario}", f"methods.{method}"]},
-                {f"{at}/sources.yaml": [f"cells.{scenario}.{method}"]},
-            ],
-            outs=self.results("runs", scenario, method, keep),
-        )
-
-    def picture(self, name: str, scenario: str) -> dict[str, Any]:
-        """Of images."""
-        return self.stage(
-            f"figures {self.key}/{scenario} {name}",
-            deps=[_set(self.paper.scenarios[scenario].data.set)],
-            params=[_code("figures")],
-            outs=_committed(f"{self.at}/figures/{name}-{scenario}.png"),
-        )
-
-    def computed(self, name: str, scenario: str, matrix: dict, needs: str) -> dict[str, Any]:
-        """A figure's table of every cell."""
-        at = f"{self.at}/figures/{name}-{scenario}-${{item.method}}"
-        return self.stage(
-            f"figures {self.key}/{scenario}/${{item.method}} {name}",
-            matrix=matrix,
-            deps=[needs],
-            params=[_code("figures")],
-            outs=_committed(*(at + end for end in ENDS)),
-        )
+        (extra, keep), scenario = next(iter(alike), ((), None)), "${item.scenario}"
+        matrix = {part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")}
+        deps = [f"{self.at}/partitions/{scenario}", *(f"data/{one}" for one in extra)]
+        return self.train(scenario, matrix, deps, f"scenarios.{scenario}", keep)
 
     # -- of tuning -------------------------------------------------------------------------------------------
 
@@ -385,32 +365,26 @@ class _File:
         """papers/<paper>/tuning/dvc.yaml."""
         stages: Stages = {}
         for partition in dict.fromkeys(Cell(self.key, name, "").partition for name in self.paper.tuning):
-            at = f"{self.at}/partitions/{partition}"
-            stages[f"split-{partition}"] = self.stage(
-                f"split {self.key}/{partition}",
-                deps=[at],
-                params=[_code("split")],
-                outs=_cached(f"{at}-trial"),
-            )
+            at, command = f"{self.at}/partitions/{partition}", f"split {self.key}/{partition}"
+            stages[f"split-{partition}"] = self.stage(command, [at], [_code("split")], _cached(f"{at}-trial"))
         for name in self.paper.tuning:
             stages |= self.tuned(name)
         return stages
 
     def tuned(self, name: str) -> Stages:
         """Of a scenario: choosing for each method, then training with the chosen and the row's values."""
-        document, at = read_yaml(self.root / self.at / "paper.yaml"), self.at
-        tuning, miniature = self.paper.tuning[name], name in MINIATURES
-        place = scenario_key(name)
-        settings = document["miniature"]["scenario"] if miniature else document["scenarios"][name]
+        settings, at, place = read_yaml(self.root / self.at / "paper.yaml"), self.at, scenario_key(name)
+        for part in place.split("."):
+            settings = settings[part]
+        tuning = self.paper.tuning[name]
         partition = f"{at}/partitions/{Cell(self.key, name, '').partition}"
         extra = [f"data/{one}" for one in _extra(self.paper.scenarios[name])]
         chosen = f"{at}/tuning/{name}/${{key}}.json"
-        shared = [{"params.yaml": ["miniature"]}] * miniature
+        shared = [{"params.yaml": ["miniature"]}] * (name in MINIATURES)
         shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
 
         def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
-            command = f"tune {self.key}/{name}/${{key}} {word}".rstrip()
-            do = self.stage(command, deps=deps, params=params, outs=outs)
+            do = self.stage(f"tune {self.key}/{name}/${{key}} {word}".rstrip(), deps, params, outs)
             return {"foreach": {method: self.paper.algorithm(method) for method in tuning.methods}, "do": do}
 
         # A configuration trains with the tuning's seeds: more of the scenario's change no choice.
