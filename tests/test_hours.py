@@ -8,7 +8,6 @@ import yaml
 from one_paper import AVG, CNN, COMMON, LENET, MINI, PAPER, PROX, finish, forget, repository
 from torch.utils.flop_counter import FlopCounterMode
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import hours, status
 from pipeline.files import write_text
@@ -67,9 +66,9 @@ def test_every_clients_network_and_the_public_images_count(root):
     alone, tuning_states = (
         hours.work(replace(Experiment.of(AVG, root), algorithm=name)) for name in ("fedavg", "fedmd")
     )
-    assert alone.whole == pytest.approx(local + tests)
-    assert tuning_states.whole - alone.whole == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
-    assert alone.step == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
+    assert alone[0] == pytest.approx(local + tests)
+    assert tuning_states[0] - alone[0] == pytest.approx(3 * (cnn + lenet) * 50 * 2 * 10)
+    assert alone[1] == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
 
 
 @pytest.mark.parametrize("row", ["0,m,1e999,1", "0,m,nan,1", "0,m,-5,1", "0,m,x,1", "0,m", "0,m,1,1e999"])
@@ -92,17 +91,16 @@ def test_adversarial_training_attacks_every_image(root):
     cell = Cell("fedccl", "mini", "fedavg-plus")
     scenario, _, hyper = cell.resolve()
     plain, attacked = (
-        hours.work(Experiment(cell, scenario, name, hyper, ROOT)).whole for name in ("fedavg", "fedavg_plus")
+        hours.work(Experiment(cell, scenario, name, hyper, ROOT))[0] for name in ("fedavg", "fedavg_plus")
     )
     train, tests = hours.images_of(cell, scenario)
     images = sum(train.values())
     training = scenario.training.rounds * scenario.training.local_epochs * 3 * images
     scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
-    mnist = Experiment.of(Cell("fedccl", "mnist-adversarial", "fedavg-plus"))
-    reads = provenance.method_attributes(mnist)
-    assert hours._attack_steps(reads, mnist.hyper) == AdversarialTraining.steps
-    assert hours._attack_steps(reads, {"steps": "7"}) == 0  # named before it trains
+    assert hours.ATTACK_STEPS == AdversarialTraining.steps
+    wrong = Experiment(cell, scenario, "fedavg_plus", {"steps": "7"}, ROOT)  # named before it trains
+    assert hours.work(wrong)[0] == pytest.approx(plain)
 
 
 def count(name: str, channels: int, side: int) -> int:

@@ -197,7 +197,7 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path):
     other = [str(warm.python()), "-m", "dvc", "repro"]
     process = subprocess.Popen(other, cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     wait_for((folder / "one.begun").exists)
-    reply = run_until(folder, r"one waits for process \d+: .*repro", (folder / "released").touch)
+    reply = run_until(folder, r"one waits for process \d+", (folder / "released").touch)
     assert "failed" not in reply
     assert process.wait(timeout=PATIENCE) == 0
     assert ran(folder).count("one") == 1 and clean(folder)
@@ -208,7 +208,7 @@ def test_dvcs_lock_is_waited_for(tmp_path):
     code = "import zc.lockfile as z; k = z.LockFile('.dvc/tmp/lock'); open('held', 'w'); input()"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, text=True)
     wait_for((folder / "held").exists)
-    waits = rf"waiting for process {process.pid}: .*, which has DVC's lock\n"
+    waits = rf"waiting for process {process.pid}, which has DVC's lock\n"
     run_until(folder, waits, lambda: process.communicate("\n"))
     assert process.returncode == 0 and ran(folder) == ["one"]
 

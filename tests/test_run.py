@@ -23,8 +23,7 @@ from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import Progress
 from pipeline.commands import schedule
-from pipeline.commands.display import Display
-from pipeline.commands.run import _hidden, partition_stage, targets
+from pipeline.commands.run import Display, _hidden, partition_stage, targets
 from pipeline.commands.sync import show_grids
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, load_paper, planned

@@ -161,7 +161,7 @@ def reproduce() -> None:
 
 @main.command(epilog=example("fedrepro report", "fedrepro report fedlsa"))
 @click.argument("paper", required=False, type=Name())
-@calls("pages:main")
+@calls(".report:main")
 def report() -> None:
     """Write the pages under reports/ from the results that are there."""
 

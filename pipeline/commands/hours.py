@@ -41,22 +41,13 @@ ATTACK_STEPS = 10
 
 @dataclass(frozen=True)
 class Rate:
-    """The speed of a finished cell."""
+    """The speed of a finished cell: operations of a batch's forward pass, and seconds of one process for an
+    operation."""
 
     experiment: Experiment
     device: str
-    # operations of a batch's forward pass, on the average
     step: float
-    # of one process per operation
     seconds: float
-
-
-@dataclass(frozen=True)
-class Work:
-    """Operations of one seed."""
-
-    whole: float
-    step: float  # of a batch's forward pass, on the average
 
 
 # -- seconds -------------------------------------------------------------------------------------------------
@@ -69,10 +60,11 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
     for cell, result in results.items():
         with contextlib.suppress(*DAMAGED, ParamError):
             experiment = Experiment.of(cell, root)
-            done, seconds = work(experiment), statistics.fmean(result["seconds"])
-            whole = result["rounds"] == experiment.scenario.training.rounds
-            if done and whole and 0 < seconds < math.inf:
-                rates.append(Rate(experiment, result["device"], done.step, seconds / done.whole))
+            whole, step = work(experiment)
+            seconds = statistics.fmean(result["seconds"])
+            done = result["rounds"] == experiment.scenario.training.rounds
+            if whole and done and 0 < seconds < math.inf:
+                rates.append(Rate(experiment, result["device"], step, seconds / whole))
     return rates
 
 
@@ -87,13 +79,14 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
         experiment = Experiment.of(cell, root)
     except ParamError:
         return None
-    if (ahead := work(experiment)) is None or not rates:
+    whole, step = work(experiment)
+    if not whole or not rates:
         return None
     same = [rate for rate in rates if _trained(rate.experiment) == _trained(experiment)]
     known = [rate for rate in same if rate.experiment.algorithm == experiment.algorithm] or same or rates
-    far = [abs(math.log10(rate.step / ahead.step)) for rate in known]
+    far = [abs(math.log10(rate.step / step)) for rate in known]
     seconds = [rate.seconds for rate, orders in zip(known, far, strict=True) if orders <= min(far) + NEAR]
-    return statistics.median(seconds) * ahead.whole * len(experiment.scenario.seeds) / 3600
+    return statistics.median(seconds) * whole * len(experiment.scenario.seeds) / 3600
 
 
 def _trained(experiment: Experiment) -> tuple[set[str], str]:
@@ -104,16 +97,17 @@ def _trained(experiment: Experiment) -> tuple[set[str], str]:
 # -- operations ----------------------------------------------------------------------------------------------
 
 
-def work(experiment: Experiment) -> Work | None:
-    """None where the size of the data is not known, or a network's operations."""
+def work(experiment: Experiment) -> tuple[float, float]:
+    """(operations of one seed, those of a batch's forward pass on the average); 0 where the size of the data
+    is not known, or a network's operations."""
     scenario, training = experiment.scenario, experiment.scenario.training
     scored, (train, test) = scenario.evaluation, images_of(experiment.cell, scenario, experiment.root)
     try:
         forward = [operations(model, scenario.data) for model in scenario.networks]
     except KeyError:
-        return None
+        return 0, 0
     if not sum(train.values()):
-        return None
+        return 0, 0
     each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
     every = sum(forward) if scenario.models else mean * scenario.clients  # one image, by every client
     epoch = sum(count * each.get(client, mean) for client, count in train.items())
@@ -121,7 +115,9 @@ def work(experiment: Experiment) -> Work | None:
     alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
     tests = test * (every if alone else mean)
     reads = method_attributes(experiment)
-    learnt = epoch * (1 + _attack_steps(reads, experiment.hyper))
+    # of the attack on every training image; a wrong value is named when the cell is to be trained
+    steps = experiment.hyper.get("steps", ATTACK_STEPS) if "random_start" in reads else 0
+    learnt = epoch * (1 + steps if isinstance(steps, int) else 1)
     if (wanted := training.participation) is not None:
         learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted
     whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
@@ -130,7 +126,7 @@ def work(experiment: Experiment) -> Work | None:
         whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
     if (public := scenario.public) and "public_batches" in reads:
         whole += PASSES * every * public.size * public.epochs * training.rounds
-    return Work(whole, training.batch_size * epoch / sum(train.values()))
+    return whole, training.batch_size * epoch / sum(train.values())
 
 
 def operations(model: Model, data: Data) -> float:
@@ -145,18 +141,10 @@ def operations(model: Model, data: Data) -> float:
 @cache
 def _table() -> dict[tuple[str, int], dict[int, int]]:
     """{(network, channels): {image side: operations of one image}}."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return {
-            (row.pop("network"), int(row.pop("channels"))): {int(k): int(v) for k, v in row.items()}
-            for row in csv.DictReader(file)
-        }
-
-
-def _attack_steps(reads: frozenset[str], hyper: dict) -> int:
-    """Steps of the attack on every training image, of adversarial training; 0 of all other methods. reads:
-    names of attributes that the method's code reads."""
-    steps = hyper.get("steps", ATTACK_STEPS) if "random_start" in reads else 0
-    return steps if isinstance(steps, int) else 0  # a wrong value is named when the cell is to be trained
+    return {
+        (row.pop("network"), int(row.pop("channels"))): {int(k): int(v) for k, v in row.items()}
+        for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())
+    }
 
 
 # -- images --------------------------------------------------------------------------------------------------
@@ -169,8 +157,7 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[s
     path = root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv"
     kind = scenario.evaluation.tests
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
         train = {row["client"]: float(row["train"]) for row in rows}
         tests = [float(row["test"]) for row in rows]
         domains = dict(zip([row["domain"] for row in rows], tests))

@@ -150,19 +150,10 @@ def _check_flock(path: Path) -> None:
 
 
 def _holder(lock: Path) -> str:
-    """`process 123: dvc repro`, from the number that DVC leaves in its lock file."""
-    import psutil
-
-    try:
-        pid = int(lock.read_text(encoding="utf-8"))
-        return f"process {pid}: {command_words(' '.join(psutil.Process(pid).cmdline()))}"
-    except (OSError, ValueError, psutil.Error):
-        return f"another process (where none runs, delete {os.path.relpath(lock)})"
-
-
-def command_words(command: str) -> str:
-    """A command line without the folders of its programs."""
-    return re.sub(r"\S*/(?=(\w+/__main__\.py|python[\d.]*|dvc|fedrepro)(\s|$))", "", command)[:200]
+    """`process 123`, from the number that DVC leaves in its lock file."""
+    with contextlib.suppress(OSError, ValueError):
+        return f"process {int(lock.read_text(encoding='utf-8'))}"
+    return f"another process (where none runs, delete {os.path.relpath(lock)})"
 
 
 # -- who reads and writes what, .dvc/tmp/rwlock --------------------------------------------------------------

@@ -101,14 +101,15 @@ class Amount(click.ParamType):
 
 
 def calls(place: str, **more: Any) -> Callable[[Callable], Callable]:
-    """The body of a command that has only a help text: call a function of pipeline.commands, such as
-    "run:main", with the command's arguments and `more`; its module is imported then."""
+    """The body of a command that has only a help text: call a function, such as "run:main" of
+    pipeline.commands or ".report:main", with the command's arguments and `more`; its module is imported
+    then."""
     module, _, function = place.partition(":")
 
     def decorate(described: Callable) -> Callable:
         @wraps(described)
         def body(**arguments: Any) -> int | None:
-            return getattr(import_module(f"pipeline.commands.{module}"), function)(**arguments, **more)
+            return getattr(import_module(f".{module}", "pipeline.commands"), function)(**arguments, **more)
 
         return body
 

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pipeline.cells.progress import event
@@ -31,15 +32,9 @@ AT_ONCE = 50
 TAIL = 20
 # bytes of a file of events, in which a training's last ones are
 EVENTS = 4096
-# Seconds of one core, on the processor of benchmarks/README.md.
-# what a stage costs besides its training: DVC, imports, files
-OVERHEAD = 5.0
-# of these, after the last round
-ENDING = 2.0
-# on top
-EXPECTED = {"stages.report": 14.0, "stages.figures": 3.0, "pipeline import": 8.0}
-# the runs of a cell in MLflow
-IMPORTED = 0.2
+# Seconds of one core that a stage costs besides its training, by what its command has: DVC, imports, files;
+# of a training, after its last round.
+OVERHEAD, ENDING = {"stages.report": 19.0, "pipeline import": 30.0, "": 5.0}, 2.0
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -59,7 +54,7 @@ class Task:
     # seconds of each seed when it was last trained
     known: list[float] = field(default_factory=list)
     # seconds of one core that are expected
-    work: float = OVERHEAD
+    work: float = 0.0
     # work of the longest chain of stages that begins here
     rank: float = 0.0
     state: str = WAITING
@@ -105,14 +100,12 @@ class Task:
 
     def error(self) -> str:
         """The line of the log that best explains why the stage failed."""
-        lines = [line.strip() for line in self.tail(1000)]
-        lines = [line for line in lines if line and not re.match("Running stage |> ", line)]
-        at = next((k for k, line in enumerate(lines) if line.startswith("ERROR: ")), len(lines))
-        ours, dvcs = lines[:at], lines[at : at + 1]
+        lines = [line for line in map(str.strip, self.tail(1000)) if line and line[:2] != "> "]
+        dvcs = [line for line in lines if line.startswith("ERROR: ")]
         if dvcs and "failed to run: " not in dvcs[0]:  # an error of DVC itself
             return dvcs[0]
-        named = [line for line in ours if line.startswith("error: ")]
-        return (named or ours or dvcs or ["no output"])[-1]
+        ours = [line for line in lines if not line.startswith(("ERROR: ", "Running stage "))]
+        return ([line for line in ours if line.startswith("error: ")] or ours or dvcs or ["no output"])[-1]
 
     def tail(self, lines: int) -> list[str]:
         """The last lines of the log."""
@@ -187,10 +180,10 @@ class Schedule:
 
     def _waits(self, task: Task, message: str) -> bool:
         """Whether DVC says that another process uses the files of the stage; the user is told once."""
-        users = re.search(r"is being blocked by:\s+\(PID (\d+)\): (.*)", message)
+        users = re.search(r"is being blocked by:\s+\(PID (\d+)\)", message)
         if not users and "Unable to acquire lock" not in message:
             return False
-        blocker = f"process {users[1]}: {locks.command_words(users[2])}" if users else "another DVC"
+        blocker = f"process {users[1]}" if users else "another DVC"
         if task.blocker != blocker:
             self.say(f"           {task.name} waits for {blocker}")
         task.state, task.blocker, task.ask_at = WAITING, blocker, time.monotonic() + SECONDS_TO_ASK_AGAIN
@@ -297,14 +290,10 @@ class Schedule:
                     with contextlib.suppress(*DAMAGED):
                         seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
                         task.known = [float(one) for one in seconds]
-        known = [sum(task.known) for task in self.tasks if task.known]
-        mean = sum(known) / len(known) if known else 30.0
-        cells = sum(task.cell is not None for task in self.tasks)
+        mean = fmean([sum(task.known) for task in self.tasks if task.known] or [30.0])
         for task in reversed(self.tasks):
-            command = str(task.stage.cmd)
-            task.work = OVERHEAD + sum(extra for name, extra in EXPECTED.items() if name in command)
+            task.work = next(seconds for name, seconds in OVERHEAD.items() if name in str(task.stage.cmd))
             task.work += (sum(task.known) or mean) if task.cell else 0.0
-            task.work += IMPORTED * cells if "pipeline import" in command else 0.0
             task.rank = task.work + max((needing.rank for needing in task.downstream), default=0.0)
 
     def _longest_first(self, state: str) -> list[Task]:

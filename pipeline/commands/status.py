@@ -44,7 +44,6 @@ DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "m
 LEFT = (STALE, FAILED, MISSING)
 NAME = 20  # columns of a name; a longer one has another line
 WIDTH = 80
-FEW = 5  # failures in the overview of all papers
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,6 @@ class Overview:
         return self.tables | self.tunings
 
 
-# -- which cells there are -----------------------------------------------------------------------------------
-
-
 def table_rows(
     key: str, paper: Paper, table: Table, root: Path = ROOT
 ) -> list[tuple[dict[str, str], Cell | None, str]]:
@@ -96,12 +92,7 @@ def table_rows(
 
 
 class Board:
-    """The state of the cells of all papers.
-
-    results: every result.json, see `read_results`
-    rates: what finished cells cost
-    failures: error of the last run of those that failed
-    """
+    """The state of the cells of all papers: their results, what finished ones cost, errors of failed ones."""
 
     def __init__(self, root: Path = ROOT):
         self.root, self.results = root, read_results(root)
@@ -250,15 +241,8 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
         if tables:
             yield from (_counted(f"  {name}", list(cells.values())) for name, cells in view.parts.items())
     yield ""
-    failed = [
-        f"failed: {cell}: {one.error}"
-        for view in overviews.values()
-        for cell, one in view.cells.items()
-        if one.state == FAILED
-    ]
-    yield from failed if tables else failed[:FEW]
-    if not tables and len(failed) > FEW:
-        yield f"failed: {len(failed) - FEW} more"
+    cells = [item for view in overviews.values() for item in view.cells.items()]
+    yield from (f"failed: {cell}: {one.error}" for cell, one in cells if one.state == FAILED)
     every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
     yield from _legend([one for one in every if one.state in LEFT], rates)
     if tables:

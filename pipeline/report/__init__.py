@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,14 @@ from pipeline.report.page import Overview, Page
 from pipeline.report.study import studies
 from pipeline.report.words import citation, templates
 from pipeline.schema import ROOT, load_paper
+
+
+def main(paper: str | None = None) -> None:
+    """Write reports/: the pages of one paper, or of all, and those over all papers. A file that cannot be
+    used ends it with an error after the rest is written."""
+    os.environ.pop("FEDREPRO_MIRROR", None)  # pages are the same where data come from a mirror
+    written = render([paper] if paper else None)
+    print(f"reports: {len(written)} files, start at reports/index.html")
 
 
 def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
