@@ -13,16 +13,7 @@ from pipeline.cells.readings import filled, hyper_parameters, readings_of, setti
 from pipeline.commands import status
 from pipeline.commands.options import columns, wrapped
 from pipeline.errors import ParamError, unknown
-from pipeline.schema import (
-    ACROSS,
-    MINIATURES,
-    ROOT,
-    Cell,
-    Paper,
-    Table,
-    load_paper,
-    shorten,
-)
+from pipeline.schema import ACROSS, MINIATURES, ROOT, Cell, Paper, Table, load_paper, shorten
 
 # columns at most
 WIDTH = 100

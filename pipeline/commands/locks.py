@@ -114,7 +114,9 @@ def held(repo: Any, say: Any) -> Iterator[None]:
     lock = Path(repo.lock.lockfile)
     if hard := repo.config["core"].get("hardlink_lock"):
         for path in (lock, Path(repo.tmp_dir, "rwlock.lock")):
-            _remove_leftover(path)
+            with _free(path) as free:  # its existence is the lock: an flock's file would be one
+                if free:
+                    path.unlink(missing_ok=True)
     waiting = False
     while True:
         try:
@@ -130,13 +132,6 @@ def held(repo: Any, say: Any) -> Iterator[None]:
         yield
     finally:
         repo.lock.unlock()
-
-
-def _remove_leftover(path: Path) -> None:
-    """Where its existence is the lock: remove the file of an flock."""
-    with _free(path) as free:
-        if free:
-            path.unlink(missing_ok=True)
 
 
 def _check_flock(path: Path) -> None:

@@ -81,7 +81,10 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     file = (home if paper else root / "pipeline") / "methods" / f"{name}.py"
     test = home / "tests" / f"test_{name}.py"
     _check_free(method_file(name, paper, root), file, test)
-    _write(file, _template("method.py", kind=kind, body=_round()))
+    # FedAvg's round, so that the file begins as what it is built on
+    text = (ROOT / "pipeline" / "methods" / "fedavg.py").read_text(encoding="utf-8")
+    [body] = re.findall(r"def round\(.*?\n(.*?)\n\n", text, re.DOTALL)
+    _write(file, _template("method.py", kind=kind, body=body))
     argument = f', "{paper}"' if paper else ""
     _write(test, _template("test_method.py", kind=kind, name=name, paper=argument))
     sync(root)
@@ -134,14 +137,6 @@ def _class_name(what: str, name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.iskeyword(kind):
         raise ParamError(f"new {what} {name!r}: a module's name, of small letters, digits and _")
     return kind
-
-
-def _round() -> str:
-    """The lines of FedAvg's round, so that the file begins as what it is built on."""
-    text = (ROOT / "pipeline" / "methods" / "fedavg.py").read_text(encoding="utf-8")
-    match = re.search(r"def round\(.*?\n(.*?)\n\n", text, re.DOTALL)
-    assert match is not None
-    return match[1]
 
 
 def _write(path: Path, text: str) -> None:

@@ -208,7 +208,7 @@ class _File:
         self, command: str, deps: list[str], params: list, outs: list, matrix: dict | None = None
     ) -> dict[str, Any]:
         """A stage as DVC takes it, without what is empty."""
-        items = {"wdir": self.wdir, "matrix": matrix, "cmd": f"python -m stages.{command}"}
+        items: dict[str, Any] = {"wdir": self.wdir, "matrix": matrix, "cmd": f"python -m stages.{command}"}
         items |= {"deps": deps, "params": params, "outs": outs}
         return {name: value for name, value in items.items() if value}
 

@@ -4,6 +4,7 @@ A link names a view that is a tag of the experiment, as MLflow's button Share do
 which columns, how they are grouped and sorted.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -12,11 +13,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import requests
 
 from pipeline.cells import results, tracking
 from pipeline.errors import FedReproError
@@ -137,7 +138,7 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
     server = subprocess.Popen(command, cwd=root, start_new_session=True, env=surroundings(HOME) | more)
     try:
         begun = time.monotonic()
-        while not _answers(f"http://{HOST}:{port}/health"):
+        while not _answers(port):
             if server.poll() is not None or time.monotonic() - begun > PATIENCE:
                 raise FedReproError(f"MLflow's server did not start on {HOST}:{port}; see above")
             time.sleep(0.3)
@@ -152,12 +153,10 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
             server.wait()
 
 
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(address, timeout=5) as reply:
-            return reply.status == 200
-    except OSError:
-        return False
+def _answers(port: int) -> bool:
+    with contextlib.suppress(requests.RequestException):
+        return requests.get(f"http://{HOST}:{port}/health", timeout=5).ok
+    return False
 
 
 def _show(links: dict[str, dict[str, str]], address: str, root: Path) -> None:

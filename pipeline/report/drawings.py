@@ -16,15 +16,7 @@ from pipeline.data.pictures import examples_path, size
 from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
-from pipeline.report.extras import (
-    EXTRA,
-    drawn,
-    entering,
-    finished_methods,
-    label,
-    method_inks,
-    over_seeds,
-)
+from pipeline.report.extras import EXTRA, drawn, entering, finished_methods, label, method_inks, over_seeds
 from pipeline.report.figures import Ink, Panel, Picture
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words, pretty

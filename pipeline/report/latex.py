@@ -52,17 +52,15 @@ def _measured(value: Value) -> str:
     return form % tex(value.mean) + spread if value.mean else ""
 
 
-def _printed(value: Value) -> str:
-    return rf"{{\scriptsize({tex(value.published)})}}" if value.mean and value.published else ""
-
-
 def _tabular(panel: Panel) -> str:
     """A row of a panel, and below it the printed numbers where there are some."""
     lines = []
     for row in panel.rows:
         lines.append([*map(tex, row.stub), *map(_measured, row.values)])
-        if any(printed := [*map(_printed, row.values)]):
-            lines.append([""] * len(row.stub) + printed)
+        printed = [value.published if value.mean else "" for value in row.values]
+        if any(printed):
+            texts = [rf"{{\scriptsize({tex(text)})}}" if text else "" for text in printed]
+            lines.append([""] * len(row.stub) + texts)
     above = [""] * (len(panel.heads) - 1)
     heads = [*([*above, name] for name in panel.stub), *panel.levels]
     levels = [[tex(head[level]) for head in heads] for level in range(len(heads[0]))]

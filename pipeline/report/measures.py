@@ -91,8 +91,8 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
     statistic: Callable[[pd.Series], float] = _pace if measure.startswith("pace.") else _unsteadiness
     if window:
         table, statistic = table[table["round"].between(int(window[1]), int(window[2]))], pd.Series.mean
-    seeds = {int(seed): rows.set_index("round")[column] for seed, rows in table.groupby("seed")}
-    numbers = {seed: float(statistic(curve)) for seed, curve in seeds.items()}
+    curves = table.set_index("round").groupby("seed")[column]
+    numbers = {int(seed): float(statistic(curve)) for seed, curve in curves}
     return {seed: number for seed, number in numbers.items() if not np.isnan(number)}
 
 

@@ -6,25 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
-from pipeline.report.comparison import (
-    charts,
-    claims_axis,
-    compared_cells,
-    settings,
-    sums_up,
-)
+from pipeline.report.comparison import charts, claims_axis, compared_cells, settings, sums_up
 from pipeline.report.drawings import curves, figures
 from pipeline.report.extras import sections
 from pipeline.report.measures import numbers
 from pipeline.report.published import OTHER, Panel, Row, Value, mark
-from pipeline.report.study import (
-    SHORT,
-    Study,
-    deviations,
-    provenance,
-    readings_by_methods,
-    values,
-)
+from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
 from pipeline.report.words import bibtex, counted, measure_words
@@ -151,7 +138,9 @@ def cut(panel: Panel) -> Panel:
     measures = [
         next((row.values[i].measure for row in rows if row.values[i].measure), "") for i in range(len(texts))
     ]
-    chosen = [i for group in groups.values() for i in sorted(group, key=lambda i: _order(measures[i]))]
+    # the average first, then that of the other model
+    order = [0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2 for measure in measures]
+    chosen = [i for group in groups.values() for i in sorted(group, key=order.__getitem__)]
     heads = [texts[i] for i in chosen]
     shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
@@ -165,11 +154,6 @@ def cut(panel: Panel) -> Panel:
     return Panel(title, [panel.stub[i] for i in stubs], levels, rows)
 
 
-def _order(measure: str) -> int:
-    """The average first, then that of the other model."""
-    return 0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2
-
-
 # -- the page ------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +161,7 @@ class Page:
     """Everything about one paper.
 
     elsewhere   what the settings are called in which other tables judge claims
+    line        which model most tables score
     waiting     tables without a measured number: heading, title, file of the printed numbers
     ranked      methods that the charts show, the paper's first
     curves      (setting, accuracy over rounds)
@@ -198,7 +183,9 @@ class Page:
         self.dots = charts(self.settings)
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
-        self.tabs = _tabs(study, views)
+        self.tabs, self.by_verdict = _tabs(study, views), in_order(self.claims)
+        lines = [tab.line for tab in self.tabs if tab.line]
+        self.line = max(dict.fromkeys(lines), key=lines.count, default="")
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
         cells = printed(study.key, study.root)
         self.done, self.planned = sum(cell in study.results for cell in cells), len(cells)
@@ -235,16 +222,6 @@ class Page:
     def measured(self) -> list[Verdict]:
         """Claims with a number, those that are decided first."""
         return [one for one in self.by_verdict if one.chip not in OPEN]
-
-    @property
-    def line(self) -> str:
-        """Which model most tables score."""
-        lines = [tab.line for tab in self.tabs if tab.line]
-        return max(dict.fromkeys(lines), key=lines.count, default="")
-
-    @property
-    def by_verdict(self) -> list[Verdict]:
-        return in_order(self.claims)
 
     @property
     def open(self) -> list[Verdict]:

@@ -18,13 +18,7 @@ from pipeline.cells.results import Summary, summarise
 from pipeline.errors import ParamError
 from pipeline.files import read_csv
 from pipeline.report.measures import COSTS
-from pipeline.report.words import (
-    method_words,
-    minus,
-    pretty,
-    setting_words,
-    split_setting,
-)
+from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
 from pipeline.schema import ROOT, Cell, Table, shorten
 from pipeline.schema.paper import PUBLISHED
 

@@ -136,6 +136,7 @@ class Design:
         self.left_out = constant | {varying[i] for i in outliers(self.values[varying])}
         self.pool = [i for i in varying if i not in self.left_out]
         self.fit: Any = fit(self.values[self.pool]) if self.pool else None
+        self.df = int(self.fit.df_resid) if self.fit is not None else 0
         # With fewer printed rows, a comparison uses the spread of its rows alone.
         self.pooled = len(pool) > 2 and self.df > 0
 
@@ -147,10 +148,6 @@ class Design:
     def s(self) -> float:
         """Residual standard deviation."""
         return math.sqrt(self.fit.mse_resid) if self.df else 0.0
-
-    @property
-    def df(self) -> int:
-        return int(self.fit.df_resid) if self.fit is not None else 0
 
     def estimate(self, weights: Mapping[str, float]) -> Estimate | None:
         """Of a weighted sum of rows; None where they share no block. Where the weights do not cancel, the

@@ -11,7 +11,7 @@ the figure, so that what else is run later does not change a verdict; else all r
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -33,7 +33,8 @@ Source = tuple[Cell, str]
 Block = tuple[int, str]
 # the heading under which shortened runs judge
 SHORTENED = "shortened"
-# percent, over the number of classes: fewer right answers are chance
+# percent, over the number of classes: fewer right answers, not one and a half times those of one answer for
+# all images, are chance
 GUESSED = 150.0
 # of a printed number with two decimals; seeds that show a spread, and the most that are considered
 ROUNDING, ENOUGH, MOST = 0.005, 2, 100
@@ -52,7 +53,10 @@ class Evidence:
         self.paper, self.results = self.study.paper, self.study.results
         self.values = cache(self._values)
         self.design = cache(self._design)
-        self.same_column = cache(self._same_column)
+        # the runs of one printed column
+        self.same_column: Callable[[Spot], tuple[Source, ...]] = cache(
+            lambda column: tuple(filter(None, dict.fromkeys(map(self.source, self.columns.get(column, [])))))
+        )
         # A column is a spot without a method.
         self.columns: dict[Spot, list[Spot]] = {}
         for spot in printed.numbers:
@@ -77,12 +81,6 @@ class Evidence:
         numbers = measures.numbers(cell, result, measure, self.study.root)
         return {(seed, draws[seed]): number for seed, number in numbers.items()}
 
-    def at_chance(self, cell: Cell) -> bool:
-        """Whether a run is less than one and a half times as often right as one answer for all images."""
-        result = self.results[cell]
-        classes = find(self.paper.scenarios[cell.scenario].data.set, self.study.root).classes
-        return bool(classes) and fmean(result["measures"][result["headline"]]) < GUESSED / classes
-
     def pool(self, spot: Spot) -> tuple[Source, ...]:
         """The numbers that the paper prints along with one: the same block and column of its table, or the
         figure; else the whole scenario."""
@@ -95,10 +93,6 @@ class Evidence:
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
         return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
-
-    def _same_column(self, column: Spot) -> tuple[Source, ...]:
-        """The runs of one printed column."""
-        return tuple(dict.fromkeys(filter(None, map(self.source, self.columns.get(column, [])))))
 
     def compared(self, spots: list[Spot]) -> set[Cell]:
         """The measured cells that the estimates of a claim about these numbers rest on."""
@@ -335,8 +329,13 @@ class _Case:
         means = {source: fmean(values.values()) for source, values in self.values.items()}
         leaf = self.tree.pick(lambda leaf: leaf.at(means.__getitem__))
         sources = (source for source, _ in leaf.weights if source[1] not in measures.COSTS)
-        cells = dict.fromkeys(cell for cell, _ in sources if self.evidence.at_chance(cell))
-        return [self.evidence.study.label(cell.method) for cell in cells]
+        study, guessing = self.evidence.study, []
+        for cell in dict.fromkeys(cell for cell, _ in sources):
+            result = study.results[cell]
+            classes = find(study.paper.scenarios[cell.scenario].data.set, study.root).classes
+            if classes and fmean(result["measures"][result["headline"]]) < GUESSED / classes:
+                guessing.append(study.label(cell.method))
+        return guessing
 
     def _by_seed(self) -> dict[int, float]:
         """The claim's number in every seed that all its runs have."""
