@@ -87,14 +87,7 @@ def explain() -> None:
 
 @main.command(epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
 @click.argument("what", nargs=-1, type=Name())
-@click.option(
-    "--seconds",
-    type=Amount("seconds"),
-    default=60,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time for each cell.",
-)
+@click.option("--seconds", type=Amount("seconds"), default=60, show_default=True, help="Time for each cell.")
 @jobs_option()
 @calls("verify:verify")
 def verify() -> None:
@@ -108,9 +101,7 @@ def verify() -> None:
 @main.command(epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"))
 @click.argument("budget", type=Amount("hours"), metavar="HOURS")
 @click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
-@click.option(
-    "--jobs", "-j", metavar="N", type=click.IntRange(min=1), help="Processes, each with HOURS (default: 1)."
-)
+@jobs_option("1, each with HOURS")
 @click.option(
     "--with-network", "network", is_flag=True, help="Also plan claims whose data must be downloaded."
 )

@@ -41,7 +41,10 @@ def explain(what: Sequence[str], root: Path = ROOT) -> int:
         expected = "a cell, <paper>/<scenario>/<method>, or a paper, a table and words of row and column"
         raise ParamError(f"explain {what[0]}: expected {expected}: fedcrl 'table II' CIFAR-10 FedProx")
     paper = load_paper(what[0], root)
-    table = _table(paper, what[1])
+    tables = {f"table {table.number}": table for table in paper.tables.values()}
+    number = what[1].lower().removeprefix("table").strip()
+    if not (table := next((one for one in tables.values() if one.number.lower() == number), None)):
+        raise ParamError(unknown("table", what[1], tables))
     by_cell = chosen(what[0], paper, table, what[2:], root)
     if len(by_cell) > MOST:
         print(f"table {table.number} has {len(by_cell)} cells that these words name; say more, or one of:")
@@ -71,14 +74,6 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
     if not by_cell:
         raise ParamError(f"table {table.number} of {key}: no run measures this number")
     return by_cell
-
-
-def _table(paper: Paper, name: str) -> Table:
-    number = name.lower().removeprefix("table").strip()
-    for table in paper.tables.values():
-        if table.number.lower() == number:
-            return table
-    raise ParamError(unknown("table", name, [f"table {table.number}" for table in paper.tables.values()]))
 
 
 # -- as text -------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run the command; what it returns is the exit code."""
         guarded(lambda: self._invoke(ctx))
 
     def _invoke(self, ctx: click.Context) -> None:
@@ -90,7 +89,6 @@ class Amount(click.ParamType):
         self.name = name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
         try:
             number = float(str(value).removesuffix(self.name[0]))
         except ValueError:

@@ -19,9 +19,9 @@ from pipeline.cells.results import survey
 from pipeline.commands import status
 from pipeline.commands.options import columns, wrapped
 from pipeline.data import registry, sources
-from pipeline.report.claims import Claim, Printed, read_claims
+from pipeline.report.claims import Printed, read_claims
 from pipeline.report.study import studies
-from pipeline.report.verdicts import MOST, Chip, Evidence, Source, Verdict, judge
+from pipeline.report.verdicts import MOST, Chip, Evidence, Verdict, judge
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, Scenario, load_paper
 
@@ -32,6 +32,13 @@ FILE = ".cells/plan.txt"
 WEIGHTS = "pretrained ViT-Ti/16 weights"
 HAND = " (by hand)"  # no address that a program can follow
 DOWNLOAD = "their data are not here, see `--with-network`"
+# why a claim with this verdict is left out where it has no cells to train
+ONE_SEED = "judged by one seed, or by seeds that do not differ"
+LEFT_OUT = {
+    Chip.NOT_RUN: "figures, or further seeds of cells that have run, are missing",
+    Chip.UNDECIDED: f"undecided; up to {MOST} seeds would hardly decide them",
+    **dict.fromkeys((Chip.ONE_FOR, Chip.ONE_AGAINST), ONE_SEED),
+}
 Run = tuple[Cell, int]  # the n-th seed of a cell, from 0
 
 
@@ -56,10 +63,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that are worth making together, and the claims that they settle."""
+    """Claims that are worth settling together, and the cells for it that no earlier bundle has."""
 
     needs: list[Need]
-    cells: list[Cell]  # that no earlier bundle has
+    cells: list[Cell]
     hours: float
 
 
@@ -79,12 +86,7 @@ class Outlay:
 
 def runs_of(seeds: dict[Cell, int], prices: dict[Cell, Price]) -> frozenset[Run]:
     """What is missing where each cell must have that many seeds."""
-    return frozenset(
-        (cell, seed) for cell, count in seeds.items() for seed in range(prices[cell].have, count)
-    )
-
-
-# -- which runs to buy ---------------------------------------------------------------------------------------
+    return frozenset((cell, n) for cell, count in seeds.items() for n in range(prices[cell].have, count))
 
 
 def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
@@ -154,7 +156,14 @@ def _left_out(
     root: Path,
 ) -> str:
     """Why a claim is left out; else "", and what it needs is added, where it is not settled."""
-    seeds, value, why = _wanted(verdict, evidence, cells, root)
+    claim, seeds, value = verdict.claim, dict[Cell, int](), 1.0
+    sources = [source for spot in claim.spots if (source := evidence.source(spot))]
+    if verdict.chip == Chip.NOT_RUN:
+        for cell in dict.fromkeys(cell for cell, _ in sources):
+            if cell not in cells or cells[cell].state != status.DONE:
+                seeds[cell] = len(Experiment.of(cell, root).scenario.seeds)
+    elif verdict.chip == Chip.UNDECIDED and verdict.needed:
+        seeds, value = dict.fromkeys(evidence.compared(claim.spots), verdict.needed), EVEN
     for cell in seeds:
         state = cells.get(cell)
         if state is None or not state.stage:
@@ -164,40 +173,16 @@ def _left_out(
         total.prices[cell] = price
         total.fetched[cell] = _downloads(Experiment.of(cell, root).scenario, root)
     if not seeds:
-        return why
+        return LEFT_OUT.get(verdict.chip, "")
     if not network and (names := set().union(*(total.fetched[cell] for cell in seeds))):
         total.waiting.update(names)
         return DOWNLOAD
-    claim = verdict.claim
     if not (runs := runs_of(seeds, total.prices)):
         return "their cells have seeds enough, but not in common"
-    figures = dict.fromkeys(filter(None, (_figure(*source) for source in _sources(claim, evidence))))
+    figures = dict.fromkeys(filter(None, (_figure(*source) for source in sources)))
     place = ", ".join(filter(None, (f"{evidence.paper.name} {claim.id}", claim.where)))
     total.needs.append(Need(f"{place}: {claim.text}", runs, value, tuple(figures)))
     return ""
-
-
-def _wanted(
-    verdict: Verdict, evidence: Evidence, cells: dict[Cell, status.Status], root: Path
-) -> tuple[dict[Cell, int], float, str]:
-    """(seeds that each cell must have, the chance that they settle the claim, why nothing can be planned)."""
-    if verdict.chip == Chip.NOT_RUN:
-        sources = {cell for cell, _ in _sources(verdict.claim, evidence)}
-        missing = [cell for cell in sources if cell not in cells or cells[cell].state != status.DONE]
-        seeds = {cell: len(Experiment.of(cell, root).scenario.seeds) for cell in missing}
-        return seeds, 1.0, "figures, or further seeds of cells that have run, are missing"
-    if verdict.chip == Chip.UNDECIDED:
-        if verdict.needed:
-            return dict.fromkeys(evidence.compared(verdict.claim.spots), verdict.needed), EVEN, ""
-        return {}, 0.0, f"undecided; up to {MOST} seeds would hardly decide them"
-    if verdict.chip in (Chip.ONE_FOR, Chip.ONE_AGAINST):
-        return {}, 0.0, "judged by one seed, or by seeds that do not differ"
-    return {}, 0.0, ""
-
-
-def _sources(claim: Claim, evidence: Evidence) -> list[Source]:
-    """The runs and measures that a claim names."""
-    return [source for spot in claim.spots if (source := evidence.source(spot))]
 
 
 def _figure(cell: Cell, measure: str) -> str:
@@ -267,7 +252,7 @@ def plan(
 
 
 def chosen(total: Outlay, budget: float, jobs: int | None = None) -> list[Bundle]:
-    """The bundles within the budget; a seed is trained by one process, which has only its hours."""
+    """The bundles within the budget; a seed is trained by one process, which has its hours alone."""
     whole = [need for need in total.needs if all(total.prices[cell].hours <= budget for cell, _ in need.runs)]
     return choose(whole, total.prices, budget * (jobs or 1))
 

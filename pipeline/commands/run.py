@@ -198,7 +198,6 @@ class Display:
             self.draw(now)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self, now: float) -> None:
@@ -206,27 +205,23 @@ class Display:
         states = {task: task.progress() for task in self.schedule.of(RUNNING)}
         running = sorted(states, key=lambda task: (_queued(task), "round" not in states[task]))
         parts = [_words(task, states[task]) for task in running[:ROWS]]
-        rest = Counter("queued" if _queued(task) else "more" for task in running[ROWS:])
-        if rest:
+        if rest := Counter("queued" if _queued(task) else "more" for task in running[ROWS:]):
             parts.append(", ".join(f"{count} {what}" for what, count in rest.items()))
-        total = self._total(now, {task: state["left"] for task, state in states.items() if "left" in state})
+        left = self.schedule.left(
+            self.jobs, {task: state["left"] for task, state in states.items() if "left" in state}
+        )
+        done, count = len(self.schedule.of(DONE, UNCHANGED)), len(self.schedule.tasks)
+        total = f"{done}/{count} stages done{_counts(self.schedule, FAILED, SKIPPED)}, "
+        total += f"{clock(now - self.begun)} so far" + ("" if left is None else f", about {clock(left)} left")
         if self.console.is_terminal:
             self.foot.update(Text("\n".join([total, *parts])), refresh=True)
         else:
             self.say(f"           {total}; running: {'; '.join(parts)}")
 
-    def _total(self, now: float, reported: dict[Task, float]) -> str:
-        """`7/23 stages done, 1 failed, 0:40 so far, about 1:20 left`."""
-        count = Counter(task.state for task in self.schedule.tasks)
-        left = self.schedule.left(self.jobs, reported)
-        return ", ".join(
-            [
-                f"{count[DONE] + count[UNCHANGED]}/{len(self.schedule.tasks)} stages done",
-                *[f"{count[state]} {state}" for state in (FAILED, SKIPPED) if count[state]],
-                f"{clock(now - self.begun)} so far",
-                *([f"about {clock(left)} left"] if left is not None else []),
-            ]
-        )
+
+def _counts(schedule: Schedule, *states: str) -> str:
+    """`, 1 failed, 2 skipped`."""
+    return "".join(f", {count} {state}" for state in states if (count := len(schedule.of(state))))
 
 
 def _words(task: Task, progress: dict) -> str:
@@ -289,15 +284,12 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
 
 def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
     """The last lines, which name every failed stage; returns the exit code."""
-    count, total = Counter(task.state for task in schedule.tasks), len(schedule.tasks)
-    if count[UNCHANGED] == total:
+    done, total = len(schedule.of(DONE)), len(schedule.tasks)
+    if len(schedule.of(UNCHANGED)) == total:
         print(f"nothing to do: {total} stages are up to date")
         return 0
-    parts = [
-        f"{count[DONE]} of {total} stages run",
-        *[f"{count[state]} {state}" for state in (UNCHANGED, FAILED, SKIPPED) if count[state]],
-    ]
-    print(f"{', '.join(parts)} in {clock(time.monotonic() - screen.begun)}", flush=True)
+    counts = _counts(schedule, UNCHANGED, FAILED, SKIPPED)
+    print(f"{done} of {total} stages run{counts} in {clock(time.monotonic() - screen.begun)}", flush=True)
     for task in schedule.of(FAILED):
         print(f"failed: {task.name}: {task.error().removeprefix('error: ')}", file=sys.stderr)
         print(f"        log: {os.path.relpath(task.log)}", file=sys.stderr)
@@ -310,4 +302,4 @@ def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
         way = "begins again, since it has --force" if again else "goes on from here"
         print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)
         return 130
-    return 1 if count[FAILED] else 0
+    return int(bool(schedule.of(FAILED)))

@@ -190,7 +190,6 @@ class _File:
 
     @property
     def at(self) -> str:
-        """The paper's folder."""
         return f"papers/{self.key}"
 
     def there(self, *names: str) -> list[str]:
@@ -247,7 +246,6 @@ class _File:
         return self.stage(command, [dep], [_code("figures")], _committed(*outs), matrix)
 
     def picture(self, name: str, scenario: str) -> dict[str, Any]:
-        """A figure of images."""
         return self.figure(name, scenario, _set(self.paper.scenarios[scenario].data.set), (".png",))
 
     # -- of the paper ----------------------------------------------------------------------------------------

@@ -160,7 +160,6 @@ def _answers(port: int) -> bool:
 
 
 def _show(links: dict[str, dict[str, str]], address: str, root: Path) -> None:
-    """Print the links."""
     click.echo(f"\nMLflow: {address}" + ("" if any(links.values()) else "; no runs yet: fedrepro run"))
     for key, paper in links.items():
         if paper:

@@ -95,7 +95,6 @@ class Setting:
 
     @cached_property
     def places(self) -> dict[str, Rank]:
-        """Of the printed numbers."""
         return ranked(self.printed)
 
     @property

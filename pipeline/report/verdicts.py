@@ -46,7 +46,8 @@ DETERMINISTIC = "run.traffic"
 
 
 class Evidence:
-    """The results of one paper, looked up for its claims, or for those of a variant of its tables."""
+    """The results of one paper, looked up for its claims, or for those of a variant of its tables; variant
+    SHORTENED: of the scenarios `<scenario>-short`, which are no setting of the paper."""
 
     def __init__(self, printed: Printed, variant: str = ""):
         self.study, self.printed, self.variant = printed.study, printed, variant
@@ -66,9 +67,13 @@ class Evidence:
         """The run and the measure that a spot is; None for what no run measures."""
         if not spot.table:
             named = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
-            return self.study.cell(spot.scenario, named), spot.measure
-        table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
-        return self.study.source(table, spot.setting, spot.dataset, spot.method, spot.column)
+            run: Source | None = self.study.cell(spot.scenario, named), spot.measure
+        else:
+            table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
+            run = self.study.source(table, spot.setting, spot.dataset, spot.method, spot.column)
+        if run and self.variant == SHORTENED:
+            return (cell, run[1]) if (cell := self.study.shortened(run[0])) else None
+        return run
 
     def _values(self, source: Source) -> dict[Block, float]:
         """{block: number}, empty where the cell has not run."""
@@ -134,16 +139,6 @@ class Evidence:
         rows = [(self.values(source), weight) for source, weight in sources.items()]
         blocks = sorted(set.intersection(*(set(row) for row, _ in rows)))
         return {block: sum(weight * row[block] for row, weight in rows) for block in blocks}
-
-
-class Shortened(Evidence):
-    """The results of the shortened scenarios (`<scenario>-short`), which are no setting of the paper."""
-
-    def source(self, spot: Spot) -> Source | None:
-        """The run of the shortened scenario and the measure; None where there is no such scenario."""
-        whole = super().source(spot)
-        cell = self.study.shortened(whole[0]) if whole else None
-        return (cell, whole[1]) if whole and cell else None
 
 
 def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
@@ -255,7 +250,7 @@ def verdicts(study: Study) -> list[Verdict]:
     """Of every claim of a paper, in the order of claims.csv."""
     printed, again = Printed(study), variants(study.paper)
     evidence = {name: Evidence(printed, name) for name in ("", *(name for _, name in again.values()))}
-    shortened, judged = Shortened(printed), []
+    shortened, judged = Evidence(printed, SHORTENED), []
     for claim in read_claims(printed):
         elsewhere = {}
         for key, (base, name) in again.items():
