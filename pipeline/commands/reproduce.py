@@ -106,17 +106,12 @@ def summary(comparisons: list[Comparison]) -> list[str]:
     if not comparisons:
         return ["Measured:      git has no number of these miniatures to compare with"]
     moved = [one for one in comparisons if not one.same_bits]
-    now = comparisons[-1].now
-    others = {
-        f"; {key} {now.get(key)} (committed: {value})": None
-        for one in comparisons
-        for key, value in one.then.items()
-        if value != now.get(key)
-    }
+    now, same, total = comparisons[-1].now, len(comparisons) - len(moved), len(comparisons)
+    then = dict.fromkeys(item for one in comparisons for item in one.then.items())
+    others = [f"; {key} {now.get(key)} (committed: {old})" for key, old in then if old != now.get(key)]
     return [
         f"Processor:     {now.get('processor')}{''.join(others)}",
-        f"Measured:      {len(comparisons) - len(moved)} of {len(comparisons)} cells of the miniatures have "
-        "the same bits as in git",
+        f"Measured:      {same} of {total} cells of the miniatures have the same bits as in git",
         *(
             f"  {one.cell}: {one.committed} in git, {one.here} here"
             for one in sorted(moved, key=lambda one: -abs(one.difference))

@@ -49,7 +49,7 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     cite, overview, out = citation(root), Overview(pages.values()), out or root / "reports"
     files = {
         "index.html": fill("index.html", view=overview, pages=pages, cite=cite),
-        "index.md": markdown.index(overview, cite),
+        "index.md": markdown.fill("index.md", view=overview, cite=cite),
     }
     for name in papers or pages:
         files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)

@@ -9,7 +9,7 @@ import jinja2
 
 from pipeline.errors import FedReproError
 from pipeline.report.latex import caption
-from pipeline.report.page import Overview, Page
+from pipeline.report.page import Page
 from pipeline.report.published import Panel, Value
 from pipeline.report.words import result_path, templates
 
@@ -90,11 +90,6 @@ def paper(page: Page) -> str:
     few = max(1, sum(size <= NUMBERS for size in sizes))
     others = [one for one in page.measured if one not in page.main]
     return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])
-
-
-def index(view: Overview, cite: dict[str, str]) -> str:
-    """The overview."""
-    return fill("index.md", view=view, cite=cite)
 
 
 # -- README.md -----------------------------------------------------------------------------------------------

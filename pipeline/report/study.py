@@ -11,7 +11,7 @@ import pandas as pd
 
 from pipeline.cells import provenance as origin
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.readings import Reading, Setting, filled, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
@@ -158,7 +158,6 @@ class Study:
         return f"Not all was computed alike, and training amplifies rounding: {others}; the others: {most}."
 
     def history(self, cell: Cell) -> pd.DataFrame:
-        """history.csv of a cell."""
         return history(cell, self.root)
 
     @cached_property
@@ -240,23 +239,20 @@ def values(study: Study) -> list[ValueRow]:
         for i, (reading, methods) in enumerate(study.readings.items(), 1)
         for method in methods
     }
-    names, settings, given = {"": ""}, list[tuple[str, Setting]](), list[tuple[str, Setting]]()
+    names = {"": ""}
+    # (algorithm, name) -> its different values and its different sources
+    rows: dict[tuple[str, str], tuple[dict, dict]] = {}
     for cell in study.grid_cells:
         kind, experiment = paper.algorithm(cell.method), Experiment.of(cell, study.root)
         names.setdefault(kind, variant(paper.label(cell.method))[0])
-        settings += (("", one) for one in settings_of(experiment))
-        given += ((kind, one) for one in hyper_parameters(experiment, resolved(study.results.get(cell))))
-    # (algorithm, name) -> its different values and its different sources
-    rows: dict[tuple[str, str], tuple[dict, dict]] = {}
-    for kind, one in settings + given:
-        different, sources = rows.setdefault((kind, one.name), ({}, {}))
-        different[value_words(one.value)] = None
-        if one.source:
-            sources[numbers.get((kind, one.source), one.source)] = None
-    return [
-        ValueRow(names[kind], name, "; ".join(different), "; ".join(sources))
-        for (kind, name), (different, sources) in rows.items()
-    ]
+        given = hyper_parameters(experiment, resolved(study.results.get(cell)))
+        for of, one in [*(("", one) for one in settings_of(experiment)), *((kind, one) for one in given)]:
+            different, sources = rows.setdefault((of, one.name), ({}, {}))
+            different[value_words(one.value)] = None
+            if one.source:
+                sources[numbers.get((of, one.source), one.source)] = None
+    order = sorted(rows, key=lambda row: row[0] != "")  # the scenarios' first
+    return [ValueRow(names[row[0]], row[1], *map("; ".join, rows[row])) for row in order]
 
 
 def value_words(value: Any) -> str:

@@ -22,7 +22,8 @@ PARSER = MarkdownIt("commonmark").enable("table")
 @pytest.fixture(scope="module")
 def texts(pages):
     made = {name: markdown.paper(one) for name, one in pages.items()}
-    return made | {"index": markdown.index(Overview(pages.values()), citation(ROOT))}
+    index = markdown.fill("index.md", view=Overview(pages.values()), cite=citation(ROOT))
+    return made | {"index": index}
 
 
 @pytest.fixture
