@@ -1,11 +1,8 @@
 """`fedrepro reproduce [PAPER ...]`: retrain the small scenarios in a clone and compare with git's results.
 
-It works in `reproduction/`, a clone of this repository at its current commit that git ignores, so that no
-committed file changes: there every stage runs, or those of the named papers' miniatures. In a later call
-they run again, but seeds that are trained count; at another commit, or with `--force`, all are trained. To
-train in place and replace the committed numbers, use `dvc repro` or `fedrepro run`.
-
-Another type of processor may round differently: then both means are printed with the spread over the seeds.
+It works in `reproduction/`, a clone at the current commit that git ignores: there every stage runs, or those
+of the named papers' miniatures. In a later call they run again, but seeds that are trained count; at another
+commit, or with `--force`, all are trained. Where bits differ, both means are printed with their spread.
 """
 
 import shutil

@@ -1,9 +1,6 @@
 """`fedrepro run [stage ...] --jobs N`: run what is out of date, as `dvc repro` does, N stages at once.
 
-Stages are named as for `dvc repro`: a stage, a group, a dvc.yaml, `path/dvc.yaml:stage`, or a pattern;
-without one, all of ./dvc.yaml. Of a grid, a cell whose results are in git is not trained for its
-representations alone, unless a stage that is run needs them. A failed stage stops only what needs it; the
-exit code is then 1. After Ctrl-C (130) the next call goes on.
+A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
 """
 
 import os

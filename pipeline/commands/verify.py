@@ -1,10 +1,9 @@
 """`fedrepro verify [cell, scenario or paper ...]`: retrain and compare each round with the stored result.
 
-A result is a trajectory, and code is right if it walks it again. For each cell one seed is trained once
-more by the training function itself, from round 0 and as far as the time goes (`pipeline/cells/walk.py`),
-and every round is compared with what history.csv has of it. Where all agree, papers/<paper>/verified.yaml
-says so, and the result counts as today's. Where a value differs, its cell, round and name are printed,
-nothing is recorded, and the exit code is 1.
+For each cell one seed is trained once more by the training function itself, from round 0 and as far as the
+time goes (`pipeline/cells/walk.py`), and every round is compared with history.csv. Where all agree,
+papers/<paper>/verified.yaml says so, and the result counts as today's. Where a value differs, its cell, round
+and name are printed, nothing is recorded, and the exit code is 1.
 """
 
 import json
