@@ -93,8 +93,7 @@ def _components(links: np.ndarray, n: int) -> np.ndarray:
 
 
 def cluster_means(rows: Tensor, labels: np.ndarray | Tensor) -> Tensor:
-    """(clusters, d): the mean of the rows (n, d) of each label, summed in float64 in the order of the
-    rows."""
+    """(clusters, d): the mean of the rows (n, d) of each label, summed in float64 in their order."""
     labels = np.asarray(labels)
     member = sparse.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))))
     sums = member @ rows.detach().cpu().double().numpy()
@@ -133,8 +132,7 @@ def keep_missing(new: State, previous: State | None) -> State:
 
 
 def class_averages(vectors: Tensor, classes: Tensor, count: int) -> State:
-    """Every class's plain mean of its vectors (P, d) as vectors (count, d) and known (count,); zero where
-    there is none."""
+    """Every class's mean of its vectors (P, d): vectors (count, d), zero where known (count,) is False."""
     member = F.one_hot(classes, count).T.double()
     total = member.sum(1)
     means = member @ vectors.double() / total.clamp(min=1)[:, None]

@@ -11,8 +11,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h, for mallopt
 
 
 def runs_ahead(device: torch.device) -> bool:
-    """Does the host go on while the device works, with streams, graphs and pinned memory? Apple's GPUs (mps)
-    have none of these."""
+    """Does the host go on while the device works, with streams and pinned memory? Not on Apple's mps."""
     return device.type not in ("cpu", "mps")
 
 

@@ -66,8 +66,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write JSON with sorted keys; all or nothing. A NaN or infinity is refused, since JSON has none
-    (FedReproError)."""
+    """Write JSON with sorted keys; all or nothing. FedReproError for NaN and infinity."""
     try:
         text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)
     except ValueError as error:
@@ -76,8 +75,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def as_text(value: object) -> object:
-    """A cell of a CSV that no spreadsheet takes for a formula: a text that begins with = + - @ gets a ' in
-    front. Numbers stay numbers."""
+    """A cell of a CSV: a text that a spreadsheet would take for a formula gets a ' in front."""
     if not isinstance(value, str) or value[:1] not in FORMULA:
         return value
     with contextlib.suppress(ValueError):
@@ -138,8 +136,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Rename `new` over `target`. A folder cannot be renamed over a full one, so the old one steps aside
-    first."""
+    """Rename `new` over `target`, which steps aside first: no folder replaces a full one."""
     if not target.exists():
         return os.replace(new, target)
     old = _temporary(target, "old")
@@ -217,8 +214,7 @@ def leads_out(name: str) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Wait until the file is on the disk, so that a power cut after a renaming does not leave an empty
-    one."""
+    """Wait until the file is on the disk: a power cut after a renaming could leave an empty one."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 

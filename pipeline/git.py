@@ -10,8 +10,7 @@ from pipeline.errors import NO_REPOSITORY, FedReproError
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git prints in `root`, without the last line's end; FedReproError with its last line where it
-    fails."""
+    """What git prints in `root`; FedReproError with its last line where it fails."""
     try:
         return subprocess.run(
             ["git", "-C", str(root), *arguments],

@@ -37,8 +37,7 @@ def begin() -> None:
 
 
 def _name_user() -> None:
-    """A user whom /etc/passwd does not know, as `docker run --user` makes one, gets a name: DVC asks for
-    one."""
+    """A user without a name, as of `docker run --user`, gets one: DVC asks for it."""
     import pwd
 
     if not any(map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))):

@@ -88,8 +88,7 @@ def logged_means(trained: Trained, counts: Tensor) -> ClassMeans:
 
 
 def prototype_scores(z: Tensor, vectors: Tensor, known: Tensor) -> Tensor:
-    """(B, C): minus the mean squared distance of z (B, d) to every class's vector (C, d), -inf where it is
-    not known."""
+    """(B, C): minus the mean squared distance of z (B, d) to vectors (C, d), -inf where not known."""
     distances = torch.cdist(z, vectors, compute_mode="donot_use_mm_for_euclid_dist").pow(2) / z.shape[1]
     return -distances.masked_fill(~known, torch.inf)
 

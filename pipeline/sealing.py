@@ -8,8 +8,7 @@ import json
 
 
 def seal(document: dict) -> dict:
-    """`document` with `self`: sha256 of its canonical JSON without that key. ValueError for NaN or
-    infinity."""
+    """`document` with `self`, the sha256 of its other keys as canonical JSON. ValueError for NaN."""
     return {**document, "self": content_hash(document)}
 
 

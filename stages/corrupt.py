@@ -20,8 +20,7 @@ PARTS = {"train": TRAIN, "test": TEST}
 
 
 def corrupt(name: str) -> None:
-    """Write data/<set>-corrupted from data/<set>: types uniform over 15, severities uniform from 1 to
-    HIGHEST."""
+    """Write data/<set>-corrupted: types uniform over 15, severities uniform from 1 to HIGHEST."""
     stored = store.verify(ROOT / "data" / name)
     folder = corrupted.folder_of(ROOT / "data" / name)
     clean, total = corrupted.rgb(stored.images), len(stored)

@@ -6,8 +6,7 @@ from stages._stage import stage
 
 
 def figures(what: str, figure: str | None = None) -> None:
-    """Write papers/<paper>/figures/<figure>-<scenario>-<method>.csv and .json of a paper (every cell that was
-    run) or of one cell."""
+    """Write papers/<paper>/figures/... of a paper (all cells that were run) or of one cell."""
     written = update(what, figure)
     print(
         "\n".join(shorten(path) for path in written)

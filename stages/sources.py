@@ -48,8 +48,7 @@ def stage_digests(root: Path = ROOT) -> dict[str, str]:
 
 
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
-    """The content of papers/<name>/sources.yaml: `partition` {scenario: digest} and `cells` {scenario:
-    {method: digest}}."""
+    """{partition: {scenario: digest}, cells: {scenario: {method: digest}}} of papers/<name>/sources.yaml."""
     paper, varied = load_paper(name, root), overlay(name, root)
     scenarios = varied.get("settings", {})
     scenarios |= dict.fromkeys(MINIATURES, scenarios.get(MINIATURE))

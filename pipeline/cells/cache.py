@@ -27,8 +27,7 @@ from pipeline.schema import COMPUTED, MINIATURE, Cell, Scenario, load_paper, pla
 
 
 class Pretraining:
-    """Wraps an executor: carries out a cell's pretraining unless another run has. `seconds`: what it took
-    there."""
+    """An executor that carries out a cell's pretraining unless another run has, in `seconds`."""
 
     def __init__(self, executor, experiment: Experiment, seed: int):
         self.executor, self.experiment, self.seed = executor, experiment, seed

@@ -85,10 +85,9 @@ class SeedFiles:
         )
 
     def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
-        """Write the results of a finished seed and its representations, and remove its checkpoint. Returns
-        what `run` will read. TrainingError where representations are not numbers: the models have diverged,
-        and their accuracy is that of the first class. A row of `vectors` may be NaN: of a class that no
-        client has."""
+        """Write the results and representations of a finished seed, and remove its checkpoint; returns what
+        `run` will read. TrainingError where representations are not numbers: the models have diverged. A row
+        of `vectors` may be NaN: of a class that no client has."""
         if broken := [
             name
             for name, values in arrays.items()

@@ -40,8 +40,8 @@ def means(configurations: list[dict]) -> list[float | None]:
 
 
 def best(accuracies: list[float | None]) -> int:
-    """The configuration with the highest accuracy; of equal ones the first, so that a method keeps its
-    values unless others are better."""
+    """The configuration with the highest accuracy; of equal ones the first, the method's own values before
+    all."""
     return accuracies.index(max(mean for mean in accuracies if mean is not None))
 
 

@@ -136,8 +136,7 @@ class Code:
         }
 
     def _effects(self, reached: set[Definition]) -> set[Definition]:
-        """What acts when the modules of reached code are imported: of these, of the packages around them and
-        of what they import in turn."""
+        """What acts when the modules of reached code, and those that they import in turn, are imported."""
         names = {one.module for one in reached}.union(*(self._facts(one).loads for one in reached))
         places: set[str] = set().union(*map(self._loaded, names))
         return {Definition(name, EFFECTS) for name in places if self._acting(name)}
@@ -235,8 +234,8 @@ class Code:
 
     @cache  # noqa: B019
     def _identity(self, one: Definition, deep: bool) -> str:
-        """Digest of a definition's tree; `deep` also of the trees that its names stand for (of a registry,
-        that it is one)."""
+        """Digest of a definition's tree; `deep` also of the trees behind its names (of a registry, that it is
+        one)."""
         if str(one) in self.registries and not deep:
             return "registry"
         meaning = "neutral" if self._is_neutral(one) else tuple(map(meaning_of, self._nodes(one)))

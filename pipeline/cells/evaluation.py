@@ -131,8 +131,7 @@ def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
 
 @dataclass
 class _Table:
-    """accuracy[client, test set] in percent, once for equal models; `count` gives the hits of a network on a
-    test set, scored as this client's."""
+    """accuracy[client, test set] in percent, once for equal models; `count` gives a network's hits."""
 
     models: Clients
     world: World
@@ -167,16 +166,14 @@ class _Table:
 def under_attack(
     models: Clients, world: World, tests: Sequence[TestSet], kind: str, scores: Scores, attack: Attack
 ) -> dict[str, float]:
-    """`fgsm` and `pgd`: the headline of `measure` on attacked images, in percent. Images must be in
-    [0, 1]."""
+    """`fgsm` and `pgd`: the headline of `measure` on attacked images in [0, 1], in percent."""
     rules = {"fgsm": partial(attacks.fgsm, eps=attack.eps), "pgd": partial(attacks.pgd, **asdict(attack))}
     measured = {name: measure(models, world, tests, kind, scores, 1, rule) for name, rule in rules.items()}
     return {name: measures[HEADLINE[kind]] for name, (measures, _) in measured.items()}
 
 
 def by_client(table, world, tests):
-    """Each client's model on its test part: mean, mean weighted by test size, population std over
-    clients."""
+    """Each client's model on its test part: mean, mean by test size, population std over clients."""
     accuracies = [table.accuracy(k, k) for k in range(len(tests))]
     total = sum(len(test.labels) for test in tests)
     if not total:
@@ -190,8 +187,7 @@ def by_client(table, world, tests):
 
 
 def by_domain(table, world, tests):
-    """One test set per domain and their unweighted mean. Clients with different models are averaged within
-    a domain."""
+    """Unweighted mean over the domains' test sets; different models are averaged within a domain."""
     index = {test.name: j for j, test in enumerate(tests)}
     accuracies = [table.accuracy(k, index[client.domain]) for k, client in enumerate(world.clients)]
     if table.shared():
@@ -205,8 +201,7 @@ def by_domain(table, world, tests):
 
 
 def pooled(table, world, tests):
-    """Every client's model on one common test set (or on several variants of it, such as clean and
-    corrupted)."""
+    """Every client's model on one common test set, or on several variants of it (clean, corrupted)."""
     accuracies = [[table.accuracy(k, j) for k in range(len(world.clients))] for j in range(len(tests))]
     average = {"average": _mean(accuracies[0])}
     if len(tests) == 1:
@@ -221,8 +216,7 @@ def pooled(table, world, tests):
 
 
 def cross(table, world, tests):
-    """FCCL+ Eq. 21 and 22: intra = the client's domain, inter = unweighted mean over the others; AVG over
-    clients."""
+    """FCCL+ Eq. 21 and 22: intra = the client's domain, inter = mean over the others; AVG over clients."""
     domains = [test.name for test in tests]
     accuracies, inter = [], []
     for k, client in enumerate(world.clients):
@@ -393,8 +387,7 @@ def _parts(images: Tensor) -> tuple[Tensor, ...]:
 
 
 def _balanced(labels: np.ndarray, limit: int) -> np.ndarray:
-    """Indices of at most `limit` images, taken from the classes in turn, each class in a fixed shuffled
-    order."""
+    """Indices of at most `limit` images, from the classes in turn, each in a fixed shuffled order."""
     rng = np.random.default_rng(0)
     by_class = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
     dealt = sorted(

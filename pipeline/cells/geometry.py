@@ -48,8 +48,7 @@ def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
 
 
 def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:
-    """Store a table as CSV (four decimals, an embedding's three) and, with the numbers in `table.attrs`, as
-    JSON; returns the CSV's path."""
+    """Store a table as CSV and, with the numbers in `table.attrs`, as JSON; returns the CSV's path."""
     path, decimals = table_path(figure, cell, root), 3 if kind == "embedding" else 4
     write_text(path, table.to_csv(index=False, float_format=f"%.{decimals}f", lineterminator="\n"))
     rows = {"points": len(table)} if kind == "embedding" else {"kind": kind, "rows": len(table)}
@@ -209,8 +208,7 @@ def uniformity(values: np.ndarray) -> float:
 
 
 def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
-    """M (C, C) of FCCL+ Eq. 1: Pearson's correlation of column u of the logits (n, C) with column v of the
-    consensus."""
+    """M (C, C) of FCCL+ Eq. 1: Pearson's correlation of the columns of logits and consensus, (n, C) both."""
     centred = (columns - columns.mean(0) for columns in (logits, consensus))
     left, right = (c / np.maximum(np.linalg.norm(c, axis=0), SMALLEST) for c in centred)
     return left.T @ right

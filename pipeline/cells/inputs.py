@@ -91,8 +91,7 @@ def _listed(stored: Stored, noted: dict | None, place: str) -> Stored:
 
 
 def verify(experiment: Experiment) -> None:
-    """`load` all draws of the partition that the cell's seeds train on: before hours of training rather than
-    when the last seed begins."""
+    """`load` all draws that the cell's seeds train on, before hours of training."""
     for place in dict.fromkeys(map(experiment.partition, experiment.scenario.seeds)):
         load(experiment, place)
 

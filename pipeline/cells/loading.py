@@ -111,8 +111,7 @@ def _world(scenario: Scenario, federation: Federation, seed: int) -> World:
 
 
 def load(experiment: Experiment, seed: int) -> Federation:
-    """The data of a seed, cached for later seeds of the same draw, also for processes forked from this
-    one."""
+    """The data of a seed, cached for later seeds of the same draw and for forked processes."""
     return _load(experiment, experiment.partition(seed))
 
 

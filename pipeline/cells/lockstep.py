@@ -22,8 +22,7 @@ Waiting = tuple[int, Any, Phase, Future]  # a seed's place, its executor, its ph
 
 
 class _Seeds:
-    """The threads of the seeds; `events` are ("row", row), ("phase", Waiting), ("done", result) and ("error",
-    error)."""
+    """The threads of the seeds; `events` are rows, phases, results and errors, each with its kind."""
 
     def __init__(self):
         self.turn, self.stopped = threading.Lock(), threading.Event()

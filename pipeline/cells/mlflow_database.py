@@ -104,8 +104,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def checkout(root: Path) -> str:
-    """The name of this working copy, drawn once: a shared server has the runs of many, which neither host
-    nor path distinguishes."""
+    """The name of this working copy, drawn once, by which a shared server knows its runs."""
     path = root / ".cells" / "checkout"
     with locked(root, "checkout"):
         if not path.exists():
@@ -114,7 +113,6 @@ def checkout(root: Path) -> str:
 
 
 def locked(root: Path, purpose: str) -> contextlib.AbstractContextManager[None]:
-    """One process at a time, among all that use this database; with a server, among those of this working
-    copy."""
+    """One process at a time of all that use this database; with a server, of this working copy."""
     base = database(root) or root / ".cells" / "mlflow"
     return files.locked(base.with_name(f"{base.name}.{purpose}"))

@@ -105,8 +105,7 @@ def clock(seconds: float) -> str:
 
 
 def counter(name: str, total: int) -> Callable[[int], None]:
-    """A function that takes how many of a stage's images are done and every few seconds prints it, with the
-    time left."""
+    """A function that takes how many images are done, and every few seconds prints it with the time left."""
     begun = printed = time.monotonic()
 
     def count(done: int) -> None:

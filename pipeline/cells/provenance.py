@@ -83,8 +83,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are rec
 
 
 def code_digest(*entries: str, root: Path = ROOT) -> str:
-    """sha256 over the definitions that the entries of a stage which trains nothing reach, and over the
-    schema's default values."""
+    """sha256 over what the entries of a stage that trains nothing reach, and over the schema's defaults."""
     return sha256_of([_aside(root).digest(entries), _defaults(_schema())])
 
 
@@ -290,8 +289,7 @@ def _convolutions() -> str:
 
 
 def _processor() -> str:
-    """Name and vector instructions of the processor, as Linux reports them: another one rounds sums
-    differently."""
+    """Name and vector instructions of the processor, as Linux reports them: others round differently."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -92,8 +92,7 @@ def filled(
 
 
 def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Any:
-    """The method, common to all papers or of this paper, with its defaults; None where there is no such
-    file."""
+    """The method, of all papers or of this one, with its defaults; None where it has no file."""
     if method_module(algorithm, paper, root) is None:
         return None
     from pipeline import methods  # seconds, for torch
@@ -114,8 +113,7 @@ def model_copies(experiment: Experiment) -> int | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A reading as readings.yaml has it: of an option, with what each of its values runs, or of something
-    that no option changes."""
+    """A reading as readings.yaml has it: by the values of an option, or of what no option changes."""
 
     paper: str
     why: str
@@ -160,8 +158,7 @@ def _of(method: Any, part: str) -> dict:
 
 
 def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Reading]:
-    """Every reading of a cell, the paper's first. `resolved`: its hyper-parameters as a result has them,
-    defaults included."""
+    """Every reading of a cell, the paper's first. `resolved`: hyper-parameters as a result has them."""
     cell, hyper = experiment.cell, experiment.hyper
     paper = load_paper(cell.paper, experiment.root)
     everywhere = cell.scenario not in MINIATURES
@@ -190,8 +187,7 @@ def readings_of(experiment: Experiment, resolved: dict | None = None) -> list[Re
 
 
 def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> list[Setting]:
-    """Every hyper-parameter of a cell, defaults included, with its source; empty for an algorithm without
-    code."""
+    """Every hyper-parameter of a cell, defaults included, with its source; empty without code."""
     hyper, rows = experiment.hyper, _row_sources(experiment)
     if (method := _method_of(experiment)) is None:
         return []
@@ -233,7 +229,6 @@ def settings_of(experiment: Experiment) -> list[Setting]:
 
 
 def _row_sources(experiment: Experiment) -> dict[str, Source]:
-    """Hyper-parameter -> source for a cell's row; the entry of its algorithm fills what the row leaves
-    out."""
+    """Hyper-parameter -> source for a cell's row, else for its algorithm."""
     sources = load_paper(experiment.cell.paper, experiment.root).sources.methods
     return {**sources.get(experiment.algorithm, {}), **sources.get(experiment.cell.method, {})}

@@ -285,8 +285,7 @@ def ordered(measures) -> list[str]:
 
 
 def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
-    """All measured numbers: one row per cell and measure, percent but for the loss; std is empty for a single
-    seed."""
+    """All measured numbers, a row per cell and measure; std is empty for a single seed."""
     rows = [
         (cell.paper, cell.scenario, cell.method, name, *astuple(summarise(results[cell]["measures"][name])))
         for cell in sorted(results, key=str)
@@ -296,8 +295,7 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
 
 
 def metrics(paper: str, results: dict[Cell, dict]) -> str:
-    """reports/metrics/<paper>.json, from which `dvc metrics` reads: {method: accuracy} of the paper's
-    miniature, percent."""
+    """reports/metrics/<paper>.json for `dvc metrics`: {method: accuracy in percent} of the miniature."""
     numbers = {
         cell.method: round(statistics.fmean(result["measures"][result["headline"]]), 4)
         for cell, result in results.items()
@@ -315,8 +313,7 @@ def as_csv(table: pd.DataFrame) -> str:
 
 
 def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
-    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline measure,
-    percent)."""
+    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline, percent)."""
     rows = []
     for cell, result in results.items():
         rounds = checked_history(cell, result, root).groupby("round")

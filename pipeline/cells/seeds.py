@@ -39,8 +39,7 @@ OF_SEEDS = ("clients", "seconds", "memory", "holdings", "by_class")
 
 @dataclass(frozen=True)
 class Job:
-    """One seed of a cell, as a worker process gets it. `inputs`: the digest of what it is to train on, where
-    that is known."""
+    """One seed of a cell, for a worker process. `inputs`: the digest of what it trains on, where known."""
 
     experiment: Experiment
     seed: int
@@ -280,8 +279,7 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
 
 
 def _newcomers(job: Job, method, state) -> dict[str, float | None]:
-    """`unseen.*`: the measures of the clients that come after the last round, as they adapt; none where the
-    scenario has none."""
+    """`unseen.*`: the measures of clients that come after the last round; empty without any."""
     newcomers = load_newcomers(job.experiment, job.seed)
     if newcomers is None:
         return {}

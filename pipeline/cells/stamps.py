@@ -61,8 +61,7 @@ def _listed(paper: str, root: Path) -> dict:
 
 
 def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
-    """Seal entries and put them in the place of their cells' earlier ones; entries of cells without a result
-    go."""
+    """Seal entries in the place of earlier ones; those of cells without a result go."""
     for paper in dict.fromkeys(cell.paper for cell in entries):
         fresh = {str(cell): seal(entry) for cell, entry in entries.items() if cell.paper == paper}
         valid = {

@@ -15,8 +15,7 @@ UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))  # calls tha
 
 
 class Facts(NamedTuple):
-    """What a definition's tree holds: names of attributes, modules that it may import, and calls that no
-    digest can follow, each with its line."""
+    """Of a definition's tree: names of attributes, modules that it may import, untraceable calls by line."""
 
     attributes: frozenset[str]
     loads: list[str]
@@ -25,8 +24,7 @@ class Facts(NamedTuple):
 
 @dataclass
 class Module:
-    """The top level of a file: which statement defines a name, what is imported under which name, and which
-    statements have effects on import."""
+    """The top level of a file: which statement defines a name, its imports, and what acts on import."""
 
     package: str
     nodes: dict[str, ast.stmt] = field(default_factory=dict)
@@ -112,8 +110,7 @@ def _is_inert(node: ast.stmt) -> bool:
 
 
 def imports(tree: ast.AST, package: str) -> dict[str, tuple[str, str | None]]:
-    """bound name -> (module, attribute or None) of every import in a tree: `import a.b`, `from a import b as
-    c`."""
+    """Bound name -> (module, attribute or None) of every import in a tree."""
     bound: dict[str, tuple[str, str | None]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -144,8 +141,7 @@ def references(tree: ast.AST):
 
 
 def meaning_of(node):
-    """The tree as nested tuples, without docstrings, positions, empty fields and the modules that imports
-    name; equal on Python 3.11 to 3.13."""
+    """The tree as nested tuples without docstrings, positions and modules of imports, on any Python alike."""
     if isinstance(node, list):
         return tuple(meaning_of(item) for item in node)
     if not isinstance(node, ast.AST):

@@ -80,8 +80,7 @@ def import_results(root: Path = ROOT, printed: Printed | None = None, show: bool
 
 
 class Follower:
-    """Shows a cell in MLflow while it trains. A server that cannot be reached causes one warning and never
-    fails the run."""
+    """Shows a cell in MLflow while it trains; a server that cannot be reached costs one warning."""
 
     def __init__(self, cell: Cell, values: dict, root: Path = ROOT):
         self.cell, self.values, self.root = cell, values, root
@@ -194,8 +193,7 @@ class Store:
         return run
 
     def curves(self, run: str, points: list[tuple[int, dict]]) -> None:
-        """Curves from rows of history.csv; per-client and per-domain-pair columns stay in the artifact
-        alone."""
+        """Curves from rows of history.csv; per-client and per-pair columns stay in the artifact."""
         metrics = [
             self.entities.Metric(_key(name), float(value), stamp, int(row["round"]))
             for stamp, row in points
@@ -249,8 +247,7 @@ class Store:
         self.complete(run, cell, result, k, started + int(1000 * seconds))
 
     def replay_tuning(self, cell: Cell, document: dict) -> None:
-        """A tuning as a run, and each of its configurations as one below it; its status is last, which
-        `finished` looks for."""
+        """A tuning as a run, its configurations below it; its status is last, as `finished` needs."""
         now, tags = int(time.time() * 1000), self._tags(cell) | {"scenario": f"{cell.scenario}-trial"}
         name, configurations = f"{cell.scenario}/{cell.method}", document["configurations"]
         parent = self._new_run(f"{name}/tuning", tags | {"fedrepro.result": document["self"]}, now)
@@ -312,8 +309,7 @@ def no_answer(error: Exception, root: Path = ROOT) -> str:
 
 
 def say_import(printed: Printed | None = None) -> int:
-    """Import and print the outcome; returns the exit code. A server that is down does not fail the
-    pipeline."""
+    """Import and print the outcome; returns the exit code, 0 also where the server is down."""
     try:
         new, old = import_results(printed=printed)
     except FedReproError:

@@ -86,8 +86,7 @@ class Plan:
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:
-    """How the cell is to be trained, or was, with this precision and executor; by default those of this
-    process."""
+    """How the cell is or was to be trained; precision and executor: by default of this process."""
     method, seeds = runnable(experiment), experiment.scenario.seeds
     metas = [inputs(experiment, seed) for seed in seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
@@ -154,8 +153,7 @@ def train_cell(
 
 @contextmanager
 def _marked(path: Path, cell: Cell):
-    """Leave the error of a failed cell with its checkpoints, for `pipeline.commands.status`; a run that
-    succeeds removes it."""
+    """Leave the error of a failed cell with its checkpoints, for `status`; success removes it."""
     try:
         yield
     except FedReproError as error:
@@ -172,8 +170,7 @@ def _history(runs: list[dict]) -> bytes:
 
 
 def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
-    """Train the jobs, FEDREPRO_WORKERS at once, each in a new process, or stacked together in this
-    one; yields them as they finish."""
+    """Train the jobs, FEDREPRO_WORKERS at once, or stacked together; yields them as they finish."""
     name = executor_name(default_device())
     left = [job for job in jobs if not job.files.finished.exists()]
     if name == "stacked" and len(jobs) > 1:

@@ -114,8 +114,7 @@ def configurations(cell: Cell, count: int, root: Path = ROOT) -> list[Changes]:
 
 
 def shares(axes: int, count: int, *key: str) -> np.ndarray:
-    """(count, axes) points of the unit cube, scrambled by the key. A further axis leaves the others as they
-    are."""
+    """(count, axes) points of the unit cube, scrambled by the key; an axis more leaves the others."""
     from scipy.stats import qmc
 
     rng = np.random.default_rng(keys.key("configurations", *key))

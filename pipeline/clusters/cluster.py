@@ -66,8 +66,7 @@ class Sent(Job):
 
 
 class Cluster(Local):
-    """Base of the executors that train elsewhere. A subclass sends jobs, lists those that have not ended and
-    ends them."""
+    """Base of the executors that train elsewhere; a subclass sends, lists and ends jobs."""
 
     # which cluster: `slurm cluster 'mini'`
     title: str
@@ -105,8 +104,7 @@ class Cluster(Local):
         return task.cell is not None
 
     def submit(self, task: Any, force: bool) -> Job:
-        """A cell goes with the next submission, unless its seeds are there already or an earlier call has
-        left it running."""
+        """A cell goes with the next submission, unless it is trained already or still runs."""
         if task.cell is None:
             return super().submit(task, force)
         task.log.parent.mkdir(parents=True, exist_ok=True)

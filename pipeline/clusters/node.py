@@ -181,8 +181,7 @@ def _share_beginnings(root: Path) -> None:
 
 
 def _place() -> Path:
-    """What cells share on this machine. PermissionError where the folder is another user's, who could put
-    there what he likes."""
+    """What cells share on this machine; PermissionError where the folder is another user's."""
     place = Path(tempfile.gettempdir(), f"fedrepro-{os.getuid()}")
     place.mkdir(mode=0o700, exist_ok=True)
     if place.is_symlink() or place.stat().st_uid != os.getuid():

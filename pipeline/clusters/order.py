@@ -19,8 +19,7 @@ EXECUTORS = ("sequential", "stacked")
 
 @dataclass(frozen=True)
 class Order:
-    """A cell with the digests that it has here, executor -> seed -> digest, and this machine's versions of
-    what makes numbers."""
+    """A cell with its digests here, executor -> seed -> digest, and this machine's versions."""
 
     cell: str
     precision: str

@@ -147,8 +147,7 @@ class Slurm(Cluster):
 
 
 def parse(text: str) -> dict[str, str]:
-    """`partition=gpu,gres=gpu:1,nodelist=n1,n2` -> options of sbatch; a comma is part of a value unless
-    another option follows it."""
+    """`partition=gpu,nodelist=n1,n2` -> options of sbatch; a comma before no option is part of a value."""
     parsed = {}
     for part in re.split(r",(?=[\w-]+=)", text) if text else []:
         name, equals, value = part.partition("=")

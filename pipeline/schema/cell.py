@@ -20,8 +20,7 @@ RATE = "learning_rate"
 
 
 def planned(key: str, root: Path = ROOT) -> "list[Cell]":
-    """Every cell of a paper that has a DVC stage: the miniature's, those of the paper's grids, the other
-    papers' methods."""
+    """Every cell of a paper that has a DVC stage: the miniature's, its grids', other papers' methods."""
     paper = load_paper(key, root)
     miniature = paper.miniature
     cells = [Cell(key, MINIATURE, method) for method in (miniature.methods if miniature else [])]
@@ -76,8 +75,7 @@ class Cell:
         return root / "papers" / self.paper / "runs" / self.scenario / self.method
 
     def representations(self, root: Path = ROOT) -> Path:
-        """The folder of the cell's representations, not in `runs/`, which is in git: reports must not
-        depend on files that a fresh clone lacks."""
+        """The cell's representations, outside `runs/`, which is in git: clones lack them."""
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
 
     def final_models(self, root: Path = ROOT) -> Path:
@@ -95,8 +93,7 @@ class Cell:
         return ""
 
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
-        """(scenario, algorithm, hyper-parameters as written); raises ParamError for a name that is not
-        there."""
+        """(scenario, algorithm, hyper-parameters as written); ParamError for an unknown name."""
         paper = load_paper(self.paper, root)
         file = f"papers/{self.paper}/paper.yaml"
         if self.scenario not in paper.scenarios:
@@ -186,8 +183,7 @@ class Tuned(Cell):
 
 @dataclass(frozen=True)
 class Published(Tuned):
-    """A cell with the values of its row, to compare with what was tuned: of the same seeds, on the same
-    draw."""
+    """A cell with its row's values, to compare with what was tuned: same seeds, same draw."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ def visible(root: Path, pattern: str) -> list[Path]:
 
 
 def check_files(*folders: Path) -> None:
-    """ParamError naming a device, a pipe or a socket below the folders, or a link to one: to read it may
-    never end."""
+    """ParamError naming a device, a pipe or a socket below the folders: to read it may never end."""
     for path in _below(*folders):
         if path.exists() and not path.is_file() and not path.is_dir():
             raise ParamError(f"{shorten(path)}: a device, a pipe or a socket, not a file: remove it")
@@ -49,8 +48,7 @@ def check_links(root: Path = ROOT) -> None:
 
 
 def _below(*folders: Path) -> Iterator[Path]:
-    """Links and what is no plain file below the folders, without what lies in hidden ones, such as a
-    repository's files."""
+    """Links and what is no plain file below the folders, hidden ones left out."""
     waiting = [folder for folder in folders if folder.is_dir()]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -64,8 +62,7 @@ def _below(*folders: Path) -> Iterator[Path]:
 
 
 def read_yaml(path: Path) -> dict:
-    """One YAML mapping; a missing file, a syntax error, a repeated key, or a document that aliases blow up is
-    a ParamError naming file and line."""
+    """One YAML mapping; ParamError naming file and line where it is missing, malformed or too large."""
     name = shorten(path)
     try:
         text = path.read_text(encoding="utf-8")

@@ -41,8 +41,7 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class Common:
-    """Values that the miniatures of all papers share unless a paper's miniature says otherwise; None: the
-    scenario's default."""
+    """Values that all miniatures share unless a paper's says otherwise; None: the scenario's default."""
 
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
@@ -90,8 +89,7 @@ def check_name(name: str) -> None:
 
 @cache
 def load_paper(name: str, root: Path = ROOT) -> Paper:
-    """papers/<name>/paper.yaml. Its miniature is added as the scenario `mini`, and once more for the other
-    papers' methods."""
+    """papers/<name>/paper.yaml, its miniature added as the scenario `mini` and for other papers' methods."""
     path = root / "papers" / name / "paper.yaml"
     if Spelling().problem(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
@@ -164,8 +162,7 @@ def _laid_over(below: dict, above: dict) -> dict:
 
 
 def _document(name: str, root: Path) -> dict:
-    """paper.yaml under its overlay, with what params.yaml says of all miniatures, and the partitions of the
-    paper's kinds checked."""
+    """paper.yaml under its overlay and the common values of miniatures, partitions of its kinds checked."""
     path = root / "papers" / name / "paper.yaml"
     varied, where = overlay(name, root), f"{shorten(path)}:"
     settings = {**varied.get("settings", {})}

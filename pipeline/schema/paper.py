@@ -144,8 +144,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: the paper (its place), released code (repository, file) or our choice (its
-    reason)."""
+    """Where a value comes from: the paper, released code (repository, file) or our choice (its reason)."""
 
     paper: str = ""
     code: str = ""
@@ -294,8 +293,7 @@ class Paper:
         return self.methods[method].get("algorithm", method)
 
     def method_of(self, table: Table, printed: str) -> str | None:
-        """Key of the method in a printed row; None for a row that is a mean over the others, or an unknown
-        one."""
+        """Key of the method in a printed row; None for a mean over the others, or an unknown one."""
         if printed in table.rows:
             return table.rows[printed]
         return next((key for key in self.methods if self.label(key) == printed), None)

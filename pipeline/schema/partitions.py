@@ -97,8 +97,7 @@ class Shards(Pooled):
 
 @dataclass(frozen=True)
 class QuantitySkew(Pooled):
-    """Quantity skew: sizes follow Dir(beta), labels are those of the pool (Li et al. 2022, NIID-Bench's
-    `iid-diff-quantity`)."""
+    """Sizes follow Dir(beta), labels those of the pool (Li et al. 2022, NIID-Bench's `iid-diff-quantity`)."""
 
     kind = "quantity_skew"
     beta: Positive
@@ -106,8 +105,7 @@ class QuantitySkew(Pooled):
 
 @dataclass(frozen=True)
 class Dirichlet(Pooled):
-    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib,
-    dataset/utils/dataset_utils.py)."""
+    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib's dataset_utils.py)."""
 
     kind = "dirichlet"
     beta: Positive

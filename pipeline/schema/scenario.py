@@ -140,8 +140,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Attack:
-    """White-box attack on every test image, l_infinity in units of [0, 1] pixels: FGSM (one step of eps) and
-    PGD."""
+    """White-box attack on every test image, l_infinity in [0, 1] pixels: FGSM (a step of eps) and PGD."""
 
     eps: Positive
     step: Positive  # of PGD
@@ -267,8 +266,7 @@ class Scenario:
         }
 
     def with_networks(self, changes: object, where: str) -> "Scenario":
-        """This scenario with `changes` (keys of Model) over the network of every client: {name: fedlsa},
-        {projector: 1024}."""
+        """With `changes` over every client's network: {name: fedlsa}, {projector: 1024}."""
 
         def changed(model: Model) -> Model:
             given = {k: v for k, v in dataclasses.asdict(model).items() if v is not None}
