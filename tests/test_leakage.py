@@ -100,9 +100,8 @@ def test_a_representation_that_keeps_everything_gives_its_image_back():
 
 
 def test_what_the_miniature_s_methods_send_is_attacked(project):
-    """The same bits in a second run; of FedProto's extractor, the server has the initial state."""
-    attempts, again = (measure((0,), 1, project, steps=2) for _ in range(2))
-    assert [vars(a) | {"shown": 0} for a in attempts] == [vars(a) | {"shown": 0} for a in again]
+    """Of FedProto's extractor, the server has the initial state."""
+    attempts = measure((0,), 1, project, steps=2)
     actual = {(one.method, one.sent) for one in attempts}
     assert actual == {
         ("fedavg", "gradient"),
