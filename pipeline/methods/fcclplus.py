@@ -78,7 +78,7 @@ class FCCLPlus(FCCL):
     def distillation_loss(self, output: dict[str, Tensor], received: Any, client_state: object) -> Tensor:
         terms = [super().distillation_loss(output, received["logits"], client_state)] if self.fccm else []
         if self.omega:
-            terms.append(self.omega * similarity_distillation(output["similarity"], received["similarity"]))
+            terms.append(self.omega * knowledge_distillation(output["similarity"], received["similarity"]))
         return total(terms)
 
     def local_training(self, models: Clients, state: State, world: World) -> Clients:
@@ -176,18 +176,12 @@ def non_target_distillation(
 
 def instance_similarity(features: Tensor, mu: float) -> Tensor:
     """S (B, B - 1): cosines of every row of features (B, d) with the others in order, divided by mu (FCCL+
-    Eq. 3 and 4). Widths d need not agree between clients."""
+    Eq. 3 and 4; distilled by Eq. 5). Widths d need not agree between clients."""
     size, rows = len(features), F.normalize(features, dim=1)
     cosines = rows @ rows.T
     # This drops the diagonal.
     others = cosines.flatten()[1:].view(size - 1, size + 1)[:, :-1] if size > 1 else cosines[:, 1:]
     return others.reshape(size, size - 1) / mu
-
-
-def similarity_distillation(similarity: Tensor, consensus: Tensor) -> Tensor:
-    """KL_bm(softmax(consensus) || softmax(similarity)) over the rows (B, B - 1) of `instance_similarity`
-    (FCCL+ Eq. 5)."""
-    return knowledge_distillation(similarity, consensus)
 
 
 def elastic_penalty(

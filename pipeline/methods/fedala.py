@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from pipeline import keys
 from pipeline.engine import Clients, Params, State, World
+from pipeline.engine.phase import trainable_names
 from pipeline.errors import warn
 from pipeline.losses import cross_entropy
 from pipeline.methods.fedavg import FedAvg
-from pipeline.models import Network, set_generator
+from pipeline.models import set_generator
 from pipeline.schema import Count, Fraction, NonNegative, Positive, Whole
 
 MOST_EPOCHS = 1000  # the start phase may never settle: a noisy loss keeps its spread
@@ -46,7 +47,9 @@ class FedALA(FedAvg):
 
     def init(self, world: World) -> State:
         model, n = world.new_model(), len(world.clients)
-        ones = Params((name, torch.ones_like(model[name])) for name in self._top(world.network(0, model)))
+        names = trainable_names(world.network(0, model), "all")
+        names = names[-self.tensors :] if self.tensors else names
+        ones = Params((name, torch.ones_like(model[name])) for name in names)
         return State(
             models=world.everyone(model),
             weights=world.everyone(ones),
@@ -78,14 +81,20 @@ class FedALA(FedAvg):
             return weights, 0
         above = all(name.startswith("head.") for name in weights)  # then the features are computed once
         inputs = world.representations(k, received) if above else world.clients[k].images
-        batches, network = self._batches(world, k, inputs), self._network(world, k, received)
+        chosen, labels = self._subset(world, k).to(inputs.device), world.clients[k].labels
+        batches = [(inputs[part], labels[part]) for part in chosen.split(world.training.batch_size)]
+        network, name = world.network(k, received), world.clients[k].name
+        network.dropout.train(self.dropout)
+        set_generator(network, keys.torch_generator("dropout", world.seed, "mixing", world.round, name))
         scores = nn.Sequential(network.dropout, network.head) if above else network
         mixed = {name: value for name, value in network.named_parameters() if name in weights}
         weights = Params((name, a.clone()) for name, a in weights.items())
         seen: list[float] = []
         while len(seen) < (MOST_EPOCHS if starting else 1) and not self._settled(seen):
             for inputs, labels in batches:
-                _put(mixed, adaptive_mix(local, received, weights))
+                with torch.no_grad():
+                    for name, a in weights.items():
+                        mixed[name].copy_(torch.lerp(local[name], received[name], a))
                 loss = cross_entropy(scores(inputs), labels)
                 slopes = torch.autograd.grad(loss, [mixed[name] for name in weights])
                 for (name, a), slope in zip(weights.items(), slopes):
@@ -100,17 +109,6 @@ class FedALA(FedAvg):
         """More than `losses` epochs, and the last losses nearly equal."""
         return len(seen) > self.losses and statistics.pstdev(seen[-self.losses :]) < self.threshold
 
-    def _network(self, world: World, k: int, model: Params) -> Network:
-        network, name = world.network(k, model), world.clients[k].name
-        network.dropout.train(self.dropout)
-        set_generator(network, keys.torch_generator("dropout", world.seed, "mixing", world.round, name))
-        return network
-
-    def _batches(self, world: World, k: int, inputs: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The subset of one input per sample (n, ...), and its labels, in batches; the last may be short."""
-        chosen, labels = self._subset(world, k).to(inputs.device), world.clients[k].labels
-        return [(inputs[part], labels[part]) for part in chosen.split(world.training.batch_size)]
-
     def _subset(self, world: World, k: int) -> Tensor:
         """Indices (max(1, share n),) of the samples for the weights. The released code's order comes from a
         shuffled split; ours is sorted, so a permutation that is fixed for the run replaces it."""
@@ -121,16 +119,6 @@ class FedALA(FedAvg):
         order = torch.randperm(n, generator=keys.torch_generator("mixing order", world.seed, name))
         first = int(torch.randint(n - size + 1, (), generator=keys.torch_generator("mixing slice", *key)))
         return order[first : first + size]
-
-    def _top(self, network: Network) -> list[str]:
-        names = [name for name, value in network.named_parameters() if value.requires_grad]
-        return names[-self.tensors :] if self.tensors else names
-
-
-@torch.no_grad()
-def _put(parameters: Mapping[str, Tensor], values: Params) -> None:
-    for name, parameter in parameters.items():
-        parameter.copy_(values[name])
 
 
 def adaptive_mix(local: Params, received: Params, weights: Mapping[str, Tensor]) -> Params:

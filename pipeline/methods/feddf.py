@@ -82,23 +82,16 @@ class FedDF(MeanLogits):
         )
         tensors, names = {name: v.clone() for name, v in start.items()}, trainable_names(network, "all")
         moving = [tensors[name].requires_grad_() for name in names]
-        student, settings = Handle(network, tensors, set(names)), Optimiser("adam", SERVER_RATE)
-        optimise = Steps(settings, moving)
+        student = Handle(network, tensors, set(names))
+        optimise = Steps(Optimiser("adam", SERVER_RATE, clip=LONGEST_GRADIENT), moving)
         rounds = itertools.chain.from_iterable(world.public_batches() for _ in itertools.count())
         for step, (images, _) in enumerate(itertools.islice(rounds, self.server_steps)):
             ensemble = mean(teacher(images) for teacher in teachers)
             loss = knowledge_distillation(student(images), ensemble, self.tau)
             rate = SERVER_RATE * (1 + math.cos(math.pi * step / self.server_steps)) / 2
-            optimise.settings = dataclasses.replace(settings, lr=rate)
-            optimise.step(clipped(torch.autograd.grad(loss, moving, allow_unused=True)))
+            optimise.settings = dataclasses.replace(optimise.settings, lr=rate)
+            optimise.step(torch.autograd.grad(loss, moving, allow_unused=True))
         return Params((name, value.detach()) for name, value in tensors.items())
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return super().traffic(world) if self.form == "clients" else (world.scalars(), world.scalars())
-
-
-def clipped(gradients: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-    """The gradients, together no longer than LONGEST_GRADIENT."""
-    length = torch.linalg.vector_norm(torch.cat([g.flatten() for g in gradients if g is not None]))
-    scale = LONGEST_GRADIENT / length.clamp(min=LONGEST_GRADIENT)
-    return [None if g is None else g * scale for g in gradients]

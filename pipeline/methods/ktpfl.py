@@ -86,16 +86,9 @@ class KTpFL(Collaborative):
         return value / logits.shape[1] if self.reduction == "mean" else value
 
 
-def objective(c: Tensor, predictions: Tensor) -> Tensor:
-    """sum_k KL(t_k || P_k), mean over images, with t_k = sum_m c_km P_m. c (K, K), predictions (K, n, C).
-    (KT-pFL, Zhang et al. 2021, the second term of its objective.)"""
-    targets, logs = torch.einsum("km,mnc->knc", c, predictions), predictions.clamp(min=LEAST).log()
-    return (targets * (targets.clamp(min=LEAST).log() - logs)).sum((0, 2)).mean()
-
-
 def gradient(c: Tensor, predictions: Tensor) -> Tensor:
-    """d objective / d c_km = (1/n) sum_x sum_y P_m (log t_k + 1 - log P_k), predictions held constant: (K,
-    K)."""
+    """(K, K): the gradient in c (K, K) of sum_k KL(t_k || P_k), mean over images, with t_k = sum_m c_km P_m
+    and constant predictions P (K, n, C): (1/n) sum_x sum_y P_m (log t_k + 1 - log P_k)."""
     targets, logs = torch.einsum("km,mnc->knc", c, predictions), predictions.clamp(min=LEAST).log()
     slopes = targets.clamp(min=LEAST).log() + 1 - logs
     return torch.einsum("knc,mnc->km", slopes, predictions) / predictions.shape[1]

@@ -39,7 +39,10 @@ class PerFedAvg(FedAvg):
 
     def round(self, state: State, world: World) -> State:
         start, count = world.everyone(state.model), 2 if self.variant == "fo" else 3
-        moments, world = _moments(start, world) if self.meta == "adam" else None, for_steps(world, count)
+        moments = _moments(start, world) if self.meta == "adam" else None
+        # A client whose images do not make one step is one without data.
+        clients = able(world.clients, world.training, world.networks, count)
+        world = replace(world, clients=clients, full=world.whole)
         trained = world.local_steps(start, self.step, client_state=moments, batches_per_step=count)
         return State(model=world.average(trained.models, self.uniform))
 
@@ -100,12 +103,6 @@ class PerFedAvg(FedAvg):
             "second": client_state["second"].joined(second),
             "count": count,
         }
-
-
-def for_steps(world: World, count: int) -> World:
-    """The round for steps of several batches: a client whose images do not make one is one without data."""
-    clients = able(world.clients, world.training, world.networks, count)
-    return replace(world, clients=clients, full=world.whole)
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
