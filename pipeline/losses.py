@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 # Lower bounds of probabilities and labels in RHFL's code; the first is also Keras's.
 SMALLEST_SHARE, SMALLEST_LABEL = 1e-7, 1e-4
@@ -14,11 +15,6 @@ def total(terms: Iterable[Tensor]) -> Tensor:
     """The sum of one or more tensors, from the first to the last."""
     terms = iter(terms)
     return sum(terms, next(terms))
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the batch of -log softmax(logits)_label. logits (B, C), labels (B,)."""
-    return F.cross_entropy(logits, labels)
 
 
 def squared_distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tensor:

@@ -66,9 +66,11 @@ def class_sums(z: Tensor, labels: Tensor, classes: int, over: str = "running") -
     return {prefix + "class_sum": member.T @ z.detach() / len(labels), prefix + "class_count": member.mean(0)}
 
 
-def class_means_of(trained: Trained, world: World, means: Means) -> ClassMeans:
-    """The clients' class means after a local phase, or during it: `means`."""
-    return world.class_means(trained.models) if means == "eval" else logged_means(trained, world.class_counts)
+def class_means_of(trained: Trained, world: World, means: Means, **of: Callable) -> ClassMeans:
+    """The clients' class means after a local phase, or during it: `means`. of: as of World.class_means."""
+    if means == "eval":
+        return world.class_means(trained.models, **of)
+    return logged_means(trained, world.class_counts)
 
 
 def logged_means(trained: Trained, counts: Tensor) -> ClassMeans:

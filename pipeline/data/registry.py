@@ -75,9 +75,13 @@ class DataSet:
         return {domain: (train, test) for domain, (train, test) in each.items()}
 
 
-@cache
 def sets(root: Path = ROOT) -> dict[str, DataSet]:
     """Every set by its name. ParamError for a name that two papers, or a paper and sets.yaml, have."""
+    return _sets(root)
+
+
+@cache
+def _sets(root: Path) -> dict[str, DataSet]:
     table = {name: entry for name, entry in read_yaml(TABLE).items() if not name.startswith(".")}
     known = {
         name: _named(name, check(DataSet, entry, f"{shorten(TABLE)}: {name}"))

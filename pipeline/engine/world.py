@@ -296,22 +296,24 @@ class World(Federation):
         """(clients, classes) int64: each client's training samples of every class."""
         return torch.stack([torch.bincount(client.labels, minlength=self.classes) for client in self.clients])
 
-    def class_means(self, models: Clients, scaled: Callable[[Tensor], Tensor] = lambda z: z) -> ClassMeans:
+    @torch.no_grad()
+    def class_means(
+        self, models: Clients, embed: Callable[[Handle, Tensor], Tensor] = lambda _, z: z
+    ) -> ClassMeans:
         """Mean representation per client and class over the whole training set, in evaluation mode, without
         gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training).
 
         models: every client's
-        scaled: applied to the representations (n, d) first; default: nothing
+        embed: embed(model, representations (n, d)) gives what the means are of; default: these
         """
-        like, counts = self.clients[0].images, self.class_counts
-        shape = len(self.clients), self.classes, self.width
-        means = torch.zeros(shape, device=self.device, dtype=like.dtype)
+        means, counts = [], self.class_counts
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
-            if len(client.labels):
-                # (C, n): as a matrix product, the sum has a fixed order.
-                member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(means.dtype)
-                means[k] = member @ scaled(self.representations(k, model)) / counts[k].clamp(min=1)[:, None]
-        return ClassMeans(means, counts)
+            z = self.representations(k, model)
+            z = embed(Handle(self.networks[client.model]), z)
+            # (C, n): as a matrix product, the sum has a fixed order.
+            member = torch.nn.functional.one_hot(client.labels, self.classes).T.to(z.dtype)
+            means.append(member @ z / counts[k].clamp(min=1)[:, None])
+        return ClassMeans(torch.stack(means), counts)
 
     # -- at the server ------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class FedPCL(Method):
         models = super().deployed(state, world)
         if self.ce or state.prototypes is not None:
             models = world.local_epochs(models, self.loss, server_state=self.message(state, world)).models
-        seen = world.class_means(models, unit)
+        seen = world.class_means(models, lambda _, z: unit(z))
         prototypes = aggregate_means(seen.means, seen.present, state.prototypes)
         new = {"model": world.average(models)} if self.averaging else {"models": models}
         return State(**new, prototypes=prototypes, means=seen.means, present=seen.present)

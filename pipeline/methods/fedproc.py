@@ -30,7 +30,7 @@ class FedProc(FedAvg):
     def round(self, state: State, world: World) -> State:
         server_state = None if state.prototypes is None else State(**state.prototypes, fit=self.fit(world))
         models = world.local_epochs(world.everyone(state.model), self.loss, server_state=server_state).models
-        seen = world.class_means(models, unit)
+        seen = world.class_means(models, lambda _, z: unit(z))
         prototypes = aggregate_means(
             seen.means, seen.counts if self.weighted else seen.present, state.prototypes
         )

@@ -4,18 +4,16 @@ al. 2022; as a baseline of RAHFL)."""
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from pipeline.engine import Batch, ClassMeans, Clients, Handle, Objective, State, World
-from pipeline.engine.world import EVALUATION_BATCH
+from pipeline.engine import Batch, Handle, Objective, State, World
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import (
     Means,
     aggregate_means,
+    class_means_of,
     class_sums,
-    logged_means,
     prototype_distance,
     prototype_scores,
     vectors_sent,
@@ -46,10 +44,7 @@ class FedProtoHetero(Method):
 
     def round(self, state: State, world: World) -> State:
         trained = world.local_epochs(state.models, self.loss, server_state=state.prototypes)
-        if self.means == "eval":
-            seen = self.class_means(trained.models, world)
-        else:
-            seen = logged_means(trained, world.class_counts)
+        seen = class_means_of(trained, world, self.means, embed=self.embedding)
         weights = seen.counts if self.weighted else seen.present
         return State(models=trained.models, prototypes=aggregate_means(seen.means, weights, state.prototypes))
 
@@ -62,21 +57,6 @@ class FedProtoHetero(Method):
 
     def embedding(self, model: Handle, z: Tensor) -> Tensor:
         return model.project(z) if self.space == "projector" else z
-
-    def class_means(self, models: Clients, world: World) -> ClassMeans:
-        """As World.class_means, of embeddings."""
-
-        @torch.no_grad()
-        def mean(model: Handle, images: Tensor, labels: Tensor, client_state: object) -> Tensor:
-            parts = images.split(EVALUATION_BATCH)
-            h = torch.cat([self.embedding(model, model.features(part)) for part in parts])
-            counts = torch.bincount(labels, minlength=world.classes)
-            sums = class_sums(h, labels, world.classes)["class_sum"]
-            return sums * (len(labels) / counts.clamp(min=1))[:, None]
-
-        means = world.each(models, mean)
-        none = torch.zeros_like(next(one for one in means if one is not None))
-        return ClassMeans(torch.stack([none if one is None else one for one in means]), world.class_counts)
 
     def scores(self, model: Handle, images: Tensor, state: State) -> Tensor:
         if self.prediction == "classifier" or state.prototypes is None:
