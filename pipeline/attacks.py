@@ -23,7 +23,7 @@ def pgd(
 
     images (B, C, H, W) in [0, 1], labels (B,); the result, of the same shape, is a constant. `random_start`:
     from x + u, u ~ U(-eps, eps), else from the images. The model is `Handle`-like (`input_gradient`,
-    `uniform`). (FedCCL, Eq. 20.)
+    `uniform`). One step of eps without a random start is FGSM. (FedCCL, Eq. 20.)
     """
     low, high = (images - eps).clamp(min=0), (images + eps).clamp(max=1)
     attacked = images
@@ -33,14 +33,3 @@ def pgd(
         slope = model.input_gradient(lambda x: cross_entropy((scores or model)(x), labels), attacked)
         attacked = (attacked + step * slope.sign()).clamp(low, high)
     return attacked.detach()
-
-
-def fgsm(
-    model: Handle,
-    images: Tensor,
-    labels: Tensor,
-    eps: float,
-    scores: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """One step of eps from the images themselves (Goodfellow et al. 2015)."""
-    return pgd(model, images, labels, eps, eps, 1, random_start=False, scores=scores)

@@ -23,9 +23,6 @@ BLOCK = 512
 ROUNDING = 1e-12
 
 
-# -- FINCH (Sarfraz, Sharma, Stiefelhagen 2019) --------------------------------------------------------------
-
-
 def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
     """Partitions (n, P) of rows (n, d) by cosine distance, fine to coarse; labels 0, 1, ... on the CPU.
 
@@ -98,9 +95,6 @@ def cluster_means(rows: Tensor, labels: np.ndarray | Tensor) -> Tensor:
     member = sparse.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))))
     sums = member @ rows.detach().cpu().double().numpy()
     return torch.from_numpy(sums / np.bincount(labels)[:, None]).to(rows)
-
-
-# -- several vectors per class -------------------------------------------------------------------------------
 
 
 def representatives(rows: Tensor, how: Representatives) -> Tensor:

@@ -6,7 +6,7 @@ Sec. 4.1.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -167,7 +167,8 @@ def under_attack(
     models: Clients, world: World, tests: Sequence[TestSet], kind: str, scores: Scores, attack: Attack
 ) -> dict[str, float]:
     """`fgsm` and `pgd`: the headline of `measure` on attacked images in [0, 1], in percent."""
-    rules = {"fgsm": partial(attacks.fgsm, eps=attack.eps), "pgd": partial(attacks.pgd, **asdict(attack))}
+    once = replace(attack, step=attack.eps, steps=1, random_start=False)
+    rules = {name: partial(attacks.pgd, **asdict(rule)) for name, rule in (("fgsm", once), ("pgd", attack))}
     measured = {name: measure(models, world, tests, kind, scores, 1, rule) for name, rule in rules.items()}
     return {name: measures[HEADLINE[kind]] for name, (measures, _) in measured.items()}
 

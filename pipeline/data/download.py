@@ -60,9 +60,10 @@ def fetch(
             _transfer(url, part, timeout)
             break
         except (OSError, HTTPError) as error:
-            if attempt == tries or _is_final(error):
-                raise DataError(f"{url}: cannot be downloaded ({_cause(error)})") from None
-            say(f"{target.name}: {_cause(error)}; trying again ({attempt + 1} of {tries})")
+            cause, final = _cause(error)
+            if attempt == tries or final:
+                raise DataError(f"{url}: cannot be downloaded ({cause})") from None
+            say(f"{target.name}: {cause}; trying again ({attempt + 1} of {tries})")
             time.sleep(pause * 2 ** (attempt - 1))
     try:
         check(part, checksum, final=target, origin=f" from {url}")
@@ -138,20 +139,12 @@ def _writing(part: Path) -> Iterator[None]:
         raise FedReproError(f"{shorten(part)}: cannot be written: {error.strerror or error}") from error
 
 
-def _answer(error: Exception) -> requests.Response | None:
-    return error.response if isinstance(error, requests.HTTPError) else None
-
-
-def _is_final(error: Exception) -> bool:
-    if (answer := _answer(error)) is not None:
-        return answer.status_code in FINAL
-    return isinstance(error, ValueError)  # no address, or neither http nor https
-
-
-def _cause(error: Exception) -> str:
-    if (answer := _answer(error)) is not None:
-        return f"HTTP {answer.status_code} {answer.reason}"
-    return " ".join(str(error).split())
+def _cause(error: Exception) -> tuple[str, bool]:
+    """In words, and whether another try would end the same."""
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        answer = error.response
+        return f"HTTP {answer.status_code} {answer.reason}", answer.status_code in FINAL
+    return " ".join(str(error).split()), isinstance(error, ValueError)  # no address of http or https
 
 
 @contextlib.contextmanager

@@ -105,8 +105,6 @@ class Federation:
             augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
         )
 
-    # -- the round ----------------------------------------------------------------------------------------
-
     def at(self, round: int, executor: Any = None) -> Self:
         """The same federation in another round, for the trainer.
 

@@ -91,9 +91,6 @@ class StackedDraws:
         return numbers
 
 
-# -- views -------------------------------------------------------------------------------------------------
-
-
 class CannotJoin(Exception):
     """A draw that is not one for each image."""
 

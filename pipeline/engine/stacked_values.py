@@ -61,9 +61,6 @@ def pick(values: Tensor, place: Tensor) -> Tensor:
     return values.index_select(0, place.view(1)).squeeze(0)
 
 
-# -- phases that can be stacked ----------------------------------------------------------------------------
-
-
 def alike(a: Phase, b: Phase) -> bool:
     """Do two phases run the same code on values of the same shapes? Their models are of the same clients."""
     return (

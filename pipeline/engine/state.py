@@ -129,8 +129,6 @@ def zeros(model: Mapping[str, Tensor]) -> Params:
     return Params((name, torch.zeros_like(value)) for name, value in model.items())
 
 
-# -- plain containers for torch.save(weights_only) ---------------------------------------------------------
-
 _KINDS = {"params": Params, "state": State}
 
 

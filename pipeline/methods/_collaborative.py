@@ -53,8 +53,6 @@ class Collaborative(Method):
     def requires(self) -> frozenset[str]:
         return frozenset({"public data"})
 
-    # -- what methods state -------------------------------------------------------------------------------
-
     def before_round(self, state: State, world: World) -> State:
         return state
 
@@ -80,8 +78,6 @@ class Collaborative(Method):
     def local_training(self, models: Clients, state: State, world: World) -> Clients:
         """The local phase. `state.models` are the clients' models at the end of the previous round."""
         return world.local_epochs(models, self.loss, options=self.local_options(world)).models
-
-    # -- the round ----------------------------------------------------------------------------------------
 
     def init(self, world: World) -> State:
         return State(models=world.new_models(individual=True))
@@ -120,8 +116,6 @@ class Collaborative(Method):
         lr, r = world.training.optimiser.lr, world.round - 1
         released = lr if r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
         return lr if self.schedule == "constant" else released
-
-    # -- communication ------------------------------------------------------------------------------------
 
     def batch_sizes(self, world: World) -> list[int]:
         """Sizes of the public batches of a round."""

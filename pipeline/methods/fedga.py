@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pipeline.engine import Clients, Handle, State, World
+from pipeline.engine import Clients, State, World
 from pipeline.engine.state import weighted_mean
-from pipeline.engine.world import EVALUATION_BATCH
 from pipeline.methods.fedavg import FedAvg
 from pipeline.schema import NonNegative
 
@@ -48,15 +47,12 @@ class FedGA(FedAvg):
     def measure(self, models: Clients, world: World) -> Tensor:
         """(K,) float64: each model's mean loss, or its error rate, over its client's training set; NaN
         without data."""
-        errors = [torch.nan if e is None else float(e) for e in world.each(models, self.error)]
-        return torch.tensor(errors, dtype=torch.float64)
-
-    @torch.no_grad()
-    def error(self, model: Handle, images: Tensor, labels: Tensor, client_state: object) -> Tensor:
-        logits = torch.cat([model(part) for part in images.split(EVALUATION_BATCH)]).double()
-        if self.metric == "loss":
-            return F.cross_entropy(logits, labels)
-        return (logits.argmax(1) != labels).double().mean()
+        errors = []
+        for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
+            logits = world.outputs(k, model, client.images).double()
+            wrong = (logits.argmax(1) != client.labels).double().mean()
+            errors.append(F.cross_entropy(logits, client.labels) if self.metric == "loss" else wrong)
+        return torch.stack(errors).cpu()
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars() + 2, world.scalars()

@@ -61,8 +61,6 @@ class RAHFL(Collaborative):
             else {"public data"}
         )
 
-    # -- learning from others -----------------------------------------------------------------------------
-
     def before_round(self, state: State, world: World) -> State:
         if not self.asymmetric or (world.round - 1) % self.matrix_every:
             return state
@@ -98,8 +96,6 @@ class RAHFL(Collaborative):
     def distillation_loss(self, output: Tensor, received: Tensor, client_state: object) -> Tensor:
         weights = torch.full((len(received),), 1 / len(received), device=received.device)
         return weighted_distillation(output, received, weights)
-
-    # -- learning at home ---------------------------------------------------------------------------------
 
     def local_training(self, models: Clients, state: State, world: World) -> Clients:
         views, options = self.views if self.augmix else None, self.local_options(world)
