@@ -5,7 +5,7 @@ import pytest
 from official import encoded, make_zip
 from PIL import Image
 
-from pipeline.data import formats, registry
+from pipeline.data import image_trees, registry
 from pipeline.errors import DataError
 
 FOLDERS = ("x/a", "x/b", "y/a", "y/b")
@@ -21,7 +21,7 @@ def read(tmp_path, members, domains=("x", "y"), classes=2):
     """The arrays of an archive with these members, images in memory."""
     archive = make_zip(tmp_path / "set.zip", members)
     entry = registry.DataSet("", [8, 8, 3], classes, domains=list(domains))
-    arrays = formats.folders([archive], tmp_path / "unpacked", entry)
+    arrays = image_trees.folders([archive], tmp_path / "unpacked", entry)
     return np.concatenate(list(arrays.images)), arrays
 
 

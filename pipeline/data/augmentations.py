@@ -4,14 +4,6 @@ Every view is a function `view(images, generator)`: images uint8 (B, C, H, W) on
 3, at least 5 pixels wide; generator a CPU generator, from which alone all draws come, always equally many, so
 that one seed gives one result whatever the images. Views are uint8 of the same shape and device, but for
 `augmix`, whose mixtures are float32 in [0, 255].
-
-| view | used as |
-|---|---|
-| `plain` = `crop_flip` | RAHFL's private images: x of the loss, and pre-training |
-| `augmix` | RAHFL's and AugHFL's x'_1, x'_2, from the plain view |
-| `simple` | RAHFL's x'' of the contrast, from the raw image |
-| `weak`, `strong` | FCCL+'s public images; with `crop="padded"` as its release crops them |
-| `crop_flip_rotate` | RAHFL's and FCCL's public images; FCCL+'s Fashion-MNIST, strongly augmented |
 """
 
 import math

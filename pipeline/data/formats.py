@@ -15,16 +15,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
+from pipeline.data import image_trees
 from pipeline.data.download import extract
-from pipeline.data.image_trees import (
-    domainnet,
-    folders,
-    image_folder,
-    mnistm,
-    only_folder,
-    table,
-    tiny_imagenet,
-)
 from pipeline.data.reading import matlab, reading, two_parts
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
@@ -111,7 +103,7 @@ def cifar(
 ) -> Arrays:
     """The binary version: records of `label_bytes` labels, the fine one last, and 3 x 32 x 32 bytes. It needs
     no pickle."""
-    folder = only_folder(extract(files[0], scratch), files[0])
+    folder = image_trees.only_folder(extract(files[0], scratch), files[0])
     with reading(folder / names):
         classes = (folder / names).read_text().split()
 
@@ -131,18 +123,18 @@ def cifar(
 READERS: dict[str, Reader] = {
     "idx": idx,
     "arrays": arrays,
-    "folders": folders,
-    "image_folder": image_folder,
-    "table": table,
+    "folders": image_trees.folders,
+    "image_folder": image_trees.image_folder,
+    "table": image_trees.table,
     "usps": usps,
     "svhn": svhn,
-    "mnistm": mnistm,
+    "mnistm": image_trees.mnistm,
     "synth_digits": partial(arrays, pixels="{}_data", numbers="{}_label"),
     "emnist_balanced": emnist_balanced,
     "cifar10": partial(
         cifar, tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin", "batches.meta.txt", 1
     ),
     "cifar100": partial(cifar, ("train.bin",), "test.bin", "fine_label_names.txt", 2),
-    "tiny_imagenet": tiny_imagenet,
-    "domainnet": domainnet,
+    "tiny_imagenet": image_trees.tiny_imagenet,
+    "domainnet": image_trees.domainnet,
 }

@@ -13,19 +13,8 @@ from typing import Any
 import numpy as np
 
 from pipeline import files
-from pipeline.data import store
+from pipeline.data import label_skew, store
 from pipeline.data.domain_skew import domains, subset
-from pipeline.data.label_skew import (
-    balanced_dirichlet,
-    dirichlet,
-    divide,
-    extended_dirichlet,
-    iid,
-    natural,
-    pathological,
-    quantity_skew,
-    shards,
-)
 from pipeline.data.listed import listed
 from pipeline.data.parts import Parts, Pool
 from pipeline.errors import DataError, FedReproError, ParamError, cause
@@ -44,16 +33,16 @@ KINDS: dict[str, Any] = {
     "warnings": list[str],
 }
 CUTS: dict[str, Callable[..., Parts]] = {
-    "dirichlet": partial(divide, dirichlet),
-    "pathological": partial(divide, pathological),
+    "dirichlet": partial(label_skew.divide, label_skew.dirichlet),
+    "pathological": partial(label_skew.divide, label_skew.pathological),
     "domains": domains,
     "subset": subset,
-    "iid": partial(divide, iid),
-    "shards": partial(divide, shards),
-    "quantity_skew": partial(divide, quantity_skew),
-    "extended_dirichlet": partial(divide, extended_dirichlet),
-    "balanced_dirichlet": partial(divide, balanced_dirichlet),
-    "natural": partial(divide, natural),
+    "iid": partial(label_skew.divide, label_skew.iid),
+    "shards": partial(label_skew.divide, label_skew.shards),
+    "quantity_skew": partial(label_skew.divide, label_skew.quantity_skew),
+    "extended_dirichlet": partial(label_skew.divide, label_skew.extended_dirichlet),
+    "balanced_dirichlet": partial(label_skew.divide, label_skew.balanced_dirichlet),
+    "natural": partial(label_skew.divide, label_skew.natural),
     "listed": listed,
 }
 
@@ -68,7 +57,7 @@ def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Par
         return CUTS[settings.kind](settings, pool, draw, where)
     assert isinstance(settings, Pooled)  # of a paper's kind, as the schema has checked
     try:
-        return divide(type(settings).cut, settings, pool, draw, where)
+        return label_skew.divide(type(settings).cut, settings, pool, draw, where)
     except FedReproError:
         raise
     except (Exception, SystemExit) as error:  # of the paper's code

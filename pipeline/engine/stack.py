@@ -33,15 +33,7 @@ from pipeline.engine.phase import (
 from pipeline.engine.stacked_convolution import Convolutions
 from pipeline.engine.stacked_draws import StackedDraws, can_join, joint, separately
 from pipeline.engine.stacked_optimisers import Rows, StackedSteps
-from pipeline.engine.stacked_values import (
-    STATE,
-    Lazily,
-    Member,
-    each,
-    joined,
-    pick,
-    separate,
-)
+from pipeline.engine.stacked_values import STATE, Lazily, Member, each, joined, pick, separate
 from pipeline.engine.state import State, tensors_of, with_tensors
 from pipeline.engine.trained import Result
 from pipeline.errors import warn
