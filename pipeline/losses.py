@@ -1,7 +1,8 @@
-"""Loss terms that methods share: cross-entropy, proximal term, distillation, Jensen-Shannon consistency."""
+"""Loss terms that methods share: cross-entropy, proximal term, distillation, consistency, contrast."""
 
 from collections.abc import Iterable, Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -61,3 +62,18 @@ def consistent_cross_entropy(logits: Tensor, labels: Tensor, mu: float) -> Tenso
     plain, *mixed = logits.split(len(labels))
     fit = cross_entropy(plain, labels)
     return fit + mu * jensen_shannon(plain, *mixed) if mu else fit
+
+
+def supervised_contrast(z: Tensor, labels: Tensor, tau: float, anchors: Tensor | None = None) -> Tensor:
+    """Mean over anchors i of -(1 / |P_i|) sum_{p in P_i} log( e^{a_i.z_p / tau} / sum_{q != i} e^{a_i.z_q /
+    tau} ), P_i the other rows of i's label; 0 where there is none.
+
+    z (V B, d): the rows of V views one below the other, each of length 1; labels (B,). anchors (V B, d), by
+    default z. (Khosla et al. 2020, L_out; RAHFL Eq. 5 without its sum over anchors; FedPCL's released loss.)
+    """
+    labels = labels.repeat(len(z) // len(labels))
+    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    logits = (z if anchors is None else anchors) @ z.T / tau
+    shares = F.log_softmax(logits.masked_fill(itself, torch.finfo(logits.dtype).min), dim=1)
+    positive = (labels == labels[:, None]) & ~itself
+    return -(torch.where(positive, shares, 0.0).sum(1) / positive.sum(1).clamp(min=1)).mean()

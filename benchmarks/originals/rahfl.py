@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from benchmarks.originals.federation import PublicFeed, Table, ours
 from benchmarks.originals.script import SGD, Pair, Script, ViewFeed, federation_of, noise, test_images
 from pipeline.engine.handle import Batch
-from pipeline.methods.rahfl import RAHFL, supervised_contrast, view_distillation
+from pipeline.losses import supervised_contrast
+from pipeline.methods.rahfl import RAHFL, view_distillation
 
 REPOSITORY, MARK = "FangXiuwen/RAHFL", "HHF/RAHFL.py"
 folder = Path()

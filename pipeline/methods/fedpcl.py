@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine import Batch, Clients, Handle, Params, State, World
-from pipeline.losses import cross_entropy
+from pipeline.losses import cross_entropy, supervised_contrast
 from pipeline.methods.base import Method
 from pipeline.prototypes import aggregate_means, prototype_scores, unit, vectors_sent
 from pipeline.schema import NonNegative, Positive
@@ -65,8 +65,8 @@ class FedPCL(Method):
     def contrasts(self, model: Handle, batch: Batch, z: Tensor, server_state: State) -> Tensor:
         if self.contrast == "official":  # two views; without augmentation they are the same
             z = torch.cat([z, model.features(batch.views[0]) if batch.views else z])
-            labels = batch.labels.repeat(2)
-            terms = [batch_contrast(unit(z), labels, mine, self.tau) for mine in server_state.sets]
+            z, labels = unit(z), batch.labels.repeat(2)
+            terms = [supervised_contrast(z, labels, self.tau, mine[labels]) for mine in server_state.sets]
             return self.local_weight * torch.stack(terms).sum()
         value = torch.zeros((), dtype=z.dtype, device=z.device)
         average, known = server_state.prototypes.vectors, server_state.prototypes.known
@@ -123,18 +123,3 @@ def prototype_sets_contrast(
     missed = logits.masked_fill(~against[:, None], never).logsumexp(2) - nearness  # (B, N)
     counted = known[labels] & against.any(1)
     return torch.where(counted[:, None], missed, 0.0).mean()
-
-
-def batch_contrast(z: Tensor, labels: Tensor, prototypes: Tensor, tau: float) -> Tensor:
-    """FedPCL's released loss: a sample's class mean as the anchor, the batch's other representations as what
-    it is compared with.
-
-    l_i = -mean over p of i's class, p != i, of log( e^{s_ip} / sum_{a != i} e^{s_ia} ) with s_ia =
-    p_{y_i}.z_a / tau; mean over i. z (B, d), of unit length, carries the gradient; labels (B,); prototypes
-    (C, d) are constants. A sample without another of its class adds 0.
-    """
-    others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    logits = prototypes.detach()[labels] @ z.T / tau
-    logits = logits - logits.masked_fill(~others, torch.finfo(logits.dtype).min).logsumexp(1, keepdim=True)
-    positive = (labels[:, None] == labels) & others
-    return -(torch.where(positive, logits, 0.0).sum(1) / positive.sum(1).clamp(min=1)).mean()

@@ -12,7 +12,7 @@ from torch import Tensor
 from pipeline.data.augmentations import augmix, plain, simple
 from pipeline.engine import Batch, Client, Clients, Handle, Objective, State, World
 from pipeline.errors import TrainingError
-from pipeline.losses import consistent_cross_entropy, weighted_distillation
+from pipeline.losses import consistent_cross_entropy, supervised_contrast, weighted_distillation
 from pipeline.methods._collaborative import Collaborative, averaged
 from pipeline.schema import Count, NonNegative, Positive
 
@@ -164,21 +164,6 @@ def shares_right(world: World, models: Clients, test_sets: Sequence[Batch | Clie
         right = world.outputs(k, model, test.images).argmax(1) == test.labels
         shares.append(int(right.sum()) / len(right) if len(right) else torch.nan)
     return torch.tensor(shares, dtype=torch.float64)
-
-
-def supervised_contrast(z: Tensor, labels: Tensor, tau: float) -> Tensor:
-    """Mean over anchors i of -(1 / |P_i|) sum_{p in P_i} log( e^{z_i.z_p / tau} / sum_{a != i} e^{z_i.z_a /
-    tau} ).
-
-    z (V B, d): the rows of V views one below the other, each of length 1; labels (B,). P_i are the other rows
-    of the same label. (Khosla et al. 2020, L_out; RAHFL Eq. 5 without its sum over anchors.)
-    """
-    labels = labels.repeat(len(z) // len(labels))
-    itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
-    logits = z @ z.T / tau
-    shares = F.log_softmax(logits.masked_fill(itself, torch.finfo(logits.dtype).min), dim=1)
-    positive = (labels == labels[:, None]) & ~itself
-    return -(torch.where(positive, shares, 0.0).sum(1) / positive.sum(1).clamp(min=1)).mean()
 
 
 def view_distillation(
