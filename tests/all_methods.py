@@ -89,7 +89,7 @@ def of(algorithm: str, **options) -> Method:
     return methods.load(algorithm, ALWAYS.get(algorithm, {}) | options, "test")
 
 
-METHODS = [of(algorithm) for algorithm in methods.names() if algorithm != "centralised"]
+METHODS = [of(algorithm) for algorithm in methods.method_names() if algorithm != "centralised"]
 METHODS += [of(algorithm, **options) for algorithm, options in OPTIONS]
 
 

@@ -19,13 +19,15 @@ ROWS = [row for entry in MEASURED.values() for row in entry["rows"]]
 
 def test_pages_have_the_measured_numbers_and_all_methods():
     made = originals.PAGE.read_text()
-    assert originals.with_tables(made, MEASURED, methods.names()) == made
+    assert originals.with_tables(made, MEASURED, methods.method_names()) == made
     # `fedrepro methods --page` writes it.
     text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    assert text == documented() and all(f"`{name}` |" in text for name in methods.names())
+    assert text == documented() and all(f"`{name}` |" in text for name in methods.method_names())
     compared = {row["method"] for row in ROWS}
-    assert compared | NOT_COMPARED.keys() <= set(methods.names()) and not compared & NOT_COMPARED.keys()
-    assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.names()])
+    assert (
+        compared | NOT_COMPARED.keys() <= set(methods.method_names()) and not compared & NOT_COMPARED.keys()
+    )
+    assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.method_names()])
 
 
 def test_what_was_measured_is_explained():

@@ -88,8 +88,8 @@ def test_frozen_parts_have_no_penalty():
 
 
 def test_every_method_file_holds_one_loadable_method():
-    assert {"fedavg", "fedprox", "local"} <= set(methods.names())
-    for name in methods.names():
+    assert {"fedavg", "fedprox", "local"} <= set(methods.method_names())
+    for name in methods.method_names():
         assert methods.load(name, {}, "f: methods.x").headline in ("pre", "post")
 
 

@@ -283,8 +283,8 @@ def test_the_projects_parameters():
         assert load_paper(paper).scenarios["mini"] == miniature.scenario
         mine = {Cell(paper, "mini", method).resolve()[1] for method in miniature.methods}
         others = [Cell(paper, "across", method).resolve()[1] for method in miniature.others]
-        assert len({*others}) == len(others) and not mine & {*others} and mine <= {*methods.names()}
-        possible = {name for name in methods.names() if not excluded(name, miniature.scenario)}
+        assert len({*others}) == len(others) and not mine & {*others} and mine <= {*methods.method_names()}
+        possible = {name for name in methods.method_names() if not excluded(name, miniature.scenario)}
         assert mine | {*others} == mine | possible
     cell = Cell("fedccl", "across", "fedsr")
     scenario, algorithm, hyper = cell.resolve()

@@ -281,7 +281,7 @@ def test_a_subclass_inherits_what_its_base_supports():
         pass
 
     assert Child().supports == FedAvg().supports and not FedProto(candidates="own").supports
-    cannot = {name for name in methods.names() if not methods.load(name, {}, "here").supports}
+    cannot = {name for name in methods.method_names() if not methods.load(name, {}, "here").supports}
     assert {"fedala", "fedcrl", "fedlsa", "fedccl", "rahfl", "fedpac", "fedbn"} <= cannot
 
 

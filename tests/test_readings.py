@@ -39,7 +39,7 @@ def choices(hint) -> set[str]:
     return actual | {"None"} if actual else set()
 
 
-@pytest.mark.parametrize("algorithm", methods.names())
+@pytest.mark.parametrize("algorithm", methods.method_names())
 def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
     """A choice has a reading for each of its values unless the paper varies it; a number has a source."""
     actual = described(algorithm)
@@ -56,7 +56,7 @@ def test_every_option_has_a_reading_and_every_number_a_source(algorithm):
 
 def test_readings_are_about_what_there_is():
     options: dict[str, set] = {}
-    for method in map(described, methods.names()):
+    for method in map(described, methods.method_names()):
         for kind in type(method).__mro__:
             options.setdefault(kind.__name__, set()).update(vars(method))
     assert sections().keys() <= options.keys()

@@ -21,7 +21,7 @@ def main(page: bool = False) -> int:
         write_text(PAGE, documented())
         print(f"{shorten(PAGE)}: written")
         return 0
-    for name in methods.names():
+    for name in methods.method_names():
         line = f"{name:<16} {': '.join(_described(name))}"
         print("\n".join(wrapped(line, 17)))
     return 0
@@ -35,7 +35,7 @@ def documented() -> str:
 
 def _rows() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [HEAD, ("---",) * len(HEAD)]
-    for name in methods.names():
+    for name in methods.method_names():
         title, what = _described(name)
         method = methods.load(name, {}, name)
         needs = ", ".join(sorted(method.requires - {USUAL})) if method.requires else "nothing"

@@ -39,7 +39,14 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
         raise DataError(unknown("source", source, SOURCES))
     scratch = _raw(name, out_folder) / "unpacked"
     try:
-        arrays, facts = _from(name, entry, out_folder, scratch, source)
+        if entry.bundled:
+            arrays, facts = bundled.make(name)
+        elif entry.parts:
+            arrays, facts = from_parts(name, entry, out_folder)
+        elif source == "mirror" or (source == "auto" and mirror_has(entry)):
+            arrays, facts = from_mirror(name, entry)
+        else:
+            arrays, facts = from_canonical(name, entry, out_folder, scratch)
         _check_counts(name, entry, arrays, facts)
         meta = {
             "set": name,
@@ -53,17 +60,6 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
         )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _from(name: str, entry: DataSet, out_folder: Path, scratch: Path, source: str) -> tuple[Arrays, dict]:
-    """Arrays, and source, deviation and inputs for meta.json, from the source that is used."""
-    if entry.bundled:
-        return bundled.make(name)
-    if entry.parts:
-        return from_parts(name, entry, out_folder)
-    if source == "mirror" or (source == "auto" and mirror_has(entry)):
-        return from_mirror(name, entry)
-    return from_canonical(name, entry, out_folder, scratch)
 
 
 def _raw(name: str, out_folder: Path) -> Path:

@@ -40,7 +40,9 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
             .float()
             .div_(255)
         )
-        resized = _resize(_channels(chunk, data.channels), data.size)
+        resized = _channels(chunk, data.channels)
+        if resized.shape[-2:] != (data.size, data.size):
+            resized = F.interpolate(resized, data.size, mode="bilinear", antialias=True, align_corners=False)
         mean, std = _statistics(data.normalise, resized)
         out[start : start + CHUNK] = (resized - mean) / std
     return out
@@ -71,12 +73,6 @@ def _channels(x: Tensor, wanted: int) -> Tensor:
     if wanted == 3:
         return x.expand(-1, 3, -1, -1)
     return (x * torch.tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
-
-
-def _resize(x: Tensor, side: int) -> Tensor:
-    if x.shape[-2:] == (side, side):
-        return x
-    return F.interpolate(x, (side, side), mode="bilinear", antialias=True, align_corners=False)
 
 
 def _statistics(how: str, images: Tensor) -> Iterator[Tensor]:

@@ -9,11 +9,6 @@ from pipeline.schema import ROOT, check, load_module, method_names, shorten
 from pipeline.schema.discovery import method_file, method_module
 
 
-def names() -> list[str]:
-    """Every method that has a file here."""
-    return method_names()
-
-
 def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root: Path = ROOT) -> Method:
     """The method, common to all papers or of this paper, with its hyper-parameters checked; `where` (file
     and key) begins every error."""

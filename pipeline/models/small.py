@@ -1,6 +1,7 @@
 """Small networks without BatchNorm, named in STACKS: 5 x 5 convolutions, if any, then linear layers."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 from torch import nn
 
@@ -65,9 +66,9 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
         layers += [nn.Conv2d(channels, outputs, KERNEL), nn.MaxPool2d(POOL), nn.ReLU()]
         channels, side = outputs, (side - KERNEL + 1) // POOL
     if stack.convolutions and side < 1:
+        least = reduce(lambda side, _: side * POOL + KERNEL - 1, stack.convolutions, 1)
         raise ParamError(
-            f"model {name!r}: images of {size} x {size} pixels are too small, the side must be at least "
-            f"{_least_side(stack)}"
+            f"model {name!r}: images of {size} x {size} pixels are too small, at least {least} are needed"
         )
     layers.append(nn.Flatten(1))
     inputs = stack.inputs or channels * side**2
@@ -84,10 +85,3 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
     parts.add_module("encoder", nn.Sequential(*layers))
     parts.add_module("projector", projector)
     return parts, width
-
-
-def _least_side(stack):
-    side = 1
-    for _ in stack.convolutions:
-        side = side * POOL + KERNEL - 1
-    return side

@@ -38,7 +38,7 @@ def change(root, key, **keys):
     edit(root / f"papers/{key}/paper.yaml", merge)
 
 
-@pytest.mark.parametrize("algorithm", methods.names())
+@pytest.mark.parametrize("algorithm", methods.method_names())
 def test_an_algorithm_needs_what_it_declares(algorithm):
     """One round with clients of different networks, without all that a scenario may offer."""
     method = methods.load(algorithm, {}, "test")
