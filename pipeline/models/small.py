@@ -68,7 +68,8 @@ def small(name: str, channels: int, size: int, features: int | None, relu: bool)
     if stack.convolutions and side < 1:
         least = reduce(lambda side, _: side * POOL + KERNEL - 1, stack.convolutions, 1)
         raise ParamError(
-            f"model {name!r}: images of {size} x {size} pixels are too small, at least {least} are needed"
+            f"model {name!r}: images of {size} x {size} pixels are too small, "
+            f"the side must be at least {least}"
         )
     layers.append(nn.Flatten(1))
     inputs = stack.inputs or channels * side**2
