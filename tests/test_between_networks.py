@@ -15,20 +15,19 @@ from pipeline.engine.handle import Batch
 from pipeline.engine.state import Clients, Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
-from pipeline.losses import consistent_cross_entropy, jensen_shannon
+from pipeline.losses import consistent_cross_entropy, jensen_shannon, supervised_contrast
 from pipeline.methods import aughfl, rahfl
 from pipeline.methods.aughfl import AugHFL, firmness_weights, released_loss
 from pipeline.methods.fedproto_hetero import FedProtoHetero
 from pipeline.methods.ktpfl import (
     KTpFL,
     gradient,
-    objective,
     onto_rows,
     released_coefficients,
     stepped_coefficients,
 )
 from pipeline.methods.local import Local
-from pipeline.methods.rahfl import RAHFL, supervised_contrast, transfer_matrix, view_distillation
+from pipeline.methods.rahfl import RAHFL, transfer_matrix, view_distillation
 from pipeline.models import Network
 from pipeline.prototypes import prototype_distance
 from pipeline.schema import Model, Public
@@ -309,6 +308,11 @@ def sent(c) -> list[torch.Tensor]:
     return KTpFL().aggregate([{"sent": p, "logits": z} for p, z in zip(P, Z)], State(coefficients=c), None)
 
 
+def objective(c, predictions):
+    targets = torch.einsum("km,mnc->knc", c, predictions)
+    return (targets * (targets.log() - predictions.log())).sum((0, 2)).mean()
+
+
 def test_coefficients_of_the_paper_and_of_the_code():
     close(sent(UNIFORM)[0][0], [0.775528, 0.154281, 0.070191])
     close(objective(UNIFORM, P), 0.416792)
@@ -366,7 +370,7 @@ def vectors_world(monkeypatch, *clients) -> World:
 
 def test_prototypes_of_clients(monkeypatch):
     world = vectors_world(monkeypatch, A, B)
-    seen = FedProtoHetero(space="features").class_means(world.new_models(), world)
+    seen = world.class_means(world.new_models())
     close(seen.means[0], [[2, 0.5], [0.5, 1.5], [0, 0]])
     close(seen.means[1], [[0.75, 1.25], [0, 0], [1, 1]])
     assert seen.counts.tolist() == [[2, 2, 0], [2, 0, 2]]

@@ -12,8 +12,9 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 from pipeline.clustering import by_class, class_averages
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params, State, weighted_mean
+from pipeline.losses import supervised_contrast
 from pipeline.methods.fedccl import FedCCL
-from pipeline.methods.fedpcl import FedPCL, batch_contrast, prototype_sets_contrast
+from pipeline.methods.fedpcl import FedPCL, prototype_sets_contrast
 from pipeline.methods.fedproc import FedProc
 from pipeline.methods.fpl import FPL
 from pipeline.prototypes import aggregate_means
@@ -231,9 +232,10 @@ def test_fedpcls_released_loss():
         total = math.log(sum(math.exp(s[a]) for a in range(6) if a != i))
         positive = [s[p] - total for p in range(6) if p != i and y[p] == y[i]]
         values.append(-sum(positive) / len(positive))
-    close(batch_contrast(z, y, prototypes, 0.5), sum(values) / 6)
-    lone = batch_contrast(z[:3], labels(0, 1, 1), prototypes, 0.5)  # the first has no other of its class
-    assert lone.isfinite() and batch_contrast(z[:1], y[:1], prototypes, 0.5).item() == 0
+    close(supervised_contrast(z, y, 0.5, prototypes[y]), sum(values) / 6)
+    three = labels(0, 1, 1)
+    lone = supervised_contrast(z[:3], three, 0.5, prototypes[three])  # the first has no other of its class
+    assert lone.isfinite() and supervised_contrast(z[:1], y[:1], 0.5, prototypes[y[:1]]).item() == 0
     world, method = image_world((8, 9)), FedPCL(contrast="official", ce=False, tau=0.5)
     state = run(method, world, 1)
     handle = Handle(world.network(0, state.model))
@@ -241,7 +243,7 @@ def test_fedpcls_released_loss():
     message = method.message(state, world)
     for views in ((), (images.flip(3),)):
         z = normalize(handle.features(torch.cat([images, *(views or (images,))])))
-        wanted = sum(batch_contrast(z, y.repeat(2), prototypes, 0.5) for prototypes in message.sets)
+        wanted = sum(supervised_contrast(z, y.repeat(2), 0.5, own[y.repeat(2)]) for own in message.sets)
         close(method.loss(handle, Batch(images, y, views), message, None), wanted, 1e-5)
 
 

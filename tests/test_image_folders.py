@@ -5,7 +5,7 @@ import pytest
 from official import encoded, make_zip
 from PIL import Image
 
-from pipeline.data import formats, image_trees, registry
+from pipeline.data import image_trees, registry
 from pipeline.errors import DataError
 
 FOLDERS = ("x/a", "x/b", "y/a", "y/b")

@@ -214,7 +214,7 @@ def test_scalars_count_parameters_and_float_buffers():
 
 
 def test_every_method_is_among_the_miniatures():
-    assert miniature_cells().keys() == set(methods.names())
+    assert miniature_cells().keys() == set(methods.method_names())
 
 
 def test_a_world_is_frozen_and_another_round_is_another_world():

@@ -21,7 +21,6 @@ from pipeline.methods.fcclplus import (
     elastic_penalty,
     instance_similarity,
     non_target_distillation,
-    similarity_distillation,
 )
 from pipeline.methods.feddf import FedDF
 from pipeline.methods.fedmatch import (
@@ -348,7 +347,7 @@ FEATURES = [H1, H2, H3]
 
 def fisl(features, mu):
     together = torch.stack([instance_similarity(h, mu) for h in FEATURES]).mean(0)
-    return similarity_distillation(instance_similarity(features, mu), together)
+    return knowledge_distillation(instance_similarity(features, mu), together)
 
 
 def test_fisl_of_the_toy_features():
