@@ -124,12 +124,6 @@ def test_a_folder_that_no_stage_or_page_can_be_named_after_is_one_line(root, nam
     assert f"papers/{name}" in one_line(error)
 
 
-def test_an_unknown_paper_names_the_nearest(root):
-    with pytest.raises(ParamError) as error:
-        load_paper("alhpa", root)
-    assert one_line(error) == "unknown paper 'alhpa' (nearest: 'alpha')"
-
-
 def test_a_papers_method_is_loaded_and_described_and_of_no_other_paper(root, capsys):
     method = methods.load("ours", {"rate": 0.25}, "test", "alpha", root)
     assert type(method).__name__ == "Ours" and method.rate == 0.25 and method.headline == "weighted"

@@ -11,7 +11,6 @@ from test_data import everything
 
 from pipeline import files
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT
 
 
 @pytest.fixture
@@ -99,16 +98,3 @@ def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
         (folder / "half").write_text("2")
         raise OSError(errno.ENOSPC, "No space left on device")
     assert everything(tmp_path) == ["set/old"]
-
-
-def test_a_module_of_the_same_size_and_time_is_read_again(tmp_path, monkeypatch):
-    """As an archive unpacks it; Python alone would run the old bytecode."""
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    module, code = tmp_path / "module.py", "from pipeline.source_code import Loader as L; "
-    code += f"print(L('module', {str(module)!r}).load_module().VALUE)"
-    for value in ("1", "2", "2"):
-        module.write_text(f"VALUE = {value}\n")
-        os.utime(module, (1e9, 1e9))
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-        assert done.stdout == f"{value}\n", done.stderr
-    assert len([*(tmp_path / "__pycache__").iterdir()]) == 1

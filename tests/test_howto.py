@@ -14,8 +14,6 @@ import pytest
 import yaml
 from repository import RESULTS, ROOT, commit, copy_of_the_repository, edit, python, run, search_path, stage
 
-from pipeline.commands import new
-from pipeline.errors import FedReproError
 from pipeline.report.markdown import EXAMPLE
 from pipeline.schema import Cell
 
@@ -234,13 +232,3 @@ def test_adding_a_paper(project):
                 for row in rows(project, "toy.html", label)
             )
     assert "toy.html" in (project / "reports/index.html").read_text()
-
-
-def test_new_overwrites_nothing(tmp_path):
-    """A method whose test would have the name of another test."""
-    (tmp_path / "tests").mkdir()
-    there = tmp_path / "tests" / "test_engine.py"
-    there.write_text("of the engine")
-    with pytest.raises(FedReproError, match="tests/test_engine.py: there is such a file already"):
-        new.method("engine", root=tmp_path)
-    assert there.read_text() == "of the engine" and not (tmp_path / "pipeline").exists()

@@ -52,24 +52,15 @@ def test_a_further_file_of_dvcs_is_refused(root, name, monkeypatch):
             command.sync(root, check)
 
 
-@pytest.mark.parametrize("special", ["device", "pipe", "socket"])
+@pytest.mark.parametrize("special", ["device", "pipe"])
 @pytest.mark.parametrize("name", ["claims.csv", "published/table1.csv", "runs/mini/fedavg/result.json"])
 def test_what_is_no_file_is_refused_by_name(measured, name, special):
     path = measured / "papers/fedcrl" / name
     path.unlink(missing_ok=True)
     if special == "device":
         path.symlink_to("/dev/zero")
-    elif special == "pipe":
-        os.mkfifo(path)
     else:
-        import socket
-
-        where = os.getcwd()
-        os.chdir(path.parent)  # the path of a socket is short
-        try:
-            socket.socket(socket.AF_UNIX).bind(path.name)
-        finally:
-            os.chdir(where)
+        os.mkfifo(path)
     load_paper.cache_clear()
     with pytest.raises(ParamError, match=name):
         load_paper("fedcrl", measured)

@@ -103,32 +103,12 @@ def runs(client, experiment):
     return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
 
 
-def test_the_client_reads_back_what_was_logged(root, client, experiment, runs):
+def test_the_client_reads_back_what_was_logged(root, experiment, runs):
     measured = results.collect(root)
     assert set(runs) == {
         f"mini/{cell.method}/seed {seed}" for cell, result in measured.items() for seed in result["seeds"]
     }
     assert "Label Heterogeneity" in experiment.tags["mlflow.note.content"]
-    for cell, result in measured.items():
-        for k, seed in enumerate(result["seeds"]):
-            run = runs[f"mini/{cell.method}/seed {seed}"]
-            expected = {"paper": "fedcrl", "scenario": "mini", "method": cell.method, "seed": str(seed)}
-            assert expected.items() <= run.data.tags.items() and run.data.tags["label"] == result["label"]
-            assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][k])
-            history = results.history(cell)
-            logged = client.get_metric_history(run.info.run_id, "weighted")
-            assert len(logged) == history[history["seed"] == seed]["weighted"].count()
-
-
-def test_a_column_block_of_a_table_is_one_search(root, client, experiment):
-    best = client.search_runs(
-        [experiment.experiment_id],
-        "tags.scenario = 'mini' and tags.seed = '0'",
-        order_by=["metrics.`reported/weighted` DESC"],
-    )
-    measured = results.collect(root)
-    expected = sorted(measured, key=lambda cell: -measured[cell]["measures"]["weighted"][0])
-    assert [run.data.tags["method"] for run in best] == [cell.method for cell in expected]
 
 
 def test_files_are_shown_and_nobody_can_put_any_there(root, server, runs):

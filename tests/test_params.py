@@ -153,6 +153,8 @@ def test_keys_that_go_together():
         ("a: &a [*a]\n", "x.yaml:1: .a is inside itself"),
         ("[]\n", r"x.yaml: expected a mapping, not \[\]"),
         ("a: \x00\n", "x.yaml: .*characters are not allowed"),
+        ("a:\n\t- b\n", "x.yaml:2: a tab; YAML is indented with spaces"),
+        ("<<<<<<< HEAD\na: 1\n", ".*: a merge conflict of git's"),
     ],
 )
 def test_bad_yaml(tmp_path, text, message):
@@ -189,12 +191,6 @@ def test_a_name_becomes_no_path_and_no_command(name):
 @pytest.mark.parametrize(
     "place, value, message",
     [
-        ("methods.ours.label", 5, "expected str, not 5"),
-        ("methods.ours.algorithm", "a/b", "must be a name"),
-        ("methods.ours.scenarios", 5, "expected a mapping"),
-        ("methods.ours.sweep", 5, "expected a mapping"),
-        ("scenarios.mini", SCENARIO, "the miniature has this name"),
-        ("tables.table1.published", "../x.csv", "must be a name"),
         ("tables.table2.rows.Averaged", "fedavgg", "unknown method 'fedavgg' .nearest: 'fedavg'"),
         ("figures.figure3.scenarios", ["balancd"], "unknown scenario 'balancd' .nearest: 'balanced'"),
         ("methods.ours.scenarios", {"skewd": {}}, "unknown scenario 'skewd' .nearest: 'skewed'"),
@@ -206,7 +202,6 @@ def test_a_name_becomes_no_path_and_no_command(name):
             "a figure of kind 'pairs' needs",
         ),
         ("figures.figure5.kind", "swep", "unknown value 'swep' .nearest: 'sweep'"),
-        ("title", "a\x07", "holds the control character U.0007"),
     ],
 )
 def test_what_a_paper_may_not_hold_is_named(tmp_path, place, value, message):
@@ -236,13 +231,6 @@ def test_keys_of_the_last_version_work_and_are_named_once(tmp_path, capsys):
     assert sum("extra_scenarios" in line for line in lines) == sum("choice" in line for line in lines) == 1
 
 
-def test_a_key_of_the_last_version_with_todays_is_refused(tmp_path):
-    both = {"beside": [], "extra_scenarios": []}
-    edit(small_repository(tmp_path) / "papers/fedcrl/paper.yaml", lambda paper: paper.update(both))
-    with pytest.raises(ParamError, match="papers/fedcrl/paper.yaml: unknown key 'beside'"):
-        load_paper("fedcrl", tmp_path)
-
-
 def test_a_sweeps_values_hold_in_every_scenario_and_end_the_label(tmp_path):
     row = {"label": "Ours", "lam": 1.0, "scenarios": {"mini": {"lam": 2.0, "k": 3}}, "sweep": {"lam": 0.1}}
 
@@ -256,9 +244,10 @@ def test_a_sweeps_values_hold_in_every_scenario_and_end_the_label(tmp_path):
     assert paper.methods["ours"]["scenarios"]["mini"]["lam"] == 0.1
 
 
-def test_merge_keys_work_and_a_missing_file_is_named(tmp_path):
-    (tmp_path / "x.yaml").write_text("base: &b {lr: 1, momentum: 2}\nuse: {<<: *b, lr: 3}\n")
-    assert read_yaml(tmp_path / "x.yaml")["use"] == {"lr": 3, "momentum": 2}
+def test_merge_keys_and_powers_of_ten_work_and_a_missing_file_is_named(tmp_path):
+    """To YAML 1.1, 1e-2 is text."""
+    (tmp_path / "x.yaml").write_text("base: &b {lr: 1, b: 1e5}\nuse: {<<: *b, lr: 1e-2, d: 539868e7c9}\n")
+    assert read_yaml(tmp_path / "x.yaml")["use"] == {"lr": 0.01, "b": 1e5, "d": "539868e7c9"}
     with pytest.raises(ParamError, match="nothing.yaml: no such file"):
         read_yaml(tmp_path / "nothing.yaml")
 
@@ -344,6 +333,27 @@ def domain_called(name):
     return change
 
 
+def row(**values):
+    return lambda document: document["methods"]["fedsr"].update(values)
+
+
+def digits(part, **values):
+    return lambda document: document["scenarios"]["digits"][part].update(values)
+
+
+def tuned(**values):
+    return lambda document: document["tuning"]["office-caltech"].update(values)
+
+
+def sources(**values):
+    return lambda document: document.update(sources=values)
+
+
+def reading(**values):
+    one = {"paper": "p", "run": "r", "why": "w"} | values
+    return lambda document: document.update(readings=[one])
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -365,12 +375,32 @@ def domain_called(name):
         (put("scenarios.office-caltech-trial", "scenarios.pacs"), "scenarios.office-caltech-trial: the"),
         (put("figures.claims", "figures.figure1"), "figures.claims: a section of the paper"),
         (put("figures.table2", "figures.figure1"), "figures.table2: a section of the"),
-        (lambda d: d["methods"]["fedsr"].update(label="FedProx"), "methods.fedsr.label: fedprox has"),
+        (row(label="FedProx"), "methods.fedsr.label: fedprox has"),
         (lambda d: d["tables"]["table3"].update(number="2"), "tables.table3.number: table2 has '2' already"),
         (one_stage_for_two_cells, "grids: fedlsa/pacs/64-x and fedlsa/pacs-64/x would both be the stage"),
+        (row(label=5), "methods.fedsr.label: expected str, not 5"),
+        (row(algorithm="a/b"), "methods.fedsr.algorithm: must be a name"),
+        (row(scenarios=5), "methods.fedsr.scenarios: expected a mapping"),
+        (row(sweep=5), "methods.fedsr.sweep: expected a mapping"),
+        (lambda d: d["scenarios"].update(mini=SCENARIO), "scenarios.mini: the miniature has this name"),
+        (lambda d: d["tables"]["table3"].update(published="../x.csv"), "tables.table3.published: must be a"),
+        (lambda d: d.update(title="a\x07"), "title: holds the control character U+0007"),
+        (lambda d: d.update(beside=[], extra_scenarios=[]), "unknown key 'beside'"),  # of the last version
+        (lambda d: d["miniature"]["methods"].append("fedvag"), "miniature.methods: unknown method 'fedvag'"),
+        (lambda d: d["grids"]["main"]["scenarios"].append("psca"), "grids.main.scenarios: unknown scenario"),
+        (digits("data", set="digit4"), "scenarios.digits.data.set: unknown data set 'digit4'"),
+        (digits("data", domains={"M": "minst"}), "scenarios.digits.data.domains: unknown domain 'minst'"),
+        (digits("partition", clients={"MINST": 1}), "scenarios.digits.partition.clients: unknown domain"),
+        (tuned(seeds=[]), "tuning.office-caltech.seeds: must be 0 or some of the scenario's [0"),
+        (tuned(seeds=[0, 99]), "tuning.office-caltech.seeds: must be 0 or some of the scenario's [0"),
+        (tuned(test_seeds=[3, 3]), "tuning.office-caltech: 'test_seeds' must be different whole numbers"),
+        (sources(methods={"fedavgg": {}}), "sources.methods: unknown method 'fedavgg' (nearest"),
+        (sources(settings={"training.round": {"choice": "x"}}), "sources.settings.training.round:"),
+        (reading(scenarios=["digit"]), "readings[0].scenarios"),
+        (reading(why=None), "readings[0].why: "),
     ],
 )
-def test_a_name_that_something_else_has_is_refused(tmp_path, change, message):
+def test_a_wrong_name_or_one_that_something_else_has_is_refused(tmp_path, change, message):
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "papers/fedlsa").mkdir(parents=True)
     document = read_yaml(ROOT / "papers/fedlsa/paper.yaml")

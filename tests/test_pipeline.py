@@ -23,7 +23,6 @@ from repository import (
     forget,
     git,
     outputs,
-    python,
     run,
     stage,
 )
@@ -81,27 +80,9 @@ def test_a_killed_parent_takes_its_workers_along(project, reference):
     assert outputs(project) == reference
 
 
-def test_one_more_seed_trains_one_more(project, reference):
-    before = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    edit(project / PARAMETERS, lambda d: d["miniature"]["scenario"].update(seeds=[0, 1, 2]))
-    stage(project, "partition", "fedcrl/mini")
-    stage(project, "train", CELL)
-    now = {path.name: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
-    assert now.keys() - before.keys() == {"seed-2.json"}
-    assert all(now[name] == before[name] for name in before)
-
-
 def change(project: Path, part: str, **values) -> None:
     """Other values under `part` of the miniature."""
     edit(project / PARAMETERS, lambda document: document["miniature"]["scenario"][part].update(values))
-
-
-def test_wrong_values_cost_one_line_and_no_result(project, reference):
-    change(project, "training", rounds=0)
-    error = stage(project, "train", CELL, expect=2).stderr
-    assert error.startswith(f"error: {PARAMETERS}: miniature.scenario.training.rounds: ")
-    assert error.count("\n") == 1
-    assert outputs(project) == reference
 
 
 @pytest.mark.parametrize(
@@ -170,20 +151,6 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     done = stage(project, "train", CELL, expect=2)
     assert "partitions/mini/seed-1/meta.json is missing" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_training_needs_neither_dvc_nor_mlflow_nor_the_other_libraries(project, reference):
-    """The training stage on a machine with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
-    forget(project)
-    # Pillow comes with torchvision
-    blocked = "dvc mlflow pydantic rich sklearn scipy matplotlib skimage timm imagecorruptions".split()
-    code = (
-        f"import sys; blocked = {blocked}; loaded = [n for n in sys.modules if n.split('.')[0] in blocked]; "
-        "sys.modules.update(dict.fromkeys(blocked + loaded)); "
-        "import runpy; runpy.run_module('stages.train', run_name='__main__')"
-    )
-    python(project, code, CELL, FEDREPRO_WORKERS="1")
-    assert outputs(project) == reference
 
 
 @pytest.fixture(scope="module")

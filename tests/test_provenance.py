@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, python, run, stage
+from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, python, run
 
 from pipeline.cells import arithmetic, provenance, stamps
 from pipeline.cells.definitions import Code
@@ -16,157 +16,122 @@ from pipeline.errors import FedReproError
 from pipeline.schema import Cell, check, load_paper, load_params
 from stages import sources
 
+LOOP = """from torch.optim import SGD as Steps
 
-def write(root: Path, **modules: str) -> Path:
-    for name, text in modules.items():
-        path = root / f"{name.replace('__', '/')}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
+from lib.losses import loss
 
-
-LOOP = """from lib.losses import loss
 SECONDS = 20
 NETWORKS = {"small": lambda: 1, "large": lambda: 2}
 
 def train(name):
     \"\"\"Train.\"\"\"
-    step = loss(NETWORKS[name]())    # a step
+    step = Steps(loss(NETWORKS[name]()))    # a step
     return step, SECONDS
 """
 LOSSES = """SCALE = 0.5
 
 def loss(x):
-    return SCALE * x
+    from lib.inner import shift
+    return shift(SCALE * x)
 
 def unused(x):
     return x
 """
+FILES = {
+    "__init__": "",
+    "loop": LOOP,
+    "losses": LOSSES,
+    "inner": "def shift(x):\n    return x + 1\n",
+    "aside": "def f():\n    return 2\n",
+}
+ADAPTS = "import torch\ntorch.nn.Linear.forward = None\n"
 
 
-def digest(root: Path, *named: str) -> str:
-    return Code(
-        root,
-        constants={"SECONDS"},
-        registries={"lib.loop:NETWORKS"} if "NETWORKS" in (root / "lib/loop.py").read_text() else (),
-    ).digest(("lib.loop:train",), frozenset(named))
+def code(root: Path, files: dict[str, str], **more) -> Code:
+    for name, text in files.items():
+        path = root / "lib" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    networks = ["lib.loop:NETWORKS"] if "NETWORKS" in files["loop"] else []
+    return Code(root, constants={"SECONDS"}, registries=networks, strict=True, **more)
+
+
+def digest(root: Path, files: dict[str, str], **more) -> str:
+    return code(root, files, **more).digest(("lib.loop:train",), frozenset({"small"}))
 
 
 @pytest.mark.parametrize(
     "module, old, new, same",
     [
-        ("lib__loop", "a step", "one step", True),  # a comment
-        ("lib__loop", "Train.", "Train it.", True),  # a docstring
-        ("lib__loop", "SECONDS = 20", "SECONDS = 21", True),  # a constant that changes no result
-        ("lib__loop", "lambda: 2", "lambda: 3", True),  # a network that is not named
-        ("lib__loop", "lambda: 1", "lambda: 3", False),  # the one that is
-        ("lib__losses", "return x", "return -x", True),  # what is not used
-        ("lib__losses", "0.5", "0.500001", False),  # a constant two files away
-        ("lib__losses", "SCALE * x", "x * SCALE", False),
-        ("lib__loop", "step", "stride", False),
+        ("loop", "a step", "one step", True),  # a comment
+        ("loop", "Train.", "Train it.", True),  # a docstring
+        ("loop", "SECONDS = 20", "SECONDS = 21", True),  # a constant that changes no result
+        ("loop", "lambda: 2", "lambda: 3", True),  # a network that is not named
+        ("loop", "lambda: 1", "lambda: 3", False),  # the one that is
+        ("losses", "return x", "return -x", True),  # what is not used
+        ("losses", "0.5", "0.500001", False),  # a constant two files away
+        ("losses", "SCALE * x", "x * SCALE", False),
+        ("loop", "step", "stride", False),  # a renamed variable, which verify restores
+        ("inner", "x + 1", "x + 2", False),  # which a function imports
+        ("inner", "", ADAPTS, False),
+        ("__init__", "", ADAPTS, False),
+        ("__init__", "", "import lib.aside\n", True),
+        ("aside", "", ADAPTS, True),  # which nobody imports
+        ("loop", "SGD", "Adam", False),  # another external function
+        ("loop", "torch.optim", "other", False),
+        ("losses", "", "import math\n_ = math.patch()\n", False),
+        ("losses", "", "KINDS = tuple('ab')\n", True),
     ],
-)  # a renamed variable, which verify restores
+)
 def test_what_a_digest_covers(tmp_path, module, old, new, same):
-    texts = {"lib__loop": LOOP, "lib__losses": LOSSES}
-    before = digest(write(tmp_path / "a", **texts), "small")
-    assert (
-        digest(write(tmp_path / "b", **texts | {module: texts[module].replace(old, new)}), "small") == before
-    ) == same
+    """A text is replaced, or put before all."""
+    changed = FILES[module].replace(old, new) if old else new + FILES[module]
+    assert changed != FILES[module]
+    before = digest(tmp_path / "a", FILES)
+    assert (digest(tmp_path / "b", FILES | {module: changed}) == before) is same
 
 
 def test_a_moved_definition_has_the_same_digest(tmp_path):
-    before = digest(write(tmp_path / "a", lib__loop=LOOP, lib__losses=LOSSES), "small")
-    moved = write(
-        tmp_path / "b", lib__loop=LOOP.replace("lib.losses", "other.place.terms"), other__place__terms=LOSSES
-    )
-    inside = write(tmp_path / "c", lib__loop=LOSSES + LOOP.replace("from lib.losses import loss", ""))
-    through = write(tmp_path / "d", lib__loop=LOOP.replace("lib.losses", "lib"), lib__terms=LOSSES)
-    (through / "lib" / "__init__.py").write_text("from .terms import loss\n")
-    assert digest(moved, "small") == digest(inside, "small") == digest(through, "small") == before
+    moved = {"loop": LOOP.replace("lib.losses", "lib.place.terms"), "place/terms": LOSSES}
+    inside = {"loop": LOSSES + LOOP.replace("from lib.losses import loss\n", "")}
+    through = {"loop": LOOP.replace("lib.losses", "lib"), "__init__": "from .losses import loss\n"}
+    several = enumerate(({}, moved, inside, through))
+    assert len({digest(tmp_path / str(k), FILES | changed) for k, changed in several}) == 1
 
 
 def test_two_functions_of_one_name_are_told_apart(tmp_path):
     """The same text, but the name stands for another function that is in use elsewhere too."""
-    texts = {"lib__a": "def f():\n    return 1\n", "lib__b": "def f():\n    return 2\n"}
+    texts = {"a": "def f():\n    return 1\n", "b": "def f():\n    return 2\n"}
     loop = "from lib.{} import f\nfrom lib import a, b\n\ndef train():\n    return f(), a.f(), b.f()\n"
-    one, other = (digest(write(tmp_path / name, lib__loop=loop.format(name), **texts)) for name in "ab")
+    one, other = (digest(tmp_path / name, texts | {"loop": loop.format(name)}) for name in "ab")
     assert one != other
 
 
-def test_what_acts_on_import_and_what_functions_import_counts(tmp_path):
-    def of(effect: str, inner: str) -> str:
-        return digest(
-            write(
-                tmp_path / f"{effect}{inner}",
-                lib__loop="def train():\n    from lib.inner import f\n    return f()\n",
-                lib__inner=f"import torch\ntorch.flag({effect})\n\ndef f():\n    return {inner}\n",
-            )
-        )
-
-    assert len({of("1", "1"), of("2", "1"), of("1", "2")}) == 3
-
-
-def strict(root: Path, texts: dict[str, str], **more) -> str:
-    write(root, **{name: text for name, text in texts.items() if name != "package"})
-    (root / "lib" / "__init__.py").write_text(texts["package"])
-    return Code(root, strict=True, **more).digest(("lib.loop:train",))
-
-
-LOSS = "def loss():\n    return 1\n"
-ADAPTS = "import torch\ntorch.nn.Linear.forward = None\n"
-STEPS = """from lib.losses import loss
-from torch.optim import SGD as Steps
-
-def train():
-    return Steps(loss())
-"""
-ACTS = {"package": "", "lib__loop": STEPS, "lib__losses": LOSS, "lib__aside": "def f():\n    return 2\n"}
-
-
-@pytest.mark.parametrize(
-    "module, text, same",
-    [
-        ("package", ADAPTS, False),
-        ("package", "import lib.aside\n", True),
-        ("lib__aside", ADAPTS, True),  # which nobody imports
-        ("lib__loop", STEPS.replace("SGD", "Adam"), False),  # another external function
-        ("lib__loop", STEPS.replace("torch.optim", "other"), False),
-        ("lib__losses", "import math\n_ = math.patch()\n" + LOSS, False),
-        ("lib__losses", "KINDS = tuple('ab')\n" + LOSS, True),
-    ],
-)
-def test_what_a_strict_digest_covers(tmp_path, module, text, same):
-    before = strict(tmp_path / "a", ACTS)
-    assert (strict(tmp_path / "b", ACTS | {module: text}) == before) is same
-
-
 def test_what_acts_in_a_module_that_is_only_imported_counts(tmp_path):
-    imported = ACTS | {"package": "import lib.aside\n"}
-    acting = imported | {"lib__aside": ADAPTS}
-    assert strict(tmp_path / "a", imported) != strict(tmp_path / "b", acting)
+    imported = FILES | {"__init__": "import lib.aside\n"}
+    assert digest(tmp_path / "a", imported) != digest(tmp_path / "b", imported | {"aside": ADAPTS})
 
 
 @pytest.mark.parametrize("line", ["from lib.aside import *", "import importlib"])
 @pytest.mark.parametrize("call", ["importlib.import_module('lib.aside')", "eval('1')", "loss()"])
 def test_what_cannot_be_followed_is_refused(tmp_path, line, call):
-    texts = ACTS | {"lib__loop": f"{line}\nfrom lib.losses import loss\n\ndef train():\n    return {call}\n"}
+    loop = f"{line}\nfrom lib.losses import loss\n\ndef train():\n    return {call}\n"
     if line == "import importlib" and call == "loss()":
-        strict(tmp_path, texts)
+        digest(tmp_path, FILES | {"loop": loop})
         return
     with pytest.raises(FedReproError, match="lib/loop.py"):
-        strict(tmp_path, texts)
+        digest(tmp_path, FILES | {"loop": loop})
     if "*" not in line:
-        strict(tmp_path, texts, dynamic={"lib.loop:train"})
+        digest(tmp_path, FILES | {"loop": loop}, dynamic={"lib.loop:train"})
 
 
 def test_of_a_shallow_entry_only_its_statements_count(tmp_path):
-    def of(name: str, losses: str = LOSS, loop: str = STEPS) -> str:
-        root = write(tmp_path / name, lib__losses=losses, lib__loop=loop, lib__aside=ACTS["lib__aside"])
-        return Code(root, strict=True).digest(("lib.aside:f",), shallow=("lib.loop:train",))
+    def of(name: str, **changed: str) -> str:
+        return code(tmp_path / name, FILES | changed).digest(("lib.aside:f",), shallow=("lib.loop:train",))
 
     before = of("a")
-    assert of("b", losses="def loss():\n    return 2\n") == before
-    assert of("c", loop=STEPS.replace("loss()", "2 * loss()")) != before
+    assert of("b", losses=LOSSES.replace("SCALE * x", "2 * x")) == before
+    assert of("c", loop=LOOP.replace("step, SECONDS", "2 * step, SECONDS")) != before
 
 
 def test_a_cell_counts_what_its_scenario_names(tmp_path):
@@ -246,11 +211,19 @@ def test_the_table_of_data_sets_counts_in_their_stage(monkeypatch):
     assert {stage for stage in after if after[stage] != before[stage]} == {"data"}
 
 
-def test_the_checkpoint_interval_changes_no_result(project, reference):
-    """Every constant of provenance.CONSTANTS has a test like this one."""
+def test_neither_the_checkpoint_interval_nor_missing_libraries_change_a_result(project, reference):
+    """Every constant of provenance.CONSTANTS has a test like this one. The training stage runs on a machine
+    with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
     assert provenance.CONSTANTS == {"CHECKPOINT_SECONDS"}
     forget(project)
-    stage(project, "train", CELL, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
+    # Pillow comes with torchvision
+    blocked = "dvc mlflow pydantic rich sklearn scipy matplotlib skimage timm imagecorruptions".split()
+    code = (
+        f"import sys; blocked = {blocked}; loaded = [n for n in sys.modules if n.split('.')[0] in blocked]; "
+        "sys.modules.update(dict.fromkeys(blocked + loaded)); "
+        "import runpy; runpy.run_module('stages.train', run_name='__main__')"
+    )
+    python(project, code, CELL, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
     assert outputs(project) == reference
 
 

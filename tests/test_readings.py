@@ -1,10 +1,8 @@
 """Readings and sources: what a cell runs where a paper is silent, and where its values come from."""
 
-import shutil
 import typing
 
 import pytest
-import yaml
 
 from pipeline import methods
 from pipeline.cells.experiment import Experiment
@@ -19,9 +17,9 @@ from pipeline.cells.readings import (
     sections,
     settings_of,
 )
-from pipeline.errors import DataError, ParamError
-from pipeline.report.study import Study, methods_in_words, readings_by_methods, value_words, values
-from pipeline.schema import ROOT, Cell, check, load_paper, papers
+from pipeline.errors import ParamError
+from pipeline.report.study import Study, readings_by_methods, values
+from pipeline.schema import Cell, check, load_paper, papers
 from pipeline.schema.paper import Source
 
 PAPERS = papers()
@@ -98,27 +96,6 @@ def test_a_wrong_entry_is_named(section, message):
         check(dict[str, Section], {"FedX": section}, "f:")
 
 
-@pytest.mark.parametrize(
-    "added, message",
-    [
-        ({"sources": {"methods": {"fedavgg": {}}}}, "sources.methods: unknown method 'fedavgg' .nearest"),
-        ({"sources": {"settings": {"training.round": {"choice": "x"}}}}, "sources.settings.training.round:"),
-        (
-            {"readings": [{"paper": "p", "run": "r", "why": "w", "scenarios": ["digit"]}]},
-            r"readings\[0\].scen",
-        ),
-        ({"readings": [{"paper": "p", "run": "r"}]}, r"readings\[0\]: the key 'why' is missing"),
-    ],
-)
-def test_a_wrong_reading_or_source_of_a_paper_is_named(tmp_path, added, message):
-    (tmp_path / "papers/fedlsa").mkdir(parents=True)
-    document = yaml.safe_load((ROOT / "papers/fedlsa/paper.yaml").read_text())
-    (tmp_path / "papers/fedlsa/paper.yaml").write_text(yaml.safe_dump(document | added))
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    with pytest.raises(ParamError, match=f"papers/fedlsa/paper.yaml: {message}"):
-        load_paper("fedlsa", tmp_path)
-
-
 def of(text: str) -> Experiment:
     return Experiment.of(Cell.parse(text))
 
@@ -180,28 +157,6 @@ def test_values_have_their_rows_source_or_their_methods():
     assert str(Source("a", "b", "c")) == "a; released code: b; our choice: c"
 
 
-def test_a_cell_whose_scenario_lacks_what_its_method_needs_ends_before_it_trains(tmp_path):
-    from pipeline.cells.training import train_cell
-
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    shutil.copytree(
-        ROOT / "papers/rahfl",
-        tmp_path / "papers/rahfl",
-        ignore=shutil.ignore_patterns("runs", "partitions", "representations"),
-    )
-    document = yaml.safe_load((ROOT / "papers/rahfl/paper.yaml").read_text())
-    del document["miniature"]["scenario"]["partition"]["heldout"]
-    (tmp_path / "papers/rahfl/paper.yaml").write_text(yaml.safe_dump(document))
-    wanted = (
-        "papers/rahfl/paper.yaml: methods.rahfl: rahfl needs held-out images, which the scenario 'mini' "
-        "does not offer; .*`partition.heldout`"
-    )
-    with pytest.raises(ParamError, match=wanted):
-        train_cell(Cell("rahfl", "mini", "rahfl"), tmp_path)
-    with pytest.raises(DataError, match="partitions/mini"):  # this row needs none: next are its data
-        train_cell(Cell("rahfl", "mini", "rahfl-test"), tmp_path)
-
-
 def test_readings_have_one_number_each_and_values_a_source():
     study = Study.of("fedcrl", {})
     groups = readings_by_methods(study)
@@ -215,16 +170,6 @@ def test_readings_have_one_number_each_and_values_a_source():
     assert all(line.source for line in lines)
     actual = {(line.rows, line.name): line.value for line in lines}
     assert actual["FedProto", "lam"] and actual["", "training.rounds"]
-    assert value_words({"a": True, "b": [1, None]}) == "a true, b 1, None"
-    paper = load_paper("fcclplus")
-    variants = [name for name, row in paper.methods.items() if row.get("algorithm", name) == "fcclplus"]
-    for chosen, words in (
-        (variants, "all rows of FCCL+"),
-        (variants[:5], "5 rows of FCCL+"),
-        (["fedmd", "fcclplus"], "FedMD, FCCL+"),
-        (["fedmd", *variants], "all methods"),
-    ):
-        assert methods_in_words(paper, chosen, ["fedmd", *variants]) == words
 
 
 def test_a_text_takes_measured_numbers_of_its_and_of_other_scenarios():

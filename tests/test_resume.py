@@ -2,10 +2,7 @@
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,42 +10,33 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from repository import copy_of_the_repository, edit, edited, forget, outputs, python, stage
+from repository import copy_of_the_repository, edit, edited, python
 
 from pipeline.cells import cache, training
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.cells.training import train_cell
 from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
 from pipeline.errors import TrainingError
 from pipeline.schema import Cell
 
 ROUNDS = 5
-# What a method carries besides models, and must find again.
+# What a method carries besides models, and must find again; of all methods: test_every_method.py.
 CARRIED = {
     "fedlsa/mini/fedlsa": {"network", "anchors"},
-    "fedccl/mini/fedccl": {"signals"},
-    "fcclplus/mini/fccl": {"pretrained"},
     # its matrix of round 1 serves in rounds 2 and 3
     "rahfl/mini/asymhfl-every-3": {"accuracies", "matrix"},
 }
 
 
 def small(papers: dict[str, dict]) -> None:
-    """Every miniature with a few images and one seed."""
+    """Both miniatures with a few images and one seed."""
     for scenario in papers.values():
         scenario["training"] |= {"rounds": ROUNDS, "local_epochs": 2, "batch_size": 8}
         scenario["evaluation"]["last"] = 2
         scenario["data"]["size"] = 16
     papers["fedlsa"]["partition"] |= {"share": 0.02, "test_per_class": 5}
-    papers["fedccl"]["partition"] |= {"per_class": 4, "test_per_class": 5}
-    del papers["fedccl"]["evaluation"]["attack"]
-    papers["fcclplus"]["partition"] |= {
-        "sizes": dict.fromkeys(papers["fcclplus"]["partition"]["sizes"], 20),
-        "test_per_class": 3,
-    }
     papers["rahfl"]["partition"] |= {
         "sizes": dict.fromkeys(papers["rahfl"]["partition"]["sizes"], 20),
         "heldout": 20,
@@ -56,15 +44,13 @@ def small(papers: dict[str, dict]) -> None:
     }
     papers["rahfl"]["data"].pop("size")  # corrupted images have one size
     papers["rahfl"]["training"] |= {"pretraining": 1, "local_epochs": 1}
-    papers["fcclplus"]["models"] |= {"inverted": {"name": "cnn2"}, "rotated": {"name": "lenet"}}
-    for name in ("fcclplus", "rahfl"):
-        papers[name]["public"] |= {"size": 32, "batch_size": 16}
+    papers["rahfl"]["public"] |= {"size": 32, "batch_size": 16}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """A copy with four short miniatures partitioned."""
-    papers = ("fedlsa", "fedccl", "fcclplus", "rahfl")
+    """A copy with two short miniatures partitioned."""
+    papers = ("fedlsa", "rahfl")
     copy = copy_of_the_repository(tmp_path_factory.mktemp("project"), *papers)
     # this process, which has torch loaded, computes as the stages do
     (copy / "params.yaml").write_text("miniature: {seeds: [0]}\n")
@@ -72,14 +58,10 @@ def project(tmp_path_factory) -> Path:
     small({name: document["miniature"]["scenario"] for name, document in documents.items()})
     for name, document in documents.items():
         (copy / f"papers/{name}/paper.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
-    edit(
-        copy / "papers/fcclplus/paper.yaml",
-        lambda document: document["methods"]["fccl"].update(pretraining=1),
-    )
     calls = [
         ("data", ["digits", "digit_domains", "photo_patches"]),
         ("corrupt", ["digits"]),
-        ("partition", ["fedlsa/mini", "fedccl/mini", "fcclplus/mini", "rahfl/mini"]),
+        ("partition", ["fedlsa/mini", "rahfl/mini"]),
     ]
     # One interpreter for all of them: starting it is most of their time.
     lines = [
@@ -125,38 +107,6 @@ def test_a_resumed_seed_has_the_rows_of_one_that_ran_through(project, text, monk
     assert [row["round"] for row in trained] == list(range(3, ROUNDS + 1))
     assert [resumed[name] for name in SAME] == [whole[name] for name in SAME]
     assert not job.files.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
-
-
-def test_kill_9_between_rounds(project):
-    """Killed once two rounds are in its checkpoint, then run again: the same metrics and history."""
-    text = "fedlsa/mini/fedlsa"
-    cell = Cell.parse(text)
-    result = train_cell(cell, project)
-    assert result["hyper"].items() < result["resolved"].items()  # what is written, and the defaults
-    reference = outputs(project, text)
-    forget(project)
-    for name in ("history.csv", "result.json"):
-        (cell.folder(project) / name).unlink()
-    more = {"OMP_NUM_THREADS": "1", "FEDREPRO_WORKERS": "1", "FEDREPRO_CHECKPOINT_SECONDS": "0"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stages.train", text],
-        cwd=project,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env=os.environ | more | {"MLFLOW_TRACKING_URI": ""},
-    )
-    deadline, done = time.monotonic() + 120, 0
-    while done < 2:
-        assert process.poll() is None and time.monotonic() < deadline, "no second round in a checkpoint"
-        time.sleep(0.01)
-        for checkpoint in project.glob(".cells/*/seed-0.pt"):
-            done = torch.load(checkpoint, weights_only=True)["content"]["rows"][-1]["round"]
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL and not (cell.folder(project) / "result.json").exists()
-    assert len(list(project.glob(".cells/*/seed-0.pt"))) == 1
-    resumed = stage(project, "train", text, FEDREPRO_WORKERS="1", FEDREPRO_CHECKPOINT_SECONDS="0")
-    assert outputs(project, text) == reference, resumed.stderr
 
 
 def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, list]:

@@ -1,10 +1,8 @@
 """`fedrepro run` on stub stages: order, parallelism, failures, Ctrl-C, kill -9, time left."""
 
-import contextlib
 import io
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -211,32 +209,6 @@ def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
     assert ran(folder)[-1] == "end" and clean(folder)
 
 
-def test_a_terminal_shows_what_runs(tmp_path):
-    """Rounds, accuracy and time left that a training stage writes to FEDREPRO_EVENTS."""
-    event = json.dumps({"cell": "p/s/m", "seed": 0, "round": 3, "rounds": 20, "accuracy": 61.257, "left": 65})
-    done = json.dumps({"cell": "p/s/m", "accuracy": 70.5, "done": True})
-    does = f"echo '{event}' >> $FEDREPRO_EVENTS; sleep 1.5; echo '{done}' >> $FEDREPRO_EVENTS"
-    folder = repository(tmp_path, one=stub("one", "in", does=does))
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        RUN,
-        cwd=folder,
-        env={**ENVIRONMENT, "TERM": "xterm"},
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    reply = b""
-    with contextlib.suppress(OSError):  # Linux ends a terminal's output with an error
-        while piece := os.read(ours, 65536):
-            reply += piece
-    reply = reply.decode()
-    assert process.wait(timeout=PATIENCE) == 0
-    assert "seed 0, round 3/20" in reply and "61.26 %" in reply and "1:05" in reply
-    assert "one  accuracy 70.50 %" in reply and "1 of 1 stages run" in reply
-
-
 def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
     """300 cells in a cluster's queue and 64 that train, of which some have not told a round yet."""
     tasks = []
@@ -261,9 +233,15 @@ def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue()).splitlines()
     assert max(map(len, lines)) <= 80 and len(lines) <= 24 and "about 1:00:00 left" in lines[0]
     assert any("-fedproto-320 (on node320)" in line for line in lines)
-    Display(plan, 64, Console(width=80)).draw(time.monotonic())  # without a terminal
+    display = Display(plan, 64, Console(width=80))  # without a terminal
+    display.draw(time.monotonic())
     reply = capsys.readouterr().out
     assert reply.count("-fedproto-") == 8 and reply.endswith("; 56 more, 300 queued\n")
+    assert "-fedproto-320 (on node320), seed 0, round 320/500, 40.50 %, 1:23:20 left" in reply
+    tasks[-1].state, tasks[-1].seconds = schedule.DONE, 60.0
+    tasks[-1].events.write_text(json.dumps({"accuracy": 70.5, "done": True}) + "\n")
+    display.ended(tasks[-1])
+    assert capsys.readouterr().out.endswith("-fedproto-363  accuracy 70.50 %\n")
 
 
 def test_training_says_how_far_it_is(tmp_path, monkeypatch):

@@ -206,14 +206,6 @@ def test_what_is_printed(root, capsys):
     ]
 
 
-def test_columns_stay_apart():
-    left = [status.Status("missing", "s", hours=hours) for hours in (377.4, None)]
-    name, row = status._counted("  table 3, 64 pixels, one client", left * 99).splitlines()
-    assert name == "  table 3, 64 pixels, one client" and len(row) <= 80
-    assert row.split() == ["198", ".", ".", ".", "198", ".", "37,363", "+", "99", "cells"]
-    assert len(status._counted("office-caltech-10", left * 99)) <= 80
-
-
 def test_five_papers_without_torch_or_dvc():
     code = (
         "import sys, runpy; sys.argv = ['fedrepro', 'status']; sys.modules.update(dict.fromkeys(['torch', "

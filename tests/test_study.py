@@ -18,6 +18,10 @@ from PIL import Image
 from repository import RESULTS, ROOT, commit, copy_of_the_repository, git, python, run
 
 from pipeline.cells.provenance import git_state
+from pipeline.commands.bring import bring
+from pipeline.commands.sync import sync
+from pipeline.errors import FedReproError
+from pipeline.report import render
 
 DIGESTS = "import json; from stages.sources import paper_digests; print(json.dumps(paper_digests('fedcrl')))"
 
@@ -73,14 +77,6 @@ def results(project: Path) -> dict[tuple[str, str], dict]:
     return {file.parts[-3:-1]: json.loads(file.read_text()) for file in files}
 
 
-def test_the_metric_is_a_measure_of_every_run(project):
-    trained = results(project)
-    assert len(trained) == 6
-    for result in trained.values():
-        worst = [min(clients) for clients in result["clients"]]
-        assert result["measures"]["metric.worst_client"] == pytest.approx(worst, abs=1e-3)
-
-
 def test_the_page_has_table_claims_figure_and_section(project):
     page, trained = (project / "reports/fedntd.html").read_text(), results(project)
     for result in trained.values():
@@ -93,53 +89,52 @@ def test_the_page_has_table_claims_figure_and_section(project):
     assert section.count("<tr>") == 7 and section.count("<td>fedntd</td>") == 2
 
 
-def test_a_template_cannot_put_active_html_into_the_page(project):
-    file = project / "papers/fedntd/templates/attack.md"
+def test_a_template_cannot_put_active_html_into_the_page(measured):
+    file = measured / "papers/fedcrl/templates/attack.md"
+    file.parent.mkdir()
     file.write_text(
         "<script>alert(1)</script> [a](javascript:alert(1)) ![b](https://example.org/b.png)\n\n"
         "{{ '<img src=x onerror=alert(1)>' }}\n"
     )
-    run(project, sys.executable, "-m", "pipeline", "report", "fedntd")
-    section = (
-        (project / "reports/fedntd.html").read_text().partition("<h2>Attack</h2>")[2].partition("</sec")[0]
-    )
+    render(["fedcrl"], measured)
+    page = (measured / "reports/fedcrl.html").read_text()
+    section = page.partition("<h2>Attack</h2>")[2].partition("</sec")[0]
     assert set(re.findall("<(/?\\w+)", section)) == {"p", "/p", "a", "/a"}
     assert re.findall('href="(.*?)"', section) == ["https://example.org/b.png"]
     file.write_text("{{ results.__class__.__mro__[1].__subclasses__() }}")
-    error = run(project, sys.executable, "-m", "pipeline", "report", "fedntd", expect=2).stderr
-    assert error.startswith("error: papers/fedntd/templates/attack.md: SecurityError: ")
-    file.unlink()
+    with pytest.raises(FedReproError, match="papers/fedcrl/templates/attack.md: SecurityError: "):
+        render(["fedcrl"], measured)
 
 
-def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project, tmp_path):
+def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project, tmp_path, capsys):
     """The study moves into another repository, from which it comes back."""
     project = shutil.copytree(project, tmp_path / "copy", symlinks=True)
     paper, elsewhere, trained = project / "papers/fedntd", tmp_path / "fedntd", results(project)
 
-    def brought(source: Path, expect: int = 0) -> str:
-        done = run(project, sys.executable, "-m", "pipeline", "import", str(source), expect=expect)
+    def refused(source: Path, message: str) -> None:
+        with pytest.raises(FedReproError, match=message):
+            bring(str(source), None, project)
         assert not list((project / "papers").glob(".import*"))
-        if not expect:  # which runs what has been read
-            run(project, sys.executable, "-m", "pipeline", "sync")
-        return done.stderr if expect else done.stdout
 
-    assert "papers/fedntd: exists" in brought(paper, expect=2)
+    refused(paper, "papers/fedntd: exists")
     shutil.move(paper, elsewhere)
-    before = run(project, "git", "status", "--porcelain").stdout
-    assert "papers/fedntd: 6 results of 12 seeds" in brought(elsewhere)
+    before = git(project, "status", "--porcelain")
+    bring(str(elsewhere), None, project)
+    sync(project)
+    assert "papers/fedntd: 6 results of 12 seeds" in capsys.readouterr().out
     assert results(project) == trained and not (paper / "partitions").exists()
     shutil.rmtree(paper)
 
     (elsewhere / "notes").symlink_to("/etc/hostname")
-    assert "fedntd/notes: a link" in brought(elsewhere, expect=2)
+    refused(elsewhere, "fedntd/notes: a link")
     (elsewhere / "notes").unlink()
     commit(elsewhere)
-    brought(elsewhere)
+    bring(str(elsewhere), None, project)
+    sync(project)
     assert results(project) == trained
     state = git_state(project, "fedntd")
-    assert state["paper_commit"] == run(elsewhere, "git", "rev-parse", "HEAD").stdout.strip()
-    assert not state["paper_dirty"]
-    assert run(paper, "git", "status", "--porcelain").stdout == "?? .gitignore\n"
+    assert state["paper_commit"] == git(elsewhere, "rev-parse", "HEAD") and not state["paper_dirty"]
+    assert git(paper, "status", "--porcelain") == "?? .gitignore"
     (paper / "metrics.py").write_text("")
     assert git_state(project, "fedntd")["paper_dirty"]
     shutil.rmtree(paper)
@@ -147,6 +142,5 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     result = elsewhere / "runs/kmnist/fedavg/result.json"
     result.write_text(result.read_text().replace('"rounds": 3', '"rounds": 4'))
     git(elsewhere, "commit", "-qam", "altered")
-    error = brought(elsewhere, expect=2)
-    assert error.startswith("error: papers/fedntd/runs/kmnist/fedavg/result.json: 'self' is not the hash")
-    assert not paper.exists() and run(project, "git", "status", "--porcelain").stdout == before
+    refused(elsewhere, "papers/fedntd/runs/kmnist/fedavg/result.json: 'self' is not the hash")
+    assert not paper.exists() and git(project, "status", "--porcelain") == before

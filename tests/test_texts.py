@@ -1,6 +1,5 @@
 """The texts of paper.yaml: short, no typed measured numbers, placeholders that can be filled."""
 
-import csv
 import re
 
 import pytest
@@ -10,7 +9,7 @@ from pipeline.cells.readings import filled
 from pipeline.schema import ROOT, Cell, Paper, load_paper
 
 PAPERS = ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
-MOST, LONGEST_TITLE = 40, 8  # words of a text; of a claim's title
+MOST = 40  # words of a text
 
 # What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
 # points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in
@@ -60,13 +59,3 @@ def test_every_placeholder_can_be_filled(paper):
         if key.startswith(("notes.", "why")) or (key.startswith("readings[") and key.endswith(".why")):
             text = filled(text, key, paper, measured, scenario)
         assert not PLACE.search(text), key
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_titles_of_claims_are_short_distinct_and_do_not_repeat_the_paper(paper):
-    with open(ROOT / "papers" / paper / "claims.csv", newline="", encoding="utf-8") as file:
-        titles = [row["title"] for row in csv.DictReader(file)]
-    assert all(titles) and len({*titles}) == len(titles)
-    for title in titles:
-        assert len(title.split()) <= LONGEST_TITLE, title
-        assert not re.search(rf"\b{re.escape(load_paper(paper).name)}(?![\w+])", title), title

@@ -1,4 +1,5 @@
-"""Documents stay short and plain. `python tests/test_words.py` prints the measurements."""
+"""Documents stay short and plain, their links lead to files, and what they quote is in the code.
+`python tests/test_words.py` prints the measurements."""
 
 import re
 from collections import Counter
@@ -9,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = "README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md benchmarks/README.md docs/**/*.md".split()
 DOCUMENTS = {path: path.read_text("utf-8") for name in NAMES for path in sorted(ROOT.glob(name))}
 CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)
+QUOTES = re.compile(r"^```python from=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRIVATE = "found said told kept asked beside apart anew own shown stands".split()
 PROGRAMS = {
     "pipeline": "pipeline",
@@ -53,6 +55,23 @@ def test_documents_are_short_and_plain():
     documents, pages, *programs, tests = words
     assert not documents and not pages
     assert all(count < 20 for where in (sum(programs, Counter()), tests) for count in where.values())
+
+
+def stripped(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines()}
+
+
+def test_links_lead_to_files():
+    for path, text in DOCUMENTS.items():
+        for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", CODE.sub("", text)):
+            assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_quoted_lines_are_in_the_code():
+    quotes = QUOTES.findall(DOCUMENTS[ROOT / "docs/one-round.md"])
+    assert len(quotes) >= 5
+    for name, block in quotes:
+        assert stripped(block) <= stripped((ROOT / name).read_text(encoding="utf-8")), name
 
 
 if __name__ == "__main__":
