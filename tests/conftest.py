@@ -17,25 +17,35 @@ from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
 
+# Their few tests take longest: they begin first, so that no process waits for the last one.
+SLOW = {"test_howto", "test_study", "test_wheel", "test_examples"}
+
 
 def pytest_configure(config):
     """The processes of the tests share one server of warm interpreters, which imports while they collect."""
-    if config.getoption("numprocesses", None) and sys.platform == "linux":
-        os.environ[warm.SHARED] = str(warm.begin())
+    if config.getoption("numprocesses", None):
+        config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
+        if sys.platform == "linux":
+            os.environ[warm.SHARED] = str(warm.begin())
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests that share what is made once for a file, or the committed pages, stay in one process; all others
-    are dealt out singly.
+    """Tests that share what is made once for a file, or the committed pages, stay in one process, and begin
+    before the others, which are dealt out singly.
 
     The scheduler reads groups from names. xdist 3.8 no longer writes them there with pytest 9.2
     (pytest-dev/pytest-xdist#1386).
     """
-    for item in items if config.getoption("loadgroup", False) else ():
+    if not config.getoption("loadgroup", False):
+        return
+    grouped = set()
+    for item in items:
         definitions = item._fixtureinfo.name2fixturedefs
         group = "committed" if "committed" in definitions else item.path.stem
         if group == "committed" or any(actual[-1].scope == "module" for actual in definitions.values()):
             item._id = type(item.id).parse(f"{item.nodeid}@{group}")
+            grouped.add(item.nodeid)
+    items.sort(key=lambda item: (item.path.stem not in SLOW, item.nodeid not in grouped))
 
 
 @pytest.fixture

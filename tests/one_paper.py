@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from repository import reread
 
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
@@ -121,8 +120,3 @@ def partition(root: Path, scenario: str) -> None:
         },
     )
     np.savez(folder / "indices.npz", public=[], heldout=[])
-
-
-def forget(root: Path) -> None:
-    """What a new process would not know."""
-    reread()

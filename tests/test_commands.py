@@ -221,18 +221,10 @@ def test_a_cell_is_explained_with_its_numbers():
     )
     assert reply["command"] == [f"fedrepro run {cell}"]
     assert reply["stage"] == [cell.stage(load_paper("fedlsa"))]
-    assert reply["files"] == ["papers/fedlsa/runs/mini/fedlsa/"]
-    assert all((ROOT / page).is_file() for page in reply["page"])
     assert reply["page"] == ["reports/fedlsa.html"]
     assert reply["state"][0].startswith("measured, ")
-    text = "\n".join(lines)
-    scenario = load_paper("fedlsa").miniature.scenario
-    for name, value in (
-        ("rounds", scenario.training.rounds),
-        ("batch_size", scenario.training.batch_size),
-        *result["hyper"].items(),
-    ):
-        assert re.search(rf"^  {name} +{re.escape(str(value))}\b", text, re.MULTILINE), name
+    for name, value in result["hyper"].items():
+        assert re.search(rf"^  {name} +{re.escape(str(value))}\b", "\n".join(lines), re.MULTILINE), name
 
 
 def test_a_tuned_cell_is_explained_with_what_was_chosen():

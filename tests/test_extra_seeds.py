@@ -1,10 +1,9 @@
 """`fedrepro run CELL --seeds 7,8` and `sweep CELL mu=0.1,1`: outside of git and of the tables."""
 
 import json
-from contextlib import contextmanager
 
 import pytest
-from repository import CELL, edit, forget, python, stage
+from repository import CELL, edited, forget, python, stage
 
 from pipeline.commands import variants
 from pipeline.errors import ParamError
@@ -12,16 +11,6 @@ from pipeline.schema import Cell, load_paper
 from pipeline.schema.cell import ExtraSeeds
 
 WITHOUT_DVC = "from pipeline.commands import run, variants; run.main = lambda *_: 0"
-
-
-@contextmanager
-def miniature_of(project, seeds):
-    """The project whose params.yaml names these seeds; the file is as before afterwards."""
-    params = project / "params.yaml"
-    before = params.read_bytes()
-    edit(params, lambda document: document["miniature"].update(seeds=seeds))
-    yield
-    params.write_bytes(before)
 
 
 @pytest.mark.parametrize("text", ["", "7,", "7;8", "-1", "7.5", "7,7", "x", str(2**31)])
@@ -44,7 +33,7 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text
     trained = list(project.glob(".cells/*/seed-5*"))
     assert trained
-    with miniature_of(project, [5]):
+    with edited(project / "params.yaml", lambda document: document["miniature"].update(seeds=[5])):
         stage(project, "partition", "fedcrl/mini")
         done = stage(project, "train", CELL)
     stage(project, "partition", "fedcrl/mini")
@@ -56,7 +45,7 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
 
 def test_other_seeds_of_the_miniature_leave_the_tunings_valid(project):
     """`dvc exp run -S 'miniature.seeds=[7]'` reads every paper with these seeds."""
-    with miniature_of(project, [7]):
+    with edited(project / "params.yaml", lambda document: document["miniature"].update(seeds=[7])):
         assert load_paper("fedcrl", project).scenarios["mini"].seeds == [7]
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-import yaml
-from one_paper import AVG, CNN, COMMON, LENET, MINI, PAPER, PROX, finish, forget, repository
+from one_paper import AVG, CNN, COMMON, LENET, MINI, PROX, finish, repository
+from repository import PARAMETERS, edit
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.cells.experiment import Experiment
@@ -55,11 +55,7 @@ def test_every_clients_network_and_the_public_images_count(root):
         "public": {"set": "photo_patches", "size": 50, "epochs": 2},
         "evaluation": {"tests": "cross", "every": 5},
     }
-    write_text(
-        root / "papers/fedcrl/paper.yaml",
-        yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": two}}),
-    )
-    forget(root)
+    edit(root / PARAMETERS, lambda document: document["scenarios"].update(balanced=two))
     scenario = AVG.resolve(root)[0]
     cnn, lenet = (hours._table()[name, 3][32] for name in ("cnn4", "lenet"))
     local, tests = 3 * (100 * cnn + 10 * lenet) * 20, hours._expected(scenario)[1] * (cnn + lenet) * 2
@@ -137,11 +133,7 @@ def test_operations_are_those_of_the_networks(name):
     ],
 )
 def test_training_images_of_a_partition_that_was_never_made(root, partition, images):
-    document = PAPER | {
-        "scenarios": PAPER["scenarios"]
-        | {"balanced": COMMON | {"data": {"set": "digits4"}, "model": CNN, "partition": partition}}
-    }
-    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
-    forget(root)
+    balanced = COMMON | {"data": {"set": "digits4"}, "model": CNN, "partition": partition}
+    edit(root / PARAMETERS, lambda document: document["scenarios"].update(balanced=balanced))
     actual = hours.images_of(AVG, AVG.resolve(root)[0], root)
     assert sum(actual[0].values()) == pytest.approx(images)

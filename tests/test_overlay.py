@@ -82,17 +82,3 @@ def test_dvc_sets_a_value_and_names_it(copy):
     header, *rows = csv.reader(run(copy, "dvc", "exp", "show", "--csv", "--only-changed").stdout.splitlines())
     column = [row[header.index(setting.partition("=")[0])] for row in rows]
     assert len(header) < 40 and column == ["0.5", "", "0.5"]
-
-
-def test_a_remote_brings_data_and_partitions_into_a_second_clone(copy, tmp_path):
-    write(copy, {})
-    run(copy, "dvc", "repro", "-q", "papers/fedcrl/dvc.yaml:partition-mini")
-    config = copy / ".dvc/config"
-    remote = f"[core]\n    remote = store\n['remote \"store\"']\n    url = {tmp_path / 'store'}\n"
-    config.write_text(config.read_text() + remote)
-    run(copy, "dvc", "push", "-q")
-    commit(copy)
-    run(copy, "git", "clone", "-q", str(copy), str(tmp_path / "second"))
-    run(tmp_path / "second", "dvc", "pull", "-q", "--allow-missing")
-    for name in ("data/digits/images.npy", "papers/fedcrl/partitions/mini/indices.npz"):
-        assert (tmp_path / "second" / name).read_bytes() == (copy / name).read_bytes()

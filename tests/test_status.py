@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
-from one_paper import AVG, COMMON, DIGITS, MINI, PAPER, PROX, finish, forget, partition, repository
-from repository import run
+from one_paper import AVG, DIGITS, MINI, PROX, finish, partition, repository
+from repository import PARAMETERS, edit, reread, run
 
 from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
@@ -32,14 +31,12 @@ def states(root: Path) -> dict[Cell, str]:
 
 
 def test_a_tuning_is_listed_with_what_it_has_chosen_and_trained(root):
-    document = yaml.safe_load((root / "papers/fedcrl/paper.yaml").read_text())
     eight = {"configurations": 8, "seeds": [0]}
-    document["tuning"] = {
+    tuning = {
         "mini": eight | {"methods": ["fedavg"], "test_seeds": [0, 1]},
         "balanced": eight | {"methods": ["fedprox"]},
     }
-    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
-    forget(root)
+    edit(root / PARAMETERS, lambda document: document.update(tuning=tuning))
 
     def actual() -> status.Overview:
         return status.Board(root).overview("fedcrl")
@@ -108,7 +105,7 @@ def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale)
     text = (root / file).read_text()
     assert old in text
     (root / file).write_text(text.replace(old, new))
-    forget(root)
+    reread()
     assert [cell for cell, state in states(root).items() if state == "stale"] == stale
 
 
@@ -153,14 +150,10 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
     """Training with frozen features digests them with the partition, and the executor; so does the status."""
     partition(root, "balanced")
     changed = {"data": DIGITS["data"] | {"features": "vit_tiny"}, "model": {"name": "vit_head"}}
-    write_text(
-        root / "papers/fedcrl/paper.yaml",
-        yaml.safe_dump(PAPER | {"scenarios": PAPER["scenarios"] | {"balanced": DIGITS | COMMON | changed}}),
-    )
+    edit(root / PARAMETERS, lambda document: document["scenarios"]["balanced"].update(changed))
     write_json(
         root / "data/digits-vit_tiny/meta.json", {"digest": "f", "trained": True, "images": "i", "width": 1}
     )
-    forget(root)
     joined = hashlib.sha256(b"pf").hexdigest()
     assert inputs(Experiment.of(AVG, root), 0)["digest"] == joined
     for cell, inputs_digest in ((AVG, joined), (PROX, "p")):  # the latter of the partition alone
@@ -171,10 +164,7 @@ def test_an_error_mark_counts_under_what_the_cell_was_trained_on(root):
 
 
 def test_a_method_of_another_paper_has_its_table_and_the_miniatures_partition(root):
-    document = yaml.safe_load((root / "papers/fedcrl/paper.yaml").read_text())
-    document["miniature"]["others"] = ["fedprox"]
-    write_text(root / "papers/fedcrl/paper.yaml", yaml.safe_dump(document))
-    forget(root)
+    edit(root / PARAMETERS, lambda document: document["miniature"].update(others=["fedprox"]))
     cell = Cell("fedcrl", "across", "fedprox")
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
     assert hours.images_of(cell, cell.resolve(root)[0], root) == ({"0": 700}, 1)

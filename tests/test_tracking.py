@@ -4,17 +4,16 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import warm
-from repository import PATIENCE
+from repository import python
 
 from pipeline import files
 from pipeline.cells import mlflow_database, results, tracking
@@ -179,49 +178,16 @@ def test_a_server_that_is_down_costs_one_warning(root, live, no_server, capsys):
     assert "does not answer" in capsys.readouterr().err
 
 
-DIE = """
-import os, signal, sys
-from pathlib import Path
-from sqlalchemy import event, engine
-from pipeline.cells import mlflow_database
-left = int(sys.argv[2])
-
-def count(*_):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-event.listen(engine.Engine, "after_cursor_execute", count)
-os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-mlflow_database.make_usable(Path(sys.argv[1]))
-"""
 IMPORT = (
     "import sys; from pathlib import Path; from pipeline.cells import tracking; "
     "print(tracking.import_results(Path(sys.argv[1])))"
 )
 
 
-def python(code: str, *arguments: object) -> subprocess.Popen:
-    kind = "-c" if warm.python() == Path(sys.executable) else "-warm"
-    return subprocess.Popen(
-        [warm.python(), kind, code, *map(str, arguments)],
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def test_killed_while_the_database_is_made_and_imported_twice_at_once(fresh):
-    for statement in (1, 60, 100_000):  # the last dies when all is made, unrenamed
-        killed = python(DIE, fresh, statement)
-        assert killed.wait(timeout=PATIENCE) == -signal.SIGKILL, killed.stderr.read()
-        assert not (fresh / "mlflow.db").exists()
-    assert (fresh / "mlflow.db.new").exists()
-    both = [python(IMPORT, fresh) for _ in range(2)]
-    output = [process.communicate(timeout=600) for process in both]
-    assert sorted(out for out, _ in output) == ["(0, 2)\n", "(2, 0)\n"], output
+def test_two_imports_at_once_make_every_run_once(fresh):
+    with ThreadPoolExecutor() as pool:
+        printed = [*pool.map(lambda _: python(ROOT, IMPORT, str(fresh)).stdout, range(2))]
+    assert sorted(printed) == ["(0, 2)\n", "(2, 0)\n"]
     assert sorted(run.info.run_name for run in runs_of(fresh)) == ["mini/fedavg/seed 0", "mini/fedavg/seed 1"]
 
 

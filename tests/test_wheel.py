@@ -48,8 +48,6 @@ def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
 
 
-@pytest.mark.parametrize("name, part", [("mine", "mine"), ("../Odd", "Odd")])
-def test_a_project_needs_a_free_and_plain_name(installed, tmp_path, name, part):
-    (tmp_path / "mine").mkdir()
-    assert part in fedrepro(installed, tmp_path, "new", "project", name, expect=2).stderr
-    assert [*tmp_path.iterdir()] == [tmp_path / "mine"]
+def test_a_project_needs_a_plain_name(installed, tmp_path):
+    assert "Odd" in fedrepro(installed, tmp_path, "new", "project", "../Odd", expect=2).stderr
+    assert not [*tmp_path.iterdir()]
