@@ -19,12 +19,12 @@ from click.testing import CliRunner
 from repository import checkout, copy_of_the_repository, run, stage
 
 from pipeline.cells import choices
-from pipeline.commands import reproduce
+from pipeline.commands import new, reproduce
 from pipeline.commands.cli import main
 from pipeline.commands.new import PARTS
 from pipeline.commands.options import Name
 from pipeline.commands.sync import show_grids, sync, written
-from pipeline.errors import ParamError
+from pipeline.errors import FedReproError, ParamError
 from pipeline.place import surroundings
 from pipeline.schema import COMPUTED, MINIATURES, ROOT, Cell, load_paper, papers, planned
 
@@ -298,18 +298,17 @@ def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
     "options, files",
     [
         ((), ["pipeline/methods/fedmine.py", "tests/test_fedmine.py"]),
-        (("--paper", "toy"), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"]),
+        (("toy",), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"]),
     ],
 )
 def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
     name, before = Path(files[0]).stem, changed(copy)
-    reply = here(copy, "new", "method", name, *options).stdout
-    assert all(f"{file}: written" in reply and (copy / file).is_file() for file in files)
+    new.method(name, *options, root=copy)
     assert set(changed(copy)) - set(before) == set(files)
     assert "1 passed" in run(copy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
     assert here(copy, "sync", "--check").stdout == ""
-    (line,) = here(copy, "new", "method", name, *options, expect=2).stderr.splitlines()
-    assert line == f"error: {files[0]}: there is such a file already"
+    with pytest.raises(FedReproError, match=f"{files[0]}: there is such a file already"):
+        new.method(name, *options, root=copy)
 
 
 def test_a_new_part_of_a_paper_has_a_test_that_passes(copy):
