@@ -49,16 +49,12 @@ def check_links(root: Path = ROOT) -> None:
 
 def _below(*folders: Path) -> Iterator[Path]:
     """Links and what is no plain file below the folders, hidden ones left out."""
-    waiting = [folder for folder in folders if folder.is_dir()]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.name.startswith(".") or entry.is_file(follow_symlinks=False):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                else:
-                    yield Path(entry.path)
+    for folder in folders:
+        for place, inner, names in os.walk(folder):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            for path in (Path(place, name) for name in (*inner, *names) if not name.startswith(".")):
+                if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                    yield path
 
 
 def read_yaml(path: Path) -> dict:
