@@ -150,7 +150,8 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
     folder = tmp_path / "data" / "tiny-corrupted"
     with pytest.raises(DataError, match="meta.json is missing; .*: python -m stages.corrupt tiny"):
         corrupted.verify(folder)
-    stage.corrupt("tiny", "5")
+    monkeypatch.setattr(stage, "HIGHEST", 5)
+    stage.corrupt("tiny")
     read, paths = Path.read_text, []
     monkeypatch.setattr(Path, "read_text", lambda path, **more: paths.append(path) or read(path, **more))
     assert corrupted.verify(folder).severity.max() == 5 and paths == [folder / "meta.json"]

@@ -181,7 +181,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def keys(kinds: dict[str, Any], optional: dict[str, Any] = {}) -> type:  # noqa: B006
     """The kind of a mapping with these keys of these types."""
-    fields = [*kinds.items(), *((key, kind, None) for key, kind in optional.items())]
+    fields: list[Any] = [*kinds.items(), *((key, kind, None) for key, kind in optional.items())]
     return dataclasses.make_dataclass("Document", fields, frozen=True)
 
 
