@@ -110,8 +110,8 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
 
 
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
-    """An operation's parameter at a level, 0.1 .. 3: remaining bits, degrees, threshold, slope, pixels, or a
-    factor; float64, without sign."""
+    """An operation's parameter at a level, 0.1 .. 3: bits, degrees, threshold, slope, pixels, factor;
+    float64."""
     level = level.double()
     kind = operation.split("_")[0]
     if kind in ("posterize", "rotate", "solarize", "translate"):
@@ -171,8 +171,7 @@ def _chance(generator: Generator, shape: int | tuple[int, ...], p: float) -> Ten
 
 
 def _where(chosen: Tensor, images: Tensor, operation: Callable[..., Tensor], *strengths: Tensor) -> Tensor:
-    """`operation(images, *strengths)` written into the images that are chosen (B,), a CPU mask; the others
-    are not computed."""
+    """Write `operation(images, *strengths)` into the images that are chosen (B,), a CPU mask."""
     rows = chosen.nonzero()[:, 0]
     if len(rows):
         places = to_device_of(rows, images)
@@ -207,8 +206,7 @@ def _reflected(places: Tensor, side: int) -> Tensor:
 
 
 def _resized_crop(images: Tensor, generator: Generator, size: int) -> Tensor:
-    """torchvision's RandomResizedCrop(size, scale=(.2, 1)): ten tries for a box that fits, else the whole
-    image."""
+    """torchvision's RandomResizedCrop(size, scale=(.2, 1)): ten tries for a box that fits."""
     n, _, rows, columns = images.shape
     area = rows * columns * _uniform(generator, (n, TRIES), *SCALE)
     ratio = _uniform(generator, (n, TRIES), math.log(RATIO[0]), math.log(RATIO[1])).exp()
@@ -225,8 +223,7 @@ def _resized_crop(images: Tensor, generator: Generator, size: int) -> Tensor:
 
 
 def _jittered(images: Tensor, generator: Generator) -> Tensor:
-    """torchvision's ColorJitter(.4, .4, .4, .1) with probability .8: four operations in an order drawn for
-    each image."""
+    """torchvision's ColorJitter(.4, .4, .4, .1) with probability .8, its order drawn for each image."""
     n = len(images)
     chosen = _chance(generator, n, P_JITTER)
     order = torch.rand(n, 4, generator=generator).argsort(1)

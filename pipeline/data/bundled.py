@@ -24,8 +24,7 @@ TEST_SHARE = 0.2
 
 
 def make(name: str) -> tuple[Arrays, dict]:
-    """A bundled set as arrays, and its entries of meta.json: deviation and the digests of scikit-learn's
-    files."""
+    """A bundled set, and its entries of meta.json: deviation and digests of scikit-learn's files."""
     arrays, deviation, inputs = {
         "digits": _digits,
         "digit_domains": _digit_domains,
@@ -68,8 +67,7 @@ def _digit_domains() -> tuple[Arrays, str, dict]:
 
 
 def _photo_patches() -> tuple[Arrays, str, dict]:
-    """Patches side by side, without overlap, row by row; the strips at the right and lower edge are left
-    out."""
+    """Patches side by side, row by row; the strips at the right and lower edge are left out."""
     photos = load_sample_images()
     patches = []
     for photo in photos.images:
@@ -122,8 +120,7 @@ def _rotated(scans: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 
 def _noisy(scans: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """Blurred with the 3x3 binomial kernel, then noise of standard deviation 30 on every pixel and
-    channel."""
+    """Blurred with the 3x3 binomial kernel, then noise of deviation 30 on every pixel and channel."""
     wide = np.pad(scans.astype(np.int64), ((0, 0), (1, 1), (1, 1)), mode="edge")
     rows = wide[:, :-2] + 2 * wide[:, 1:-1] + wide[:, 2:]
     blurred = (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:] + 8) // 16

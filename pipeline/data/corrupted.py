@@ -51,8 +51,7 @@ class Corrupted:
 
 
 def rgb(images: np.ndarray, side: int = SIDE) -> np.ndarray:
-    """uint8 (N, H, W, C) -> a new array (N, side, side, 3): resized (bilinear, antialiased), grey repeated
-    over three channels."""
+    """uint8 (N, H, W, C) -> a new array (N, side, side, 3): resized (bilinear, antialiased), in colour."""
     if images.shape[1:3] != (side, side):
         squeezed = images[..., 0] if images.shape[3] == 1 else images
         resized = np.empty((len(images), side, side, *squeezed.shape[3:]), np.uint8)

@@ -81,8 +81,7 @@ def _equal_shares(inside, domain, count, share, where) -> list[np.ndarray]:
 
 
 def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
-    """`per_class` images of every class for each client; with beta, int(per_class * N * p_k), p ~ Dir(beta)
-    per class."""
+    """`per_class` images of every class; with beta, int(per_class * N * p_k), p ~ Dir(beta) per class."""
     counts = list(settings.clients.values())
     n = sum(counts)
     wanted = np.full((n, pool.classes), settings.per_class)
@@ -103,8 +102,7 @@ def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
 
 
 def subset(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
-    """Client k draws sizes[k] images of the domain of its name, or of the one pool when there are no such
-    domains."""
+    """Client k draws sizes[k] images of the domain of its name, or of the one pool."""
     rng = generator(settings, PRIVATE, draw)
     by_domain = set(settings.sizes) <= set(pool.names)
     if not by_domain and len(pool.names) > 1:
@@ -150,8 +148,7 @@ def _choose(candidates, size, labels, settings, rng) -> np.ndarray:
 
 
 def _fill(p: np.ndarray, total: int, available: np.ndarray) -> np.ndarray:
-    """Whole numbers near p * total (largest remainders rounded up) that sum to total, none above what is
-    available."""
+    """Whole numbers near p * total that sum to total, none above what is available."""
     counts = np.zeros(len(p), np.int64)
     while counts.sum() < total:
         room = available - counts

@@ -75,8 +75,7 @@ def fetch(
 
 
 def check(path: Path, checksum: str, final: Path | None = None, origin: str = "") -> None:
-    """Raise DataError with both digests if the file does not have the checksum ("md5:..." or
-    "sha256:...")."""
+    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:...")."""
     algorithm, expected = checksum.split(":")
     actual = files.checksum(path, algorithm)
     if actual != expected:
@@ -130,8 +129,7 @@ def _append(answer, part: Path, start: int, advance: Callable[[int], None]) -> i
 
 @contextlib.contextmanager
 def _writing(part: Path) -> Iterator[None]:
-    """A failing write is no network failure: trying again would not help, and what is left would fill the
-    disk."""
+    """A failing write is no network failure: another try would not help."""
     try:
         yield
     except OSError as error:

@@ -45,8 +45,7 @@ def read(folder: Path, stored: Stored) -> tuple[np.ndarray, dict]:
 
 
 def meta(folder: Path) -> dict:
-    """meta.json: model, weights, weights_digest, trained, images, width, digest. Raises DataError where it is
-    not what `write` wrote."""
+    """meta.json with the keys of KEYS. Raises DataError where it is not what `write` wrote."""
     return store.document(folder, KEYS, _again(folder))
 
 

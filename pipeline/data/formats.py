@@ -60,8 +60,7 @@ def _idx_array(path: Path) -> np.ndarray:
 def arrays(
     files: list[Path], scratch: Path, entry: DataSet, pixels: str = "x_{}", numbers: str = "y_{}"
 ) -> Arrays:
-    """An .npz or a .mat file with images (N, H, W) or (N, H, W, C), called x_train and x_test, and labels
-    (N,), y_train and y_test."""
+    """An .npz or .mat file with x_train, x_test (N, H, W[, C]) and the labels y_train, y_test (N,)."""
     with reading(files[0]):
         content = matlab(files[0]) if files[0].suffix == ".mat" else np.load(files[0], allow_pickle=False)
         names = [(pixels.format(part), numbers.format(part)) for part in ("train", "test")]
@@ -71,8 +70,7 @@ def arrays(
 
 
 def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """LIBSVM's files: values in [-1, 1], labels 1 to 10. Grey levels are cut off, not rounded, as torchvision
-    does."""
+    """LIBSVM: values in [-1, 1], labels 1 to 10. Grey levels are cut off, not rounded, as torchvision does."""
     parts = []
     for path in files:
         with reading(path):
@@ -101,8 +99,7 @@ def cifar(
     scratch: Path,
     entry: DataSet,
 ) -> Arrays:
-    """The binary version: records of `label_bytes` labels, the fine one last, and 3 x 32 x 32 bytes. It needs
-    no pickle."""
+    """The binary version: records of `label_bytes` labels, the fine one last, and 3 x 32 x 32 bytes."""
     folder = image_trees.only_folder(extract(files[0], scratch), files[0])
     with reading(folder / names):
         classes = (folder / names).read_text().split()

@@ -19,8 +19,7 @@ def class_columns(classes: list[str]) -> list[str]:
 
 
 def label_counts(parts: Parts, labels: np.ndarray, classes: list[str]) -> pd.DataFrame:
-    """One row per client: name, domain, training and test images, then the training images of every
-    class (`class_columns`)."""
+    """One row per client: name, domain, training and test images, training images of every class."""
     held = [np.bincount(labels[train], minlength=len(classes)) for train in parts.train]
     table = pd.DataFrame(parts.clients, columns=OURS[:2])
     table["train"], table["test"] = (

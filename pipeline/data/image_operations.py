@@ -41,8 +41,7 @@ def autocontrast(images: Tensor) -> Tensor:
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Flatten each channel's histogram, in whole numbers as Pillow: a channel whose steps round down to 0
-    stays."""
+    """Flatten each channel's histogram in whole numbers; a channel whose steps round to 0 stays."""
     values = images.flatten(2).long()  # (B, C, H W)
     counts = torch.zeros(*values.shape[:2], 256, dtype=torch.long, device=images.device)
     counts.scatter_add_(2, values, torch.ones_like(values))
@@ -67,8 +66,7 @@ def grayscale(images: Tensor) -> Tensor:
 
 
 def blend(start: Tensor, images: Tensor, factor: Tensor) -> Tensor:
-    """start + factor (images - start), cut off to 0 .. 255. start (B, C or 1, H or 1, W or 1); factor
-    (B,)."""
+    """start + factor (images - start), cut off to 0 .. 255. start broadcasts to the images; factor (B,)."""
     start = start.float()
     return (
         ((images - start).mul_(per_image(factor.float(), images)).add_(start)).clamp_(0, 255).to(torch.uint8)
@@ -102,8 +100,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turn the hue by `turn` (B,) of a circle, -0.5 .. 0.5, through Pillow's 8-bit HSV as torchvision
-    does."""
+    """Turn the hue by `turn` (B,) of a circle, -0.5 .. 0.5, through Pillow's 8-bit HSV."""
     if images.shape[1] == 1:
         return images.clone()
     value, low = images.amax(1).float(), images.amin(1).float()
@@ -174,8 +171,7 @@ def affine_nearest(images: Tensor, maps: Tensor) -> Tensor:
 
 
 def take(images: Tensor, places: Tensor) -> Tensor:
-    """The pixels at `places` (B, h, w) int64, counted row by row: (B, C, h, w), the same places in every
-    channel."""
+    """The pixels at `places` (B, h, w) int64, counted row by row, in every channel: (B, C, h, w)."""
     index = places.flatten(1)[:, None].expand(-1, images.shape[1], -1)
     return images.flatten(2).gather(2, index).unflatten(2, places.shape[1:])
 

@@ -101,8 +101,7 @@ def only_folder(root: Path, archive: Path) -> Path:
 
 
 def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """<domain>/<class>/ or <domain>/images/<class>/, anywhere in the archive. Order: domain, class name, file
-    name."""
+    """<domain>/<class>/ or <domain>/images/<class>/, anywhere. Order: domain, class name, file name."""
     rows: list[Row] = []
     classes: list[str] = []
     in_domains = _holding(extract(files[0], scratch), entry.domains, files[0])
@@ -122,8 +121,7 @@ def folders(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
 
 
 def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """train/<class>/ and test/<class>/, also called val or imgs_train and imgs_valid; or <class>/ alone,
-    without an official split."""
+    """train/<class>/ and test/<class>/ (or val, imgs_train, imgs_valid); or <class>/ without a split."""
     root = extract(files[0], scratch)
     while len(inside := _subfolders(root)) == 1:
         root = inside[0]

@@ -36,8 +36,7 @@ def listed(settings: Listed, pool: Pool, draw: int, where: str) -> Parts:
 
 
 def read(path: Path) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Training and test indices of every client, in the order of the clients' first rows; ParamError names
-    the line that is wrong."""
+    """Every client's training and test indices, in the order of first rows; ParamError names the line."""
     clients: dict[str, dict[str, list[int]]] = {}
     for line, row in files.read_csv(path, COLUMNS):
         if row["part"] not in PARTS or not row["index"].isdecimal():

@@ -107,8 +107,7 @@ def write(folder: Path, parts: Parts, sources: dict[str, dict | None]) -> None:
 
 
 def read(folder: Path) -> tuple[Parts, dict]:
-    """The partition stored in `folder` and its meta.json. Raises DataError naming the stage when it is not
-    there or damaged."""
+    """The partition in `folder` and its meta.json; DataError, naming the stage, where it is damaged."""
     meta = store.document(folder, KINDS, AGAIN)
     with store.readable(folder / INDICES, AGAIN), np.load(folder / INDICES, allow_pickle=False) as arrays:
         clients = [(name, domain) for name, domain in meta["clients"]]

@@ -21,8 +21,7 @@ EXAMPLE, MARGIN, MOST_CLASSES = 64, 120, 10
 
 
 def size(path: Path, command: str) -> tuple[int, int]:
-    """(width, height) of a picture in pixels; FedReproError, with the command that draws it, for a broken
-    one."""
+    """(width, height) of a picture; FedReproError, with the command that draws it, for a broken one."""
     try:
         with Image.open(path) as image:
             image.load()
@@ -37,8 +36,7 @@ def examples_path(key: str, figure: str, scenario: str, root: Path = ROOT) -> Pa
 
 
 def write_examples(path: Path, scenario: Scenario, root: Path = ROOT) -> Path:
-    """Draw and store the first training image of every class of every domain, a row per domain. DataError
-    where the data are not there."""
+    """Draw the first training image of every class, a row per domain. DataError without the data."""
     stored = store.verify(root / "data" / scenario.data.set)
     domains, classes = stored.meta["domains"], range(len(stored.meta["classes"]))
     named, step = scenario.data.domains or dict(zip(domains, domains)), EXAMPLE + GAP

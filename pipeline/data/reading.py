@@ -33,8 +33,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def matlab(path: Path) -> dict[str, np.ndarray]:
-    """The variables of a MATLAB 4 or 5 file, read in a process of its own: SciPy crashes on some damaged
-    ones."""
+    """A MATLAB 4 or 5 file's variables, read in another process: SciPy crashes on some damaged ones."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         try:
             return pool.submit(loadmat, path).result()
@@ -43,8 +42,7 @@ def matlab(path: Path) -> dict[str, np.ndarray]:
 
 
 def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:
-    """Arrays of one domain from (images, labels) of the training and of the test part; (N, H, W) images are
-    grey."""
+    """Arrays of one domain from (images, labels) of training and test part; (N, H, W) images are grey."""
     train, test = parts
     images = np.concatenate([train[0], test[0]])
     labels = np.concatenate([train[1], test[1]]).astype(np.int64)

@@ -129,8 +129,7 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
 
 
 def _by_domain(content, entry: DataSet) -> Arrays:
-    """Images are shuffled within a domain of a mirror file; here they come back into the order of the
-    classes."""
+    """A mirror file's images, shuffled within a domain, in the order of the classes again."""
     names = [domain.lower() for domain in content["domains"].tolist()]
     domains = np.array([entry.domains.index(domain) for domain in names])[content["domain"]]
     labels = content["y"].astype(np.int64)
@@ -150,8 +149,7 @@ def _images(content, name: str) -> np.ndarray:
 
 
 def _tiles(content, name: str) -> np.ndarray:
-    """Mosaics, GRID images wide and filled row by row: tile t is the encoded file in bytes offsets[t] to
-    offsets[t + 1]."""
+    """Mosaics, GRID images wide, row by row: tile t is the file in bytes offsets[t] to offsets[t + 1]."""
     blob, offsets = content[f"{name}_blob"], content[f"{name}_offsets"]
     height, width, channels = content["shape"].tolist()
     per_tile = int(content["per_tile"])
@@ -170,8 +168,7 @@ def _tiles(content, name: str) -> np.ndarray:
 
 
 def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -> tuple[Arrays, dict]:
-    """A set from its official files in raw/<set>/, which are downloaded where that can be done without a
-    person."""
+    """A set from its official files in raw/<set>/, downloaded where that needs no person."""
     if entry.canonical is None:
         raise DataError(f"{name}: no official files of this set are known")
     raw, canonical = _raw(name, out_folder), entry.canonical

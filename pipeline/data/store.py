@@ -67,8 +67,7 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Stored:
-    """A data set: images (N, H, W, C) uint8, in memory and read-only; the other arrays (N,); meta.json as a
-    dict."""
+    """Images (N, H, W, C) uint8 in memory, read-only; the other arrays (N,); meta.json as a dict."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -82,8 +81,7 @@ class Stored:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What partitions and results note of it: name, source, digest, how it differs from the canonical
-        one."""
+        """What partitions and results note: name, source, digest, difference from the canonical set."""
         return {key: self.meta[key] for key in ("set", "source", "digest", "deviation")}
 
 
@@ -137,8 +135,7 @@ def read_meta(folder: Path) -> dict:
 
 
 def document(folder: Path, kinds: dict[str, Any], again: str) -> dict:
-    """meta.json of a folder, with these keys and types. DataError, ending with `again`, where it is missing,
-    damaged or altered."""
+    """meta.json with these keys and types. DataError, ending with `again`, where it is damaged or altered."""
     path = folder / META
     with readable(path, again):
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -163,8 +160,7 @@ def readable(path: Path, again: str) -> Iterator[None]:
 
 
 def array(folder: Path, name: str, digest: str) -> np.ndarray:
-    """The array in an .npy file, read-only. Raises DataError where the file's bytes have another SHA-256;
-    only then are they parsed."""
+    """An .npy file's array, read-only, parsed only where the file's SHA-256 is `digest`; else DataError."""
     with readable(folder / name, _again(folder)):
         content = (folder / name).read_bytes()
         if (actual := hashlib.sha256(content).hexdigest()) != digest:

@@ -50,8 +50,7 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
 
 @dataclass(frozen=True)
 class Pixels:
-    """Converts between network inputs and image pixels, for operations on pixels: augmentations and
-    corruptions."""
+    """Converts between network inputs and pixels, for augmentations and corruptions."""
 
     normalise: str = "half"
 
@@ -61,8 +60,7 @@ class Pixels:
         return (images * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
 
     def inputs(self, pixels: Tensor, like: Tensor) -> Tensor:
-        """Pixels in [0, 255], uint8 or floating (B, C, H, W) -> network inputs in the dtype and layout of
-        `like`."""
+        """Pixels in [0, 255] (B, C, H, W) -> network inputs in the dtype and layout of `like`."""
         mean, std = _statistics(self.normalise, like)
         return ((pixels.to(like.dtype) / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 

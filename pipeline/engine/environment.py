@@ -18,8 +18,7 @@ def default_device() -> torch.device:
 
 
 def executor_name(device: torch.device) -> str:
-    """FEDREPRO_EXECUTOR: `sequential` or `stacked`; by default stacked on a GPU, where launches count, else
-    sequential."""
+    """FEDREPRO_EXECUTOR, `sequential` or `stacked`; by default stacked on a GPU, else sequential."""
     wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
     if wanted not in EXECUTORS:
         raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")
@@ -45,8 +44,7 @@ def set_precision(device: torch.device) -> torch.dtype | None:
 
 
 def autocast(device: torch.device, precision: torch.dtype | None, cached: bool = True) -> torch.autocast:
-    """A context in which torch computes in this precision; None: as it is. `cached`: casts of parameters are
-    reused."""
+    """A context of this precision; None: as it is. `cached`: casts of parameters are reused."""
     return torch.autocast(device.type, precision, enabled=precision is not None, cache_enabled=cached)
 
 

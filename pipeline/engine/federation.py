@@ -154,8 +154,7 @@ class Federation:
 
     @property
     def whole(self) -> Self:
-        """The round with everyone's data: for what a server knows of all clients, such as their sizes, and
-        for scoring them."""
+        """The round with everyone's data: what a server knows of all clients, and for scoring them."""
         return self.full or self
 
     @property

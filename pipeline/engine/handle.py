@@ -16,8 +16,7 @@ from pipeline.models import Dropout, Network
 
 
 class Batch(NamedTuple):
-    """Images (B, C, H, W), labels (B,) in int64, and further views of the same images where the phase makes
-    some."""
+    """Images (B, C, H, W), labels (B,) int64, and views of the same images where the phase makes some."""
 
     images: Tensor
     labels: Tensor
@@ -67,8 +66,7 @@ class Handle:
         return self._call(self._network.features, "features.", images)
 
     def cache_features(self, images: Tensor, representations: Tensor) -> None:
-        """Remember the representations of these very images (the same tensor), for phases in which the
-        features do not learn."""
+        """Remember the representations of this very tensor, where the features do not learn."""
         self._cached = images, representations
 
     def head(self, representations: Tensor) -> Tensor:
@@ -83,8 +81,7 @@ class Handle:
         return self.head(self.features(images)[:, : self._network.width])
 
     def project(self, representations: Tensor) -> Tensor:
-        """Embeddings (B, e) by the network's projector, where its scenario gives it one
-        (schema.Model.projector)."""
+        """Embeddings (B, e) by the network's projector (schema.Model.projector)."""
         if not hasattr(self._network, "projector"):
             raise TrainingError("this method needs a projector: give its row `model: {projector: <width>}`")
         return self._call(self._network.projector, "projector.", representations)
@@ -103,8 +100,7 @@ class Handle:
         return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers in the shape of `like` from the client's generator, the same under every
-        executor."""
+        """Standard normal numbers shaped as `like`, the client's and the same under every executor."""
         return self._numbers(torch.randn, like)
 
     def uniform(self, like: Tensor) -> Tensor:

@@ -154,8 +154,7 @@ def order(phase: Phase, client: Client, epoch: int) -> Tensor:
 
 
 def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
-    """The client's random numbers of an epoch, for `batches`, `dropout`, `noise` (what its loss draws) or
-    `views`."""
+    """The client's random numbers of an epoch, for `batches`, `dropout`, `noise` (of its loss) or `views`."""
     return keys.torch_generator(purpose, *phase.key, client.name, epoch)
 
 
@@ -207,8 +206,7 @@ def pieces(batch: Batch, count: int) -> list[Batch]:
 
 
 def trainable_names(network: Network, part: Part) -> list[str]:
-    """The parameters that a phase moves. Some networks hold frozen ones for the sake of their published
-    counts."""
+    """The parameters that a phase moves; a network's frozen ones are not among them."""
     return [
         name
         for name, p in network.named_parameters()

@@ -38,8 +38,7 @@ ClientOutput = Callable[[Handle, Any, Any], Output]  # (model, images, client_st
 
 
 class PublicBatch(NamedTuple):
-    """A public batch, a tensor (B, C, H, W), or what each client sees of it, [(images, view, ...)], and the
-    key of the draws that go with it."""
+    """A tensor (B, C, H, W), or what each client sees of it, [(images, view, ...)]; the key of its draws."""
 
     images: Any
     key: tuple[int, ...]
@@ -54,8 +53,7 @@ class Public:
     pixels: Pixels
 
     def cuts(self, least: int) -> list[tuple[int, int]]:
-        """(first, last + 1) of every batch of a pass; an incomplete one is left out with drop_last, or below
-        `least` images."""
+        """(first, last + 1) of every batch; an incomplete one is dropped as drop_last or `least` say."""
         size = self.settings.batch_size
         return cuts(len(self.images), size, size if self.settings.drop_last else least)
 
@@ -169,8 +167,7 @@ class Collaboration:
 
 @cache
 def _streams(device: torch.device, count: int) -> list:
-    """The same streams every time, since memory that was freed on a stream can be reused on that stream
-    alone."""
+    """The same streams every time: memory freed on a stream can be reused on that stream alone."""
     return [torch.cuda.Stream(device) for _ in range(count)]
 
 

@@ -119,8 +119,7 @@ class Sequential:
             yield Batch(shown, labels[first:last], tuple(views)), chosen[first:last]
 
     def _fixed_features(self, phase: Phase, client: Client, network: Network) -> Tensor | None:
-        """(n, d): while only the head learns, an image's representation never changes and is computed
-        once."""
+        """(n, d): while only the head learns, representations are computed once."""
         if phase.trainable != "head" or phase.views is not None or has_batchnorm(network):
             return None
         with torch.no_grad(), autocast(self.device, self.precision):

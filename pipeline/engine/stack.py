@@ -45,8 +45,7 @@ NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
 
 
 class Turn(NamedTuple):
-    """A step of an epoch: `active` of the rows, in order, have a batch of `size` images; the others fill up a
-    shape."""
+    """A step of an epoch: the first `active` rows have a batch of `size` images, the others fill up."""
 
     rows: tuple[int, ...]
     active: int
@@ -55,8 +54,7 @@ class Turn(NamedTuple):
 
 
 class Stack:
-    """Clients of one network as tensors with a leading dimension, largest client first. The executor is a
-    `stacked.Stacked`."""
+    """Clients of one network as stacked tensors, largest client first, for a `stacked.Stacked`."""
 
     def __init__(self, executor: Any, phases: list[Phase], members: list[Member], clients: list[Client]):
         # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
@@ -91,8 +89,7 @@ class Stack:
         self.last: dict[str, Tensor] = {}
 
     def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(the models with the client states that are trained, the other client states, the server states) as
-        stacked tensors."""
+        """(models and trained client states, other client states, server states) as stacked tensors."""
         tensors = each(joined, *(phases[p].models[k] for p, k in self.members))
         shares = [of_client(phases[p].client_state, k) for p, k in self.members]
         states = {} if shares[0] is None else each(joined, *shares)
@@ -122,14 +119,12 @@ class Stack:
         self.epochs = [phases[p].epochs_of(k) for p, k in self.members]
 
     def _plan(self, rows: Collection[int]) -> tuple[list[Turn], Tensor]:
-        """(the turns of an epoch in which these rows train, where their images are in the shuffled images of
-        all clients, end to end)."""
+        """(an epoch's turns of these rows, where their images are among all shuffled images)."""
         turns = list(self._turns([cuts if row in rows else [] for row, cuts in enumerate(self.cuts)]))
         return turns, torch.cat([torch.zeros(0, dtype=torch.int64), *map(self._places, turns)])
 
     def _turns(self, cuts: list[list[tuple[int, int]]]) -> Iterator[Turn]:
-        """Steps of full batches, then one for each length of the incomplete ones, which are their clients'
-        last."""
+        """Steps of full batches, then one for each length of the last, incomplete ones."""
         full = self.executor.training.batch_size * self.phase.batches_per_step
         counts = [sum(last - first == full for first, last in mine) for mine in cuts]
         for step in range(max(counts)):
@@ -191,8 +186,7 @@ class Stack:
         return self.steps[key]
 
     def viewed(self, images: Tensor, rows: tuple[int, ...]) -> tuple[Tensor, ...]:
-        """The views of these rows' images (rows, size, ...): by one call, where that gave the same when it
-        was tried."""
+        """The views of these rows' images (rows, size, ...): by one call where a trial gave the same."""
         views: list = [self.phases[self.members[row][0]].views for row in rows]
         generators = [self.generators("views")[row] for row in rows]
         if self.joins is None:
@@ -230,8 +224,7 @@ class Stack:
 
 
 class Step:
-    """One step of a stack in one shape. What it reads lies in fixed memory, so that it can be recorded and
-    replayed."""
+    """One step of a stack in one shape, reading fixed memory, so that it can be recorded and replayed."""
 
     def __init__(self, stack: Stack, turn: Turn):
         self.stack, self.size = weakref.proxy(stack), turn.size

@@ -65,8 +65,7 @@ class Stacked:
         return [outcomes[i] for i in range(len(phases))]
 
     def _within_memory(self, phases: list[Phase]) -> list[Trained]:
-        """Run the phases; if memory is short, drop the cached stacks, then halve the stack that
-        did not fit."""
+        """Run the phases; short of memory, drop the cached stacks, then halve the stack."""
         cleared = False
         while True:
             try:
@@ -98,8 +97,7 @@ class Stacked:
         return [outcome(phases[p], [results[p, k] for k in counts[p]]) for p in range(len(phases))]
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
-        """A stack that holds these phases' values: an earlier one with its recorded steps where it fits, else
-        a new one."""
+        """A stack with these phases' values: an earlier one with its recorded steps, or a new one."""
         mine = [clients[member] for member in members]
         cached = next(
             (
@@ -118,8 +116,7 @@ class Stacked:
         return stack
 
     def _gather(self, clients: Iterable[Client]) -> None:
-        """Append these clients' data to the pool if they are not in it; seeds that share a partition share
-        its clients."""
+        """Append these clients' data to the pool if they are not in it."""
         new = [c for c in dict.fromkeys(clients) if c not in self.starts and len(c.labels)]
         if new:
             begin = len(self._pool[1]) if self._pool else 0

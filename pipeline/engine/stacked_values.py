@@ -46,8 +46,7 @@ def each(function: Callable, value: Any, *others: Any) -> Any:
 
 
 class Lazily(UserDict):
-    """Like a State, but a part is gathered only when it is read: a loss may not use all parts, and a part may
-    be a model per client."""
+    """Like a State whose parts are gathered when they are read: a part may be a model per client."""
 
     def __getitem__(self, name: str):
         return self.data[name]()

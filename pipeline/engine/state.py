@@ -9,8 +9,7 @@ from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
 
 class Params(dict):
-    """One model's state: name -> tensor, trainable parameters and buffers. Names start with `features.` or
-    `head.`."""
+    """One model's state, name -> tensor; names start with `features.` or `head.`."""
 
     @property
     def features(self) -> "Params":

@@ -83,8 +83,7 @@ class Normalise(nn.Module):
 
 
 class Mean(nn.Module):
-    """The mean over all pixels, (B, d, H, W) -> (B, d, 1, 1). (AdaptiveAvgPool2d has no rule for stacked
-    networks.)"""
+    """The mean over all pixels, (B, d, 1, 1). (AdaptiveAvgPool2d has no rule for stacked networks.)"""
 
     def forward(self, x):
         return x.mean((2, 3), keepdim=True)
@@ -151,8 +150,7 @@ def conv_bn(
 
 
 def projector(width: int, outputs: int) -> nn.Sequential:
-    """The projector of RAHFL's networks: three linear layers without bias, each with BatchNorm, the last
-    one's without weights."""
+    """RAHFL's: three linear layers without bias, each with BatchNorm, the last one's without weights."""
     return nn.Sequential(
         nn.Linear(width, outputs, bias=False),
         nn.BatchNorm1d(outputs),

@@ -33,8 +33,7 @@ SHUFFLENET_STEM, SHUFFLENET_GROUPS = 24, 2
 
 
 def mobilenetv2(channels: int) -> tuple[nn.Sequential, int]:
-    """Features (B, 1280), never negative, and their width. ReLU in place of ReLU6; no stride in stem and
-    second stage."""
+    """Features (B, 1280) >= 0 and their width. ReLU for ReLU6; no stride in stem and second stage."""
     layers, width = [conv_bn(channels, 32, 3)], 32
     for expansion, outputs, blocks, stride in MOBILENET:
         for block in range(blocks):
@@ -97,8 +96,7 @@ class SqueezeExcitation(nn.Module):
 
 
 class Unused(nn.Module):
-    """A layer that belongs to the state but is not called, as in the released code; its parameters are
-    frozen."""
+    """A frozen layer that belongs to the state but is not called, as in the released code."""
 
     def __init__(self, layer: nn.Module):
         super().__init__()
@@ -135,8 +133,7 @@ def _shuffle_unit(inputs, outputs, first):
 
 
 class Shuffle(nn.Module):
-    """Deal the channels of (B, C, H, W) out, so that each group of the next layer sees every group of the
-    last."""
+    """Deal channels out, so that each group of the next layer sees every group of the last."""
 
     def __init__(self, groups: int):
         super().__init__()
