@@ -110,8 +110,7 @@ def augmix(images: Tensor, generator: Generator, operations: Literal["nine", "al
 
 
 def magnitude(operation: str, level: Tensor, side: int = 32) -> Tensor:
-    """An operation's parameter at a level, 0.1 .. 3: bits, degrees, threshold, slope, pixels, factor;
-    float64."""
+    """An operation's parameter at a level, 0.1 .. 3 (bits, degrees, threshold, slope, pixels); float64."""
     level = level.double()
     kind = operation.split("_")[0]
     if kind in ("posterize", "rotate", "solarize", "translate"):

@@ -70,7 +70,7 @@ def arrays(
 
 
 def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
-    """LIBSVM: values in [-1, 1], labels 1 to 10. Grey levels are cut off, not rounded, as torchvision does."""
+    """LIBSVM: values in [-1, 1], labels 1 to 10. Grey levels are cut off, as torchvision does."""
     parts = []
     for path in files:
         with reading(path):

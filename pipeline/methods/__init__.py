@@ -10,8 +10,7 @@ from pipeline.schema.discovery import method_file, method_module
 
 
 def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root: Path = ROOT) -> Method:
-    """The method, common to all papers or of this paper, with its hyper-parameters checked; `where` (file
-    and key) begins every error."""
+    """The method, common to all or of this paper, its hyper-parameters checked; `where` begins errors."""
     return check(find(algorithm, where, paper, root), hyper, where)
 
 

@@ -111,8 +111,7 @@ class Collaborative(Method):
         return LocalOptions(optimiser=dataclasses.replace(world.training.optimiser, lr=self.rate(world)))
 
     def rate(self, world: World) -> float:
-        """The learning rate of this round. The code of FCCL+: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1,
-        of rounds 0 to E - 1."""
+        """The round's rate. FCCL+'s code: lr, then lr (1 - 0.9 (r - 1) / E) from r = 1 of 0 to E - 1."""
         lr, r = world.training.optimiser.lr, world.round - 1
         released = lr if r < 1 else lr * (1 - 0.9 * (r - 1) / world.training.rounds)
         return lr if self.schedule == "constant" else released
@@ -132,8 +131,7 @@ class Collaborative(Method):
 
 
 def averages(world: World) -> bool:
-    """Are models averaged: where all clients hold one architecture and the scenario says so (FCCL+ Sec. 4.4,
-    Table 15)?"""
+    """Do all clients hold one architecture that the scenario averages (FCCL+ Sec. 4.4, Table 15)?"""
     return world.homogeneous and world.training.averaging == "uniform"
 
 

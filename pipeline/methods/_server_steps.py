@@ -25,8 +25,7 @@ def shares(weights: Sequence[float]) -> list[float]:
 
 
 def learned(world: World, model: Params) -> Params:
-    """The entries that gradients move. Running statistics are not among them: a server that does more than
-    average them could make a variance negative."""
+    """The entries that gradients move: a server's step could make a running variance negative."""
     return part(model, trainable_names(world.network(0, model), "all"))
 
 

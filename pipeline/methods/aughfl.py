@@ -89,8 +89,7 @@ def firmness_weights(kappa: Tensor) -> Tensor:
 
 
 def released_loss(student: Tensor, teachers: Tensor, weights: Tensor) -> Tensor:
-    """The collaborative loss of the released code, whose gradient is zero. student (B, C), teachers (m, B, C)
-    logits, weights (m,)."""
+    """The released collaborative loss, without gradient. student (B, C), teachers (m, B, C), weights (m,)."""
     log_q = F.log_softmax(student, dim=1).clamp(*CLAMP)
     targets = F.softmax(teachers, dim=-1).clamp(*CLAMP)
     return total(

@@ -82,8 +82,7 @@ def distance(params: Mapping[str, Tensor], anchor: Mapping[str, Tensor]) -> Tens
 
 
 def squared_distances(models: Clients, names: Iterable[str]) -> Tensor:
-    """(clients, clients) float64: ||w_i - w_j||^2 over the named tensors, from differences and so never
-    negative."""
+    """(clients, clients) float64: ||w_i - w_j||^2 over the named tensors, never negative."""
     names = list(names)
     vectors = torch.stack(
         [torch.cat([model[name].detach().double().flatten() for name in names]) for model in models]

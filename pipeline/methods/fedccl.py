@@ -97,8 +97,7 @@ class FedCCL(FedAvg):
         }
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """Of the signals that `state` holds, whose number changes from round to round; a contrast that is off
-        receives none."""
+        """Of the signals that `state` holds; a contrast that is off receives none."""
         if state is None or state.signals is None:
             return world.scalars(), world.scalars()
         local, known = state.signals.everyone.vectors.numel(), int(state.signals.balanced.known.sum())

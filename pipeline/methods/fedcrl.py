@@ -61,8 +61,7 @@ class FedCRL(Method):
     def share(
         self, models: Clients, contrasts: Tensor | None, trained: State | None, newest: State, world: World
     ) -> Tensor:
-        """tau_i (K,) of Eq. 7. `trained`: the representations that the epoch was trained against, None at the
-        first mix."""
+        """tau_i (K,) of Eq. 7. `trained`: what the epoch was trained against, None at the first mix."""
         if trained is None and self.first_tau != "evaluate":
             return torch.full((len(world.clients),), float(self.first_tau == "own"), dtype=torch.float64)
         if trained is None or contrasts is None or self.contrast == "post_eval":
@@ -86,15 +85,13 @@ class FedCRL(Method):
         return {} if state.share is None else {"tau": float(state.share.mean())}
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """With every representation goes up its class's count |D_c^i|, by which Eq. 6 weights; Sec. V-B5
-        leaves it out."""
+        """Each class's count |D_c^i| goes up too, by which Eq. 6 weights; Sec. V-B5 leaves it out."""
         (up, _), (_, down) = (vectors_sent(world, world.width + count) for count in (1, 0))
         return world.scalars("features") + up, world.scalars("features") + down
 
 
 def interpolate(models: Clients, server: Params, share: Tensor) -> Clients:
-    """share_k model_k + (1 - share_k) server, one number per client for all tensors (FedCRL, Eq. 8). share
-    (K,)."""
+    """share_k model_k + (1 - share_k) server for all tensors (FedCRL, Eq. 8). share (K,)."""
     return Clients(
         combine((mine, server), (s, 1 - s)) for mine, s in zip(models, share.tolist(), strict=True)
     )

@@ -45,8 +45,7 @@ class FedGA(FedAvg):
         return self.step * (1 - passed / world.training.rounds)
 
     def measure(self, models: Clients, world: World) -> Tensor:
-        """(K,) float64: each model's mean loss, or its error rate, over its client's training set; NaN
-        without data."""
+        """(K,) float64: each model's mean loss, or error rate, on its client's training set; else NaN."""
         errors = []
         for k, (client, model) in enumerate(zip(world.clients, models, strict=True)):
             logits = world.outputs(k, model, client.images).double()

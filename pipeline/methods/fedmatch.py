@@ -115,8 +115,7 @@ class FedMatch(Collaborative):
 
 
 def nearest(answers: Tensor, count: int) -> list[list[int]]:
-    """For each of K rows of answers (K, C) the `count` nearest others (all, where there are fewer); of equals
-    the first."""
+    """For each row of answers (K, C) the `count` nearest others, or all; of equals the first."""
     rows = answers.double()
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").tolist()
     return [
@@ -146,8 +145,7 @@ def inter_client_consistency(local: Tensor, helpers: Tensor, confident: Tensor) 
 
 
 def majority_labels(local: Tensor, helpers: Tensor) -> Tensor:
-    """(B,): the class that most of the local model and its helpers name; the smallest index of equals.
-    Probabilities as above."""
+    """(B,): the class that most of the local model and its helpers name; of equals the smallest."""
     votes = F.one_hot(torch.cat([local.detach()[None], helpers]).argmax(-1), local.shape[-1]).sum(0)
     return votes.argmax(-1)  # the first of equal maxima
 
@@ -159,8 +157,7 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, confident: Tensor) -> Tens
 
 
 def disjoint_penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], l1: float, l2: float) -> Tensor:
-    """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors, which sigma and psi name alike
-    (FedMatch, Eq. 5)."""
+    """l2 ||sigma - psi||^2 + l1 ||psi||_1 over all trainable tensors (FedMatch, Eq. 5)."""
     return total(
         l2 * (sigma[name].detach() - value).pow(2).sum() + l1 * value.abs().sum()
         for name, value in psi.items()

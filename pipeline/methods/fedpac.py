@@ -68,8 +68,7 @@ class FedPAC(FedPer):
         return cross_entropy(model.head(z), batch.labels) + self.lam * pull
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
-        """A client sends the model, its class means, h and V, and where the means are weighted also a count
-        for every class mean."""
+        """Up go the model, class means, h and V, and a count for every mean where these are weighted."""
         up, down = vectors_sent(world, world.width)
         counts = up / world.width if self.weighted else 0.0
         return world.scalars() + 2 * up + 1 + counts, world.scalars() + down

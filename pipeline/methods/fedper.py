@@ -8,8 +8,7 @@ from pipeline.methods.base import Method
 
 @dataclass(frozen=True)
 class FedPer(Method):
-    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. The personal layers are the
-    last one."""
+    """phi_k <- phi, one joint pass over (phi_k, pi_k), phi <- mean of the phi_k. pi_k is the last layer."""
 
     supports = frozenset({"partial participation", "unseen clients"})
 

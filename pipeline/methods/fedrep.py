@@ -10,8 +10,7 @@ from pipeline.schema import Whole
 
 @dataclass(frozen=True)
 class FedRep(FedPer):
-    """tau_h epochs on the head with the received features frozen, then tau_b on the features with the new
-    head frozen."""
+    """tau_h epochs on the head, the features frozen, then tau_b on the features, the head frozen."""
 
     head_epochs: Whole = 10  # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
     feature_epochs: Whole | None = None

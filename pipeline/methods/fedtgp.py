@@ -53,8 +53,7 @@ class FedTGP(FedProto):
         return {"prototypes": State(vectors=vectors, known=known), "generator": generator}
 
     def train(self, generator: Params, seen: ClassMeans, world: World) -> Params:
-        """Server epochs over all (class mean, class) pairs: client by client, their classes in order, then
-        shuffled."""
+        """Server epochs over all (class mean, class) pairs, client by client, then shuffled."""
         centres = self.aggregate(seen, None)
         margin = min(float(class_gaps(**centres, to=self.margin).max()), self.cap)
         points, labels = seen.means[seen.present].cpu(), seen.present.nonzero()[:, 1].cpu()

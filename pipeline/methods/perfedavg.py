@@ -57,8 +57,7 @@ class PerFedAvg(FedAvg):
         return *self._adam(model.params, direction, client_state), {"loss": loss}
 
     def deployed(self, state: State, world: World) -> Clients:
-        """Each client's adapted copy; its batch is drawn from (seed, "adaptation", round, client), without
-        dropout."""
+        """Adapted copies; batches are drawn from (seed, "adaptation", round, client), without dropout."""
         chosen = [self._batch(world, k) for k in range(len(world.clients))]
         adapted = world.each(world.everyone(state.model), self._adapt, client_state=chosen)
         return Clients(state.model if mine is None else state.model.joined(mine) for mine in adapted)
@@ -104,8 +103,7 @@ class PerFedAvg(FedAvg):
 
 
 def _moved(params: Params, direction: Params, step: float) -> Params:
-    """params - step * direction; a clone keeps the memory format, which a convolution of one channel needs to
-    be fast."""
+    """params - step * direction; a clone keeps the memory format, which makes convolutions fast."""
     return entries(lambda value, d: value.clone().sub_(d, alpha=step), params, direction)
 
 

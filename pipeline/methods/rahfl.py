@@ -157,8 +157,7 @@ def transfer_matrix(accuracies: Tensor) -> Tensor:
 
 
 def shares_right(world: World, models: Clients, test_sets: Sequence[Batch | Client]) -> Tensor:
-    """Each client's accuracy (K,) on its test set as a share in float64, in evaluation mode; NaN without
-    images."""
+    """Each client's accuracy (K,) on its test set, a share in float64; NaN without images."""
     shares = []
     for k, (model, test) in enumerate(zip(models, test_sets, strict=True)):
         right = world.outputs(k, model, test.images).argmax(1) == test.labels

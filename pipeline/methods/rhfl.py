@@ -72,8 +72,7 @@ def reverse_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def symmetric_cross_entropy(logits: Tensor, labels: Tensor, alpha: float, beta: float) -> Tensor:
-    """alpha CE + beta RCE, the SL loss of RHFL (Fang & Ye 2022; after Wang et al. 2019). logits (B, C),
-    labels (B,)."""
+    """alpha CE + beta RCE (SL of RHFL, Fang & Ye 2022). logits (B, C), labels (B,)."""
     return alpha * F.cross_entropy(logits, labels) + beta * reverse_cross_entropy(logits, labels)
 
 
