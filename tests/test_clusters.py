@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -365,3 +366,9 @@ def test_each_cell_has_a_card(monkeypatch, tmp_path):
     assert given == ["4", "7", "4", None, "7"]
     monkeypatch.setenv("FEDREPRO_DEVICE", "cuda:1")
     assert Local(8).cards == []
+
+
+def test_a_python_that_cannot_unpack_safely_is_named_before_anything_starts(monkeypatch):
+    monkeypatch.delattr(tarfile, "data_filter")
+    with pytest.raises(FedReproError, match="3.11.4"):
+        executor("ray", 1, 1, {"address": "localhost:1", "gpus": 0.0})

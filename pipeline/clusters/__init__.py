@@ -6,6 +6,7 @@ the loop records them.
 """
 
 import re
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,8 @@ def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> 
             raise ParamError(f"--{name} is an option of --on {belongs[name]}")
     if on == "local":
         return Local(cores)
+    if on == "ray" and not hasattr(tarfile, "data_filter"):  # with which its nodes unpack
+        raise FedReproError("--on ray: needs Python 3.11.4 or a later one, on every machine")
     try:
         if on == "slurm":
             from pipeline.clusters.slurm import Slurm

@@ -45,8 +45,6 @@ class Ray(Cluster):
     def __init__(self, cores: int, jobs: int | None, address: str, gpus: float, root: Path = ROOT):
         super().__init__(cores, root)
         self.title, self.jobs = f"ray cluster {address}", jobs
-        if not hasattr(tarfile, "data_filter"):  # with which nodes unpack
-            raise FedReproError("--on ray: needs Python 3.11.4 or a later one, on every machine")
         _reach(address)
         try:
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)
