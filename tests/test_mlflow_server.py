@@ -1,6 +1,5 @@
 """The real MLflow server of `fedrepro ui`: what it imports is read back, and compared in a browser."""
 
-import json
 import os
 import re
 import signal
@@ -11,7 +10,6 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from repository import PATIENCE
@@ -126,17 +124,6 @@ def test_files_are_shown_and_nobody_can_put_any_there(root, server, runs):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(plant, timeout=20)
     assert not list(root.rglob("planted"))
-
-
-def test_the_compare_page_shows_the_methods_side_by_side(root, server, experiment, runs, browser):
-    address = (
-        f"{server}/#/compare-runs?runs={quote(json.dumps([run.info.run_id for run in runs.values()]))}"
-        f"&experiments={quote(json.dumps([experiment.experiment_id]))}"
-    )
-    page = text_of(browser, address, "reported/weighted")
-    assert f"Comparing {len(runs)} Runs from 1 Experiment" in page and all(name in page for name in runs)
-    for result in results.collect(root).values():  # MLflow shows four digits
-        assert all(f"{value:.4g}" in page for value in result["measures"]["weighted"])
 
 
 def test_the_links_of_ui_show_cells_with_their_means(root, server, browser, monkeypatch, capsys):

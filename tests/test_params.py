@@ -275,13 +275,8 @@ def test_the_projects_parameters():
         assert len({*others}) == len(others) and not mine & {*others} and mine <= {*methods.method_names()}
         possible = {name for name in methods.method_names() if not excluded(name, miniature.scenario)}
         assert mine | {*others} == mine | possible
-    cell = Cell("fedccl", "across", "fedsr")
-    scenario, algorithm, hyper = cell.resolve()
-    assert (algorithm, hyper) == ("fedsr", {}) and scenario.model.name == "cnn4_gaussian"
-    mini = load_paper("fedccl").miniature.scenario
-    assert dataclasses.replace(scenario, model=mini.model) == mini and cell.partition == "mini"
-    assert Cell("fedccl", "digit5-balanced", "fedavg").partition == "digit5-balanced"
-    assert cell.stage(load_paper("fedccl")) == "papers/fedccl/dvc.yaml:across@fedsr"
+    scenario, mini = Cell("fedccl", "across", "fedsr").resolve()[0], load_paper("fedccl").miniature.scenario
+    assert dataclasses.replace(scenario, model=mini.model) == mini
 
 
 @pytest.mark.parametrize("key", ["true", "null", "false"])

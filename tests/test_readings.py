@@ -112,14 +112,9 @@ def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
     (clipped,) = about("fedcrl/cifar10-dir-01/fedcrl", "line 22", clip_params=True)
     assert clipped.run.endswith("clipped to [0, 1]")  # as a result says itself
     forms = sections()["RAHFL"].readings["acc_source"].forms
-    for row, form, source in (
-        ("rahfl", "heldout", "our choice"),
-        ("rahfl-test", "test_corrupted", "released code: FangXiuwen/RAHFL, HHF/RAHFL.py"),
-        ("rahfl-test-clean", "test_clean", "released code: FangXiuwen/RAHFL, HHF/RAHFL.py"),
-    ):
-        (one,) = about(f"rahfl/corrupted-1/{row}", "generic test")
-        assert one.run == forms[form] and one.why.startswith(source)
-        assert one.option == "; ".join(f"acc_source: {name}" for name in forms if name != form)
+    (one,) = about("rahfl/corrupted-1/rahfl-test", "generic test")
+    assert one.run == forms["test_corrupted"] and one.why.startswith("released code: ")
+    assert one.option == "; ".join(f"acc_source: {name}" for name in forms if name != "test_corrupted")
 
 
 @pytest.mark.parametrize(
@@ -147,9 +142,6 @@ def test_values_have_their_rows_source_or_their_methods():
     assert (values["mu"].value, values["buffer"].value) == (1.0, 1)
     assert values["mu"].source.startswith("released code: QinbinLi/MOON, README")
     assert values["tau"].source == "released code: QinbinLi/MOON, main.py"
-    settings = {one.name: one for one in settings_of(of("fedcrl/cifar10-dir-01/moon"))}
-    assert settings["training.rounds"].value == 500 and "partition.classes" not in settings
-    assert settings["training.rounds"].source.startswith("our choice: not stated")
     small = {one.name: one.source for one in settings_of(of("fedcrl/digits-partial/fedavg"))}
     assert small["partition.beta"] == small["seeds"] == small["training.rounds"] == "our choice"
     assert small["training.batch_size"] == "Table I"  # as in the paper

@@ -72,14 +72,6 @@ def runs_of(root: Path) -> list:
     return client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
 
 
-def test_sqlite_waits_for_the_disk_at_no_commit(root):
-    from sqlalchemy import create_engine
-
-    tracking.Store(root)
-    with create_engine(f"sqlite:///{root / 'mlflow.db'}").connect() as base:
-        assert base.exec_driver_sql("PRAGMA synchronous").scalar() == 0
-
-
 def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert tracking.import_results(root) == (2, 0)
     result = results.collect(root)[CELL]

@@ -46,8 +46,3 @@ def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
     fedrepro(installed, project, "new", "method", "ours", "--paper", "mine")
     run(project, sys.executable, "-m", "pytest", "-q", "papers/mine/tests/test_ours.py", PYTHONPATH="")
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
-
-
-def test_a_project_needs_a_plain_name(installed, tmp_path):
-    assert "Odd" in fedrepro(installed, tmp_path, "new", "project", "../Odd", expect=2).stderr
-    assert not [*tmp_path.iterdir()]
