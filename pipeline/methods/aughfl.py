@@ -27,11 +27,14 @@ CLAMP = (1e-7, 1.0)
 @dataclass(frozen=True)
 class AugHFL(Collaborative):
     """Collaborative: sum_{i != k} w_i KL(p_i || p_k) on the clean public view, where w_i falls with the
-    divergence between client i's predictions on it and on two AugMix versions that it draws. Local: CE +
-    mu JSD over the plain view and two AugMix versions of it.
+    divergence between client i's predictions on it and on two AugMix versions that it draws. Local: CE + mu
+    JSD over the plain view and two AugMix versions of it.
 
     The weights sum to one over all clients, the client itself included, and are not scaled again without it,
-    as released.
+    as released. Read as RAHFL's tables need it: nine operations that no corruption of the benchmark uses (the
+    code takes all thirteen), one normalisation, clean public images, and the loss that the code means.
+    `released_bug` has the released one: it cuts the student's *log*-probabilities to [1e-7, 1], where none
+    lies, so that no gradient is left and only BatchNorm's statistics move.
     """
 
     mu: NonNegative = 12.0

@@ -13,7 +13,6 @@ from pipeline.losses import cross_entropy
 @dataclass(frozen=True)
 class Method:
     """Base of all methods: a subclass overrides what differs, and its fields are its hyper-parameters.
-    What each of their values runs, why, and where defaults come from: readings.yaml.
 
     Four facts about a method are a class attribute, or a property whose body is one `return` of an expression
     of hyper-parameters, so that they can be read without torch. Subclasses inherit them.

@@ -15,8 +15,9 @@ class Centralised(Method):
     """In every round the scenario's local epochs over the union of the clients' training images, with its
     optimiser, new in every round as a client's is; pretraining likewise. Scored as a global model.
 
-    Batches are drawn under the name of the first client with data, so that with one client it is FedAvg and
-    Local, bit for bit.
+    None of the papers has it. Batches are drawn from the stream `local` (of pretraining: `pretraining`) under
+    the name of the first client with data, so that with one client it is FedAvg and Local, bit for bit.
+    Clients of different networks have no model in common: there a row gives one, or the scenario is refused.
     """
 
     def init(self, world: World) -> State:

@@ -16,8 +16,8 @@ from pipeline.schema import Count, NonNegative
 class Ditto(FedAvg):
     """min_v F_k(v) + (lambda / 2) ||v - w||^2 with w as received, constant over the personal pass.
 
-    Both passes draw from the stream that FedAvg and Local draw from, so that w is FedAvg's for every lambda,
-    and v is Local's for lambda 0, bit for bit.
+    Two passes, each with a new optimiser. Both draw from the stream that FedAvg and Local draw from, so
+    that w is FedAvg's for every lambda, and v is Local's for lambda 0, bit for bit.
     """
 
     headline = "post"

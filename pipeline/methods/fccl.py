@@ -20,14 +20,22 @@ SMALLEST_SPREAD = 1e-6  # of a column of logits: a constant one correlates with 
 class FCCL(MeanLogits):
     """Public: sum_u (1 - M_uu)^2 + lambda sum_{u != v} (1 + M_uv)^2 with M = correlation of Z_i with Zbar
     (Eq. 1 and 2). Private: CE + KL to the model of the last round's end + KL to theta*, trained on private
-    data alone (Eq. 19 of FCCL+), from which clients start: the scenario's pretraining, or `pretraining`
-    epochs."""
+    data alone (Eq. 19 of FCCL+).
+
+    Clients start from theta*: the scenario's pretraining, or `pretraining` epochs where it has none. One
+    reading of teachers for FCCL and FCCL+ within a comparison: `teacher_mode: train` of the journal code,
+    `eval` of the conference's.
+    """
 
     lam: NonNegative = 0.0051
+    # Target correlation of different classes; 0: decorrelated, as in Barlow Twins.
     off_target: Annotated[float, Range(low=-1, high=1)] = -1.0
     pearson: bool = False  # Eq. 1 to the letter; the codes have (B - 1) / B of it
+    # conference: as in that code, a client's share of Zbar comes from its last model in evaluation mode.
     consensus: Literal["mean", "conference"] = "mean"
+    # of BatchNorm in the teachers
     teacher_mode: Literal["train", "eval"] = "train"
+    # epochs of BASE (FCCL+ Sec. 4.1)
     pretraining: Count = 50
 
     @property

@@ -24,12 +24,13 @@ FISHER_CHUNK = 8  # samples whose gradients are held at once
 @dataclass(frozen=True)
 class FCCLPlus(FCCL):
     """Public: L_FCCM + omega L_FISL (Eq. 6). Private: CE + tau^2 L_FNTD with the model of the last round's
-    end as teacher (Eq. 14). No pretraining.
+    end as teacher (Eq. 14); before the first round that is the client's first model. No pretraining.
 
     `local`: what keeps the client from forgetting. fntd; kd over all classes (Eq. 10); ce: nothing; ewc,
     whose weight is `ewc`; fccl: FCCL's two teachers, and then its theta* to start from (Table 10 without
     FNTD). `kd_share`: the first part of every round's local epochs is under kd, the rest under fntd (Table
-    17).
+    17), each part with a new optimiser. `second_forward`: features for FISL by a second forward, as in the
+    code. They are taken before dropout.
     """
 
     mu: Positive = 0.02  # Sec. 4.1 and the code; Table 7 prints 0.002
@@ -39,9 +40,11 @@ class FCCLPlus(FCCL):
     local: Literal["fntd", "kd", "ce", "ewc", "fccl"] = "fntd"
     kd_share: Share = 0.0
     ewc: NonNegative = 0.7
+    # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
     renormalise: bool = False
+    # as the code and Eq. 10; Eq. 14 has no factor
     tau_squared: bool = True
-    # collaborated: theta^e, the model after this round's public phase (Fig. 9)
+    # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
 
     def __post_init__(self):

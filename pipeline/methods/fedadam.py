@@ -15,9 +15,11 @@ from pipeline.schema import NonNegative, Positive
 
 @dataclass(frozen=True)
 class FedAdam(FedAvg):
-    """m <- beta1 m + (1 - beta1) Delta with Delta = sum_k p_k y_k - x; v <- beta2 v + (1 - beta2) Delta^2; x
-    <- x + server_lr m / (sqrt(v) + tau), entry by entry. Yogi and Adagrad have another v. An entry moves
-    by about server_lr however large Delta is, so tune it."""
+    """m <- beta1 m + (1 - beta1) Delta with Delta = sum_k p_k y_k - x; v <- beta2 v + (1 - beta2) Delta^2;
+    x <- x + server_lr m / (sqrt(v) + tau), entry by entry. Yogi and Adagrad have another v.
+
+    An entry moves by about server_lr however large Delta is, so tune it. Running statistics are averaged.
+    """
 
     beta1: Decay = 0.9  # the paper has 0 with adagrad
     beta2: Decay = 0.99

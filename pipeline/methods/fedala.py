@@ -26,11 +26,12 @@ class FedALA(FedAvg):
     """The client starts from w_k + (w - w_k) * A_k in the last layers and from w below, A_k in [0, 1] learnt
     first.
 
-    The state holds what each client starts its next round from, A_k, whether the client has its start phase
-    before it (1 or 0), and how many epochs its last weight learning took.
+    The state holds what each client starts its next round from (scored before training), A_k, whether the
+    client has its start phase before it (1 or 0), and how many epochs its last weight learning took.
     """
 
     supports = frozenset()
+    # the default of this and the next four is the released code's
     eta: NonNegative = 1.0
     # of the training samples, for the weights
     share: Fraction = 0.8
@@ -40,6 +41,7 @@ class FedALA(FedAvg):
     threshold: Positive = 0.1
     # how many last losses
     losses: Count = 10
+    # slice: of one fixed order, contiguous, as released; random: a draw, as in FL-bench.
     subset: Literal["slice", "random"] = "slice"
     dropout: bool = False  # the released code leaves it on while weights are learnt
 

@@ -28,7 +28,9 @@ class FedAMP(Method):
     alpha: Positive = 1000.0  # alpha_k; with sigma and lam from a former PFLlib command
     sigma: Positive = 0.1
     lam: NonNegative = 1.0
+    # leave negative xi_kk as they are: the paper's weights, which overshoot
     raw: bool = False
+    # norm: PFLlib's, whose gradient has a constant length
     penalty: Literal["squared", "norm"] = "squared"
 
     @property

@@ -12,7 +12,9 @@ from pipeline.schema import Positive
 @dataclass(frozen=True)
 class FedAvgM(FedAvg):
     """m <- beta m + Delta with Delta = sum_k p_k y_k - x; x <- x + server_lr m (`nesterov`: Delta + beta m).
-    With beta 0 and server_lr 1 it is FedAvg, bit for bit."""
+
+    With beta 0 and server_lr 1 it is FedAvg, bit for bit. Running statistics are averaged.
+    """
 
     beta: Decay = 0.9
     server_lr: Positive = 1.0

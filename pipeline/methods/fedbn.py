@@ -14,7 +14,7 @@ from pipeline.methods.fedavg import FedAvg
 @dataclass(frozen=True)
 class FedBN(FedAvg):
     """phi_k <- phi, one joint pass over (phi_k, b_k), phi <- sum_k p_k phi_k. b_k, all entries of a client's
-    BatchNorm layers, is neither sent nor overwritten."""
+    BatchNorm layers, is neither sent nor overwritten. A layer's type decides, not its name."""
 
     supports = frozenset()
     # statistics: weight and bias are averaged

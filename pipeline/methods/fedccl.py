@@ -18,17 +18,23 @@ from pipeline.schema import Positive
 @dataclass(frozen=True)
 class FedCCL(FedAvg):
     """CE + L_local + L_global (Eq. 16, 17). Local signals Xi_c are the means of the FINCH clusters of each
-    client's class (Eq. 10), all clients' together (Eq. 11); the global signal U_c is the mean of the means
-    of the FINCH clusters of Xi_c (Eq. 14, 15), so that every cluster counts the same, whatever its size."""
+    client's class (Eq. 10), all clients' together (Eq. 11); the global signal U_c is the mean of the means of
+    the FINCH clusters of Xi_c (Eq. 14, 15), so that every cluster counts the same, whatever its size.
+
+    Signals come from the trained local models before averaging. FINCH drops the level with one cluster, as
+    its code does: "only one cluster left", to the letter, would always end in plain averages. The first round
+    is plain cross-entropy.
+    """
 
     supports = frozenset()
     tau: Positive = 0.07
     local_contrast: bool = True
     global_contrast: bool = True
     local_signals: Literal["finch", "mean"] = "finch"  # mean: a client's class means (Eq. 7, Table 7)
-    # mean: the mean of all local signals of the class (Eq. 12, Table 7)
+    # mean: the mean of all local signals of the class (Eq. 12, Table 7).
     global_signals: Literal["finch", "mean"] = "finch"
     exclude_own: bool = False  # contrast with the other clients' local signals only
+    # How a contrast is reduced over a batch: Eq. 16 and 17 sum, but the cross-entropy is a mean.
     reduction: Literal["mean", "sum"] = "mean"
 
     def init(self, world: World) -> State:

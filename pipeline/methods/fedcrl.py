@@ -21,17 +21,27 @@ class FedCRL(Method):
     then phi_i <- tau_i phi_i + (1 - tau_i) phi^G with tau_i = exp(-gamma L_i) (Eq. 7 to 9). The head never
     leaves home.
 
-    What begins an iteration of the paper (aggregation, Eq. 5 and 6, and the mix, Eq. 8) ends the `round`
-    before it: the state holds what the clients train from next. A client that did not train takes the
-    server's features.
+    Algorithm 1 has an initialisation, in which every client trains one epoch without the contrast, and then T
+    iterations: T + 1 phases. Here the initialisation is the training of the first `round`, so that R rounds
+    are R phases and every method of a table has the same number of local epochs. What begins an iteration of
+    the paper (aggregation, Eq. 5 and 6, and the mix, Eq. 8) ends the `round` before it: the state holds what
+    the clients train from next.
+
+    Read so where the paper is silent: L_i is the mean over the epoch's batches; the first one, which no
+    training has measured, is evaluated against the first global representations; parameters are not clipped
+    to [0, 1], since that deletes every negative weight. A client that did not train takes the server's
+    features.
     """
 
     headline = "post"
+    # Table I, as the next two
     alpha: NonNegative = 1.0
     # temperature tau_CL
     tau: Positive = 0.1
     gamma: NonNegative = 0.8
+    # post_eval: one more pass with the trained features
     contrast: Literal["epoch", "last_batch", "post_eval"] = "epoch"
+    # At the first mix: global is tau = 0, the client's features tau = 1.
     first_tau: Literal["evaluate", "global", "own"] = "evaluate"
     clip_params: bool = False  # Algorithm 1, line 22, to the letter
 

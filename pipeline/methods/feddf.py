@@ -29,9 +29,11 @@ class FedDF(MeanLogits):
     """KL(softmax(Zbar / tau) || softmax(Z_i / tau)) on public data, no factor tau^2; Zbar is the mean of
     logits.
 
-    form `clients`, FCCL+'s: every client distils its model batch by batch. form `original`: clients train
-    first; the server averages the models of each architecture and distils one student per architecture from
-    all clients' models, frozen; the students go back. Adam with cosine decay, as Lin et al.
+    form `clients`, FCCL+'s: every client distils its model batch by batch, here with the SGD of its code,
+    whose forward is a second one. For RAHFL's tables `public_optimiser: adam` is the choice that fits the
+    other methods. form `original`: clients train first; the server averages the models of each architecture
+    and distils one student per architecture from all clients' models, frozen; the students go back. Adam with
+    cosine decay, as Lin et al.; their early stop needs labelled images at the server and is left out.
     """
 
     public_optimiser: Literal["adam", "sgd"] = "sgd"
@@ -40,6 +42,7 @@ class FedDF(MeanLogits):
     tau: Positive = 1.0
     # original: at most so many of the public batches, again and again
     server_steps: Count = 10_000
+    # original: first average by samples (paper) or uniform (code)
     weighted: bool = True
 
     @property

@@ -17,12 +17,19 @@ from pipeline.schema import NonNegative
 @dataclass(frozen=True)
 class FedGA(FedAvg):
     """w = sum_i a_i w_i with the current a; then a_i moves by the gap g_i = loss_i(w) - loss_i(w_i), scaled
-    to the largest, times step_r / M. a is uniform at first, whatever the clients' sizes; a client without
-    data has weight 0."""
+    to the largest, times step_r / M. a is uniform at first, whatever the clients' sizes.
+
+    Gaps are measured on the clients' training data in evaluation mode, since no part of it is held out, and
+    never on test data. A client without data has weight 0. MarsFL's version differs (the sign is reversed and
+    the two losses are on different data) and is not followed.
+    """
 
     supports = frozenset()
+    # d of the released code
     step: NonNegative = 0.2
+    # the paper's; the released code's default is the accuracy
     metric: Literal["loss", "accuracy"] = "loss"
+    # step_r = d (1 - (r - 1) / R) or d (1 - r / R), r from 0
     schedule: Literal["code", "paper"] = "code"
 
     def init(self, world: World) -> State:

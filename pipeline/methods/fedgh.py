@@ -16,9 +16,16 @@ from pipeline.schema import Count, NonNegative
 @dataclass(frozen=True)
 class FedGH(Method):
     """Clients train features and the received head, send a mean representation per class, and drop their
-    head. The server's head takes one pass of SGD over all (mean, class) pairs."""
+    head.
 
+    The server's head takes one pass of SGD over all (mean, class) pairs, shuffled, each pair once
+    whatever the number of samples behind it. The released codes differ: one never moves the server's head,
+    the other lets client 0 share it; neither is followed.
+    """
+
+    # as declared in the released code; PFLlib has 1, which can diverge
     server_lr: NonNegative = 0.01
+    # PFLlib: the clients' batch size; 1 goes pair by pair, as the paper does
     server_batch: Count = 16
 
     def init(self, world: World) -> State:

@@ -21,24 +21,36 @@ from pipeline.schema import Count, NonNegative, Positive, Whole
 @dataclass(frozen=True)
 class FedLSA(FedAvg):
     """A round: the server trains A = nor(Theta(R)) with the global classifier, on CE(phi(a_i), i) + alpha *
-    separation; then clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors
-    at temperature tau; then models are averaged. h = nor(projector(z)) is the representation of the
-    network `fedlsa`; with another network, the contrast normalises the representation."""
+    separation; then clients train CE(phi(h), y) + lambda * compactness, the contrast of h with the anchors at
+    temperature tau; then models are averaged. h = nor(projector(z)) is the representation of the network
+    `fedlsa`; with another network, the contrast normalises the representation. R and Theta persist over the
+    rounds; the first round's anchors are trained with the untrained classifier.
+
+    Read so where the text is silent or cannot be meant: tau divides inside the exponent, anchors have length
+    one, both R and Theta learn. Learning rates are not stated.
+    """
 
     supports = frozenset()
+    # the paper has 0.02 or 0.4; like the next two, it depends on the data set
     alpha: NonNegative = 0.02
+    # 0.1 or 0.7
     lam: NonNegative = 0.1
+    # 0.1 or 0.2
     tau: Positive = 0.1
     # steps over all anchors at once
     server_epochs: Whole = 500
     server_lr: Positive = 0.01
     # width of R and Theta; None: that of the network's encoder, else of h
     inputs: Count | None = None
+    # False: anchors are trained on the classifier's loss alone (Tables 4 and 5)
     separation: bool = True
-    # distance: the mean of ||h - a_y|| (Tables 4 and 5)
+    # distance: the mean of ||h - a_y|| (Tables 4 and 5).
     compactness: Literal["anchor", "distance", "none"] = "anchor"
+    # outside: Eq. 4 to the letter
     temperature: Literal["inside", "outside"] = "inside"
+    # False: anchors of any length
     unit: bool = True
+    # before_last_step: line 17 to the letter
     sent: Literal["newest", "before_last_step"] = "newest"
 
     def init(self, world: World) -> State:

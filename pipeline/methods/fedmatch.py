@@ -27,11 +27,16 @@ class FedMatch(Collaborative):
     """theta = sigma + psi. Public batches move psi on
         lam_i (1 / H) sum_h KL(p_h || p_i) + lam_a CE(vote, p_i(A(x))) + lam_l2 ||sigma - psi||^2 + lam_l1
         ||psi||_1,
-    the first two over the samples of which p_i is confident (at least kappa), A the strong augmentation;
-    private ones move sigma on lam_s CE.
+    the first two over the samples of which p_i is confident (at least kappa); private ones move sigma on
+    lam_s CE.
 
-    A reconstruction, see readings.yaml. Each part moves by a step of theta with the other held, so a
-    scenario's weight decay is of theta.
+    A reconstruction: FCCL+ compares with FedMatch for heterogeneous networks and has not released how. The
+    two ideas that it names are here. As networks differ, helpers send predictions instead of weights; they
+    are the H clients whose mean answer to a fixed public probe is nearest, chosen again every round. A is the
+    strong public augmentation, of the public image itself and not of the scenario's view. `decomposed:
+    false`: one part, psi = 0 and no penalties, public and private steps move theta. `pseudo_labels: false`:
+    consistency alone. Each part moves by a step of theta with the other held, so a scenario's weight decay is
+    of theta.
     """
 
     helpers: Whole = 2

@@ -13,6 +13,8 @@ from pipeline.methods._collaborative import MeanLogits
 class FedMD(MeanLogits):
     """Digest: mean over batch and classes of |Z_i - Zbar|, the authors' code. Revisit: cross-entropy.
 
+    FCCL+ describes FedMD with the squared error (`distance: mse`); both of its released ports have the
+    absolute one. The public data have no labels here, so the original's initial training on them is left out.
     MarsFL's variant: `second_forward: true, public_optimiser: sgd`.
     """
 

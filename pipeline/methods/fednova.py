@@ -17,8 +17,12 @@ from pipeline.schema import NonNegative, Optimiser, Positive
 @dataclass(frozen=True)
 class FedNova(FedAvg):
     """x <- x + tau_eff sum_k p_k (y_k - x) / |a_k|, |a_k| the sum of the weights that the local rule gives
-    its gradients: tau_k for tau_k steps of plain SGD. Where all are equal this is FedAvg. For SGD alone."""
+    its gradients: tau_k for tau_k steps of plain SGD. Where all are equal this is FedAvg.
 
+    For SGD alone: Adam's change is no such sum. Running statistics are averaged.
+    """
+
+    # sum_k p_k |a_k|, or sum_k p_k tau_k
     tau_eff: Literal["normaliser", "steps"] = "normaliser"
     # of FedProx's pull at home
     mu: NonNegative = 0.0

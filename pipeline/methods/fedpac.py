@@ -24,11 +24,18 @@ LEAST_SHARE = 1e-3  # smaller weights of heads become 0 (FedPAC's code)
 class FedPAC(FedPer):
     """Statistics of the received features, then the head alone, then the features alone with CE + lambda *
     mean over samples and dimensions of (z - Cbar_y)^2. The server averages the features and gives client i
-    the heads' combination sum_j a_ij pi_j of its quadratic program. The first round has no pull."""
+    the heads' combination sum_j a_ij pi_j of its quadratic program.
+
+    The first round has no global means and no pull. All clients take part in every round, so that afterwards
+    each of their classes has one.
+    """
 
     supports = frozenset()
+    # the paper's
     lam: NonNegative = 1.0
+    # the paper's; the features train for the round's epochs
     head_epochs: Whole = 1
+    # None: the scenario's. The released code has SGD at 0.1, momentum 0.5, decay 5e-4.
     head_optimiser: Optimiser | None = None
     weighted: bool = True  # global means over samples (paper, released code); PFLlib: over owners
 

@@ -17,11 +17,13 @@ from pipeline.schema import NonNegative, Positive
 @dataclass(frozen=True)
 class FedPCL(Method):
     """CE + L_g + L_p. Both contrast the unit representation with class means of unit representations by inner
-    products: L_g with the mean over the clients that hold a class, L_p with each client's set in turn,
-    where a class that it lacks is the global one.
+    products: L_g with the mean over the clients that hold a class, L_p with each client's set in turn, where
+    a class that it lacks is the global one.
 
-    The published form is `averaging=False, ce=False, inference="local_prototype", normalise_head=True`: the
-    first round only collects class means, and the nearest of a client's class means predicts.
+    By default as in FedCCL's tables, "with model parameter averaging", with cross-entropy and the averaged
+    classifier. The published form is `averaging=False, ce=False, inference="local_prototype",
+    normalise_head=True`: models stay home, the first round only collects class means, and the nearest of a
+    client's class means predicts.
     """
 
     tau: Positive = 0.07
@@ -32,8 +34,11 @@ class FedPCL(Method):
     averaging: bool = True
     ce: bool = True
     inference: Literal["classifier", "local_prototype"] = "classifier"
+    # the classifier sees unit representations too, as in the released network
     normalise_head: bool = False
+    # the paper's denominators: only labels other than the sample's
     exclude_positive: bool = False
+    # official: the released loss; anchors are class means, summed over the sets, and there is no L_g.
     contrast: Literal["paper", "official"] = "paper"
 
     def init(self, world: World) -> State:

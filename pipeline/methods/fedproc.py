@@ -14,14 +14,21 @@ from pipeline.schema import Positive, Share
 
 @dataclass(frozen=True)
 class FedProc(FedAvg):
-    """a_t CE + (1 - a_t) l_gpc, a_t = t / T for round t = 0, 1, ... of T, or `alpha`; l_gpc contrasts z with
-    every class's prototype, a mean of unit representations computed by the trained local models. Classes
-    that nobody ever held are left out."""
+    """a_t CE + (1 - a_t) l_gpc, a_t = t / T for round t = 0, 1, ... of T; l_gpc contrasts z with every
+    class's prototype.
+
+    Prototypes are means of unit representations over all clients' samples, computed by the trained local
+    models. The first round is plain cross-entropy. Classes that nobody ever held are left out of l_gpc.
+    """
 
     supports = frozenset()
+    # a constant a_t (FCCL+ Table 7: 0.5); None: t / T, the paper's and the code's
     alpha: Share | None = None
+    # the method has no temperature
     tau: Positive = 1.0
+    # prototypes by samples, as the code; false: the plain mean over owners
     weighted: bool = True
+    # True: the classifier sees unit representations too, as in the released network.
     normalise_features: bool = False
 
     def init(self, world: World) -> State:

@@ -28,14 +28,17 @@ class FedProto(Method):
     means.
 
     As published, every client keeps its model (networks may differ in all but d) and an image gets the class
-    of the nearest of the newest prototypes; before there are any, the classifier's. The first round is plain
-    cross-entropy.
+    of the nearest of the newest prototypes; before there are any, the classifier's. "With model parameter
+    averaging" (FedCCL, FedLSA) the models are averaged too, and the global classifier predicts. Prototypes
+    are computed after local training, in evaluation mode. The first round is plain cross-entropy.
     """
 
     lam: NonNegative = 1.0  # released code: 1 for MNIST and FEMNIST, 0.1 for CIFAR-10
     averaging: bool = False
     weighted: bool = False  # owners by their samples of the class; the code has the plain mean
+    # None: the prototype, but the classifier where models are averaged.
     prediction: Literal["prototype", "classifier"] | None = None
+    # Classes that may be predicted: every class with a prototype, or those that the client trains on.
     candidates: Literal["all", "own"] = "all"
     means: Means = "eval"  # last_epoch in the authors' code, running in PFLlib
 

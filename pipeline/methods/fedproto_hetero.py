@@ -24,9 +24,16 @@ from pipeline.schema import NonNegative
 @dataclass(frozen=True)
 class FedProtoHetero(Method):
     """CE + lam * mean over samples and dimensions of (h - G_y)^2, h the embedding; G_c = mean over the
-    owners' class means. h is the output of the projector that RAHFL gives every network (1024 numbers);
-    `features` takes the representation itself. The first round is plain cross-entropy, but embeds its
-    batches all the same."""
+    owners' class means.
+
+    h is the output of the projector that RAHFL gives every network (1024 numbers); `features` takes the
+    representation itself, where all networks have one width. No public data and no averaging. The first round
+    is plain cross-entropy, but embeds its batches all the same. The classifier predicts, as for every row of
+    RAHFL's tables.
+
+    The class means are by default those of the embeddings that local training makes in passing, each before
+    its step. RAHFL has one epoch; of several the authors' code counts the last alone (`last_epoch`).
+    """
 
     headline = "post"
     lam: NonNegative = 1.0

@@ -15,6 +15,7 @@ class FedProx(FedAvg):
     """CE + (mu / 2) ||w_k - w||^2 over all trainable tensors; w is what the server sent this round."""
 
     mu: NonNegative = 0.01  # no default works for all (the authors' README); FCCL+ Table 7 has 0.01
+    # 0.01 gives the smaller penalty of RethinkFL's code, for comparison only.
     legacy_scale: NonNegative = 1.0
 
     @property

@@ -13,6 +13,7 @@ class FedRep(FedPer):
     """tau_h epochs on the head, the features frozen, then tau_b on the features, the head frozen."""
 
     head_epochs: Whole = 10  # tau_h, as in the authors' commands for CIFAR-10 and CIFAR-100
+    # tau_b: the authors' commands have 1 for CIFAR-10 and 5 for CIFAR-100; None: the scenario's local epochs.
     feature_epochs: Whole | None = None
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib
 

@@ -15,11 +15,18 @@ from pipeline.schema import Share
 
 @dataclass(frozen=True)
 class FedRS(FedAvg):
-    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's classes, else alpha."""
+    """CE of q_c = alpha_kc (w_c . z), in training only; alpha_kc = 1 for the client's classes, else
+    alpha.
+
+    The released classifier has no bias: it is zero from the start, and no step moves it.
+    """
 
     supports = frozenset()
+    # recommended in the paper
     alpha: Share = 0.5
+    # soft: by the classes' sizes, as in the released code
     mode: Literal["hard", "soft"] = "hard"
+    # True: a bias that is learned, added without the scale
     bias: bool = False
 
     def init(self, world: World) -> State:

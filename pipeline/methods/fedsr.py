@@ -25,13 +25,18 @@ class FedSR(FedAvg):
 
     The features' last layer gives (mu, rho), sigma = softplus(rho) (network `lenet_gaussian`). The references
     r_c, a Gaussian per class, and the scale s are learned with the model, by its optimiser, and stay with the
-    client. Predictions are the mean softmax over draws.
+    client, as in the released code. Predictions are the mean softmax over draws. Clients train whole epochs;
+    the code takes five steps.
     """
 
     supports = frozenset()
+    # released code
     l2r: NonNegative = 0.01
+    # released code; its README's example 0.001
     cmi: NonNegative = 0.0005
+    # of z in L2R; squared: the paper's
     norm: Literal["plain", "squared"] = "plain"
+    # True: the references are averaged with the models; the paper argues for one r(z | y) for all.
     share_reference: bool = False
     samples: Count = 20  # draws per test image
 

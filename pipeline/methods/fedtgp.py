@@ -22,17 +22,25 @@ SMALLEST_DISTANCE = 1e-6  # nearer points have no direction to their vector
 class FedTGP(FedProto):
     """FedProto whose prototypes come from a generator at the server. It learns, from all class means that
     went up, to give each the nearest prototype of its class: CE of -(||p - G_j|| + m [j = c]), m the
-    largest gap between a class and its nearest neighbour, at most `cap`. All classes' prototypes go down.
-    The generator persists; its optimiser, plain SGD, is new in each round."""
+    largest gap between a class and its nearest neighbour, at most `cap`. All classes' prototypes go down,
+    also those that no client holds.
+
+    The generator lives on from round to round; its optimiser, plain SGD, is new in each.
+    """
 
     supports = frozenset()
     # None: 10, as in the released command, or 1 where models are averaged; a number after __post_init__.
     lam: NonNegative | None = None  # type: ignore[assignment]    # FedProto's is never None
+    # FedLSA, for its server; released command 100, its default 1000
     server_epochs: Whole = 500
+    # None: the clients' rate, as released
     server_lr: Positive | None = None
+    # None: the clients' batch size, as released
     server_batch: Count | None = None
+    # all class means in one batch, instead of shuffled ones
     full_batch: bool = False
     cap: Positive = 100.0
+    # nearest: the released code's; farthest: the largest distance of all pairs.
     margin: Literal["nearest", "farthest"] = "nearest"
 
     def __post_init__(self):

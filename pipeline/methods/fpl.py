@@ -23,12 +23,18 @@ from pipeline.schema import Positive
 class FPL(FedAvg):
     """CE + CPCL + UPCR: a contrast with the cluster prototypes P_c of all classes, whose positives are summed
     inside the log (Eq. 8), and the squared distance to the mean of P_y, the unbiased prototype (Eq. 10).
-    P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5)."""
+
+    P_c are the means of the FINCH clusters of the clients' means of class c (Eq. 4 and 5). The first round is
+    plain cross-entropy.
+    """
 
     supports = frozenset()
     tau: Positive = 0.02
+    # first: FINCH's first level only, as the paper's text
     clusters: Literal["finch", "first"] = "finch"
+    # over the d dimensions: the code's mean, or the sum of Eq. 10
     upcr: Literal["mean", "sum"] = "mean"
+    # last_epoch in the released code
     means: Means = "eval"
 
     def init(self, world: World) -> State:

@@ -23,14 +23,26 @@ SHARPNESS = 5.0
 @dataclass(frozen=True)
 class KTpFL(Collaborative):
     """Predict on the public images, move the coefficients c (K, K), learn from t_k = sum_m c_km P_m, then at
-    home. The predictions P_k = softmax(Z_k / tau) are those of the models that the round begins with, in
-    evaluation mode, and stay the same through the distillation."""
+    home.
+
+    The predictions P_k = softmax(Z_k / tau) are those of the models that the round begins with, in evaluation
+    mode, and stay the same through the distillation. They are made on this round's public batches: the fixed
+    public set, augmented as the scenario says. The distillation takes a new optimiser for every batch, as
+    RAHFL's other baselines do.
+
+    `update`: `paper`, one gradient step on lam KL + rho ||c - 1/K||^2, then cut at 0 and rows scaled to sum
+    to one, which the paper leaves open; `code`, the released mean squared error with another step size and a
+    softmax over each row.
+    """
 
     update: Literal["paper", "code"] = "paper"
     eta: Positive = 0.1  # step of c (eta_3); like lam it is not stated: our choice
     lam: NonNegative = 1.0
+    # penalty_ratio of the released configurations
     rho: NonNegative = 0.7
+    # released: 10
     tau: Positive = 1.0
+    # mean: over all elements, the released code's
     reduction: Literal["batchmean", "mean"] = "batchmean"
 
     def init(self, world: World) -> State:

@@ -8,7 +8,10 @@ from pipeline.methods.base import Method
 
 @dataclass(frozen=True)
 class LGFedAvg(Method):
-    """pi_k <- pi, one joint pass over (phi_k, pi_k), pi <- mean of the pi_k; the counterpart of FedPer."""
+    """pi_k <- pi, one joint pass over (phi_k, pi_k), pi <- mean of the pi_k; the counterpart of FedPer.
+
+    All start from one random model; the released code starts from a trained FedAvg model instead.
+    """
 
     supports = frozenset({"partial participation"})
     uniform: bool = False  # the released code's mean over clients; False: weighted by samples, as FedAvg

@@ -16,7 +16,10 @@ from pipeline.schema import Count, NonNegative, Positive
 
 @dataclass(frozen=True)
 class Moon(FedAvg):
-    """CE + mu * model contrast; z is the input of the last linear layer. The first round has no contrast."""
+    """CE + mu * model contrast; z is the input of the last linear layer, no extra projection head.
+
+    The first round has no previous model and is a FedAvg round, as in the released code.
+    """
 
     mu: NonNegative = 5.0  # released example for CIFAR-10; 1 elsewhere
     tau: Positive = 0.5

@@ -18,12 +18,13 @@ from pipeline.schema import NonNegative, Positive
 @dataclass(frozen=True)
 class PerFedAvg(FedAvg):
     """Each step takes batches D, D' (and D'' for `hf`) of the scenario's size: d = grad f(w - alpha grad f(w;
-    D); D'), then w <- w - beta d, or beta (d - alpha H d) with the Hessian's product by differences at
-    D''.
+    D); D'), then w <- w - beta d, or beta (d - alpha H d) with the Hessian's product by differences at D''.
 
-    A last incomplete chunk is cut evenly; with fewer samples than batches it is left out.
+    A last incomplete chunk is cut evenly; with fewer samples than batches it is left out. Each client is
+    scored by a copy of the global model after one adaptation step on one local training batch.
     """
 
+    # fo: first-order, as PFLlib implements it; hf: the paper's Hessian-free form.
     variant: Literal["fo", "hf"] = "fo"
     # adaptation step
     alpha: NonNegative = 0.01
@@ -31,6 +32,7 @@ class PerFedAvg(FedAvg):
     beta: NonNegative = 0.001
     # of the differences; float32 loses about four digits to it
     delta: Positive = 0.001
+    # adam: d goes to Adam, new every round
     meta: Literal["plain", "adam"] = "plain"
     adam_lr: Positive = 0.003
     uniform: bool = False  # the paper's mean over clients; False: weighted by samples, as PFLlib

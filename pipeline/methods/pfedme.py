@@ -15,22 +15,31 @@ from pipeline.schema import Count, NonNegative, Positive
 
 @dataclass(frozen=True)
 class PFedMe(FedAvg):
-    """Per batch: theta descends f + (lambda / 2) ||theta - w_k||^2 for K steps on that batch, then w_k <- w_k
-    - lr lambda (w_k - theta). Only w_k travels; theta is scored after training. Stable while inner_lr
-    (lambda + L) < 2 and lr lambda < 1."""
+    """Per batch: theta descends f + (lambda / 2) ||theta - w_k||^2 for K steps on that batch, then
+    w_k <- w_k - lr lambda (w_k - theta). Only w_k travels. Stable while inner_lr (lambda + L) < 2 and lr
+    lambda < 1.
+
+    After training theta is scored, before it the global w. Both levels take plain gradient steps.
+    """
 
     headline = "post"
     # theta and w_k
     copies = 2
+    # released code, as are inner_steps and beta
     lam: NonNegative = 15.0
     # K
     inner_steps: Count = 5
+    # PFLlib's; the released code has 0.09 and, tuned, 0.1 to 0.01
     inner_lr: Positive = 0.01
+    # eta of the step on w_k; the released code's tuned value
     lr: NonNegative = 0.01
     # w <- (1 - beta) w + beta mean(w_k); up to 2 in the released code
     beta: NonNegative = 1.0
+    # a batch's theta: the last batch's (all public codes), or w_k
     start: Literal["warm", "reset"] = "warm"
+    # of theta: 0.001 in the released code, not in the paper
     decay: NonNegative = 0.0
+    # the paper's mean over clients; False: weighted by samples, as the released code
     uniform: bool = False
 
     def init(self, world: World) -> State:

@@ -25,16 +25,27 @@ BASE_TAU = 0.07
 @dataclass(frozen=True)
 class RAHFL(Collaborative):
     """Collaborative: the mean over M_kq = 1 of KL(p_q || p_k); M from the clients' accuracies at the start of
-    the round. Local: CE(x) + mu JSD(x, x'_1, x'_2) + l_c + gamma l_d; x plain, x'_1 and x'_2 AugMix
-    versions of it, x'' a simple view.
+    the round. Local: CE(x) + mu JSD(x, x'_1, x'_2) + l_c + gamma l_d; x plain, x'_1 and x'_2 AugMix versions
+    of it, x'' a simple view.
 
     One forward on [x, x'_1, x'_2] gives CE and JSD, a second one on [x, x'_1, x''] the features of l_c and
-    l_d, which are scaled to length one; both in training mode.
+    l_d, which are scaled to length one; both in training mode, so BatchNorm's statistics move twice.
 
     Ablations: `asymmetric` off is HFL, learning from all others; `augmix` off is the cross-entropy alone;
     `contrast` `none` leaves l_c and l_d out, `supcon` contrasts x with x'_1 and has no l_d; M is renewed
-    every `matrix_every` rounds. The state has the accuracies on heldout and on test images wherever the
-    scenario has them.
+    every `matrix_every` rounds.
+
+    `acc_source`: which labelled images measure the clients; the paper says a part of the generic test data.
+    `heldout` are images that no client holds, `test` the test images, both corrupted where any private image
+    is, so that one training gives the clean and the corrupted number. In the code the test file that chooses
+    the teachers also gives the number: a run by `test_clean` for the clean columns, another one by
+    `test_corrupted` for the others. `private` are a client's training images, on which clients cannot be
+    compared fairly. The state has the accuracies on heldout and on test images wherever the scenario has
+    them.
+
+    `contrast_form` and `distillation_form`: the released code, which made the numbers, or Eq. 5 and Eq. 6 to
+    8: sums over anchors instead of means, no factor tau_c / 0.07, no inner exponential, the view itself left
+    out, no stopped gradient.
     """
 
     mu: NonNegative = 12.0  # Sec. 4.1, as the next three

@@ -18,8 +18,13 @@ from pipeline.schema import NonNegative, Optimiser
 class RHFL(Collaborative):
     """L_col^k = sum_{i != k} W_i KL(softmax(Z_i) || softmax(Z_k)); at home alpha CE + beta RCE.
 
-    W is set once a round from the private losses at the round's start and at the last one's. A client without
-    data has a constant loss. `reweighted: false` is HFL, with 1 / (K - 1) in every round.
+    W is set once a round from the private losses at the round's start and at the last one's. It sums to 1
+    over all clients, the client itself included, while the first round has 1 / (K - 1) each, as published.
+    As in the code, losses are measured in training mode, which moves the running statistics of BatchNorm. A
+    client without data has a constant loss. `reweighted: false` is HFL, with 1 / (K - 1) in every
+    round.
+
+    Pretraining, where a scenario has it, is the engine's and on plain cross-entropy (RHFL's was on SL).
     """
 
     alpha: NonNegative = 0.1

@@ -27,7 +27,9 @@ class Scaffold(FedAvg):
 
     copies = 2  # y_k and c - c_k
     option: Literal["II", "I"] = "II"
+    # eta_g
     server_lr: NonNegative = 1.0
+    # of plain SGD; None: the scenario's optimiser
     lr: Positive | None = None
 
     def init(self, world: World) -> State:
