@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from official import png
+from official import names, png
 from PIL import Image
 from reporting import described
 from repository import run
@@ -33,11 +33,6 @@ def tiny(name="tiny", n=4, side=2, channels=1, **meta):
     labels, domains, split = np.arange(n) % 2, np.arange(n) // 2 % 2, np.array([0, 0, 0, 1] * (n // 4))
     images = np.arange(n * side * side * channels, dtype=np.uint8).reshape(n, side, side, channels)
     return images, labels, domains, split, described(name, domains=["x", "y"]) | meta
-
-
-def everything(folder):
-    """Names of all files below a folder, hidden ones included."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -75,7 +70,7 @@ def test_arrays_that_do_not_fit_are_not_written(tmp_path, change, message):
     change(arguments)
     with pytest.raises(DataError, match=message):
         store.write(tmp_path / "tiny", **arguments)
-    assert everything(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", [*store.ARRAYS, "meta.json"])
@@ -163,7 +158,7 @@ def test_an_unknown_set_names_the_nearest(tmp_path):
         sources.prepare("fashionmnist", tmp_path / "x")
     with pytest.raises(DataError, match=r"unknown source 'miror' \(nearest: 'mirror'\)"):
         sources.prepare("mnist", tmp_path / "mnist", "miror")
-    assert everything(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", store.BUNDLED)
@@ -275,7 +270,7 @@ def test_a_missing_mirror_is_said_with_the_expected_digest(tmp_path, monkeypatch
     # a typing error must not start a download
     with pytest.raises(DataError, match="nowhere is not a folder"):
         sources.prepare("mnist", tmp_path / "mnist", "auto")
-    assert everything(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_composite_joins_prepared_parts(tmp_path):

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from official import archived, encoded, grey, make_tar, make_zip, md5, png
+from PIL import Image
 from scipy.io import savemat
 
 from pipeline import files
-from pipeline.data import formats, registry, sources, store
+from pipeline.data import formats, image_trees, registry, sources, store
 from pipeline.errors import DataError
 
 RANDOM = np.random.default_rng(0)
@@ -56,9 +57,9 @@ def official(server, tmp_path, monkeypatch):
     return prepare
 
 
-def idx_files(first=0):
-    """Images and labels of five training and three test images, classes from `first`."""
-    return pixels(5, 28, 28), np.arange(5) + first, pixels(3, 28, 28), np.arange(3) + first
+def idx_files():
+    """Images and labels of five training and three test images."""
+    return pixels(5, 28, 28), np.arange(5), pixels(3, 28, 28), np.arange(3)
 
 
 def of_mnist():
@@ -313,9 +314,87 @@ def test_a_form_of_any_data(tmp_path, monkeypatch, reader, contents, labels, spl
             store.verify(tmp_path / "mine")
 
 
-def test_a_table_that_names_a_file_outside_is_refused(tmp_path, monkeypatch):
+def test_a_table_that_names_a_file_outside_is_refused(tmp_path):
     entry = registry.DataSet("Mine", [4, 4, 3], domains=["mine"])
     (tmp_path / "t.csv").write_text("file,label\n../secret.png,cat\n")
     make_zip(tmp_path / "a.zip", {"x.png": grey(1)})
     with pytest.raises(DataError, match="t.csv: cannot be read .*secret.png.* lies outside"):
         formats.READERS["table"]([tmp_path / "t.csv", tmp_path / "a.zip"], tmp_path / "unpacked", entry)
+
+
+IN_BOTH = ("x/a", "x/b", "y/a", "y/b")
+
+
+def of_folders(tmp_path, members, domains=("x", "y"), classes=2):
+    """The images and arrays of an archive with these members, as strangers pack them."""
+    archive = make_zip(tmp_path / "set.zip", members)
+    entry = registry.DataSet("", [8, 8, 3], classes, domains=list(domains))
+    arrays = image_trees.folders([archive], tmp_path / "unpacked", entry)
+    return np.concatenate(list(arrays.images)), arrays
+
+
+NAMES = "照片/素描|-15/15|15/-15|Photo/photo2|صورة/رسم|é/è|a b/ab|+1/1".split("|")
+
+
+@pytest.mark.parametrize("domains", [names.split("/") for names in NAMES])
+def test_every_domain_is_read_from_its_folder(tmp_path, domains):
+    members = {
+        f"set/{name}/{label}/0.png": grey(20 + 200 * d) for d, name in enumerate(domains) for label in "ab"
+    }
+    images, arrays = of_folders(tmp_path, members, domains)
+    assert [images[arrays.domains == d].mean() for d in (0, 1)] == [20, 220]
+
+
+@pytest.mark.parametrize(
+    "paths, domains, message",
+    [
+        (
+            ["Real World/a/0.png", "real_world/a/0.png", "art/a/0.png"],
+            ("realworld", "art"),
+            "no folder in it has the subfolders",
+        ),
+        (["x/猫/0.png", "x/狗/0.png", "y/猫/0.png", "y/马/0.png"], ("x", "y"), "y has 2 classes"),
+        (["x/a/0.png", "x/b/0.png", "y/a/0.png", "y/b/0.eps"], ("x", "y"), "y/b has no image"),
+    ],
+)
+def test_what_an_archive_lacks_is_named(tmp_path, paths, domains, message):
+    members = {f"set/{path}": grey(9) for path in paths}
+    with pytest.raises(DataError, match=f"set.zip: {message}"):
+        of_folders(tmp_path, members, domains)
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "TIFF", "GIF", "PPM", "BMP", "PNG", "TGA"])
+def test_every_format_that_pillow_decodes_is_read(tmp_path, kind):
+    end = {"TIFF": "tif"}.get(kind, kind.lower())
+    picture = Image.fromarray(np.full((8, 8, 3), 40, np.uint8))
+    both = {"0.png": grey(40), f"1.{end}": encoded(picture.save, kind, lossless=True)}
+    members = {f"{folder}/{name}": image for folder in IN_BOTH for name, image in both.items()}
+    images, arrays = of_folders(tmp_path, members)
+    assert len(images) == len(arrays.labels) == 8 and {*images.ravel().tolist()} == {40}
+
+
+def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
+    members = {f"{folder}/0.png": grey(40) for folder in IN_BOTH}
+    others = {"x/a/notes.eps": b"%!PS", "x/stray.png": grey(1), "y/b/Thumbs.db": b""}
+    images, _ = of_folders(tmp_path, members | others)
+    output = "".join(capsys.readouterr())
+    assert len(images) == 4 and all(name in output for name in others)
+
+
+def test_sixteen_bits_keep_their_grey(tmp_path):
+    ramp = np.tile(np.linspace(0, 255, 8).astype(np.uint8), (8, 1))
+    deep = Image.fromarray(ramp.astype(np.uint16) * 257)
+    pictures = {
+        "8.png": png(ramp),
+        "16.png": encoded(deep.save, "PNG"),
+        "16.tif": encoded(deep.save, "TIFF"),
+    }
+    members = {f"{folder}/{name}": picture for folder in IN_BOTH for name, picture in pictures.items()}
+    images, _ = of_folders(tmp_path, members)
+    assert all((image == ramp[..., None]).all() for image in images)
+
+
+def test_pixels_without_a_range_are_refused(tmp_path):
+    float_image = encoded(Image.fromarray(np.full((8, 8), 0.5, np.float32)).save, "TIFF")
+    with pytest.raises(DataError, match="x/a/0.tif: cannot be read"):
+        of_folders(tmp_path, {f"{folder}/0.tif": float_image for folder in IN_BOTH})

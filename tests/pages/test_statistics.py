@@ -20,7 +20,6 @@ from pipeline.report.statistics import (
     spread_test,
 )
 
-FOUR = {"P": [70, 73, 71], "Q": [68, 72, 68], "R": [64, 66, 65], "S": [67.5, 70.5, 69]}
 UNSTABLE = {
     "P": [70, 71, 72],
     "Q": [69.1, 69.9, 71.2],
@@ -162,7 +161,7 @@ def test_scenarios_are_added_as_independent():
     whole = combined([one, two])
     assert (whole.d, whole.se, whole.n) == (pytest.approx(one.d + two.d), math.hypot(one.se, two.se), 3)
     assert whole.df == pytest.approx((one.se**2 + two.se**2) ** 2 / (one.se**4 / 2 + two.se**4 / 3))
-    identical = pair(design({**FOUR, "T": FOUR["P"]}), "P", "T")
+    identical = pair(design({**SIX, "T": SIX["P"]}), "P", "T")
     assert combined([one]) == combined([identical, one]) == one and combined([identical] * 2) == identical
 
 
