@@ -10,8 +10,6 @@ import pytest
 import yaml
 from repository import ROOT, commit, copy_of_the_repository, run
 
-from pipeline.schema import Cell
-
 LOADER = SourceFileLoader("ci_reports", str(ROOT / ".ci" / "reports"))
 ci = module_from_spec(spec_from_loader("ci_reports", LOADER))
 LOADER.exec_module(ci)
@@ -55,16 +53,7 @@ def test_a_change_that_was_not_run_is_named(repository):
     parameters.write_text(original)
 
 
-def test_the_cell_is_random_unless_it_is_given(repository):
-    drawn = {ci.choose(repository, None) for _ in range(40)}
-    assert len(drawn) > 3
-    assert all((Cell.parse(cell).folder(repository) / "result.json").exists() for cell in drawn)
-    assert ci.choose(repository, "fedcrl/mini/fedavg") == "fedcrl/mini/fedavg"
-    with pytest.raises(ci.Different, match="--cell fedcrl/mini/nothing: .*fedcrl/mini/fedavg"):
-        ci.choose(repository, "fedcrl/mini/nothing")
-
-
-def test_a_method_of_another_paper_is_trained_again_by_its_stage(tmp_path, monkeypatch):
+def test_a_cell_of_a_miniature_is_drawn_and_trained_again_by_its_stage(tmp_path, monkeypatch):
     for name in (
         "papers/fedcrl/runs/mini/fedavg/result.json",
         "papers/fedccl/runs/across/fedsr/result.json",
@@ -74,6 +63,9 @@ def test_a_method_of_another_paper_is_trained_again_by_its_stage(tmp_path, monke
         (tmp_path / name).write_text("{}")
     commit(tmp_path)
     assert {ci.choose(tmp_path, None) for _ in range(40)} == {"fedcrl/mini/fedavg", "fedccl/across/fedsr"}
+    assert ci.choose(tmp_path, "fedcrl/mini/fedavg") == "fedcrl/mini/fedavg"
+    with pytest.raises(ci.Different, match="--cell fedcrl/mini/nothing: .*fedcrl/mini/fedavg"):
+        ci.choose(tmp_path, "fedcrl/mini/nothing")
     trained = []
     monkeypatch.setattr(ci, "run", lambda clone, *command, **environment: trained.append(command[-1]))
     monkeypatch.setattr(ci, "read", lambda clone, cell: COMMITTED)

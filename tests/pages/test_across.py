@@ -164,15 +164,14 @@ def tunings(scenario="mini"):
     ]
 
 
-@pytest.fixture
-def tuned(root):
+def test_tuning_before_and_after(root):
     papers_of = {"fedcrl": studies({}, root)["fedcrl"]}
     papers_of["fedcrl"].paper.methods.update(ditto={}, moon={})
     labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
-    return lambda several: experiments.tuning_tabs(papers_of, labels, several)
 
+    def tuned(several):
+        return experiments.tuning_tabs(papers_of, labels, several)
 
-def test_tuning_before_and_after(tuned):
     (tab,) = tuned(tunings())
     changes = [(name, one.change) for name, one in tab.rows.items()]
     assert changes == [("FedProx", 6.0), ("FedAvg", 0.0), ("Ditto", None)]

@@ -5,12 +5,14 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from drawn import FEDAVG, OURS, keys, represent, svgs, words
 from federation import close
 from reporting import write_run
 
 from pipeline.cells import geometry
 from pipeline.errors import FedReproError
+from pipeline.methods.fccl import cross_correlation
 from pipeline.report import drawings
 
 
@@ -124,9 +126,6 @@ def test_margins_and_correlations_by_hand():
     vectors = np.array([[0, 0], [3, 4], [0, 1], [np.nan, np.nan]])
     sent = geometry.margin_table(prototypes[:3], np.array([0, 1, 3]), np.zeros(3, int), vectors)["vectors"]
     assert sent[:2].tolist() == [1.0, pytest.approx(18**0.5)] and np.isnan(sent[2])
-    torch = pytest.importorskip("torch")
-    from pipeline.methods.fccl import cross_correlation
-
     logits = np.random.default_rng(0).normal(size=(3, 20, 4))
     ours = geometry.cross_correlation(logits[0], logits.mean(0))
     theirs = cross_correlation(torch.from_numpy(logits[0]), torch.from_numpy(logits.mean(0)), pearson=True)
