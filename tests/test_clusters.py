@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,8 +114,8 @@ def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed,
     """The numbers are those of `stages.train`, and DVC has nothing to do."""
     (handed / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     forget(handed)
-    run(handed, sys.executable, "-m", "pipeline", "run", CELL, FEDREPRO_TRACKING="off")
-    assert outputs(handed) == expected
+    done = run(handed, sys.executable, "-m", "pipeline", "run", CELL, FEDREPRO_TRACKING="off")
+    assert outputs(handed) == expected and re.search(r"mini@fedprox  accuracy \d+\.\d\d %\n", done.stdout)
     assert "Running stage" not in (handed / ".cells/logs/papers_fedcrl_dvc.yaml_mini@fedprox.log").read_text()
     stage = "papers/fedcrl/dvc.yaml:mini@fedprox"
     assert json.loads(run(handed, sys.executable, "-m", "dvc", "status", "--json", stage).stdout) == {}

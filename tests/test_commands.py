@@ -68,19 +68,6 @@ def test_help_shows_eleven_commands_and_imports_nothing_large():
     assert run(ROOT, sys.executable, "-c", code.format(words=[(), *NESTED])).stderr.strip() == ""
 
 
-@pytest.mark.parametrize(
-    "typed, meant",
-    [
-        ("FedLSA", "fedlsa"),
-        ("FedLSA/Mini/FedAvg", "fedlsa/mini/fedavg"),
-        ("fedlsa/mini/none", "fedlsa/mini/none"),
-        ("data/dvc.yaml:fetch@mnist", "data/dvc.yaml:fetch@mnist"),
-    ],
-)
-def test_names_are_known_in_any_case(typed, meant):
-    assert Name().convert(typed, None, None) == meant
-
-
 def test_a_name_with_capitals_is_known_in_any_case(monkeypatch):
     paper = SimpleNamespace(scenarios={"Dir-01": None}, methods={"FedMine": None})
     monkeypatch.setattr("pipeline.schema.folders", lambda: ["Mine"])

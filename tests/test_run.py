@@ -19,7 +19,6 @@ from stub_stages import ENVIRONMENT, RUN, TIMED, clean, living, ran, repository,
 
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import Progress
 from pipeline.commands import schedule
 from pipeline.commands.run import Display, _hidden, partition_stage, targets
 from pipeline.commands.sync import show_grids
@@ -242,19 +241,6 @@ def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
     tasks[-1].events.write_text(json.dumps({"accuracy": 70.5, "done": True}) + "\n")
     display.ended(tasks[-1])
     assert capsys.readouterr().out.endswith("-fedproto-363  accuracy 70.50 %\n")
-
-
-def test_training_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDREPRO_EVENTS", str(tmp_path / "events"))
-    cell = Cell.parse("fedcrl/mini/fedavg")
-    progress = Progress(cell, cell.resolve()[0])
-    progress.report({"seed": 1, "round": 1, "loss": 2.3, progress.measure: 12.5})
-    progress.report({"seed": 1, "round": 2, "loss": 2.2, progress.measure: 25.0})  # too soon to be told
-    progress.cell_done({"headline": "a", "measures": {"a": [50.0, 51.0]}})
-    first, last = map(json.loads, (tmp_path / "events").read_text().splitlines())
-    assert first.pop("left") >= 0
-    assert first == {"cell": str(cell), "seed": 1, "round": 1, "rounds": progress.rounds, "accuracy": 12.5}
-    assert last == {"cell": str(cell), "seeds": 2, "accuracy": 50.5, "done": True}
 
 
 def test_time_left_is_at_the_pace_of_this_run_with_the_stages_at_its_end(monkeypatch):

@@ -14,7 +14,7 @@ from pipeline.cells import choices, loading, results, tracking, tuning
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.tuning import Axis, configurations, shares, space
-from pipeline.commands import sync, tune
+from pipeline.commands import tune
 from pipeline.commands.tune import targets
 from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
@@ -292,14 +292,6 @@ def test_an_altered_choice_and_a_missing_one_are_one_line(short, tuned, tmp_path
     with pytest.raises(FedReproError, match="fedprox.json: not whole JSON") as error:
         choices.read(CELL, tmp_path)
     assert tunings(tmp_path) == ([], [str(error.value)])  # pages do without it, and name it
-
-
-def test_no_stage_outside_needs_the_tuning(short):
-    written = {path.relative_to(short).as_posix(): text for path, text in sync.written(short).items()}
-    assert "tune-mini" in written["papers/fedcrl/tuning/dvc.yaml"]
-    others = [text for name, text in written.items() if "tuning" not in name]
-    for text in (*others, (ROOT / "dvc.yaml").read_text()):
-        assert "tuning" not in text and "-trial" not in text and "mini-tuned" not in text
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,6 @@ def surroundings(**environment: str) -> dict[str, str]:
     }
 
 
-def result(project: Path, cell: str) -> dict:
-    paper, scenario, method = cell.split("/")
-    return json.loads((project / f"papers/{paper}/runs/{scenario}/{method}/result.json").read_text())
-
-
 def clean(project: Path) -> bool:
     stages = [f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]
     done = subprocess.run(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from checkouts import CELLS, clean, fedrepro, result, surroundings
+from checkouts import CELLS, clean, fedrepro, surroundings
 from repository import PATIENCE, edit, outputs, wait_for
 
 OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
@@ -35,7 +35,6 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
     assert len(before) == 2 and len(submissions(project)) == 1  # nothing was submitted twice
     for cell in CELLS:
         assert outputs(project, cell) == outputs(undisturbed, cell)
-        assert result(project, cell)["measures"] == result(undisturbed, cell)["measures"]
     assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
 
 
