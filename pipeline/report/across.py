@@ -94,11 +94,6 @@ class Miniature:
         return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
 
 
-def algorithms() -> list[str]:
-    """Every federated algorithm; a centralised model is a ceiling, no rival."""
-    return [name for name in method_names() if name != CEILING]
-
-
 def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
     """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
     that the miniature has, else the first; empty where no row runs it."""
@@ -115,11 +110,12 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
 
 
 def labels_of(studies: Iterable[Study]) -> dict[str, str]:
-    """Every algorithm -> its label as the papers print it; of several with one label all but the first have
-    the end of their name in brackets."""
+    """Every federated algorithm -> its label as the papers print it; of several with one label all but the
+    first have the end of their name in brackets."""
     papers = [study.paper for study in studies]
     same: dict[str, list[str]] = {}
-    for algorithm in algorithms():
+    # a centralised model is a ceiling, no rival
+    for algorithm in (name for name in method_names() if name != CEILING):
         rows = [
             (algorithm in paper.methods, paper.label(row))
             for paper in papers

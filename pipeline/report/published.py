@@ -25,7 +25,7 @@ from pipeline.schema.paper import PUBLISHED
 PLACE = PUBLISHED[2:6]
 NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 # A formula has bars, 2|theta|; a name has two letters, which a misread digit has not.
-PRINTED = re.compile(rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*")
+PRINTED = rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*"
 LIKELY = re.compile(r"likely=([^\s;]*)")
 BLANK = {"", "n/a"}
 # Points between measured and printed at which the colour is full, and its steps.
@@ -51,27 +51,18 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
         raise ParamError(f"{shorten(path)}: no rows")
     places: dict[tuple[str, ...], int] = {}
     for line, row in rows:
-        if problem := _problem(row, paper):
-            raise ParamError(f"{shorten(path)}:{line}: {problem}")
-        place = tuple(row[field] for field in PLACE)
+        where, place = f"{shorten(path)}:{line}", tuple(row[field] for field in PLACE)
+        if row["paper"] != paper:
+            raise ParamError(f"{where}: paper: {row['paper']!r:.80} is not {paper!r}")
+        likely = LIKELY.search(row["note"])
+        note = likely[1] if likely else "0"
+        forms = (("value", row["value"], PRINTED), ("std", row["std"], f"|{NUMBER}"), ("note", note, NUMBER))
+        for name, text, form in forms:
+            if not re.fullmatch(form, text):
+                raise ParamError(f"{where}: {name}: {text!r:.80} is not a number")
         if (first := places.setdefault(place, line)) != line:
-            raise ParamError(f"{shorten(path)}:{line}: {', '.join(place)} is in line {first} already")
+            raise ParamError(f"{where}: {', '.join(place)} is in line {first} already")
     return [row for _, row in rows]
-
-
-def _problem(row: dict[str, str], paper: str) -> str | None:
-    """What is wrong with a row of a paper; None where nothing is."""
-    if row["paper"] != paper:
-        return f"paper: {row['paper']!r:.80} is not {paper!r}"
-    likely = LIKELY.search(row["note"])
-    for name, text, form in (
-        ("value", row["value"], PRINTED),
-        ("std", row["std"], re.compile(rf"|{NUMBER}")),
-        ("note", likely[1] if likely else "0", re.compile(NUMBER)),
-    ):
-        if not form.fullmatch(text):
-            return f"{name}: {text!r:.80} is not a number"
-    return None
 
 
 def printed_number(record: dict[str, str]) -> float | None:

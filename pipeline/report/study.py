@@ -136,10 +136,6 @@ class Study:
         names = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
         return names.get(scenario) or self.paper.titles.get(scenario, scenario)
 
-    def notes(self, scenario: str) -> list[str]:
-        """What paper.yaml notes of a scenario, point by point."""
-        return [self.filled(point, f"notes.{scenario}", scenario) for point in self.paper.points(scenario)]
-
     def filled(self, text: str, where: str, scenario: str = "") -> str:
         """A text of paper.yaml with its measured numbers (pipeline.cells.readings.filled)."""
         return filled(text, where, self.key, self.results.get, scenario, self.root)
@@ -279,7 +275,8 @@ def deviations(study: Study) -> list[tuple[str, list[str]]]:
     """(scenario, points): what paper.yaml notes and what results say of their data, each point once."""
     sections, known = [], set[str]()
     for scenario in study.paper.scenarios:
-        points = study.notes(scenario) + _of_data(study.runs.get(scenario, {}).values())
+        noted = (study.filled(one, f"notes.{scenario}", scenario) for one in study.paper.points(scenario))
+        points = [*noted, *_of_data(study.runs.get(scenario, {}).values())]
         points = [point for point in dict.fromkeys(points) if point not in known]
         known |= {*points}
         if points and scenario not in MINIATURES:
