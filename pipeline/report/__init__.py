@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def main(paper: str | None = None) -> None:
     print(f"reports: {len(written)} files, start at reports/index.html")
 
 
-def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
+def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | None = None) -> list[Path]:
     """Write the pages, summaries and LaTeX tables of the given papers (None: of all), the overview, the page
     across papers, and every measured number.
 
@@ -39,18 +39,14 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
     table; for a result that cannot be used only after all the rest is written.
     """
-    papers = None if papers is None else list(papers)
-    for name in papers or ():
-        # reports a wrong name before anything is read
+    for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
     results, problems = survey(root)
     known = studies(results, root, problems)
     pages = {name: Page(study) for name, study in known.items()}
     cite, overview, out = citation(root), Overview(pages.values()), out or root / "reports"
-    files = {
-        "index.html": fill("index.html", view=overview, pages=pages, cite=cite),
-        "index.md": markdown.fill("index.md", view=overview, cite=cite),
-    }
+    files = {"index.html": fill("index.html", view=overview, pages=pages, cite=cite)}
+    files["index.md"] = markdown.fill("index.md", view=overview, cite=cite)
     for name in papers or pages:
         files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
         files[f"{name}.md"] = markdown.paper(pages[name])
@@ -62,24 +58,16 @@ def render(papers: Iterable[str] | None = None, root: Path = ROOT, out: Path | N
     files["measured.csv"] = as_csv(tidy(results))
     for name, text in files.items():
         write_text(out / name, text)
-    _remove_stale(out / "tables", {out / name for name in files}, list(papers or pages), pages)
+    tables = {f"{page.key}-{tab.key}.tex" for page in pages.values() for tab in page.tabs}
+    for path in (out / "tables").glob("*.tex"):
+        if path.name not in tables and path.name.startswith(tuple(f"{key}-" for key in pages)):
+            path.unlink()
     front = root / "README.md"
     if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
         write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
     if texts := list(dict.fromkeys(problems.values())):
-        count = "" if len(texts) == 1 else f"{len(texts)} problems; the first: "
-        raise FedReproError(count + texts[0])
+        raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}" if texts[1:] else texts[0])
     return [out / name for name in files]
-
-
-def _remove_stale(
-    folder: Path, written: Collection[Path], papers: Collection[str], known: Iterable[str]
-) -> None:
-    """Delete LaTeX files of these papers that were not written: their tables are gone or renamed."""
-    for path in folder.glob("*.tex"):
-        owners = [key for key in known if path.name.startswith(f"{key}-")]
-        if max(owners, key=len, default="") in papers and path not in written:
-            path.unlink()
 
 
 def fill(template: str, **context) -> str:
