@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from test_data import everything
+from official import names
 
 from pipeline import files
 from pipeline.errors import FedReproError
@@ -26,7 +26,7 @@ def test_a_text_is_replaced_as_a_whole_and_json_is_sorted(tmp_path):
     files.write_text(target, "one\n")
     files.write_text(target, "zwei Ä\n")
     assert target.read_bytes() == "zwei Ä\n".encode()
-    assert everything(tmp_path) == ["deep/a.txt"]
+    assert names(tmp_path) == ["deep/a.txt"]
     target = tmp_path / "a.json"
     files.write_json(target, {"b": 1, "a": [0.1]})
     assert target.read_text() == '{\n  "a": [\n    0.1\n  ],\n  "b": 1\n}\n'
@@ -48,7 +48,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure, 
         files.write_text(target, "half")
     if isinstance(failure, OSError):
         assert str(caught.value).endswith(": No space left on device")
-    assert target.read_text() == "old" and everything(tmp_path) == ["a.txt"]
+    assert target.read_text() == "old" and names(tmp_path) == ["a.txt"]
 
 
 def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
@@ -64,7 +64,7 @@ def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
     old.write_text("half")
     os.utime(old, (1, 1))
     files.write_text(tmp_path / "a.txt", "whole")
-    assert everything(tmp_path) == sorted(others) and (tmp_path / "a.txt").read_text() == "whole"
+    assert names(tmp_path) == sorted(others) and (tmp_path / "a.txt").read_text() == "whole"
 
 
 def test_containers_of_one_name_and_start_are_told_apart(monkeypatch):
@@ -83,8 +83,8 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path, dead_process):
     (tmp_path / f".set.{dead_process}-{files.machine()}.old").mkdir()
     with files.replace_folder(target) as folder:
         (folder / "new").write_text("2")
-        assert everything(target) == ["old"]
-    assert everything(target) == ["new"] and [path.name for path in tmp_path.iterdir()] == ["set"]
+        assert names(target) == ["old"]
+    assert names(target) == ["new"] and [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
 def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
@@ -97,4 +97,4 @@ def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
     ):
         (folder / "half").write_text("2")
         raise OSError(errno.ENOSPC, "No space left on device")
-    assert everything(tmp_path) == ["set/old"]
+    assert names(tmp_path) == ["set/old"]
