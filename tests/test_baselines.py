@@ -178,17 +178,19 @@ def test_scaffolds_control_is_the_mean_of_the_clients(averaging, p):
 
 
 @pytest.mark.parametrize(
-    "method, optimiser, message",
+    "method, given, message",
     [
         (Scaffold(), Optimiser("adam", 0.01), "scaffold: .* optimiser is adam: give the method's row an"),
         (Scaffold(), Optimiser("sgd", 0.01, 0.9), "scaffold: .* optimiser is sgd with momentum 0.9: give"),
+        (Scaffold(option="I"), Model("cnn3_bn"), "option I .* BatchNorm and dropout"),
+        (Scaffold(option="I"), Model("cnn2", dropout=0.3), "option I .* BatchNorm and dropout"),
         (FedNova(), Optimiser("adam", 0.01), "fednova: it needs sgd.* optimiser is adam: give"),
         (FedNova(mu=30.0), Optimiser("sgd", 0.1), "fednova: mu 30 at rate 0.1 throws clients back"),
     ],
 )
-def test_a_local_rule_that_does_not_fit_is_refused_before_training(method, optimiser, message):
+def test_a_local_rule_that_does_not_fit_is_refused_before_training(method, given, message):
     with pytest.raises(TrainingError, match=message):
-        method.init(image_world(optimiser=optimiser))
+        method.init(image_world(**{type(given).__name__.lower(): given}))
 
 
 @pytest.mark.parametrize("kind", [Scaffold, FedNova])
@@ -203,12 +205,6 @@ def test_a_local_rule_that_does_not_fit_is_refused_before_training(method, optim
 def test_a_rate_of_its_makes_the_local_rule_plain_sgd(kind, given, plain):
     wanted = run(kind(), image_world(optimiser=plain)).model
     assert same(run(kind(lr=0.1), image_world(optimiser=given)).model, wanted)
-
-
-@pytest.mark.parametrize("model", [Model("cnn3_bn"), Model("cnn2", dropout=0.3)], ids=lambda m: m.name)
-def test_scaffolds_option_one_is_refused_where_it_is_not_defined(model):
-    with pytest.raises(TrainingError, match="option I .* BatchNorm and dropout"):
-        Scaffold(option="I").init(image_world(model=model))
 
 
 @pytest.mark.parametrize(

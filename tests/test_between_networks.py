@@ -12,7 +12,7 @@ from tiny import Z1, Z2, Z3, Z, numbers
 from torch import nn
 
 from pipeline.engine.handle import Batch
-from pipeline.engine.state import Clients, Params, State
+from pipeline.engine.state import Params, State
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.losses import consistent_cross_entropy, jensen_shannon, supervised_contrast
@@ -150,28 +150,13 @@ def test_those_at_least_as_accurate_teach():
 AUGMENTED = [(Z1, Z1 + 0.1, 0.9 * Z1), (Z2, 0.5 * Z2, Z2 + numbers([1, 0, 0])), (Z3, 1.1 * Z3, Z1)]
 
 
-class Answering:
-    """A model whose logits are its images."""
-
-    def __call__(self, images):
-        return images
-
-
 def outputs(views=AUGMENTED) -> list[dict]:
-    return [AugHFL().client_output(Answering(), seen, None) for seen in views]
-
-
-def aughfl_losses(all_outputs) -> list[float]:
-    method = AugHFL()
-    return [
-        float(method.distillation_loss(mine, r, None))
-        for mine, r in zip(all_outputs, method.aggregate(all_outputs, None, None), strict=True)
-    ]
+    return [AugHFL().client_output(lambda images: images, seen, None) for seen in views]
 
 
 def test_firm_answers_weigh_more_and_a_client_alone_takes_no_step():
     close(firmness_weights(torch.stack([one["kappa"] for one in outputs()])), [0.966099, 0.017916, 0.015985])
-    close(aughfl_losses(outputs()), [0.008898, 0.291752, 0.218082])
+    close(collaborative(AugHFL(), logits=outputs()), [0.008898, 0.291752, 0.218082])
     assert AugHFL().aggregate(outputs()[:1], None, None) == [None]
     assert RAHFL(asymmetric=False).aggregate([Z1], None, None) == [None]
     z = Z1.clone().requires_grad_()
@@ -216,27 +201,6 @@ def test_accuracies_of_every_source_are_kept():
     assert private.accuracies["private"].isnan().tolist() == [False, False, True, True, False]
     assert not private.matrix[2].any() and not private.matrix[:, 2].any()
     assert torch.equal(state.matrix, transfer_matrix(state.accuracies["heldout"]))
-
-
-def test_the_images_of_a_column_choose_its_teachers(monkeypatch):
-    """Client 0 knows 3 of 4 clean images and 1 of 4 corrupted ones, client 1 two of each: as in the released
-    code each column has separate teachers, where one training by `test` has those of the corruption."""
-    w = tiny_world(monkeypatch, ([[1.0, 2.0]], [0]), ([[1.0, 2.0]], [0]))
-    weights = (torch.eye(2), torch.zeros(2)), (torch.zeros(2, 2), torch.tensor([1.0, 0.0]))  # always class 0
-    models = Clients(Params({"head.weight": weight, "head.bias": bias}) for weight, bias in weights)
-    labels = torch.tensor([0, 0, 1, 1])
-    clean = Batch(torch.tensor([[1.0, 0], [0, 1], [0, 1], [0, 1]]).view(4, 2, 1, 1), labels)
-    corrupted = Batch(torch.tensor([[1.0, 0], [0, 1], [1, 0], [1, 0]]).view(4, 2, 1, 1), labels)
-    vars(w).update(test=corrupted, test_sets={"clean": clean, "corrupted": corrupted})
-    wanted = {
-        "test_clean": ([0.75, 0.5], [[0, 0], [1, 0]]),
-        "test_corrupted": ([0.25, 0.5], [[0, 1], [0, 0]]),
-        "test": ([0.25, 0.5], [[0, 1], [0, 0]]),
-    }
-    for source, (accuracies, matrix) in wanted.items():
-        state = RAHFL(acc_source=source).before_round(State(models=models), w.at(1))
-        assert state.accuracies[source].tolist() == accuracies and state.matrix.tolist() == matrix
-        assert state.accuracies.keys() == {"test", source}  # no other source is measured for it
 
 
 def test_the_matrix_is_renewed_every_few_rounds():

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from repository import ROOT
-from repository import run as process
+from repository import ROOT, run
 from torch.utils import backend_registration
 
 pytestmark = pytest.mark.skipif(
@@ -18,15 +17,12 @@ METHODS = "fedavg moon fedccl fedsr perfedavg fedala fedcrl fedproto_hetero rahf
 NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
 
 
-def run(*arguments: str) -> list[dict]:
-    """In a separate process: torch keeps a device once it knows it."""
-    done = process(Path(__file__).parent, sys.executable, "-m", "on_a_card", *arguments, PYTHONPATH=str(ROOT))
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict]:
-    rules, *lines = run("rules", *METHODS)
+    """In a separate process: torch keeps a device once it knows it."""
+    command = (sys.executable, "-m", "on_a_card", "rules", *METHODS)
+    printed = run(Path(__file__).parent, *command, PYTHONPATH=str(ROOT)).stdout
+    rules, *lines = map(json.loads, printed.splitlines())
     return {line["algorithm"]: line for line in lines} | {"rules": rules}
 
 

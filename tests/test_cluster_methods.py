@@ -311,16 +311,6 @@ def test_fpls_clusters():
     close(FPL().message(actual, 1).unbiased.vectors, [[0, 0.2225]])
 
 
-def test_fpls_running_means_are_of_what_one_epoch_saw():
-    """One batch and one epoch: the representations before the step, in training mode."""
-    world = image_world((12, 9, 0), batch_size=16)
-    state = run(FPL(means="running"), world, 1)
-    seen = world.class_means(world.new_models())
-    wanted = aggregate_means(seen.means, seen.present)
-    close(state.prototypes.vectors, wanted.vectors[wanted.known], 1e-5)
-    assert not same(state.prototypes.vectors, run(FPL(), world, 1).prototypes.vectors, 1e-5)
-
-
 def test_the_numbers_of_signals_can_be_followed():
     world = image_world((200, 150, 180))
     for method in (FPL(), FedCCL()):

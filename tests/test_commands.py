@@ -332,17 +332,12 @@ def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
     assert papers()[0] in run(copy.parent, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
 
 
-def nowhere(path: Path) -> dict[str, str]:
-    """Python takes the code at `path`, not that of the current folder."""
-    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(path)}
-
-
 @pytest.mark.parametrize(
     "words", [("pipeline", "status"), ("pipeline", "sync", "--check"), ("stages.sources", "toy")]
 )
 def test_the_code_of_another_checkout_is_refused(copy, words):
-    before = changed(copy)
-    done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **nowhere(ROOT))
+    before, elsewhere = changed(copy), {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+    done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **elsewhere)
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert str(copy) in done.stderr and str(ROOT) in done.stderr and changed(copy) == before
 

@@ -121,14 +121,6 @@ def special(name, kind, target=""):
     return info
 
 
-@pytest.mark.parametrize("make", [make_zip, make_tar])
-def test_an_archive_is_unpacked_whole_or_in_part(tmp_path, make):
-    archive = make(tmp_path / "archive", {"a/b.txt": b"1", "a/c.txt": b"2"})
-    download.extract(archive, tmp_path / "all")
-    download.extract(archive, tmp_path / "some", lambda name: name.endswith("c.txt"))
-    assert names(tmp_path / "all") == ["a/b.txt", "a/c.txt"] and names(tmp_path / "some") == ["a/c.txt"]
-
-
 @pytest.mark.parametrize(
     "name", ["../evil", "a/../../evil", "/evil", "a\\..\\..\\evil", "C:\\evil", "c:evil"]
 )

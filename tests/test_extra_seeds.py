@@ -7,7 +7,7 @@ from repository import CELL, edited, forget, python, stage
 
 from pipeline.commands import variants
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, load_paper
+from pipeline.schema import Cell
 from pipeline.schema.cell import ExtraSeeds
 
 WITHOUT_DVC = "from pipeline.commands import run, variants; run.main = lambda *_: 0"
@@ -41,12 +41,6 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     again = json.loads((Cell.parse(CELL).folder(project) / "result.json").read_text())
     assert again["measures"] == result["measures"]
     forget(project)
-
-
-def test_other_seeds_of_the_miniature_leave_the_tunings_valid(project):
-    """`dvc exp run -S 'miniature.seeds=[7]'` reads every paper with these seeds."""
-    with edited(project / "params.yaml", lambda document: document["miniature"].update(seeds=[7])):
-        assert load_paper("fedcrl", project).scenarios["mini"].seeds == [7]
 
 
 @pytest.mark.parametrize(
