@@ -1,28 +1,32 @@
-"""Cells on a real SLURM cluster of this machine."""
+"""Cells on real clusters of this machine: SLURM, and Ray without a shared file system."""
 
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from checkouts import CELLS, clean, fedrepro, surroundings
 from repository import PATIENCE, edit, outputs, wait_for
 
 OPTIONS = ["--on", "slurm", "--slurm", "partition=main,mem=1500M,time=20", "--jobs", "8"]
 
 
+def begun(slurm, project: Path, *cells: str) -> subprocess.Popen:
+    command, env = (
+        [sys.executable, "-m", "pipeline", "run", *cells, *OPTIONS],
+        surroundings(**slurm.variables),
+    )
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    return subprocess.Popen(command, cwd=project, env=env, stdout=pipe, stderr=both, text=True)
+
+
 def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, project, undisturbed):
     """Ctrl-C leaves the jobs; a node dies; the next call attaches to them and records all three cells."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "run", *CELLS, *OPTIONS],
-        cwd=project,
-        env=surroundings(**slurm.variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = begun(slurm, project, *CELLS)
     wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
     process.send_signal(signal.SIGINT)
     reply = process.communicate(timeout=PATIENCE)[0]
@@ -44,13 +48,7 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
         project / "papers/fedcrl/paper.yaml",  # it must not end before it is cancelled
         lambda document: document["miniature"]["scenario"]["training"].update(rounds=100_000),
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "run", cell, *OPTIONS],
-        cwd=project,
-        env=surroundings(**slurm.variables),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = begun(slurm, project, cell)
     wait_for(slurm.running)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
@@ -91,3 +89,50 @@ def test_what_a_limit_of_jobs_refuses_follows_when_a_job_has_ended(slurm, projec
 
 def submissions(project: Path) -> list[Path]:
     return list((project / ".cells" / "slurm").iterdir())
+
+
+@pytest.fixture
+def alone():
+    """A separate network is to be had."""
+    pytest.importorskip("ray", reason="ray is not installed: make test-scale")
+    programs = all(map(shutil.which, ("unshare", "ip")))
+    if not programs or subprocess.run(["unshare", "-n", "true"]).returncode:
+        pytest.skip("no network namespace here: it needs root, unshare and ip")
+
+
+def test_the_same_where_a_node_of_ray_dies(alone, project, undisturbed, tmp_path):
+    script = Path(__file__).with_name("on_ray.py")
+    ours = ":".join(map(str, (script.parent, script.parent.parent, script.parents[2])))
+    done = subprocess.run(
+        ["unshare", "-n", sys.executable, str(script), str(project), str(tmp_path), *CELLS],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=surroundings(PYTHONPATH=ours),
+    )
+    assert done.returncode == 0 and "exit 0" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "requeued 1x" in done.stdout and "3 of" in done.stdout
+    for cell in CELLS:
+        assert outputs(project, cell) == outputs(undisturbed, cell)
+    assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        (["--address", "127.0.0.1"], "error: --address 127.0.0.1: expected HOST:PORT of Ray's head node\n"),
+        (["--address", "127.0.0.1:9"], "error: --on ray: no cluster at 127.0.0.1:9: Connection refused\n"),
+    ],
+)
+def test_bad_input_is_one_line(alone, prepared, options, line):
+    assert fedrepro(prepared, "run", CELLS[0], "--on", "ray", *options, expect=2) == line
+
+
+def test_a_missing_token_is_one_line(alone, prepared, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = ["run", CELLS[0], "--on", "ray", "--address", address]
+        without = {"HOME": str(tmp_path), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ""}
+        reply = fedrepro(prepared, *command, expect=2, **without)
+    assert reply.startswith(f"error: --on ray: {address}: Token authentication")
+    assert reply.count("\n") == 1

@@ -1,0 +1,149 @@
+"""docs/fidelity.md shows what benchmarks/against_originals.py measured, and every method is on it;
+gpu_check.py stops at a wrong number and names it, and leaves rows without time out by name."""
+
+import json
+import subprocess
+import time
+
+import pytest
+import torch
+
+from benchmarks import against_originals as originals
+from benchmarks import gpu_check, gpu_train
+from benchmarks.originals import NOT_COMPARED
+from pipeline import methods
+from pipeline.commands.methods import documented
+from pipeline.engine import federation as engine
+from pipeline.errors import FedReproError
+from pipeline.schema import ROOT
+
+MEASURED = json.loads(originals.RESULTS.read_text())
+ROWS = [row for entry in MEASURED.values() for row in entry["rows"]]
+
+
+def test_pages_have_the_measured_numbers_and_all_methods():
+    made = originals.PAGE.read_text()
+    assert originals.with_tables(made, MEASURED, methods.method_names()) == made
+    # `fedrepro methods --page` writes it.
+    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    assert text == documented() and all(f"`{name}` |" in text for name in methods.method_names())
+    compared = {row["method"] for row in ROWS}
+    assert (
+        compared | NOT_COMPARED.keys() <= set(methods.method_names()) and not compared & NOT_COMPARED.keys()
+    )
+    assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.method_names()])
+
+
+def test_what_was_measured_is_explained():
+    for row in ROWS:
+        assert row["verdict"] == "equal" or row["remark"], row
+        assert row["verdict"] in ("equal", "reading", "their error"), row
+        if row["verdict"] == "equal" and row["effect"] is not None:
+            assert row["effect"] > 1e3 * row["difference"], row
+    assert set(MEASURED) == {repository for repository, _ in originals.known().values()}
+    for entry in MEASURED.values():
+        assert len(entry["commit"]) == 40 and entry["machine"]["processor"] and entry["machine"]["torch"]
+
+
+def test_a_folder_that_is_no_checkout_gets_one_line(tmp_path):
+    with pytest.raises(FedReproError, match="none of .*TsingZ0/PFLlib"):
+        originals.identified(tmp_path)
+    mark = originals.known()["pfllib"][1]
+    (tmp_path / mark).parent.mkdir(parents=True)
+    (tmp_path / mark).touch()
+    assert originals.identified(tmp_path) == "pfllib"
+    with pytest.raises(FedReproError, match="no git checkout"):
+        originals.commit(tmp_path)
+
+
+def test_what_compares_finds_a_difference(monkeypatch):
+    """A method beside itself is equal, beside another is not."""
+    monkeypatch.setattr(engine, "build", engine.build)  # the federation puts a separate network there
+    default, threads = torch.get_default_dtype(), torch.get_num_threads()
+    try:
+        from benchmarks.originals import federation
+
+        torch.set_default_dtype(torch.float64)
+        table, world = federation.Table(), federation.world()
+        fedavg, alone = federation.ours("fedavg", world), federation.ours("local", world)
+        table.add("fedavg", "models", fedavg, federation.ours("fedavg", world).models[1:], without=alone)
+        table.add("local", "models", alone, fedavg.models[1:])
+    finally:
+        torch.set_default_dtype(default)
+        torch.set_num_threads(threads)
+    assert [row.verdict for row in table.rows] == ["equal", "unexplained"]
+    assert table.rows[0].difference == 0 and table.rows[0].effect == table.rows[1].difference > 0.01
+
+
+HOUR = 3600.0
+CPU = torch.device("cpu")
+
+
+def run(orders, out, seconds=HOUR) -> dict:
+    """What lies in the file at the end."""
+    gpu_check.run(orders, {}, out, time.monotonic() + seconds)
+    return json.loads(out.read_text())
+
+
+def slow() -> dict:
+    while True:
+        pass
+
+
+def full() -> dict:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+
+def growth() -> dict:
+    return {"growth": {"first": slow, "second": full, "third": lambda: {"seconds": 1.0}}.items()}
+
+
+@pytest.fixture(autouse=True)
+def no_tables(monkeypatch):
+    monkeypatch.setattr(gpu_check, "_scenarios", lambda: iter(()))
+
+
+def test_a_wrong_number_ends_it_and_is_named_in_the_file(tmp_path, monkeypatch):
+    def trained(scenario, algorithm, hyper, device, executor):
+        wrong = executor == "stacked" and algorithm == "scaffold"
+        return [torch.tensor([1.0, 2.0 + 1e-4 * wrong], dtype=torch.float64)]
+
+    monkeypatch.setattr(gpu_check, "_trained", trained)
+    with pytest.raises(SystemExit) as ended:
+        run({"agreement": gpu_check.agreement(CPU)} | growth(), out := tmp_path / "out.json")
+    document = json.loads(out.read_text())
+    assert document["stopped"].startswith("agreement: scaffold:") and document["stopped"] in ended.value.code
+    assert list(document["agreement"]) == ["fedavg", "fedprox"] and "growth" not in document
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_an_error_is_named_in_the_file(tmp_path):
+    with pytest.raises(SystemExit):
+        run({"steps": [("first", lambda: 1 / 0)]}, tmp_path / "out.json")
+    assert "steps: first: ZeroDivisionError" in json.loads((tmp_path / "out.json").read_text())["stopped"]
+
+
+def test_a_row_without_time_or_memory_is_left_out(tmp_path):
+    rows = run(growth(), tmp_path / "out.json", 0.3)["growth"]
+    assert "of the time" in rows["first"]["left_out"] and "out of memory" in rows["second"]["left_out"]
+    assert rows["third"]["seconds"] == 1.0
+
+
+def test_a_table_without_speed_says_so_and_is_not_planned(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    name, scenario, works = next(gpu_check._scenarios())
+    monkeypatch.setattr(
+        gpu_check, "_scenarios", lambda: iter([(name, scenario, works), ("other", None, [1])])
+    )
+    monkeypatch.setattr(gpu_check, "_shape", lambda scenario: "cnn" if scenario else "resnet")
+    tables = gpu_check.tables({"cnn": {"operations_per_second": 2.0}, "resnet": {"left_out": "time"}})
+    assert tables[name]["hours"] == sum(works) / 2 / 3600 and "resnet" in tables["other"]["left_out"]
+    (tmp_path / "check.json").write_text(json.dumps({"tables": tables}))
+    assert gpu_train.speeds(tmp_path / "check.json") == {name: 2.0}
+
+
+def test_pfllib_is_left_out_by_what_it_lacks(tmp_path, monkeypatch):
+    refusal = subprocess.CompletedProcess([], 1, stderr="Traceback\nPFLlib needs ujson\n")
+    monkeypatch.setattr(gpu_check.subprocess, "run", lambda *_, **__: refusal)
+    rows = run({"pfllib": gpu_check.pfllib(CPU, tmp_path)}, tmp_path / "out.json")["pfllib"]
+    assert [row["left_out"] for row in rows.values()] == ["PFLlib needs ujson"] * 2
