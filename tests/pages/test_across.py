@@ -24,7 +24,7 @@ LACKING = {
     "held-out images": "acc_source: heldout",
     "pixels in [0, 1]": r"attacks need pixels in \[0, 1\]",
     "projector": "needs a projector",
-    "one network": "averages models|size of|size mismatch",
+    "one network": "averages models|size of|size mismatch|equal size",
 }
 
 
@@ -253,12 +253,3 @@ def test_a_page_with_one_result(measured):
     )
     assert "[61.0](../papers/fedcrl/runs/mini/fedavg/result.json) ±1.4 (1)" in made["across.md"]
     assert "| fedcrl, class means | 10 or more | 0.75 (0.80) | 1/2 |" in made["across.md"]
-
-
-def test_the_committed_results_make_a_short_page(files, capsys):
-    html, text = (files["across"].with_suffix(kind).read_text() for kind in (".html", ".md"))
-    words = len(re.sub(r"<(style|script).*?</\1>|<[^>]+>", " ", html, flags=re.S).split())
-    with capsys.disabled():
-        print(f"\nacross: {words} words, {len(html.encode())} bytes; Markdown {len(text.split())} words")
-    assert words < 4000 and len(html.encode()) < 400_000 and len(text.split()) < 800
-    assert "None" not in re.sub(r"<[^>]+>", "", html)

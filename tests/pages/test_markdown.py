@@ -57,10 +57,8 @@ def tables(text):
     return every
 
 
-def test_a_summary_is_short(texts, capsys):
+def test_a_summary_is_short(texts):
     counts = {name: len(text.split()) for name, text in texts.items()}
-    with capsys.disabled():
-        print("\nwords of the Markdown pages:", ", ".join(f"{name} {n}" for name, n in counts.items()))
     assert counts.pop("index") < 400
     assert set(counts) == set(papers()) and max(counts.values()) <= 1450
 

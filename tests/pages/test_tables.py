@@ -177,12 +177,8 @@ def test_every_published_number_of_the_papers_is_there_once(name):
         assert made.measured == 0
 
 
-def test_missing_or_wrong_published_table_is_named(root):
-    path = root / "papers/fedcrl/published/table1.csv"
-    path.write_text("paper,table\n1,2\n")
-    with pytest.raises(ParamError, match="table1.csv.*'setting'"):
-        view(root, "table1")
-    path.unlink()
+def test_a_missing_published_table_is_named(root):
+    (root / "papers/fedcrl/published/table1.csv").unlink()
     with pytest.raises(ParamError, match="table1.csv: no such file"):
         view(root, "table1")
 
