@@ -26,17 +26,13 @@ from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Params, State, weighted_mean
 from pipeline.engine.trained import Watch
 from pipeline.engine.world import World, supervised
-from pipeline.errors import ParamError, TrainingError
+from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy, squared_distance
 from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedprox import FedProx
 from pipeline.methods.local import Local
 from pipeline.models import build
 from pipeline.schema import Model, Optimiser
-
-
-def both():
-    return B1[0] + B2[0], B1[1] + B2[1]
 
 
 def test_three_rounds_equal_a_plain_loop():
@@ -71,7 +67,7 @@ def test_three_rounds_equal_a_plain_loop():
 def test_fedprox_two_steps_from_the_anchor_of_the_tiny_head(monkeypatch):
     anchor = params({"head.weight": [[0.4, 0], [0, 0.4]], "head.bias": [0.1, 0]})
     assert 1 / 2 * squared_distance(params(TINY), anchor).item() == pytest.approx(0.045, abs=1e-6)
-    world = tiny_world(monkeypatch, both())
+    world = tiny_world(monkeypatch, (B1[0] + B2[0], B1[1] + B2[1]))
     state = FedProx(mu=1.0).round(State(model=anchor), world)
     close(state.model["head.weight"], [[0.457167, 0.091731], [-0.057167, 0.308269]])
     close(state.model["head.bias"], [0.091207, 0.008793])
@@ -85,31 +81,6 @@ def test_frozen_parts_have_no_penalty():
         options=LocalOptions("head"),
     )
     assert sizes[0] == {"head.weight", "head.bias"}
-
-
-def test_every_method_file_holds_one_loadable_method():
-    assert {"fedavg", "fedprox", "local"} <= set(methods.method_names())
-    for name in methods.method_names():
-        assert methods.load(name, {}, "f: methods.x").headline in ("pre", "post")
-
-
-@pytest.mark.parametrize(
-    "name, hyper, message",
-    [
-        ("fedporx", {}, "unknown method 'fedporx' .nearest: 'fedprox'"),
-        ("fedprox", {"mue": 1}, "unknown key 'mue' .nearest: 'mu'"),
-        ("fedprox", {"mu": -1}, r"methods.x.mu: must be at least 0, not -1"),
-        ("fedprox", {"mu": "1e-2"}, "methods.x.mu: expected float, not '1e-2'"),
-        ("fedprox", {"mu": True}, "methods.x.mu: expected float, not True"),
-    ],
-)
-def test_bad_hyper_parameters(name, hyper, message):
-    with pytest.raises(ParamError, match=message):
-        methods.load(name, hyper, "papers/p/paper.yaml: methods.x")
-
-
-def vectors(*rows):
-    return [params({"features.w": row}) for row in rows]
 
 
 def test_weighted_mean_of_one_model_and_of_integers():

@@ -21,6 +21,7 @@ from pipeline.schema import (
     Domains,
     Paper,
     Scenario,
+    Training,
     check,
     load_paper,
     load_params,
@@ -120,6 +121,9 @@ def test_keys_that_go_together():
     del document["training"]["rounds"]
     with pytest.raises(ParamError, match="f: s.training: the key 'rounds' is missing"):
         check(Scenario, document, "f: s")
+    given = {"rounds": 2, "batch_size": 8}
+    for share in (1.0, 1, 0.5):  # 1.0 is everyone, 1 is one client
+        assert repr(check(Training, {**given, "participation": share}, "f").participation) == repr(share)
     base = {"kind": "domains", "clients": {"a": 2}}
     assert check(Partition, {**base, "share": 0.5}, "f") == Domains({"a": 2}, share=0.5)
     assert check(Partition, {**base, "share": {"a": 0.5}}, "f").share == {"a": 0.5}
@@ -250,20 +254,6 @@ def test_merge_keys_and_powers_of_ten_work_and_a_missing_file_is_named(tmp_path)
     assert read_yaml(tmp_path / "x.yaml")["use"] == {"lr": 0.01, "b": 1e5, "d": "539868e7c9"}
     with pytest.raises(ParamError, match="nothing.yaml: no such file"):
         read_yaml(tmp_path / "nothing.yaml")
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("fedcrl/mini", "expected <paper>/<scenario>/<method>"),
-        ("fedcrll/mini/fedavg", "unknown paper 'fedcrll' .nearest: 'fedcrl'"),
-        ("fedcrl/minni/fedavg", "papers/fedcrl/paper.yaml: unknown scenario 'minni' .nearest: 'mini'"),
-        ("fedcrl/mini/fedagv", "papers/fedcrl/paper.yaml: unknown method 'fedagv' .nearest: 'fedavg'"),
-    ],
-)
-def test_bad_cell(text, message):
-    with pytest.raises(ParamError, match=message):
-        Cell.parse(text).resolve()
 
 
 def test_the_projects_parameters():

@@ -17,7 +17,7 @@ from pipeline.cells.results import survey
 from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.state import pack
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, check, load_paper
+from pipeline.schema import Cell, load_paper
 
 CELL = Cell("fedcrl", "mini", "fedrep")
 
@@ -125,14 +125,3 @@ def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, change
     output = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
     with pytest.raises(ParamError, match=re.escape(f"{output}`training.{key}`")):
         runnable(Experiment.of(Cell("fedcrl", "mini", method), partial))
-
-
-def test_a_share_and_a_count_are_told_apart():
-    """1.0 is everyone, 1 is one client."""
-    from pipeline.schema import Training
-
-    given = {"rounds": 2, "batch_size": 8}
-    for value in (1.0, 1, 0.5):
-        read = check(Training, {**given, "participation": value}, "here").participation
-        assert read == value and type(read) is type(value)
-    assert check(Training, {**given, "unseen": ["a"]}, "here").unseen == ["a"]

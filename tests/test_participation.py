@@ -123,12 +123,6 @@ def test_the_rate_decays_from_round_to_round():
     assert (rule.lr, rule.clip) == (0.2, 2.0)
 
 
-@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedDyn(alpha=0.1)], ids=named)
-def test_all_take_part_is_no_participation_at_all(method):
-    ends = [run(method, image_world((20, 33, 7), **given), 2) for given in ({}, {"participation": 1.0})]
-    assert same(*ends)
-
-
 @pytest.mark.parametrize("method", PARTIAL, ids=named)
 def test_the_absent_keep_their_state(method):
     """Bit for bit. Their data enter nowhere: two rounds that a client misses are the same with others."""

@@ -178,7 +178,6 @@ def test_what_is_sent():
 
 
 GH = params({"head.weight": [[0.1, 0], [0, 0.1], [0.1, 0.1]], "head.bias": [0, 0, 0]})
-PAIRS = rows([2, 0], [0, 2], [0, 4], [2, 2]), torch.tensor([0, 1, 1, 2])
 
 
 def test_fedgh_trains_the_server_head_on_all_clients_means(monkeypatch):

@@ -70,11 +70,9 @@ def test_every_value_of_a_row_has_a_source(paper):
     document = load_paper(paper)
     for method in document.methods:
         for scenario in document.scenarios:
-            lost = [
-                setting.name
-                for setting in hyper_parameters(Experiment.of(Cell(paper, scenario, method)))
-                if not setting.source
-            ]
+            experiment = Experiment.of(Cell(paper, scenario, method))
+            assert methods.load(experiment.algorithm, experiment.hyper, method)
+            lost = [setting.name for setting in hyper_parameters(experiment) if not setting.source]
             assert not lost, (scenario, method, lost)
 
 

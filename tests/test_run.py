@@ -30,26 +30,6 @@ def when(folder: Path, name: str) -> tuple[float, float]:
     return float((folder / f"{name}.begun").read_text()), float((folder / f"{name}.ended").read_text())
 
 
-@pytest.fixture(scope="module")
-def diamond(tmp_path_factory) -> Path:
-    """first -> left, right -> last; `last` has a separate dvc.yaml. Run once with two jobs."""
-    folder = repository(
-        tmp_path_factory.mktemp("diamond"),
-        first=stub("first", "in"),
-        left=stub("left", "first", does="sleep 1.5"),
-        right=stub("right", "first", does="sleep 1.5"),
-    )
-    (folder / "sub").mkdir()
-    last = {
-        "cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"),
-        "deps": ["../left.txt", "../right.txt"],
-        "outs": [{"../last.txt": {"cache": False}}],
-    }
-    (folder / "sub" / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"last": last}}))
-    run(folder, "sub/dvc.yaml:last", "--jobs", "2")
-    return folder
-
-
 def test_a_scenario_stands_for_its_cells():
     cells = [cell for cell in planned("fedlsa") if cell.scenario == "pacs-64"]
     assert targets("fedlsa/pacs-64") == [cell.stage(load_paper("fedlsa")) for cell in cells] != []
@@ -61,7 +41,22 @@ def test_a_scenario_stands_for_its_cells():
         targets("")
 
 
-def test_what_runs_and_in_what_order(diamond):
+def test_what_runs_and_in_what_order(tmp_path):
+    """first -> left, right -> last; `last` has a separate dvc.yaml."""
+    diamond = repository(
+        tmp_path,
+        first=stub("first", "in"),
+        left=stub("left", "first", does="sleep 1.5"),
+        right=stub("right", "first", does="sleep 1.5"),
+    )
+    (diamond / "sub").mkdir()
+    last = {
+        "cmd": "cd ..; " + TIMED.format("last", "true", "left.txt right.txt"),
+        "deps": ["../left.txt", "../right.txt"],
+        "outs": [{"../last.txt": {"cache": False}}],
+    }
+    (diamond / "sub" / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"last": last}}))
+    run(diamond, "sub/dvc.yaml:last", "--jobs", "2")
     first, left, right, last = (when(diamond, name) for name in ("first", "left", "right", "last"))
     assert first[1] < min(left[0], right[0]) and max(left[1], right[1]) < last[0]
     assert max(left[0], right[0]) < min(left[1], right[1])  # both ran at once

@@ -57,14 +57,6 @@ def live(monkeypatch):
     monkeypatch.setattr(tracking, "FLUSH", 0.0)
 
 
-@pytest.fixture
-def no_server(monkeypatch):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-
-
 def runs_of(root: Path) -> list:
     import mlflow
 
@@ -73,13 +65,16 @@ def runs_of(root: Path) -> list:
 
 
 def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
-    assert tracking.import_results(root) == (2, 0)
+    assert tracking.import_results(root, {CELL: {"weighted": 61.25}}) == (2, 0)
     result = results.collect(root)[CELL]
     runs = {run.data.tags["seed"]: run for run in runs_of(root)}
     assert set(runs) == {"0", "1"}
     run = runs["1"]
     assert run.info.run_name == "mini/fedavg/seed 1" and run.info.status == "FINISHED"
-    assert run.data.metrics["reported/weighted"] == pytest.approx(result["measures"]["weighted"][1])
+    measured = result["measures"]["weighted"]
+    assert run.data.metrics["reported/weighted"] == pytest.approx(measured[1])
+    assert run.data.metrics["printed/weighted"] == 61.25
+    assert run.data.metrics["spread/weighted"] == pytest.approx(statistics.stdev(measured))
     assert run.data.params["scenario.partition.beta"] == "0.1"
     assert run.data.params["scenario.training.optimiser.name"] == "adam"
     assert run.data.tags["data.source"] == "bundled"
@@ -97,14 +92,6 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
     tracking.import_results(root)
     assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
-
-
-def test_the_printed_number_and_the_spread_are_logged(fresh):
-    tracking.import_results(fresh, {CELL: {"weighted": 61.25}})
-    result = results.collect(fresh)[CELL]
-    metrics = runs_of(fresh)[0].data.metrics
-    assert metrics["printed/weighted"] == 61.25
-    assert metrics["spread/weighted"] == pytest.approx(statistics.stdev(result["measures"]["weighted"]))
 
 
 def test_another_result_of_the_cell_is_another_run(root):
@@ -159,7 +146,11 @@ def test_a_short_cell_never_touches_mlflow(tmp_path):
     assert follower.store is None and not (tmp_path / "mlflow.db").exists()
 
 
-def test_a_server_that_is_down_costs_one_warning(root, live, no_server, capsys):
+def test_a_server_that_is_down_costs_one_warning(root, live, monkeypatch, capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     follower = tracking.Follower(CELL, {}, root)
     for number in (1, 2, 3):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
