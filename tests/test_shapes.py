@@ -1,19 +1,23 @@
-"""Documents sealed with another shape, names and numbers of a clumsy user: one line, never a traceback."""
+"""Documents sealed with another shape, names and numbers of a clumsy user: one line, never a
+traceback; results that may be used and what is read from them."""
 
 import copy
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from reporting import write_run
 from repository import edit
 
-from pipeline.cells import choices
+from pipeline.cells import choices, results
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.checks import check_names
 from pipeline.cells.progress import event
 from pipeline.clusters.cluster import Mark
 from pipeline.errors import FedReproError, ParamError
+from pipeline.report import render
 from pipeline.schema import Cell, read_yaml
 from pipeline.sealing import seal
 
@@ -200,3 +204,154 @@ def test_a_key_that_yaml_reads_as_something_else_is_named(tmp_path, key):
         read_yaml(path)
     path.write_text(f'methods:\n  "{key}": {{}}\n')
     assert read_yaml(path) == {"methods": {key: {}}}
+
+
+def test_seal_survives_a_file_and_shows_every_change():
+    document = seal({"b": {2: [1.5], 10: "ä"}, "a": 1})
+    again = json.loads(json.dumps(document))
+    assert seal(again)["self"] == document["self"]
+    assert seal({**again, "a": 2})["self"] != document["self"]
+    with pytest.raises(ValueError):
+        seal({"a": float("nan")})
+
+
+def test_tidy_has_mean_and_sample_deviation_and_none_for_one_seed(root):
+    write_run(root, "mini/fedavg", {"average": [60.0, 62.0]})
+    write_run(root, "mini/ours", {"average": [70.0]})
+    table = results.tidy(results.collect(root))
+    assert list(table.columns) == results.COLUMNS
+    assert table["mean"].tolist() == [61.0, 70.0]
+    assert table["std"][0] == pytest.approx(2**0.5) and table["std"].isna()[1]
+    assert table["seeds"].tolist() == [2, 1]
+
+
+OURS = "papers/fedcrl/runs/balanced/ours"
+# A change of the document, which is sealed again as by another version, and the key that is named.
+DOCUMENTS = [
+    (lambda d: d.pop("clients"), "'clients'"),
+    (lambda d: d.update(seeds=2), "seeds:"),
+    (lambda d: d.update(seeds=[0]), "for 1 seeds"),
+    (lambda d: d.update(method="fedavg"), "'cell'"),
+    (lambda d: d["clients"][0].pop(), "clients:"),
+    (lambda d: d.update(holdings={"images": [[5, 6, 7]] * 2}), "holdings: the key 'classes'"),
+    (lambda d: d.update(holdings=dict.fromkeys(("images", "classes"), [[5]] * 2)), "clients:"),
+    (lambda d: d.update(by_class=[[50.0, 101.0]] * 2), "by_class[0][1]:"),
+    (lambda d: d.update(versions={}), "versions: the key 'torch'"),
+    (lambda d: d["measures"].update(average=[1.18e21, 66.5]), "measures.average[0]:"),
+    (lambda d: d.update(seconds=[-1.0, 1.0]), "seconds[0]:"),
+    (lambda d: d["traffic"].update(up=10**400), "traffic.up:"),
+    (lambda d: d.update(traffic_of_seeds={k: [1] for k in d["traffic"]}), "'bytes' for 2 seeds"),
+    (lambda d: d.update(memory={"process_mb": [1] * 9}), "'process_mb' for 2 seeds"),
+    (lambda d: d.update(memory={"device_mb": "x"}), "memory.device_mb"),
+    (
+        lambda d: d.update(traffic_of_seeds={"up": [1, 2], "down": [1, 2]}),
+        "traffic_of_seeds: the key 'by",
+    ),
+    (lambda d: d.update(headline="averag"), "'averag'"),
+    (lambda d: d.update(partitions=5), "partitions:"),
+    (lambda d: d.update(partitions=["a"]), "'partitions' for 2 seeds"),
+    (lambda d: d.update(machines=[5, 5]), "machines[0]:"),
+    (lambda d: d.update(participants="x"), "participants:"),
+]
+# A change of the lines of history.csv, and what is named.
+HISTORIES = [
+    (lambda lines: lines[:4], "seeds and rounds"),
+    (lambda lines: [line.replace("66.5", "69.5") for line in lines], "seed 0 give average 69.5"),
+    (lambda lines: [line.replace("0,1,1.0,", "0,1,") for line in lines], "history.csv:"),
+    (lambda lines: [*lines[:2], *lines[3:]], "seeds and rounds"),
+    (lambda lines: lines[:1], "seeds and rounds"),
+    (lambda lines: [*lines, f"7{lines[-1][1:]}"], "seeds and rounds"),
+    (lambda lines: [line.replace("average", "averag") for line in lines], "'average'"),
+    (lambda lines: [line.replace("66.5", "7x.1") for line in lines], "history.csv: average:"),
+    (lambda lines: [line.replace("66.5", "166.5") for line in lines], "history.csv:4: average: 166.5"),
+]
+
+
+def problem_of(root) -> str:
+    """What is said of the one file that cannot be used."""
+    actual, problems = results.survey(root)
+    assert [*problems] == [Cell("fedcrl", "balanced", "ours")] and len(actual) == 3
+    return problems[Cell("fedcrl", "balanced", "ours")]
+
+
+@pytest.mark.parametrize("change, key", DOCUMENTS)
+def test_a_result_of_another_shape_is_named(measured, change, key):
+    path = measured / OURS / "result.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(seal(document)))
+    assert "ours/result.json: " in (text := problem_of(measured)) and key in text
+
+
+@pytest.mark.parametrize("change, key", HISTORIES)
+def test_a_history_of_another_shape_is_named(measured, change, key):
+    path = measured / OURS / "history.csv"
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    assert "ours/history.csv:" in (text := problem_of(measured)) and key in text
+
+
+def test_what_the_result_reports_is_the_mean_of_its_history(measured):
+    path = measured / OURS / "result.json"
+    document = json.loads(path.read_text())
+    document["last5"].update(average=[66.5, 66.5])
+    path.write_text(json.dumps(seal(document)))
+    assert "ours/history.csv: the last rounds" in problem_of(measured)
+    path.with_name("history.csv").unlink()
+    assert "ours/history.csv: no such file" in problem_of(measured)
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda text: text[:400], "not whole JSON"),
+        (lambda text: text.replace("66.5", "96.5", 1), "'self' is not"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_and_the_rest_is_rendered(measured, damage, message):
+    path = measured / OURS / "result.json"
+    path.write_text(damage(path.read_text()))
+    assert message in problem_of(measured)
+    with pytest.raises(FedReproError, match=message):
+        render(["fedcrl"], measured)
+    html = (measured / "reports/fedcrl.html").read_text()
+    assert message.replace("'", "&#39;") in html and "80.50" not in html.partition('id="numbers"')[2]
+
+
+def test_metrics_and_history_of_a_paper(measured):
+    actual = results.collect(measured)
+    assert json.loads(results.metrics("fedcrl", actual))["ours"] == 66.5
+    assert json.loads(results.metrics("fedlsa", actual)) == {}
+    table = results.history(Cell("fedcrl", "mini", "ours"), measured)
+    assert table[table["round"] == 2]["average"].tolist() == [66.5, 66.5]
+    with pytest.raises(FedReproError, match="history.csv"):
+        results.history(Cell("fedcrl", "mini", "nobody"), measured)
+
+
+def test_a_result_of_an_unknown_method_or_scenario_is_named(measured):
+    runs = measured / "papers/fedcrl/runs"
+    shutil.copytree(runs / "balanced/ours", runs / "balanced/fedporx")
+    shutil.copytree(runs / "balanced/ours", runs / "balancd/ours")
+    actual, problems = results.survey(measured)
+    assert len(actual) == 4
+    assert [*problems] == [
+        Cell("fedcrl", "balancd", "ours"),
+        Cell("fedcrl", "balanced", "fedporx"),
+    ]
+    words = (("balancd/ours", "scenario 'balancd'"), ("fedporx", "method 'fedporx'"))
+    for problem, (place, name) in zip(problems.values(), words):
+        assert f"{place}/result.json: " in problem and f"unknown {name}" in problem
+
+
+def test_result_in_another_cells_folder_is_refused(measured):
+    runs = measured / "papers/fedcrl/runs/balanced"
+    shutil.copytree(runs / "ours", runs / "fedprox")
+    with pytest.raises(FedReproError, match="fedcrl/balanced/fedprox"):
+        results.collect(measured)
+
+
+def test_digits_alone_are_read_as_text_and_other_text_is_refused(tmp_path):
+    path = tmp_path / "history.csv"
+    table = results.parse_history(b"seed,round,loss,state\n0,0,,1234567890123456\n0,1,0.5,\n", path)
+    assert table[results.STATE].tolist()[0] == "1234567890123456"
+    with pytest.raises(FedReproError, match=r"history.csv:2: state"):
+        results.parse_history(b"seed,round,loss,state\n0,0,,12e4\n", path)
