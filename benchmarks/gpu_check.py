@@ -228,7 +228,7 @@ def _scenarios() -> Iterator[tuple]:
         cells = [Experiment.of(cell) for cell in planned(paper)]
         for name in load_paper(paper).scenarios:
             mine = [one for one in cells if one.cell.scenario == name]
-            works = [work.whole * len(one.scenario.seeds) for one in mine if (work := hours.work(one))]
+            works = [work * len(one.scenario.seeds) for one in mine if (work := hours.work(one)[0])]
             if works and mine[0].scenario.data.features == "pixels":
                 yield f"{paper}/{name}", mine[0].scenario, works
 

@@ -36,9 +36,9 @@ def prices(total: "plan.Outlay", speeds: dict[str, float]) -> "dict[Cell, plan.P
 
     known = {}
     for cell, price in total.prices.items():
-        speed, work = speeds.get(f"{cell.paper}/{cell.scenario}"), hours.work(Experiment.of(cell))
+        speed, work = speeds.get(f"{cell.paper}/{cell.scenario}"), hours.work(Experiment.of(cell))[0]
         if speed and work:
-            known[cell] = plan.Price(price.have, work.whole / speed / 3600)
+            known[cell] = plan.Price(price.have, work / speed / 3600)
     return known
 
 

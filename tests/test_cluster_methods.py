@@ -243,7 +243,7 @@ def test_fedpcls_released_loss():
     message = method.message(state, world)
     for views in ((), (images.flip(3),)):
         z = normalize(handle.features(torch.cat([images, *(views or (images,))])))
-        wanted = sum(supervised_contrast(z, y.repeat(2), 0.5, own[y.repeat(2)]) for own in message.sets)
+        wanted = sum(supervised_contrast(z, y.repeat(2), 0.5, mine[y.repeat(2)]) for mine in message.sets)
         close(method.loss(handle, Batch(images, y, views), message, None), wanted, 1e-5)
 
 

@@ -107,7 +107,7 @@ def test_who_is_unseen(partial):
     assert [client.name for client in world.clients] == [test.name for test in tests] == [names[3]]
     assert (world.training.local_epochs, world.training.participation, world.round) == (2, None, 4)
     assert loading.load_newcomers(changed(partial, unseen=None, adaptation=None), 0) is None
-    with pytest.raises(ParamError, match="scenarios.mini.training.unseen: unknown client 'nobody'"):
+    with pytest.raises(ParamError, match="miniature.scenario.training.unseen: unknown client 'nobody'"):
         left(["nobody"])
     with pytest.raises(ParamError, match="training.unseen: seed 0 has no client left that trains"):
         left(names)

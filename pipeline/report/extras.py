@@ -1,4 +1,4 @@
-"""Figures that no schema describes: costs, signals, teachers, and what a paper's own files draw and write.
+"""Figures that no schema describes: costs, signals, teachers, and what a paper's files draw and write.
 
 A picture of its figures.py becomes an image, in which no script of an SVG runs. A section of its
 templates/*.md is Markdown whose HTML appears as text; Jinja fills in the results in a sandbox.

@@ -280,7 +280,7 @@ class Panel:
 
 def common(runs: Iterable[dict[int, float]]) -> list[list[float]]:
     """The numbers of each run over the seeds that all of them have: a mean over three seeds is not compared
-    with means over one. Where no seed is in all, those of its own."""
+    with means over one. Where no seed is in all, each has its whole mean."""
     runs = list(runs)
     shared = set[int]().union(*runs).intersection(*runs)
     return [[number for seed, number in run.items() if seed in shared or not shared] for run in runs]
