@@ -47,6 +47,7 @@ from pipeline.prototypes import class_sums, logged_means
 from pipeline.schema import Model, Optimiser, Public
 
 PARTIAL = [method for method in METHODS if "partial participation" in method.supports]
+RESTRICTED = FedProto(candidates="own")
 LATE = [method for method in PARTIAL if "unseen clients" in method.supports] + [FedProto()]
 
 
@@ -274,7 +275,7 @@ def test_a_subclass_inherits_what_its_base_supports():
     class Child(FedAvg):
         pass
 
-    assert Child().supports == FedAvg().supports and not FedProto(candidates="own").supports
+    assert Child().supports == FedAvg().supports and not RESTRICTED.supports
     cannot = {name for name in methods.method_names() if not methods.load(name, {}, "here").supports}
     assert {"fedala", "fedcrl", "fedlsa", "fedccl", "rahfl", "fedpac", "fedbn"} <= cannot
 
@@ -319,7 +320,7 @@ def test_it_has_no_weight_is_never_drawn_and_may_predict_every_class():
     with pytest.raises(TrainingError, match="round 1.*batches of 4"):
         run(FedAvg(), image_world((3, 2), batch_size=4, drop_last=True), 1)
     world = image_world((20, 3), batch_size=4, drop_last=True)
-    owned = FedProto(candidates="own").init(world).owned
+    owned = RESTRICTED.init(world).owned
     assert torch.equal(owned[0], world.class_counts[0] > 0) and owned[1].all()
 
 

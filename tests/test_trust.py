@@ -193,7 +193,7 @@ def test_a_partition_replaced_after_the_digests_were_taken_is_not_trained_on(men
     """Whole and sound, yet another than the one whose digest the seed will carry."""
     job = plan(Experiment.of(Cell.parse(CELL), mended)).jobs[0]
     job = dataclasses.replace(job, digest="none")  # of which no seed is finished
-    with_arrays(mended, lambda arrays: arrays.__setitem__(key := "own_test.0", arrays[key][1:]))
+    with_arrays(mended, lambda arrays: arrays.__setitem__(key := "train.0", arrays[key][1:]))
     with pytest.raises(TrainingError, match="its partition or data changed while it trained"):
         train_seed(job)
 

@@ -106,10 +106,10 @@ def test_without_scripts_tabs_and_folds_work(files, browser):
     try:
         assert browser.open(files["fedlsa"]) == []
         assert browser.run("document.querySelectorAll('.tools button, .copy').length") == 0
-        shown = "[...document.querySelectorAll('.pane')].filter(one => one.offsetParent).map(one => one.id)"
-        assert browser.run(shown) == ["table2"]
+        visible = "[...document.querySelectorAll('.pane')].filter(one => one.offsetParent).map(one => one.id)"
+        assert browser.run(visible) == ["table2"]
         browser.run("document.querySelector('label[for=t-table5]').click()")
-        assert browser.run(shown) == ["table5"]
+        assert browser.run(visible) == ["table5"]
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
 
