@@ -135,36 +135,33 @@ def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
         return
     new = Setting(_title(study, view, panel, i, measure), view.key, printed)
     setting = known.setdefault(tuple(printed.items()), new)
-    runs = {
-        name: (value.cell, value.measure) for name, value in values.items() if value.number and value.cell
-    }
+    runs = {name: value.by_seed for name, value in values.items() if value.cell}
     if len(runs) >= FEWEST:
-        numbers, [(cell, _), *_] = _common(study, runs), runs.values()
+        [scenario, *_] = [value.cell.scenario for value in values.values() if value.cell]
         variant = view.number.partition(", ")[2]
-        setting.columns.append(
-            Column(variant or view.heading, numbers, cell.scenario, measure, main=not variant)
-        )
+        heading = variant or view.heading
+        setting.columns.append(Column(heading, _common(runs), scenario, measure, main=not variant))
     elif not runs:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
         names = {column.scenario for column in setting.columns}
         setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in names]
 
 
-def _common(study: Study, runs: dict[str, tuple[Cell, str]]) -> dict[str, Summary]:
-    """Means of the runs over the seeds that all of them have."""
-    by_seed = [numbers(run, study.results[run], measure, study.root) for run, measure in runs.values()]
-    return dict(zip(runs, map(summarise, common(by_seed))))
+def _common(runs: dict[str, dict[int, float]]) -> dict[str, Summary]:
+    """Means of the runs' numbers by seed over the seeds that all of them have."""
+    return dict(zip(runs, map(summarise, common(runs.values()))))
 
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
     """What shortened scenarios (`<scenario>-short`) measure for the cells of a column that has not run."""
-    runs: dict[str, dict[str, tuple[Cell, str]]] = {}
+    runs: dict[str, dict[str, dict[int, float]]] = {}
     for name, cell in cells.items():
         short = study.shortened(cell)
         if short and measure in study.results.get(short, {"measures": ()})["measures"]:
-            runs.setdefault(short.scenario, {})[name] = (short, measure)
+            by_seed = numbers(short, study.results[short], measure, study.root)
+            runs.setdefault(short.scenario, {})[name] = by_seed
     return [
-        Column(SHORTENED, _common(study, each), scenario, measure, short=True)
+        Column(SHORTENED, _common(each), scenario, measure, short=True)
         for scenario, each in runs.items()
         if len(each) >= FEWEST
     ]
