@@ -154,7 +154,9 @@ def test_traffic_that_is_the_same_in_every_seed_is_judged_without_a_test(measure
     chips = (Chip.HOLDS, Chip.FAILS, Chip.FAILS, Chip.CONTRADICTED, Chip.HOLDS)
     assert [(one.chip, one.point, one.low) for one in made] == [(chip, -6.0, None) for chip in chips]
     alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 7000]})
-    assert judged(measured, "least").low is not None
+    assert [one.text(one.point) for one in made[::3]] == ["−6 kB"] * 2
+    spread = judged(measured, "least")
+    assert spread.low is not None and "kB" not in spread.interval and spread.interval.startswith("[−")
     alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 6010]})
     write_run(measured, "balanced/fedprox", {"average": [60.0, 62.0]})
     alter(path.parents[1] / "fedprox/result.json", traffic={"up": 0, "down": 750, "bytes": 3000})
