@@ -219,12 +219,16 @@ class Verdict:
     @property
     def interval(self) -> str:
         """`[2.8, 7.9]`; empty where there is none."""
-        low, high = (self.text(end).partition(" ")[0].replace("+", "") for end in (self.low, self.high))
+        low, high = (self._number(end).replace("+", "") for end in (self.low, self.high))
         return f"[{low}, {high}]" if low and high else ""
 
     def text(self, value: float | None) -> str:
-        """`+5.4`; a rank as `3rd`, a cost as `−300 kB`, what else is no difference of percent points in three
-        digits."""
+        """`+5.4`, a rank as `3rd`, a cost with its unit; what else is no percentage in three digits."""
+        units = {measures.COSTS.get(spot.measure, "") for spot in self.claim.spots}
+        known = value is not None and self.claim.expected.kind != "rank" and len(units) == 1
+        return f"{self._number(value)} {units.pop() if known else ''}".strip()
+
+    def _number(self, value: float | None) -> str:
         if value is None:
             return ""
         if self.claim.expected.kind == "rank":
@@ -232,9 +236,7 @@ class Verdict:
         if self.points:
             return signed(value, 1 if abs(value) >= 0.05 else 2) if abs(value) >= 0.005 else "0.00"
         form = ",.0f" if abs(value) >= 1000 else ".3g"
-        number = minus(format(value, form if self.claim.expected.kind == "value" else f"+{form}"))
-        units = {measures.COSTS.get(spot.measure, "") for spot in self.claim.spots}
-        return f"{number} {units.pop()}".strip() if len(units) == 1 else number
+        return minus(format(value, form if self.claim.expected.kind == "value" else f"+{form}"))
 
 
 def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
