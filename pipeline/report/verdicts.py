@@ -219,18 +219,19 @@ class Verdict:
     @property
     def interval(self) -> str:
         """`[2.8, 7.9]`; empty where there is none."""
-        low, high = (self._number(end).replace("+", "") for end in (self.low, self.high))
-        return f"[{low}, {high}]" if low and high else ""
+        ends = [self._number(end).replace("+", "") for end in (self.low, self.high) if end is not None]
+        return f"[{', '.join(ends)}]" if len(ends) == 2 else ""
 
     def text(self, value: float | None) -> str:
-        """`+5.4`, a rank as `3rd`, a cost with its unit; what else is no percentage in three digits."""
-        units = {measures.COSTS.get(spot.measure, "") for spot in self.claim.spots}
-        known = value is not None and self.claim.expected.kind != "rank" and len(units) == 1
-        return f"{self._number(value)} {units.pop() if known else ''}".strip()
-
-    def _number(self, value: float | None) -> str:
+        """`+5.4`; a rank as `3rd`, a cost as `−300 kB`."""
         if value is None:
             return ""
+        units = {measures.COSTS.get(spot.measure, "") for spot in self.claim.spots}
+        unit = units.pop() if len(units) == 1 and self.claim.expected.kind != "rank" else ""
+        return f"{self._number(value)} {unit}".strip()
+
+    def _number(self, value: float) -> str:
+        """Without its unit; what is no difference of percent points in three digits."""
         if self.claim.expected.kind == "rank":
             return ordinal(round(value))
         if self.points:
