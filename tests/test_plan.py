@@ -130,7 +130,8 @@ def test_the_only_seed_of_a_cell_still_counts_where_more_are_wanted(claimed):
     assert plan.outlay(["fedcrl"], claimed).prices[cell].have == 1
 
 
-def test_claims_whose_data_must_be_downloaded_wait_for_a_network(claimed, capsys):
+def test_claims_whose_data_must_be_downloaded_wait_for_a_network(claimed, capsys, monkeypatch):
+    monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
     change(claimed, "scenarios", "balanced", data={"set": "digit5", "features": "vit_tiny"})
     here = plan.outlay(["fedcrl"], claimed)
     missing = {"mnist", "usps", "svhn", "synth_digits (by hand)", "mnistm", "pretrained ViT-Ti/16 weights"}

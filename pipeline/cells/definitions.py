@@ -88,6 +88,7 @@ class Code:
             + sorted(self._identity(one, deep=False) for one in flat)
         )
 
+    @cache  # noqa: B019
     def attributes(self, entry: str) -> frozenset[str]:
         """Names of the attributes in all that the entry reaches."""
         reached = self._reached([self._entry(entry)], frozenset())

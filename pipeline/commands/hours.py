@@ -41,10 +41,11 @@ ATTACK_STEPS = 10
 
 @dataclass(frozen=True)
 class Rate:
-    """The speed of a finished cell: operations of a batch's forward pass, and seconds of one process for an
-    operation."""
+    """The speed of a finished cell: its networks and data set, operations of a batch's forward pass, and
+    seconds of one process for an operation."""
 
-    experiment: Experiment
+    algorithm: str
+    trained: tuple[set[str], str]
     device: str
     step: float
     seconds: float
@@ -64,7 +65,8 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
             seconds = statistics.fmean(result["seconds"])
             done = result["rounds"] == experiment.scenario.training.rounds
             if whole and done and 0 < seconds < math.inf:
-                rates.append(Rate(experiment, result["device"], step, seconds / whole))
+                how = experiment.algorithm, _trained(experiment), result["device"]
+                rates.append(Rate(*how, step, seconds / whole))
     return rates
 
 
@@ -82,10 +84,12 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
     whole, step = work(experiment)
     if not whole or not rates:
         return None
-    same = [rate for rate in rates if _trained(rate.experiment) == _trained(experiment)]
-    known = [rate for rate in same if rate.experiment.algorithm == experiment.algorithm] or same or rates
+    trained = _trained(experiment)
+    same = [rate for rate in rates if rate.trained == trained]
+    known = [rate for rate in same if rate.algorithm == experiment.algorithm] or same or rates
     far = [abs(math.log10(rate.step / step)) for rate in known]
-    seconds = [rate.seconds for rate, orders in zip(known, far, strict=True) if orders <= min(far) + NEAR]
+    most = min(far) + NEAR
+    seconds = [rate.seconds for rate, orders in zip(known, far, strict=True) if orders <= most]
     return statistics.median(seconds) * whole * len(experiment.scenario.seeds) / 3600
 
 

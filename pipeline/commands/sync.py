@@ -66,7 +66,7 @@ TUNING = f"""{WRITTEN}\
 Stages = dict[str, dict[str, Any]]
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     def ignore_aliases(self, data: Any) -> bool:
         return True
 

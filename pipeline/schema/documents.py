@@ -106,15 +106,13 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
             raise _error(key, f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes")
 
     def construct_object(self, node, deep=False):
-        kind = node.tag.rpartition(":")[2]
-        problem = f"{getattr(node, 'value', '')!r:.80} is no {kind} that can be used"
         try:
             value = super().construct_object(node, deep)
         # int() of too many digits, a date that is none, a tag that does not fit its text
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise _error(node, problem) from error
+            raise _unusable(node) from error
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise _error(node, problem)
+            raise _unusable(node)
         return value
 
 
@@ -126,6 +124,11 @@ _UniqueKeys.add_implicit_resolver(
 
 def _error(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _unusable(node: yaml.Node) -> yaml.MarkedYAMLError:
+    kind = node.tag.rpartition(":")[2]
+    return _error(node, f"{getattr(node, 'value', '')!r:.80} is no {kind} that can be used")
 
 
 def _check_size(text: str) -> None:

@@ -4,10 +4,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from repository import PATIENCE, copy_of_the_repository, edit
+import warm
+from repository import PATIENCE, copy_of_the_repository, edit, search_path
 
 CELLS = ["fedcrl/mini/local", "fedcrl/mini/fedavg", "fedcrl/mini/fedprox"]
 
@@ -37,8 +37,9 @@ def copied(project: Path, factory) -> Path:
 
 
 def fedrepro(project: Path, *arguments: str, expect: int = 0, **environment: str) -> str:
+    """It and its stages begin warm; what a cluster starts does not."""
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *arguments],
+        [str(warm.python()), "-m", "pipeline", *arguments],
         cwd=project,
         capture_output=True,
         text=True,
@@ -59,7 +60,8 @@ def surroundings(**environment: str) -> dict[str, str]:
         "FEDREPRO_TRACKING": "off",
         "FEDREPRO_CHECKPOINT_SECONDS": "1",
         "PYTHONPATH": "",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": search_path(),
+        warm.SHARED: str(warm.python()),
         **environment,
     }
 
@@ -67,7 +69,7 @@ def surroundings(**environment: str) -> dict[str, str]:
 def clean(project: Path) -> bool:
     stages = [f"papers/fedcrl/dvc.yaml:mini@{cell.rpartition('/')[2]}" for cell in CELLS]
     done = subprocess.run(
-        [sys.executable, "-m", "dvc", "status", "--json", *stages],
+        [str(warm.python()), "-m", "dvc", "status", "--json", *stages],
         cwd=project,
         env=surroundings(),
         capture_output=True,

@@ -132,6 +132,7 @@ class Ray:
             "RAY_AUTH_TOKEN": secrets.token_hex(),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DISABLE_METRICS_COLLECTION": "1",
+            "RAY_worker_niceness": "0",  # 15 by default: beside anything else they would hardly move
             **{f"RAY_health_check_{name}": str(value) for name, value in health.items()},
         }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from checkouts import surroundings
 from clusters import Ray
-from repository import wait_for
+from repository import PATIENCE, wait_for
 
 
 def main(checkout: Path, at: Path, *cells: str) -> None:
@@ -32,7 +32,7 @@ def main(checkout: Path, at: Path, *cells: str) -> None:
             cluster.kill("n2")
             wait_for(lambda: "requeued" in (at / "reply").read_text() or process.poll() is not None)
             print(f"again after {time.monotonic() - killed:.1f} s")
-            process.wait(500)
+            process.wait(PATIENCE)
             print((at / "reply").read_text(), f"exit {process.returncode}")
         finally:
             cluster.stop()

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from checkouts import CELLS, fedrepro, surroundings
 from clusters import S3, Postgres, Ssh, answers, end
 from reporting import BALANCED, small_repository, write_run
-from repository import ROOT, wait_for
+from repository import PATIENCE, ROOT, wait_for
 
 WRITERS = 8
 LOCAL = ("cache", "tmp", "config.local")  # of .dvc: what a second clone does not have
@@ -115,7 +116,7 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
             MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}", PYTHONPATH=str(ROOT), FEDREPRO_TRACKING=""
         )
         writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(root)], env=message) for root in roots]
-        assert [writer.wait(200) for writer in writers] == [0] * WRITERS
+        assert [writer.wait(PATIENCE) for writer in writers] == [0] * WRITERS
         count = (
             "import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
             "print([import_results(Path(root)) for root in sys.argv[1:]])"
@@ -145,6 +146,6 @@ def modify(project: Path, options: dict[str, str], *where: str) -> None:
 
 
 def dvc(project: Path, *arguments: str) -> None:
-    command, env = [sys.executable, "-m", "dvc", *arguments], surroundings(**S3.access)
-    done = subprocess.run(command, cwd=project, timeout=600, env=env, capture_output=True, text=True)
+    command, env = [str(warm.python()), "-m", "dvc", *arguments], surroundings(**S3.access)
+    done = subprocess.run(command, cwd=project, timeout=PATIENCE, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
