@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.cells.syntax import Facts, Module, facts_of, imports, meaning_of, parsed, references
+from pipeline.cells.syntax import Facts, Imports, Module, facts_of, meaning_of, parsed
 from pipeline.errors import FedReproError
 from pipeline.schema import shorten
 
@@ -139,21 +139,22 @@ class Code:
     def _effects(self, reached: set[Definition]) -> set[Definition]:
         """What acts when the modules of reached code, and those that they import in turn, are imported."""
         names = {one.module for one in reached}.union(*(self._facts(one).loads for one in reached))
-        places: set[str] = set().union(*map(self._loaded, names))
-        return {Definition(name, EFFECTS) for name in places if self._acting(name)}
+        loaded: set[str] = set()
+        more = {place for name in names for place in self._around(name)}
+        while more := more - loaded:
+            loaded |= more
+            more = set().union(*map(self._imported, more))
+        return {Definition(name, EFFECTS) for name in loaded if self._acting(name)}
 
     @cache  # noqa: B019
-    def _loaded(self, name: str) -> frozenset[str]:
-        """The modules that importing a module imports, itself and the packages around it too."""
-        waiting = [name]
-        seen: set[str] = set()
-        while waiting:
-            parts = waiting.pop().split(".")
-            for place in {".".join(parts[:n]) for n in range(1, len(parts) + 1)} - seen:
-                if self._has(place):
-                    seen.add(place)
-                    waiting += self._module(place).loads
-        return frozenset(seen)
+    def _imported(self, name: str) -> frozenset[str]:
+        """The modules that a module imports itself, and the packages around them."""
+        return frozenset(place for load in self._module(name).loads for place in self._around(load))
+
+    def _around(self, name: str) -> list[str]:
+        """A module and the packages around it, of this repository."""
+        parts = name.split(".")
+        return [*filter(self._has, (".".join(parts[:n]) for n in range(1, len(parts) + 1)))]
 
     def _acting(self, name: str) -> list[ast.stmt]:
         return [*self._module(name).effects, *(self._module(name).calls if self.strict else ())]
@@ -206,15 +207,14 @@ class Code:
             uses |= {name: meant for name, meant in every.items() if isinstance(meant, Definition)}
         if one.name != EFFECTS and self._acting(one.module):
             uses[EFFECTS] = Definition(one.module, EFFECTS)
-        for node in self._nodes(one):
-            local = imports(node, module.package)  # of functions that import when they are called
-            for name, attributes in references(node):
+        for local, names in self._facts(one).names:  # local: of functions that import when they are called
+            for name, attributes in names:
                 written = ".".join((name, *attributes))
                 uses[written] = self._resolved(one.module, name, attributes, local)
         return {written: meant for written, meant in uses.items() if meant is not None}
 
     def _resolved(
-        self, module: str, name: str, attributes: tuple[str, ...], local: dict | None = None
+        self, module: str, name: str, attributes: tuple[str, ...], local: Imports | None = None
     ) -> Definition | str | None:
         """What `name.attribute...` in a module means: a text for what is imported from outside this
         repository, None for a name that is neither."""

@@ -27,7 +27,7 @@ def main(checkout: Path, at: Path, *cells: str) -> None:
                     stderr=subprocess.STDOUT,
                     env=surroundings(**cluster.variables),
                 )
-            wait_for(lambda: len(list(checkout.glob(".cells/*/seed-*.pt"))) >= 2)
+            wait_for(lambda: len([*checkout.glob(".cells/*/seed-*.pt")]) >= 2 or process.poll() is not None)
             killed = time.monotonic()
             cluster.kill("n2")
             wait_for(lambda: "requeued" in (at / "reply").read_text() or process.poll() is not None)

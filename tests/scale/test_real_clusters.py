@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,8 @@ def submissions(project: Path) -> list[Path]:
 def alone():
     """A separate network is to be had."""
     pytest.importorskip("ray", reason="ray is not installed: make test-scale")
+    if not hasattr(tarfile, "data_filter"):
+        pytest.skip("cells on Ray need Python 3.11.4 or a later one")
     programs = all(map(shutil.which, ("unshare", "ip")))
     if not programs or subprocess.run(["unshare", "-n", "true"]).returncode:
         pytest.skip("no network namespace here: it needs root, unshare and ip")
