@@ -61,7 +61,7 @@ def run(project: Path, *command: str, expect: int = 0, **environment: str) -> su
     """A command in a checkout; `python -m` begins warm."""
     command = (str(warm.python()), *command[1:]) if command[0] == sys.executable else command
     env = os.environ | {"OMP_NUM_THREADS": "1", "PATH": search_path()}
-    env |= {"MLFLOW_TRACKING_URI": "", "FEDREPRO_MIRROR": ""} | environment
+    env |= {"MLFLOW_TRACKING_URI": "", "FEDREPRO_MIRROR": "", "DVC_NO_ANALYTICS": "1"} | environment
     done = subprocess.run([*command], cwd=project, capture_output=True, text=True, env=env, timeout=PATIENCE)
     assert done.returncode == expect, (
         f"{command} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

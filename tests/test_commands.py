@@ -323,13 +323,18 @@ def test_a_papers_repository_ignores_what_is_no_result(copy):
     shutil.rmtree(copy / "papers/toy/.git")
 
 
-@pytest.mark.parametrize("folder", [".", "papers/toy"])
-def test_the_installed_command_runs_the_checkout_that_one_is_in(copy, folder):
-    """Installed from this repository, called in the copy."""
-    code = "import sys; sys.argv[1:] = ['status']; from pipeline.commands.cli import here; here()"
-    reply = run(copy / folder, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
-    assert "\ntoy " in reply and papers()[0] not in reply
-    assert papers()[0] in run(copy.parent, sys.executable, "-P", "-c", code, PYTHONPATH=str(ROOT)).stdout
+def test_the_installed_command_runs_the_checkout_that_one_is_in(copy):
+    """Installed from this repository, called in the copy, in its paper's folder and outside of any."""
+    code = "import sys; sys.argv[1:] = {}; from pipeline.commands.cli import here; here()"
+
+    def installed(folder: Path, *words: str) -> str:
+        command = (sys.executable, "-P", "-c", code.format([*words]))
+        return run(folder, *command, PYTHONPATH=str(ROOT)).stdout
+
+    for folder in (copy, copy / "papers/toy"):
+        reply = installed(folder, "status")
+        assert "\ntoy " in reply and papers()[0] not in reply
+    assert "fedlsa/mini/fedavg" in installed(copy.parent, "explain", "fedlsa/mini/fedavg")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 import yaml
 from repository import RESULTS, ROOT, commit, copy_of_the_repository, edit, python, run, search_path, stage
 
-from pipeline.report.markdown import EXAMPLE
 from pipeline.schema import Cell
 
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -93,8 +92,8 @@ def put(about: dict, value, document) -> None:
 def project(tmp_path, request) -> Path:
     """A committed copy with one paper, a miniature of one round, and the tests' helpers and its command."""
     paper, command = getattr(request, "param", "fedcrl"), tmp_path / "bin" / "fedrepro"
-    without = RESULTS if paper != EXAMPLE else ()  # the README shows its results
-    copy = copy_of_the_repository(tmp_path / "copy", paper, without=without)
+    # the README shows results
+    copy = copy_of_the_repository(tmp_path / "copy", paper, without=[*RESULTS, "README.md"])
     command.parent.mkdir()
     command.write_text('#!/bin/sh\nexec python -m pipeline "$@"\n')
     command.chmod(0o755)

@@ -27,9 +27,13 @@ def test_what_is_left_in_the_rwlock_is_no_obstacle(tmp_path, entry):
     """Half a file, or an entry of this process, which DVC leaves where the list could not be written after a
     look at a stage."""
     folder = repository(tmp_path, one=stub("one", "in"))
-    (folder / "left").write_text(entry.replace("FOLDER", str(folder)))
-    begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'
-    subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
+    if "PID" not in entry:
+        (folder / ".dvc/tmp/rwlock").write_text(entry)
+        run(folder)
+    else:
+        (folder / "left").write_text(entry.replace("FOLDER", str(folder)))
+        begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'
+        subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
     assert ran(folder) == ["one"] and clean(folder)
 
 
@@ -122,13 +126,14 @@ def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
     cmd = "touch begun && eval $THEN && echo $MARK > out.txt"
     folder = repository(tmp_path, one={"cmd": cmd, "deps": ["in.txt"], "outs": outs})
     checkout.run(folder, *RUN, **MORE, MARK="former", THEN="true")
-    for then, how in (("false", None), ("sleep 67.125", signal.SIGINT), ("sleep 67.125", signal.SIGKILL)):
+    checkout.run(folder, *RUN, "--force", **MORE, MARK="later", THEN="false", expect=1)
+    assert (folder / "out.txt").read_text() == "former\n" and clean(folder)
+    for how in (signal.SIGINT, signal.SIGKILL):
         (folder / "begun").unlink()
-        environment = ENVIRONMENT | {"MARK": "later", "THEN": then}
+        environment = ENVIRONMENT | {"MARK": "later", "THEN": "sleep 67.125"}
         process = subprocess.Popen([*RUN, "--force"], cwd=folder, env=environment, stdout=subprocess.PIPE)
         wait_for((folder / "begun").exists)
-        if how:
-            process.send_signal(how)
+        process.send_signal(how)
         process.communicate(timeout=PATIENCE)
         wait_for(lambda: not living(folder))
         assert (folder / "out.txt").read_text() == "former\n" and clean(folder)
@@ -150,8 +155,9 @@ def test_every_stage_leaves_its_former_outputs_until_it_replaces_them(path):
 def run_until(folder: Path, pattern: str, then: Callable[[], object]) -> str:
     """What `fedrepro run` prints; `then` is called once it prints a line of this pattern."""
     command = [str(warm.python()), *RUN[1:]]
+    warm_stages = ENVIRONMENT | {"PATH": checkout.search_path()}
     process = subprocess.Popen(
-        command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=folder, env=warm_stages, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     lines, waits = [], False
     for line in process.stdout:

@@ -32,7 +32,7 @@ def checkout(tmp_path_factory) -> Path:
 
 def called(checkout: Path, *words: str, cwd: Path | None = None, expect: int = 2, **variables: str):
     """`python -m` in the copy, whose code runs wherever it is called."""
-    more = {"PYTHONPATH": str(checkout), "DVC_NO_ANALYTICS": "1", "FEDREPRO_TRACKING": "off"} | variables
+    more = {"PYTHONPATH": str(checkout), "FEDREPRO_TRACKING": "off"} | variables
     return repository.run(cwd or checkout, sys.executable, "-m", *words, expect=expect, **more)
 
 
@@ -71,6 +71,7 @@ def fedrepro(words: str, **variables: str):
         ("report fedlas", "unknown paper 'fedlas' (nearest: 'fedlsa')"),
         ("ui --port 80", "80 is not in the range"),
         ("verify fedlsa/mini/fedvag", "'fedlsa/mini/fedvag' (nearest: 'fedlsa/mini/fedavg')"),
+        ("export model fedlsa/mini/fedavg --seed 7", "--seed: 7 is not of fedlsa/mini/fedavg"),
         ("new paper fedlsa", "papers/fedlsa: there is such a folder already"),
         ("new paper Mine!", "a folder's name"),
         ("new paper across", "papers/across"),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from pipeline.schema import Cell, load_paper, papers, planned
 from pipeline.schema.loader import overlay
 from stages.sources import paper_digests
 
+DVC = (sys.executable, "-m", "dvc")
 VALUES = "papers/fedcrl/params.yaml"
 
 
@@ -74,11 +76,11 @@ def test_dvc_sets_a_value_and_names_it(copy):
     stage(copy, "sources", "fedcrl")
     commit(copy)
     setting = f"{VALUES}:methods.fedprox.mu=0.5"
-    run(copy, "dvc", "exp", "run", "-q", "-s", "-S", setting, "papers/fedcrl/dvc.yaml:sources")
-    shown = json.loads(run(copy, "dvc", "params", "diff", "--json", "--targets", VALUES).stdout)
+    run(copy, *DVC, "exp", "run", "-q", "-s", "-S", setting, "papers/fedcrl/dvc.yaml:sources")
+    shown = json.loads(run(copy, *DVC, "params", "diff", "--json", "--targets", VALUES).stdout)
     assert shown == {VALUES: {"methods.fedprox.mu": {"old": None, "new": 0.5}}}
     digests(copy)
     assert Cell.parse("fedcrl/mini/fedprox").resolve(copy)[2] == {"mu": 0.5}
-    header, *rows = csv.reader(run(copy, "dvc", "exp", "show", "--csv", "--only-changed").stdout.splitlines())
+    header, *rows = csv.reader(run(copy, *DVC, "exp", "show", "--csv", "--only-changed").stdout.splitlines())
     column = [row[header.index(setting.partition("=")[0])] for row in rows]
     assert len(header) < 40 and column == ["0.5", "", "0.5"]

@@ -2,11 +2,13 @@
 
 import copy
 import re
+import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
+import warm
 import yaml
 from repository import ROOT, commit, copy_of_the_repository, run
 
@@ -18,6 +20,12 @@ METRICS = {"accuracy": 90.0, "loss": 0.5, "up": 10.0, "down": 10.0, "seeds": 2, 
 HERE = {"device": "cpu", "executor": "sequential", "precision": "fp32"}
 HERE |= {"versions": {"torch": "2", "processor": "A"}}
 COMMITTED = {"metrics": METRICS, "history": "seed,round\n0,0\n", "result": HERE}
+
+
+@pytest.fixture(autouse=True)
+def beginning_warm(monkeypatch):
+    """The checks' processes."""
+    monkeypatch.setattr(sys, "executable", str(warm.python()))
 
 
 @pytest.fixture(scope="module")

@@ -85,6 +85,15 @@ def test_every_cell_has_one_state(root):
     assert [cell for cell, state in states(root).items() if state == "done"] == [MINI, AVG]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Such a repository with three cells done; a test leaves it as it was."""
+    root = repository(tmp_path_factory.mktemp("trained"))
+    for cell in (MINI, AVG, PROX):
+        finish(root, cell)
+    return root
+
+
 @pytest.mark.parametrize(
     "file, old, new, stale",
     [
@@ -98,14 +107,16 @@ def test_every_cell_has_one_state(root):
         ("pipeline/cells/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX]),
     ],
 )
-def test_stale_is_what_would_now_come_out_otherwise(root, file, old, new, stale):
-    for cell in (MINI, AVG, PROX):
-        finish(root, cell)
-    text = (root / file).read_text()
+def test_stale_is_what_would_now_come_out_otherwise(trained, file, old, new, stale):
+    text = (trained / file).read_text()
     assert old in text
-    (root / file).write_text(text.replace(old, new))
+    (trained / file).write_text(text.replace(old, new))
     reread()
-    assert [cell for cell, state in states(root).items() if state == "stale"] == stale
+    try:
+        assert [cell for cell, state in states(trained).items() if state == "stale"] == stale
+    finally:
+        (trained / file).write_text(text)
+        reread()
 
 
 def test_stale_is_what_lacks_draws_or_history(root):

@@ -63,7 +63,7 @@ def test_the_space_is_what_training_reads(algorithm, method):
     loss, or what a step leaves. The third round, in which all earlier models are there."""
     scenario, _, hyper = CELLS[algorithm].resolve()
     method = method or methods.load(algorithm, hyper, "here")
-    world = miniature_world(scenario, rounds=3)
+    world = miniature_world(scenario, rounds=3, sizes=(9, 4, 4))
     state, phases = method.init(world), []
     for number in (1, 2, 3):
         phases.clear()
