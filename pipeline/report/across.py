@@ -58,15 +58,10 @@ class Miniature:
             for algorithm, label in labels.items()
             if (row := plain(algorithm, study.paper, [*rows])) in rows
         }
-        self.results = {
-            label: result
-            for label, cell in self.cells.items()
-            if (result := study.results.get(cell)) and result["measures"].get(result["headline"])
-        }
+        self.results = {name: study.results[at] for name, at in self.cells.items() if at in study.results}
         self.headline = next((result["headline"] for result in self.results.values()), "")
-        values = {name: result["measures"][result["headline"]] for name, result in self.results.items()}
-        order = sorted(values, key=lambda name: -fmean(values[name]))
-        self.numbers = {name: summarise(values[name]) for name in order}
+        every = {label: summarise(one["measures"][one["headline"]]) for label, one in self.results.items()}
+        self.numbers = dict(sorted(every.items(), key=lambda item: -item[1].mean))
         self.lower = lower_is_better(self.headline)
         self.places = ranked({name: number.mean for name, number in self.numbers.items()}, self.lower)
 

@@ -1,7 +1,7 @@
 """Compare published with measured numbers: dot charts, method ranks, claims, and the overview of papers."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from pipeline.cells.results import Summary, lower_is_better, summarise
 from pipeline.report.claims import Claim
 from pipeline.report.measures import numbers
-from pipeline.report.published import Panel, common
+from pipeline.report.published import common
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import SHORTENED, Verdict
@@ -111,29 +111,25 @@ class Setting:
         return Axis.of_summaries(self.first.numbers.values(), marks)
 
 
-def settings(study: Study, views: Iterable[TableView], main: Iterable[Claim] = ()) -> list[Setting]:
+def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Setting]:
     """Every printed column that compares methods by an average and that runs have measured, shortened ones
     included; those of the `main` claims first."""
-    main = list(main)
     known: dict[tuple, Setting] = {}
     for view in views:
-        panel = view.panel
-        if len({row.name.partition(" (")[0] for row in panel.rows}) >= FEWEST:  # no ablation
-            for i in range(len(panel.levels)):
-                _add(known, study, view, panel, i)
+        if len({row.name.partition(" (")[0] for row in view.panel.rows}) >= FEWEST:  # no ablation
+            for i in range(len(view.panel.levels)):
+                _add(known, view, i)
     return sorted((one for one in known.values() if one.columns), key=lambda one: _importance(one, main))
 
 
-def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Panel, i: int) -> None:
-    """Column `i` of a panel, under the setting that has the same printed numbers."""
-    values = {row.name: row.values[i] for row in panel.rows if not row.mean}
+def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
+    """Column `i` of a table, under the setting that has the same printed numbers."""
+    values = {row.name: row.values[i] for row in view.panel.rows if not row.mean}
     printed = {name: value.printed for name, value in values.items() if value.printed is not None}
-    if len(printed) < FEWEST or any(value.signed for value in values.values()):
+    measure = next((value.measure for value in values.values() if value.measure), "")  # no delta has one
+    if len(printed) < FEWEST or not sums_up(measure):
         return
-    measure = next((value.measure for value in values.values() if value.measure), "")
-    if not sums_up(measure):
-        return
-    new = Setting(_title(study, view, panel, i, measure), view.key, printed)
+    new = Setting(_title(view, i, measure), view.key, printed)
     setting = known.setdefault(tuple(printed.items()), new)
     runs = {name: value.by_seed for name, value in values.items() if value.cell}
     if len(runs) >= FEWEST:
@@ -144,7 +140,8 @@ def _add(known: dict[tuple, Setting], study: Study, view: TableView, panel: Pane
     elif not runs:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
         names = {column.scenario for column in setting.columns}
-        setting.columns += [one for one in _shortened(study, cells, measure) if one.scenario not in names]
+        short = _shortened(view.study, cells, measure)
+        setting.columns += [one for one in short if one.scenario not in names]
 
 
 def _common(runs: dict[str, dict[int, float]]) -> dict[str, Summary]:
@@ -167,23 +164,20 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
     ]
 
 
-def _title(study: Study, view: TableView, panel: Panel, i: int, measure: str) -> str:
+def _title(view: TableView, i: int, measure: str) -> str:
     """What a column is about: its headings without the name of the average, else the table's data set."""
-    *upper, last = dict.fromkeys(panel.levels[i])
-    parts = list(filter(None, [panel.title, *upper])) or ([] if last in HEADINGS else [last])
-    data = {key.split("|")[1] for key in study.paper.tables[view.key].blocks}
+    *upper, last = dict.fromkeys(view.panel.levels[i])
+    parts = list(filter(None, [view.panel.title, *upper])) or ([] if last in HEADINGS else [last])
+    data = {key.split("|")[1] for key in view.table.blocks}
     group = GROUPS.get(measure.partition(".")[0], "")
     return ", ".join(dict.fromkeys([*(parts or data), *([group] if group else [])]))
 
 
 def _importance(setting: Setting, main: Iterable[Claim]) -> float:
     """Place of the first main claim about the setting's column; without one, of the first about its table."""
-    parts, best = setting.title.split(", "), math.inf
-    for place, claim in enumerate(main):
-        for spot in claim.spots:
-            if spot.table == setting.table:
-                best = min(best, place if spot.dataset in parts else place + 100)
-    return best
+    parts = setting.title.split(", ")
+    here = [(i, one) for i, claim in enumerate(main) for one in claim.spots if one.table == setting.table]
+    return min((i if one.dataset in parts else i + 100 for i, one in here), default=math.inf)
 
 
 def compared_cells(study: Study, compared: list[Setting]) -> dict[str, list[Cell]]:
@@ -207,13 +201,12 @@ class Axis:
     ticks: tuple[float, ...]
 
     @classmethod
-    def over(cls, numbers: Iterable[float], most: int = 5) -> "Axis":
-        """An axis that shows all the numbers, with at most so many ticks."""
-        numbers = list(numbers)
+    def over(cls, numbers: Sequence[float]) -> "Axis":
+        """An axis that shows all the numbers."""
         low, high = min(numbers), max(numbers)
         width = (high - low) or 1.0
         low, high = low - 0.04 * width, high + 0.04 * width
-        ticks = MaxNLocator(most, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
+        ticks = MaxNLocator(5, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
         return cls(low, high, tuple(round(float(tick), 6) for tick in ticks if low <= tick <= high))
 
     @classmethod
@@ -222,10 +215,8 @@ class Axis:
         ends = [n.mean + sign * (n.std or 0) for n in summaries for sign in (-1, 1)]
         return cls.over([*ends, *others])
 
-    def at(self, number: float | None) -> float | None:
-        """The position of a number; None of None."""
-        if number is None:
-            return None
+    def at(self, number: float) -> float:
+        """The position of a number."""
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 

@@ -1,6 +1,6 @@
 """Choose and draw the figures of a paper's page: those that the paper has, then additional ones.
 
-`figures(study)` gives them in order; `curves(study, scenario, cells)` the accuracy over rounds of any cells.
+`figures(study)` gives them in order; `curves(study, cells)` the accuracy over rounds of any cells.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -50,10 +50,8 @@ def figures(study: Study) -> list[FigureView]:
             # Nothing where another figure has the same.
             miniature = Picture() if miniature in [view.miniature for view in views] else miniature
             printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
-            heading, title = (
-                f"Figure {figure.number}" if printed else OURS,
-                figure.title.removesuffix(ELSEWHERE),
-            )
+            heading = f"Figure {figure.number}" if printed else OURS
+            title = figure.title.removesuffix(ELSEWHERE)
             picture = drawer(study, key, figure, figure.scenarios)
             views.append(FigureView(key, heading, title, picture, miniature))
     return views + list(_ours(study))
@@ -86,11 +84,10 @@ def _unit(measure: str) -> str:
 # -- measures over rounds and against a number ---------------------------------------------------------------
 
 
-def curves(study: Study, scenario: str, cells: Iterable[Cell]) -> Picture:
+def curves(study: Study, cells: list[Cell]) -> Picture:
     """Accuracy over rounds of these cells of a scenario, mean over seeds; empty without cells."""
-    chosen = [cell for cell in cells if cell.scenario == scenario]
-    measure = study.results[chosen[0]]["headline"] if chosen else ""
-    return Picture([_curve(study, "", measure, chosen, 1)] if chosen else [])
+    headlines = [study.results[cell]["headline"] for cell in cells[:1]]
+    return Picture([_curve(study, "", headline, cells, 1) for headline in headlines])
 
 
 def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
@@ -219,11 +216,9 @@ def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sto
 
 
 def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    colours = Ink("mute", mark="○"), Ink("line-1"), Ink("accent", mark="■")
-    ink, panels = (
-        dict(zip(("largest of a client's classes", "mean over clients", "sent by the server"), colours)),
-        [],
-    )
+    names = "largest of a client's classes", "mean over clients", "sent by the server"
+    ink = dict(zip(names, (Ink("mute", mark="○"), Ink("line-1"), Ink("accent", mark="■"))))
+    panels = []
     for title, (_, stored) in _tables(study, key, figure, scenarios).items():
         table = stored.set_index("label").set_axis(list(ink), axis=1).dropna(axis=1, how="all")
         note = "mean " + ", ".join(f"{ink[name].mark} {mean:.3f}" for name, mean in table.mean().items())
@@ -283,9 +278,7 @@ def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -
     if not tables:
         return Picture()
     kinds = pd.DataFrame({title: pooled(table, "corruption") for title, table in tables.items()})
-    kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(
-        index=lambda name: name.replace("_", " ")
-    )
+    kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(lambda kind: kind.replace("_", " "))
     means = {title: pooled(table, "severity") for title, table in tables.items()}
     lines = {
         title: pd.DataFrame({"x": mean.index, "mean": mean, "low": mean, "high": mean})

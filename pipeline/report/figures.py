@@ -298,10 +298,8 @@ def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = 
         for accent in (False, True)[: 1 + one]:
             here = ((column_values.index == proposed) & one) == accent
             if here.any():
-                style, gid = (
-                    Ink("accent") if accent else ink[str(column)],
-                    canvas.of(str(column), str(column)),
-                )
+                style = Ink("accent") if accent else ink[str(column)]
+                gid = canvas.of(str(column), str(column))
                 dots(canvas, gid, column_values[here], places[here], style, 9)
     mark = {"color": PAINT["accent"], "fontweight": "bold"}
     words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []

@@ -67,14 +67,7 @@ def code(text: str) -> Raw:
 def environment() -> jinja2.Environment:
     """Of the Markdown templates; every expression is escaped."""
     made = templates(finalize=escape, keep_trailing_newline=True)
-    made.filters |= {
-        "caption": caption,
-        "columns": columns,
-        "number": number,
-        "code": code,
-        "link": link,
-        "raw": Raw,
-    }
+    made.filters.update(caption=caption, columns=columns, number=number, code=code, link=link, raw=Raw)
     return made
 
 

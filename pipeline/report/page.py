@@ -14,13 +14,9 @@ from pipeline.report.published import OTHER, Panel, Row, Value, mark
 from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
-from pipeline.report.words import bibtex, counted, measure_words
+from pipeline.report.words import GROUPS, bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, printed
 from pipeline.schema.discovery import CEILING
-
-# The model that a column of averages scores, by the result's hook.
-LINES = {"pre": "before local training", "post": "after local training"}
-
 
 # Main claims of a paper on the overview.
 TILES = 4
@@ -60,7 +56,7 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: A
     few, most = min(counts), max(counts)
     seeds = counted(few, "seed") if few == most else f"{few} to {most} seeds, compared over those in common"
     hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
-    line = "as each method is scored" if len(hooks) > 1 else "".join(LINES[hook] for hook in hooks)
+    line = "as each method is scored" if len(hooks) > 1 else "".join(GROUPS[hook] for hook in hooks)
     return Tab(key, label, title, cut(panel), seeds, line, **more)
 
 
@@ -179,7 +175,7 @@ class Page:
             dict.fromkeys(name for one in self.claims if one.seeds for name in one.elsewhere)
         )
         views = [TableView(key, study) for key in self.paper.tables]
-        self.settings = settings(study, views, [verdict.claim for verdict in self.main])
+        self.settings = settings(views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
@@ -206,7 +202,7 @@ class Page:
         cells = compared_cells(study, self.settings)
         self.miniature = scenario_tab(study, MINIATURE)
         self.figures = figures(study)
-        self.curves = [(study.title(name), curves(study, name, several)) for name, several in cells.items()]
+        self.curves = [(study.title(name), curves(study, several)) for name, several in cells.items()]
         self.deviations, self.values = deviations(study), values(study)
         self.readings, self.provenance = readings_by_methods(study), provenance(study)
         self.problems = list(study.problems.values())

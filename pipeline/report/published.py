@@ -104,15 +104,9 @@ class Layout:
             by_row = all(len(settings) == 1 for settings in methods.values())
         self.settings = {one[self.row]: one["setting"] for one in records} if by_row else {}
         self.names = list(dict.fromkeys(one[self.row] for one in records))
+        fixed = {self.row, "setting"} if by_row else {self.row}  # fields that a row has
         self.printed = {
-            (
-                one[self.row],
-                Place(
-                    "" if by_row or self.row == "setting" else one["setting"],
-                    "" if self.row == "dataset" else one["dataset"],
-                    one["column"],
-                ),
-            ): one
+            (one[self.row], Place(*("" if key in fixed else one[key] for key in Place._fields))): one
             for one in records
         }
         # The baseline prints no delta, so delta may appear late in its block.
@@ -239,6 +233,14 @@ class Value:
             return ""
         return f"{'u' if difference > 0 else 'd'}{math.ceil(min(abs(difference) / FULL, 1.0) * TINTS)}"
 
+    def less(self, baseline: "Value") -> "Value":
+        """What a delta column shows; measured only where both numbers are."""
+        states = {self.state, baseline.state}
+        if states == {"measured"}:
+            ours, theirs = _means([self, baseline])
+            return Value("measured", number=Summary(ours - theirs, None, 1), signed=True)
+        return Value("outside" if "outside" in states else "missing", signed=True)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -291,15 +293,6 @@ def _means(values: list[Value]) -> list[float]:
     numbers = common(value.by_seed for value in values)
     alone = (value.number.mean if value.number else math.nan for value in values)  # computed from others
     return [fmean(each) if each else mean for each, mean in zip(numbers, alone)]
-
-
-def difference(value: Value, baseline: Value) -> Value:
-    """What a delta column shows; measured only where both numbers are."""
-    states = {value.state, baseline.state}
-    if states == {"measured"}:
-        ours, theirs = _means([value, baseline])
-        return Value("measured", number=Summary(ours - theirs, None, 1), signed=True)
-    return Value("outside" if "outside" in states else "missing", signed=True)
 
 
 def mark(values: list[Value], lower: bool) -> None:

@@ -1,8 +1,7 @@
 """Study: a paper's results, interpretations, settings, data deviations and unusable files, for its pages."""
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,13 +116,9 @@ class Study:
     @cached_property
     def runs(self) -> dict[str, dict[Cell, dict]]:
         """Scenario -> its finished cells, in the order of paper.yaml, but the miniature first."""
-        place = {method: i for i, method in enumerate(self.paper.methods)}
-        cells = sorted(self.results, key=lambda cell: place.get(cell.method, len(place)))
-        runs = {
-            scenario: {cell: self.results[cell] for cell in cells if cell.scenario == scenario}
-            for scenario in dict.fromkeys([MINIATURE, *self.paper.scenarios])
-        }
-        return {scenario: cells for scenario, cells in runs.items() if cells}
+        names = dict.fromkeys([MINIATURE, *self.paper.scenarios])
+        runs = {name: {cell: self.results[cell] for cell in self.finished([name], [])} for name in names}
+        return {name: cells for name, cells in runs.items() if cells}
 
     # -- texts --
 
@@ -203,9 +198,8 @@ def readings_by_methods(study: Study) -> dict[str, list[tuple[str, Reading]]]:
     """Each reading with its number, R3, under the methods that have it, in words."""
     groups: dict[str, list[tuple[str, Reading]]] = {}
     for i, (reading, methods) in enumerate(study.readings.items(), 1):
-        groups.setdefault(methods_in_words(study.paper, methods, study.grid_methods), []).append(
-            (f"R{i}", reading)
-        )
+        words = methods_in_words(study.paper, methods, study.grid_methods)
+        groups.setdefault(words, []).append((f"R{i}", reading))
     return groups
 
 
@@ -254,15 +248,10 @@ def values(study: Study) -> list[ValueRow]:
 def value_words(value: Any) -> str:
     """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the
     default."""
-    if dataclasses.is_dataclass(value):
-        changed = [
-            (f.name, item) for f in dataclasses.fields(value) if (item := getattr(value, f.name)) != f.default
-        ]
-        return ", ".join(
-            str(item) if name == "name" else f"{name} {value_words(item)}" for name, item in changed
-        )
+    if is_dataclass(value):
+        value = {f.name: item for f in fields(value) if (item := getattr(value, f.name)) != f.default}
     if isinstance(value, dict):
-        return ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {value_words(item)}".removeprefix("name ") for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(value_words, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

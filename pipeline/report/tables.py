@@ -9,17 +9,7 @@ from statistics import fmean
 from pipeline.cells.results import Summary, lower_is_better
 from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
-from pipeline.report.published import (
-    Layout,
-    Panel,
-    Place,
-    Row,
-    Value,
-    difference,
-    mark,
-    printed_number,
-    read_published,
-)
+from pipeline.report.published import Layout, Panel, Place, Row, Value, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
 from pipeline.schema.paper import DELTA
@@ -97,11 +87,6 @@ class TableView:
     def setting(self, name: str, place: Place) -> str:
         return self.layout.settings.get(name, place.setting)
 
-    def _measure(self, name: str, place: Place) -> str:
-        """The measure that a position shows; empty where it shows none."""
-        block = self.table.block(self.setting(name, place), place.dataset, name)
-        return (block and self.table.measure(block, place.column)) or ""
-
     def baseline(self, name: str, delta: Place) -> str:
         """The method that paper.yaml names, else the one of the row's setting that is printed without a
         delta."""
@@ -114,8 +99,9 @@ class TableView:
         for place in self.plain:
             groups: dict[tuple[str, bool], list[Value]] = {}
             for name in self.methods:
-                key = self.setting(name, place), lower_is_better(self._measure(name, place))
-                groups.setdefault(key, []).append(self.values[name, place])
+                value = self.values[name, place]
+                key = self.setting(name, place), lower_is_better(value.measure)
+                groups.setdefault(key, []).append(value)
             for (_, lower), values in groups.items():
                 mark(values, lower)
 
@@ -135,15 +121,14 @@ class TableView:
             place
             for place in self.plain
             if (place.setting, place.dataset) == (delta.setting, delta.dataset)
-            and place.column not in self.table.also
-            and self._measure("", place) not in COSTS
+            and place.column not in {*self.table.also, *self.layout.units}
         ]
         for name in self.names:
             baseline = self.baseline(name, delta)
             self.values[name, delta] = Value("outside")
             if block and name != baseline:
                 other = self.values.get((baseline, block[-1]), Value("outside"))
-                self.values[name, delta] = difference(self.values[name, block[-1]], other)
+                self.values[name, delta] = self.values[name, block[-1]].less(other)
 
 
 def _records(key: str, study: Study) -> list[dict[str, str]]:

@@ -31,14 +31,7 @@ NAMES = {
     "sep": "separability",
     "com": "compactness",
 }  # components of methods, as the papers write them
-PHRASES = {
-    "metric=inter": "inter-domain",
-    "metric=intra": "intra-domain",
-    "test=clean": "clean test",
-    "test=corrupted": "corrupted test",
-}
 MEASURES = {
-    "average": "average",
     "weighted": "weighted by test size",
     "clients_std": "std. over clients",
     "AVG": "average",
@@ -77,9 +70,9 @@ def split_setting(setting: str) -> list[str]:
 
 def setting_words(part: str) -> str:
     """One part of a setting; hyphens between words go, those of inter-domain and of values stay."""
-    if part in PHRASES:
-        return PHRASES[part]
     key, equals, value = part.partition("=") if "(" not in part else (part, "", "")
+    if key in ("metric", "test") and value in GROUPS:
+        return GROUPS[value]
     return pretty(re.sub(r"(?<!inter)(?<!intra)(?<=[a-z])-", " ", key) + equals + value.replace("/", " / "))
 
 
@@ -137,8 +130,7 @@ def address(link: str) -> str:
 def hours_words(hours: float) -> str:
     """`12 hours`, `1.5 hours`, `40 minutes`."""
     if hours < 1:
-        minutes = max(round(60 * hours), 1)
-        return f"{minutes} minute{'s' * (minutes > 1)}"
+        return counted(max(round(60 * hours), 1), "minute")
     return f"{hours:,.0f} hours" if hours >= 10 else f"{hours:.1f} hours"
 
 

@@ -7,7 +7,6 @@ const button = (text, press) => {
   return made;
 };
 async function copy(text, pressed) {
-  pressed.dataset.copied = text;
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -25,25 +24,16 @@ async function copy(text, pressed) {
 
 // -- tables: copy and sort
 const part = (cell, what) => (cell.querySelector(what)?.textContent ?? "").replace("±", "").replaceAll("−", "-");
-const position = cell => ({
-  mean: part(cell, ".m"), spread: part(cell, "small"), printed: part(cell, "i"),
-});
-const columns = table => {
-  const heads = [...table.tHead.rows].map(row => [...row.cells].flatMap(
-    cell => Array(cell.colSpan).fill(cell.textContent.replace(/[↑↓]/g, "").trim())));
-  const stubs = table.tHead.rows[0].querySelectorAll(".stub").length;
-  heads.slice(1).forEach(row => row.unshift(...Array(stubs).fill("")));
-  return { stubs, heads };
-};
 function csv(table) {
-  const { stubs, heads } = columns(table);
+  const stubs = all(".stub", table).length;
+  const heads = [...table.tHead.rows].map(row => [...row.cells].flatMap(
+    cell => Array(cell.colSpan).fill(cell.textContent.trim())));
+  heads.slice(1).forEach(row => row.unshift(...Array(stubs).fill("")));
   const quote = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   const names = heads[0].map((_, i) => [...new Set(heads.map(row => row[i]))].filter(Boolean).join(" "));
   const head = names.flatMap((name, i) => i < stubs ? [name] : [name, `${name} sd`, `${name} printed`]);
-  const rows = [...table.tBodies[0].rows].map(row => [...row.cells].flatMap((cell, i) => {
-    const { mean, spread, printed } = position(cell);
-    return i < stubs ? [cell.textContent] : [mean, spread, printed];
-  }));
+  const rows = [...table.tBodies[0].rows].map(row => [...row.cells].flatMap((cell, i) =>
+    i < stubs ? [cell.textContent] : [".m", "small", "i"].map(what => part(cell, what))));
   return [head, ...rows].map(row => row.map(quote).join()).join("\n") + "\n";
 }
 for (const tools of all("[data-tables]")) {
@@ -54,19 +44,18 @@ for (const tools of all("[data-tables]")) {
   );
 }
 for (const table of all(".nums")) {
-  const rows = [...table.tBodies[0].rows], { stubs } = columns(table), last = [...table.tHead.rows].at(-1);
+  const rows = [...table.tBodies[0].rows], stubs = all(".stub", table).length, last = [...table.tHead.rows].at(-1);
   const heads = [...last.cells].filter(cell => !cell.classList.contains("stub"));
   heads.forEach((head, i) => {
-    const press = button(head.textContent, () => {
+    head.replaceChildren(button(head.textContent, () => {
       const next = { descending: "ascending", ascending: "" }[head.getAttribute("aria-sort")] ?? "descending";
       heads.forEach(other => other.removeAttribute("aria-sort"));
       if (next) head.setAttribute("aria-sort", next);
-      const key = row => row.classList.contains("mean") ? NaN : parseFloat(position(row.cells[stubs + i]).mean);
+      const key = row => row.classList.contains("mean") ? NaN : parseFloat(part(row.cells[stubs + i], ".m"));
       const sign = next === "ascending" ? 1 : -1;
       const order = !next ? rows : [...rows].sort((a, b) => isNaN(key(a)) - isNaN(key(b)) || sign * (key(a) - key(b)) || 0);
       table.tBodies[0].append(...order);
-    });
-    head.replaceChildren(press);
+    }));
   });
 }
 
@@ -94,10 +83,9 @@ for (const tally of all("[data-filter]")) {
   }
 }
 function unfold() {
-  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (!target) return;
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
-  target.scrollIntoView();
+  target?.scrollIntoView();
 }
 addEventListener("hashchange", unfold);
 unfold();

@@ -8,7 +8,7 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.errors import ParamError
 from pipeline.report import comparison
-from pipeline.report.published import Value, difference, mark, printed_number, read_published
+from pipeline.report.published import Value, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
 from pipeline.report.verdicts import variants
@@ -56,7 +56,7 @@ def test_ranks_compare_methods_over_the_seeds_that_all_of_them_have(measured, mo
     one_seed = {name: [number + 5 for number in numbers[:1]] for name, numbers in BALANCED["fedavg"].items()}
     write_run(measured, "balanced/fedprox", one_seed)
     table = view(measured, "table1")
-    [column] = [one.first for one in comparison.settings(table.study, [table])]
+    [column] = [one.first for one in comparison.settings([table])]
     means = {name: number.mean for name, number in column.numbers.items()}
     assert means == {"FedAvg": 60.0, "FedProx": 65.0, "Ours": 66.5}
     assert column.seeds == 1 and column.places["FedProx"].place == 2
@@ -146,8 +146,8 @@ def test_comparisons_are_over_common_seeds():
     one, three = Value("measured", {0: 5.0}), Value("measured", {0: 6.0, 1: 1.0, 2: 2.0})
     mark([one, three], lower=False)
     assert (one.mark, three.mark, three.mean) == ("second", "best", "3.00")
-    assert difference(three, one).mean == "+1.00"
-    assert difference(Value("measured", {7: 2.5}), one).mean == "−2.50"  # none in common
+    assert three.less(one).mean == "+1.00"
+    assert Value("measured", {7: 2.5}).less(one).mean == "−2.50"  # none in common
 
 
 @pytest.mark.parametrize("changed", [{"executor": "stacked"}, {"device": "NVIDIA H200"}])
