@@ -1,32 +1,20 @@
-"""Collect measured results: a table of all papers' miniatures, or one paper's curves and metrics for DVC.
-
-The table is reports/results.csv, one row per number. A paper also gets the digests of its page's inputs.
-"""
+"""Write what DVC shows of a paper's miniature, and the digests of its page's inputs."""
 
 import hashlib
 from pathlib import Path
 
-from pipeline.cells.results import as_csv, collect, curves, metrics, tidy
+from pipeline.cells.results import as_csv, collect, curves, metrics
 from pipeline.files import write_json, write_text
 from pipeline.schema import MINIATURE, ROOT, load_paper, visible
 from stages._stage import stage
 
 
-def main(paper: str | None = None) -> None:
-    """Collect the miniatures' numbers into one table. For a paper: write to reports/curves what `dvc plots`
-    shows, to reports/metrics what `dvc metrics` shows, and to reports/inputs the digests of its page's
-    inputs, by which DVC knows when to render the reports."""
-    results = collect()
-    cells = {
-        cell: result
-        for cell, result in results.items()
-        if cell.scenario == MINIATURE and paper in (None, cell.paper)
-    }
-    if paper is None:
-        write_text(ROOT / "reports" / "results.csv", as_csv(tidy(cells)))
-        print(f"reports/results.csv: {len(cells)} miniature cells")
-        return
+def main(paper: str) -> None:
+    """Write to reports/curves what `dvc plots` shows, to reports/metrics what `dvc metrics` shows, and to
+    reports/inputs the digests of its page's inputs, by which DVC knows when to render the reports."""
     load_paper(paper)
+    results, mine = collect(), (paper, MINIATURE)
+    cells = {cell: result for cell, result in results.items() if (cell.paper, cell.scenario) == mine}
     write_text(ROOT / "reports" / "curves" / f"{paper}.csv", as_csv(curves(cells)))
     write_text(ROOT / "reports" / "metrics" / f"{paper}.json", metrics(paper, results))
     folder = ROOT / "papers" / paper
@@ -53,4 +41,4 @@ def _digest(folder: Path, patterns: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    stage(main, paper="whose curves and inputs; without it the table of all")
+    stage(main, "paper")

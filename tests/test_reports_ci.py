@@ -36,7 +36,6 @@ def repository(tmp_path_factory) -> Path:
     run(folder, "git", "clone", "-q", "--no-checkout", str(ROOT), ".")
     copied = copy_of_the_repository(folder, "fedcrl", without=["papers/*/tuning/*/*", "papers/*/runs/[!m]*"])
     run(copied, "python", "-m", "stages.results", "fedcrl")
-    run(copied, "python", "-m", "stages.results")
     run(copied, "python", "-m", "stages.report")
     commit(copied)
     return copied

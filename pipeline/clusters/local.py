@@ -62,10 +62,6 @@ class Local:
             else:
                 job.trained = True
 
-    def cancel(self, tasks: list) -> int:
-        """End what an earlier call has left running of these stages; how many jobs that was."""
-        return 0
-
     def close(self) -> str:
         """End what must not outlive this process; a sentence on what goes on, or nothing."""
         if "group" in self.__dict__:

@@ -75,19 +75,14 @@ def _check(pattern: str, name: str) -> None:
 
 
 def train(
-    order: dict,
-    folders: list[str],
-    logs: list[str],
-    code: list,
-    inputs: dict,
-    keeper,
-    environment: dict[str, str],
+    order: dict, logs: list[str], code: list, inputs: dict, keeper, environment: dict[str, str]
 ) -> tuple[int, str]:
     """Train a cell; returns the exit code and what went wrong here, as text: an exception may not be readable
     elsewhere. `code` holds a reference to an archive, `inputs` path in the repository -> (hash, reference):
     Ray fetches what it is given bare, wanted or not."""
     import ray
 
+    folders = sorted({digest for by_seed in order["digests"].values() for digest in by_seed.values()})
     try:
         with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
             root = Path(folder)

@@ -41,11 +41,6 @@ class Order:
         digests = {name: {str(seed): known[name, dealt[seed]] for seed in dealt} for name in EXECUTORS}
         return cls(str(cell), precision, digests, versions())
 
-    @property
-    def folders(self) -> list[str]:
-        """In which its seeds may lie, in `.cells`."""
-        return sorted({digest for by_seed in self.digests.values() for digest in by_seed.values()})
-
     def trained_with(self, root: Path = ROOT) -> str | None:
         """The executor with which every seed is trained; None where one is missing."""
         for executor, by_seed in self.digests.items():

@@ -23,17 +23,7 @@ from pipeline.clusters.cluster import Cluster, Sent
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import ROOT
 
-CODE = (
-    "pipeline",
-    "stages",
-    "params.yaml",
-    "papers/*/verified.yaml",
-    "sources.yaml",
-    "papers/*/paper.yaml",
-    "papers/*/sources.yaml",
-    "papers/*/methods",
-    "papers/*/*.py",  # a paper's networks, partitions and data sets
-)
+CODE = ("pipeline", "stages", "*.yaml", "papers/*/*.yaml", "papers/*/methods", "papers/*/*.py")
 RETRIES = 100  # of a task whose node dies
 
 
@@ -104,16 +94,8 @@ class Ray(Cluster):
                 path.relative_to(self.root).as_posix(): self._archive(path) for path in _made_before(job.task)
             }
             environment = self.environment() | {"FEDREPRO_WORKERS": "1"}
-            reference = self.task.remote(
-                asdict(job.order),
-                job.order.folders,
-                logs,
-                [self.code],
-                needed,
-                self.keeper,
-                environment,
-            )
-            self.running[reference] = job
+            started = self.task.remote(asdict(job.order), logs, [self.code], needed, self.keeper, environment)
+            self.running[started] = job
 
     def _ended(self, job: Sent, reference) -> None:
         """A trained cell is seen by its seeds; all else has failed."""
@@ -142,15 +124,10 @@ def _reach(address: str) -> None:
         raise FedReproError(f"--on ray: no cluster at {address}: {error.strerror or error}") from None
 
 
-def _made_before(task: Any) -> list[Path]:
+def _made_before(task: Any) -> set[Path]:
     """Data and partitions, made by the stages that the cell needs."""
-    match: dict[Path, None] = {}
-    waiting = list(task.upstream)
-    while waiting:
-        needed = waiting.pop()
-        waiting += needed.upstream
-        match |= {Path(out.fs_path): None for out in needed.stage.outs if Path(out.fs_path).is_dir()}
-    return list(match)
+    outs = {Path(out.fs_path) for needed in task.upstream for out in needed.stage.outs}
+    return {path for path in outs if path.is_dir()}.union(*map(_made_before, task.upstream))
 
 
 def _packed(base: Path, paths: list[Path]) -> bytes:

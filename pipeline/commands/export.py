@@ -36,13 +36,8 @@ def model(name: str, seed: int | None, target: str | None, root: Path = ROOT) ->
     job = next(job for job in plan(experiment).jobs if job.seed == seed)
     place = root / ".cells" / "models" / f"{job.digest}-{seed}"  # an interrupted call goes on from there
     link(root, place)
-
-    def report(row: dict) -> None:
-        print(f"{cell}, seed {seed}: round {row['round']}", flush=True)
-
-    training = trained(
-        dataclasses.replace(job, experiment=dataclasses.replace(experiment, root=place)), report
-    )
+    job = dataclasses.replace(job, experiment=dataclasses.replace(experiment, root=place))
+    training = trained(job, lambda row: print(f"{cell}, seed {seed}: round {row['round']}", flush=True))
     folder = Path(target or root / "models" / f"{str(cell).replace('/', '-')}-{seed}")
     with files.replace_folder(folder) as new:
         card = write(training, experiment, new)

@@ -6,7 +6,7 @@ import re
 from pipeline import methods
 from pipeline.commands.options import wrapped
 from pipeline.files import write_text
-from pipeline.schema import ROOT, load_paper, papers, shorten
+from pipeline.schema import ROOT, load_paper, papers, printed, shorten
 from pipeline.schema.scenario import DEMANDS
 
 PAGE = ROOT / "docs" / "methods.md"
@@ -57,12 +57,5 @@ def _described(name: str) -> tuple[str, str]:
 
 def _papers(name: str) -> list[str]:
     """The papers of which a grid has a row of it; supplementary grids do not count."""
-    return [
-        paper.name
-        for paper in map(load_paper, papers())
-        if any(
-            name in map(paper.algorithm, grid.methods)
-            for grid in paper.grids.values()
-            if not grid.supplementary and not set(grid.scenarios) <= set(paper.extra_scenarios)
-        )
-    ]
+    shown = ((load_paper(key), printed(key)) for key in papers())
+    return [paper.name for paper, cells in shown if name in {paper.algorithm(cell.method) for cell in cells}]
