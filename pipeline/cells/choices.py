@@ -6,6 +6,7 @@ and commands stay fast.
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
 from pipeline.schema import ROOT, Cell, NonNegative, Tuned, Whole, check, load_paper, shorten, visible
 from pipeline.schema.cell import Published
-from pipeline.schema.checker import Range, check_keys
+from pipeline.schema.checker import Range, check_keys, check_known, keys
 from pipeline.schema.paper import Tuning
 from pipeline.sealing import is_sealed
 
@@ -65,12 +66,17 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
     return document
 
 
+@cache
+def _kind(failed: bool) -> type:
+    return keys(TRIED | (FAILED if failed else SCORED))
+
+
 def _check_values(document: dict, where: str) -> None:
     """ParamError unless seeds, configurations and choice are as `tuning.tune` writes them."""
     seeds, tried = check(list[Whole], document["seeds"], f"{where} seeds"), document["configurations"]
     for number, one in enumerate(tried):
         at = f"{where} configurations[{number}]"
-        check_keys(one, TRIED | (FAILED if "error" in check(dict, one, at) else SCORED), at, more=True)
+        check_known(_kind("error" in check(dict, one, at)), one, at)
         if "accuracy" in one and len(one["accuracy"]) != len(seeds):
             raise ParamError(f"{at}.accuracy: not a number for every seed")
     if not seeds or not 0 <= document["chosen"] < len(tried) or "accuracy" not in tried[document["chosen"]]:

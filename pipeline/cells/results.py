@@ -10,6 +10,7 @@ import math
 import re
 import statistics
 from dataclasses import astuple, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import as_text
 from pipeline.schema import MINIATURE, ROOT, Cell, Count, NonNegative, Whole, check, shorten, visible
-from pipeline.schema.checker import Finite, check_keys, keys
+from pipeline.schema.checker import Finite, check_known, keys
 from pipeline.sealing import is_sealed
 
 # A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
@@ -137,12 +138,19 @@ def read(path: Path, content: bytes | None = None) -> dict:
     raise FedReproError(f"{shorten(path)}: {problem}; run the cell again")
 
 
+@cache
+def _kinds() -> tuple[type, type, type]:
+    """Of a result, its versions and its commit."""
+    return keys(KEYS, OPTIONAL), keys({"torch": str}), keys({"commit": str}, {"paper_commit": str})
+
+
 def _check_values(document: dict) -> None:
     """Types, ranges and sizes of what a result holds; FedReproError says what is wrong with it."""
-    check_keys(document, KEYS, "result", more=True, optional=OPTIONAL)
-    check_keys(document["versions"], {"torch": str}, "versions", more=True)
+    result, versions, commit = _kinds()
+    check_known(result, document, "result")
+    check_known(versions, document["versions"], "versions")
     if git := document["git"]:
-        check_keys(git, {"commit": str}, "git", more=True, optional={"paper_commit": str})
+        check_known(commit, git, "git")
     seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise FedReproError(f"seeds: must be different whole numbers, not {seeds!s:.80}")

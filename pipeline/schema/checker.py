@@ -199,6 +199,14 @@ def check_keys(
     check(keys(kinds, optional), value, where)
 
 
+def check_known(kind: type, value: Any, where: str) -> None:
+    """ParamError, beginning with `where`, unless the mapping has the keys of a kind that `keys` made; it may
+    have others. Making the kind takes longer than the check."""
+    if isinstance(value, dict):
+        value = {key: item for key, item in value.items() if key in kind.__annotations__}
+    check(kind, value, where)
+
+
 def _at(where: str, key: object) -> str:
     """`file: key`, `file: key.inner`."""
     return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
