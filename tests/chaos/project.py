@@ -19,7 +19,7 @@ import warm  # noqa: E402  # of the tests: commands that need not import torch a
 
 PATIENCE = 1800  # seconds after which a process counts as hanging, however busy the machine
 CELL = "tiny/mini/fedavg"
-STAGES = ("sources", "data", "results", "track", "report")  # of the root; the rest serves other papers
+STAGES = ("sources", "data", "track", "report")  # of the root; the rest serves other papers
 VOLATILE = ("started", "seconds", "memory", "git", "self")  # of result.json: when and how fast
 ENVIRONMENT = {
     **{key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_")},
