@@ -88,7 +88,7 @@ def prepared(made_once) -> Path:
 
     def shorten(document):
         scenario = document["miniature"]["scenario"]
-        scenario["training"]["rounds"], scenario["evaluation"]["last"] = 3, 2
+        scenario["training"]["rounds"], scenario["evaluation"]["last"] = 4, 2
 
     def make(copy: Path):
         edit(copy_of_the_repository(copy, "fedcrl") / "papers/fedcrl/paper.yaml", shorten)

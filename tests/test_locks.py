@@ -27,13 +27,9 @@ def test_what_is_left_in_the_rwlock_is_no_obstacle(tmp_path, entry):
     """Half a file, or an entry of this process, which DVC leaves where the list could not be written after a
     look at a stage."""
     folder = repository(tmp_path, one=stub("one", "in"))
-    if "PID" not in entry:
-        (folder / ".dvc/tmp/rwlock").write_text(entry)
-        run(folder)
-    else:
-        (folder / "left").write_text(entry.replace("FOLDER", str(folder)))
-        begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'
-        subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
+    (folder / "left").write_text(entry.replace("FOLDER", str(folder)))
+    begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'
+    subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
     assert ran(folder) == ["one"] and clean(folder)
 
 

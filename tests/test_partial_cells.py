@@ -48,7 +48,7 @@ def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partia
     history = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
     assert result["participants"] == 3 and set(history["participants"]) == {0, 3}
     assert [len(accuracies) for accuracies in result["clients"]] == [8, 8]
-    last = history["round"] == 3
+    last = history["round"] == 4
     assert history["unseen.weighted"][last].notna().all() and history["unseen.weighted"][~last].isna().all()
     assert result["measures"]["unseen.weighted"] == history["unseen.weighted"][last].tolist()
     assert "participants" not in result["measures"]
@@ -105,7 +105,7 @@ def test_who_is_unseen(partial):
     assert left([names[3], names[1]]) == [name for k, name in enumerate(names) if k not in (1, 3)]
     world, tests = loading.load_newcomers(changed(partial, unseen=[names[3]]), 0)
     assert [client.name for client in world.clients] == [test.name for test in tests] == [names[3]]
-    assert (world.training.local_epochs, world.training.participation, world.round) == (2, None, 3)
+    assert (world.training.local_epochs, world.training.participation, world.round) == (2, None, 4)
     assert loading.load_newcomers(changed(partial, unseen=None, adaptation=None), 0) is None
     with pytest.raises(ParamError, match="miniature.scenario.training.unseen: unknown client 'nobody'"):
         left(["nobody"])

@@ -28,7 +28,7 @@ ROUND = "self.state = self.method.round(self.state, self.world)"
 
 @pytest.fixture(scope="module")
 def trained(project, finished) -> Path:
-    """The project with one trained cell of three rounds, and no other result."""
+    """The project with one trained cell of four rounds, and no other result."""
     restore(project, finished)
     for path in project.glob("papers/*/runs/*/*/"):
         if str(path.relative_to(project)) != FOLDER:
@@ -73,7 +73,7 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
     assert state(trained) == "stale"
     verify(trained)
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
-    assert (stamp["rounds"], stamp["how"], stamp["made"]) == ("1-3 of 3", stamps.BITS, made)
+    assert (stamp["rounds"], stamp["how"], stamp["made"]) == ("1-4 of 4", stamps.BITS, made)
     assert stamp["code"] != made and state(trained) == "done"
     cells = yaml.safe_load((trained / "papers/fedcrl/sources.yaml").read_text())["cells"]
     assert cells["mini"]["fedprox"] == made  # so that DVC has nothing to run
