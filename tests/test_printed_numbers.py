@@ -352,7 +352,6 @@ def test_fcclplus_printed_counts_are_the_partitions():
     assert differs == FCCLPLUS_DIFFERS
 
 
-MOST = 40  # words of a text
 
 # What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
 # points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in
@@ -363,7 +362,6 @@ MEASURED = re.compile(
     r"|\d[\d.]* (?:percentage )?points?\b"
     r"|(?<!printed )\b\d+\.\d+ %(?! printed)"
 )
-PLACE = re.compile(r"\{[\w-]+(?: [\w. -]+)?\}")
 
 
 def texts(paper: Paper) -> dict[str, str]:
@@ -382,7 +380,6 @@ def texts(paper: Paper) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_texts_are_short_and_have_no_typed_measured_number(paper):
+def test_texts_have_no_typed_measured_number(paper):
     for key, text in texts(load_paper(paper)).items():
-        assert len(PLACE.sub("0", text).split()) <= MOST, key
         assert not MEASURED.findall(text), key

@@ -57,12 +57,6 @@ def tables(text):
     return every
 
 
-def test_a_summary_is_short(texts):
-    counts = {name: len(text.split()) for name, text in texts.items()}
-    assert counts.pop("index") < 400
-    assert set(counts) == set(papers()) and max(counts.values()) <= 1450
-
-
 @pytest.mark.parametrize("name", papers())
 def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
     read = tables(texts[name])
@@ -130,8 +124,3 @@ def test_the_readmes_numbers_are_todays(pages):
 def test_a_missing_block_of_the_readme_is_named(pages):
     with pytest.raises(FedReproError, match="README.md: the block 'status'"):
         markdown.readme(README.replace("<!-- status", "<!-- others"), pages)
-
-
-def test_the_readme_is_short():
-    before = re.split(r"^```", README, maxsplit=1, flags=re.MULTILINE)[0]
-    assert len(before.split()) <= 60 and len(README.split()) <= 900 and len(README.splitlines()) <= 110
