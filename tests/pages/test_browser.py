@@ -115,12 +115,13 @@ def test_without_scripts_tabs_and_folds_work(files, browser):
 
 
 @pytest.mark.parametrize("name", ["index", *papers()])
-def test_a_phone_shows_headline_and_tiles_first(files, browser, name):
+def test_a_phone_shows_headline_and_answers_or_tiles_first(files, browser, name):
     assert browser.open(files[name], width=390) == []
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     if name == "index":
         return
-    first = browser.run("document.querySelectorAll('.tile')[1].getBoundingClientRect().bottom")
+    second = "document.querySelectorAll('.asked tbody tr, .tile')[1]"
+    first = browser.run(f"{second}.getBoundingClientRect().bottom")
     assert 0 < first < 844
     scrolled = """(() => { const box = document.querySelector('.pane .scroll');
       box.scrollLeft = 200;
