@@ -215,8 +215,13 @@ class Axis:
         ends = [n.mean + sign * (n.std or 0) for n in summaries for sign in (-1, 1)]
         return cls.over([*ends, *others])
 
+    def beyond(self, *numbers: float | None) -> tuple[bool, bool]:
+        """Whether some of these numbers lie left of the axis, and right of it."""
+        known = [number for number in numbers if number is not None]
+        return any(number < self.low for number in known), any(number > self.high for number in known)
+
     def at(self, number: float) -> float:
-        """The position of a number."""
+        """The position of a number; of one beyond the axis that of the axis's end."""
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
+from pipeline.report.alike import Alike, scored_alike
 from pipeline.report.comparison import charts, claims_axis, compared_cells, settings, sums_up
 from pipeline.report.drawings import curves, figures
+from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
+from pipeline.report.footnotes import footnotes
 from pipeline.report.measures import numbers
-from pipeline.report.published import OTHER, Panel, Row, Value, mark
+from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
 from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
-from pipeline.report.tables import TableView
+from pipeline.report.tables import TableView, measured
 from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
 from pipeline.report.words import GROUPS, bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, printed
@@ -35,6 +38,7 @@ class Tab:
     done        `3 of 8` numbers measured; empty: all
     line        which model the main line scores; empty where results have no other
     rest        the table that has the other rows
+    footnotes   what has to be known of its runs, in sentences
     """
 
     key: str
@@ -47,6 +51,12 @@ class Tab:
     additional: bool = False
     done: str = ""
     rest: str = ""
+    footnotes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences below the table: paper.yaml's, then those of its runs."""
+        return [*filter(None, [self.note]), *self.footnotes]
 
 
 def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: Any) -> Tab:
@@ -54,18 +64,21 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: A
     values = [value for row in panel.rows for value in row.values]
     counts = [value.number.seeds for value in values if value.number and value.cell] or [0]
     few, most = min(counts), max(counts)
-    seeds = counted(few, "seed") if few == most else f"{few} to {most} seeds, compared over those in common"
+    seeds = (
+        counted(few, "seed") if few == most else f"{few} to {most} seeds, in a column over those in common"
+    )
     hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
     line = "as each method is scored" if len(hooks) > 1 else "".join(GROUPS[hook] for hook in hooks)
-    return Tab(key, label, title, cut(panel), seeds, line, **more)
+    shown = cut(panel)
+    return Tab(key, label, title, shown, seeds, line, footnotes=tuple(footnotes(study, shown)), **more)
 
 
 def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     """A table of the paper. base: the table with the same printed numbers in the paper's setting; rows that
-    are the same runs as there are left out."""
-    there = {value.cell for row in base.panel.rows for value in row.values} if base else set()
-    cells = [{value.cell for value in row.values if value.cell} for row in view.panel.rows]
-    rows = [row for row, runs in zip(view.panel.rows, cells) if not runs or runs - there]
+    have the same runs and seeds as there are left out."""
+    there = {_shown(value) for row in base.panel.rows for value in row.values} if base else set()
+    numbers = [{_shown(value) for value in row.values if value.cell} for row in view.panel.rows]
+    rows = [row for row, shown in zip(view.panel.rows, numbers) if not shown or shown - there]
     panel = replace(view.panel, rows=rows)
     return _tab(
         study,
@@ -77,6 +90,11 @@ def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> T
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
         rest=base.heading if base and len(panel.rows) < len(view.panel.rows) else "",
     )
+
+
+def _shown(value: Value) -> tuple:
+    """The run and the seeds of a number."""
+    return value.cell, tuple(value.by_seed)
 
 
 def scenario_tab(study: Study, scenario: str) -> Tab | None:
@@ -93,18 +111,19 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
     if not scenario.endswith(SHORT):
         names = [name for name in names if sums_up(name) or lower_is_better(name)]
     if not grouped and every.keys() & {"pre.average", "post.average"}:
-        names.insert(1, "other.average")
+        unequal = len(study.hooks(runs)) > 1
+        names[1:1] = ["before.average", "after.average"] if unequal else ["other.average"]
     names += metrics
     rows = []
     for cell, run in runs.items():
         label, values = study.label(cell.method), []
         for name in names:
             seeds = numbers(cell, run, name, study.root)
-            known = Value("measured", seeds, cell=cell, measure=name) if seeds else Value("outside")
-            values.append(known)
+            values.append(measured(study, cell, name, seeds) if seeds else Value("outside"))
         rows.append(Row(label, [label], values))
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]
     for i, name in enumerate(names):
+        share_seeds(row.values[i] for row in rows)
         if not name.startswith(OTHER):
             mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
@@ -121,6 +140,17 @@ def _label(study: Study, scenario: str) -> str:
     heads = [", ".join(parts[:n]) for n in range(1, len(parts))]
     unique = [head for head in heads if not any(other.startswith(head) for other in others)]
     return [*unique, ", ".join(parts)][0]
+
+
+def alike_tab(one: Alike, proposed: str) -> Tab:
+    """The table of methods on equal terms.
+
+    proposed  the paper's method
+    """
+    panel = one.panel(proposed)
+    additional = one.key.endswith(SHORT)
+    seeds = counted(one.seeds, "seed")
+    return Tab(one.key, one.title, one.title, panel, seeds, "", one.about, additional, footnotes=one.notes)
 
 
 def cut(panel: Panel) -> Panel:
@@ -156,6 +186,8 @@ def cut(panel: Panel) -> Panel:
 class Page:
     """Everything about one paper.
 
+    tuned       settings in which every method was tuned alike; alike: charts' settings, by scenario, in which
+                every method is scored on one side of local training
     elsewhere   what the settings are called in which other tables judge claims
     line        which model most tables score
     waiting     tables without a measured number: heading, title, file of the printed numbers
@@ -177,9 +209,15 @@ class Page:
         views = [TableView(key, study) for key in self.paper.tables]
         self.settings = settings(views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
+        self.tuned = [tab.alike for tab in tuned_settings(study)]
+        equal = [scored_alike(study, one) for one in self.dots]
+        self.alike = {chart.first.scenario: one for chart, one in zip(self.dots, equal) if one}
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
-        self.tabs, self.by_verdict = _tabs(study, views), in_order(self.claims)
+        before, after = (
+            [alike_tab(one, self.name) for one in several] for several in (self.tuned, self.alike.values())
+        )
+        self.tabs, self.by_verdict = [*before, *_tabs(study, views), *after], in_order(self.claims)
         lines = [tab.line for tab in self.tabs if tab.line]
         self.line = max(dict.fromkeys(lines), key=lines.count, default="")
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]

@@ -19,7 +19,6 @@ from statistics import fmean
 
 import numpy as np
 
-from pipeline.data.registry import find
 from pipeline.report import measures
 from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
 from pipeline.report.statistics import ZERO, Design, Estimate, Family, combined, one_sample
@@ -33,9 +32,6 @@ Source = tuple[Cell, str]
 Block = tuple[int, str]
 # the heading under which shortened runs judge
 SHORTENED = "shortened"
-# percent, over the number of classes: fewer right answers, not one and a half times those of one answer for
-# all images, are chance
-GUESSED = 150.0
 # of a printed number with two decimals; seeds that show a spread, and the most that are considered
 ROUNDING, ENOUGH, MOST = 0.005, 2, 100
 # A measure that the protocol fixes: the same in every seed it needs no test.
@@ -330,13 +326,8 @@ class _Case:
         means = {source: fmean(values.values()) for source, values in self.values.items()}
         leaf = self.tree.pick(lambda leaf: leaf.at(means.__getitem__))
         sources = (source for source, _ in leaf.weights if source[1] not in measures.COSTS)
-        study, guessing = self.evidence.study, []
-        for cell in dict.fromkeys(cell for cell, _ in sources):
-            result = study.results[cell]
-            classes = find(study.paper.scenarios[cell.scenario].data.set, study.root).classes
-            if classes and fmean(result["measures"][result["headline"]]) < GUESSED / classes:
-                guessing.append(study.label(cell.method))
-        return guessing
+        study, cells = self.evidence.study, dict.fromkeys(cell for cell, _ in sources)
+        return [study.label(cell.method) for cell in cells if study.guesses(cell)]
 
     def _by_seed(self) -> dict[int, float]:
         """The claim's number in every seed that all its runs have."""
