@@ -1,7 +1,7 @@
-"""Comparisons on equal terms: every method tuned alike, every method scored on the same side of local training.
+"""Comparisons on equal terms: every method tuned alike, or scored on the same side of local training.
 
-Each stands beside the paper's own setting, with the paper's method minus each rival over the seeds that all of
-them have, and the 95 % interval of that difference (Student's t over the seeds).
+Each stands beside the paper's own setting, with the paper's method minus each rival over the seeds that all
+of them have, and the 95 % interval of that difference (Student's t over the seeds).
 """
 
 from collections.abc import Mapping

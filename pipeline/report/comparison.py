@@ -59,6 +59,7 @@ class Column:
 
     numbers             method as printed -> mean and spread
     scenario, measure   that are behind them
+    runs                method as printed -> number by seed, of the seeds that all have
     main                whether it is the paper's setting
     short               whether training is shortened, which is not comparable with the print
     """
@@ -67,6 +68,7 @@ class Column:
     numbers: dict[str, Summary]
     scenario: str
     measure: str
+    runs: dict[str, dict[int, float]]
     main: bool = False
     short: bool = False
 
@@ -136,7 +138,7 @@ def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
         [scenario, *_] = [value.cell.scenario for value in values.values() if value.cell]
         variant = view.number.partition(", ")[2]
         heading = variant or view.heading
-        setting.columns.append(Column(heading, _common(runs), scenario, measure, main=not variant))
+        setting.columns.append(Column(heading, _common(runs), scenario, measure, runs, main=not variant))
     elif not runs:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
         names = {column.scenario for column in setting.columns}
@@ -158,7 +160,7 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
             by_seed = numbers(short, study.results[short], measure, study.root)
             runs.setdefault(short.scenario, {})[name] = by_seed
     return [
-        Column(SHORTENED, _common(each), scenario, measure, short=True)
+        Column(SHORTENED, _common(each), scenario, measure, each, short=True)
         for scenario, each in runs.items()
         if len(each) >= FEWEST
     ]

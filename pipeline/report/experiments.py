@@ -34,8 +34,8 @@ TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean
 class Tuning:
     """One method of a scenario.
 
-    before, after   with the row's values and with the chosen ones: accuracy by seed, in percent on test images;
-                    empty where the cell has not run
+    before, after   with the row's values and with the chosen ones: accuracy by seed, in percent on test
+                    images; empty where the cell has not run
     same            whether the chosen values are the row's
     configurations  validation accuracy of each, the row's first; None: diverged
     older           whether either result is of other code or parameters than today's
@@ -127,8 +127,8 @@ class TuningTab:
 
     alike   the rows, the best afterwards first, over the seeds that all results have
     files   name -> what was tried
-    best    the row that leads before tuning, None where nothing of it has run; changes: of the methods that ran
-            with both values
+    best    the row that leads before tuning, None where nothing of it has run
+    changes of the methods that ran with both values
     """
 
     def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
@@ -160,8 +160,8 @@ class TuningTab:
             files = {"before_file": one.files[0], "file": one.files[1]}
             rows.append(replace(row, before=before, words=one.words, **files))
         about = (
-            f"Every method chose among {self.configurations} configurations by its clients’ validation images, "
-            "its own values among them."
+            f"Every method chose among {self.configurations} configurations, the paper’s values among them, by "
+            "its clients’ validation images."
         )
         notes = tuple(self._notes(study, scenario, shared))
         title = f"{self.title}, tuned alike"
@@ -177,7 +177,7 @@ class TuningTab:
                 f"shown and compared are the {len(shared)} in common."
             )
         if missing := [name for name, one in self.tunings.items() if not one.before]:
-            yield f"Not run with the paper’s values: {', '.join(missing)}."
+            yield f"Without a result for the paper’s values: {', '.join(missing)}."
         if scenario:
             rows = {study.label(cell.method): cell.method for cell in study.runs.get(scenario, {})}
             algorithms = {study.paper.algorithm(one.cell.method) for one in self.tunings.values()}

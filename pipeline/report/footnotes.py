@@ -47,9 +47,9 @@ def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
         declared = sorted(study.paper.scenarios[scenario].seeds)
         if [*rows] == [tuple(declared)]:
             continue
-        groups = "; ".join(f"{seed_words([*of])}: {listed(names)}" for of, names in rows.items())
+        groups = "; ".join(f"{listed(names)} {seed_words([*of])}" for of, names in rows.items())
         where = f" of {study.title(scenario)}" if len(scenarios) > 1 else ""
-        text = f"Seeds{where}: {groups}; declared: {seed_words(declared)}."
+        text = f"Seeds{where}: {groups}; declared are {seed_words(declared)}."
         shared = set[int]().union(*rows).intersection(*rows)
         if len(rows) > 1 and shared:
             text += f" Means are over the {counted(len(shared), 'seed')} that all rows have."

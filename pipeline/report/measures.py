@@ -79,6 +79,12 @@ def _of_side(measure: str, hook: str) -> str:
     return measure
 
 
+def window(measure: str) -> tuple[int, int] | None:
+    """(first, last) round of `rounds.10-100.average`; None of another measure."""
+    match = _ROUNDS.fullmatch(measure)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def in_points(measure: str) -> bool:
     """Whether a difference is one of percent points of accuracy."""
     return not (

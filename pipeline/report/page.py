@@ -1,12 +1,13 @@
 """Collect a paper's tables, figures, claims and texts as plain data for the template of its HTML page."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
-from pipeline.report.alike import Alike, scored_alike
+from pipeline.report.alike import Alike, compared, scored_alike
 from pipeline.report.comparison import charts, claims_axis, compared_cells, settings, sums_up
 from pipeline.report.drawings import curves, figures
 from pipeline.report.experiments import tuned_settings
@@ -25,6 +26,8 @@ from pipeline.schema.discovery import CEILING
 TILES = 4
 # verdicts without a number
 OPEN = (Chip.NOT_RUN, Chip.NOT_TESTABLE)
+# verdicts that speak against the paper
+AGAINST = (Chip.FAILS, Chip.CONTRADICTED)
 
 # -- tables --------------------------------------------------------------------------------------------------
 
@@ -200,7 +203,11 @@ class Page:
     def __init__(self, study: Study):
         self.key, self.name, self.paper = study.key, study.name, study.paper
         self.claims = verdicts(study)
-        self.counts, self.axis = count(self.claims), claims_axis([*self.claims, *self.shortened])
+        # A claim that shortened runs judge is counted with them, not among those that did not run.
+        self.counts = count(one for one in self.claims if not one.shortened)
+        self.short_counts = count(self.shortened)
+        self.against = list(contradictions(study, self.claims))
+        self.axis = claims_axis([*self.claims, *self.shortened])
         by_id = {verdict.claim.id: verdict for verdict in self.claims}
         self.main = [by_id[name] for name in self.paper.main]
         self.elsewhere = list(
@@ -211,6 +218,7 @@ class Page:
         self.dots = charts(self.settings)
         self.tuned = [tab.alike for tab in tuned_settings(study)]
         equal = [scored_alike(study, one) for one in self.dots]
+        self.first_runs = self.settings[0].first.runs if self.settings else {}
         self.alike = {chart.first.scenario: one for chart, one in zip(self.dots, equal) if one}
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
@@ -275,6 +283,16 @@ class Page:
         return f"{first.split()[-1]}{' et al.' if others else ''}" + (f", {year[1]}" if year else "")
 
     @property
+    def place_decided(self) -> bool:
+        """Whether the paper's method differs from all rivals of its first setting, over the seeds in common,
+        in the paper's own setting; a place that is not decided is not set in bold."""
+        column = self.settings[0].first
+        runs = {name: number for name, number in self.first_runs.items() if number}
+        rows = compared(runs, self.name) if self.name in runs and not column.short else []
+        rivals = [row for row in rows if row.name != self.name]
+        return bool(rivals) and all(row.interval and row.interval[0] * row.interval[1] > 0 for row in rivals)
+
+    @property
     def place(self) -> tuple[int, int, int] | None:
         """(measured place, of so many methods, printed place) of the paper's method in its first setting."""
         for setting in self.settings[:1]:
@@ -282,6 +300,35 @@ class Page:
             if self.name in here.keys() & there:
                 return here[self.name].place, len(here), there[self.name].place
         return None
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A claim that measured numbers speak against.
+
+    verdict   as in the paper's setting
+    against   the verdict that speaks against the claim, which may be of another setting
+    heading   what that other setting is called; empty for the paper's own
+    note      what the table of that setting says
+    """
+
+    verdict: Verdict
+    against: Verdict
+    heading: str = ""
+    note: str = ""
+
+
+def contradictions(study: Study, claims: Iterable[Verdict]) -> Iterator[Contradiction]:
+    """Of every claim the verdicts that speak against it, in the paper's setting, in other ones and in
+    shortened runs."""
+    notes = {}
+    for key, (base, _) in variants(study.paper).items():
+        table = study.paper.tables[key]
+        notes[base, table.number.partition(", ")[2] or f"Table {table.number}"] = table.note
+    for claim in claims:
+        for heading, one in {"": claim, **claim.elsewhere}.items():
+            if one.chip in AGAINST:
+                yield Contradiction(claim, one, heading, notes.get((claim.claim.table, heading), ""))
 
 
 def in_order(rows: Iterable[Verdict]) -> list[Verdict]:
@@ -318,6 +365,16 @@ class Overview:
             for page in self.pages
         ]
         self.axis = claims_axis([one for _, several in self.main for one in several])
-        self.counts = count(one for page in self.pages for one in page.claims)
+        self.counts = _added(page.counts for page in self.pages)
+        self.short_counts = _added(page.short_counts for page in self.pages)
+        self.against = [(page, one) for page in self.pages for one in page.against]
         self.done = sum(page.done for page in self.pages)
         self.planned = sum(page.planned for page in self.pages)
+
+
+def _added(counts: Iterable[Mapping[Chip, int]]) -> dict[Chip, int]:
+    """The sum of counts of verdicts; every chip is there, in order."""
+    total: Counter[Chip] = Counter()
+    for one in counts:
+        total.update(one)
+    return {chip: total[chip] for chip in Chip}

@@ -313,8 +313,8 @@ class Panel:
 
 
 def share_seeds(values: Iterable[Value]) -> None:
-    """Cut numbers that are compared to the seeds that all of them have, so that every mean that is shown is one
-    that can be compared. Where no seed is in all, each keeps its own."""
+    """Cut numbers that are compared to the seeds that all of them have, so that every mean that is shown is
+    one that can be compared. Where no seed is in all, each keeps its own."""
     runs = [value for value in values if value.by_seed]
     shared = (
         set[int]().union(*(value.by_seed for value in runs)).intersection(*(value.by_seed for value in runs))

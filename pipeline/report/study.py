@@ -33,8 +33,8 @@ from pipeline.schema import (
 FEW = 3
 # ends the name of a scenario that is cut down to what a CPU can train
 SHORT = "-short"
-# Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for all
-# images has 1 / classes.
+# Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for
+# all images has 1 / classes.
 CHANCE_LEVEL = 150.0
 
 

@@ -106,8 +106,8 @@ class TableView:
         return self.table.baseline or next(plain, "")
 
     def _mark(self):
-        """The best of the methods of a column that compare with one another, over the seeds that these share: in
-        one setting, by one order."""
+        """The best of the methods of a column that compare with one another, over the seeds that these share:
+        in one setting, by one order."""
         for place in self.plain:
             groups: dict[tuple[str, bool], list[Value]] = {}
             for name in self.methods:
