@@ -160,8 +160,8 @@ class TuningTab:
             files = {"before_file": one.files[0], "file": one.files[1]}
             rows.append(replace(row, before=before, words=one.words, **files))
         about = (
-            f"Every method chose among {self.configurations} configurations, the paper’s values among them, by "
-            "its clients’ validation images."
+            f"Every method chose among {self.configurations} configurations, the paper’s values among them, "
+            "by its clients’ validation images."
         )
         notes = tuple(self._notes(study, scenario, shared))
         title = f"{self.title}, tuned alike"

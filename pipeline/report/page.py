@@ -193,6 +193,9 @@ class Page:
                 every method is scored on one side of local training
     elsewhere   what the settings are called in which other tables judge claims
     line        which model most tables score
+    done        cells of the paper's tables that are measured, of `planned`
+    every       all cells, with sweeps, shortened runs and miniature; every_done: those that are measured;
+                every_stale: of these, by code, parameters or seeds that have changed since
     waiting     tables without a measured number: heading, title, file of the printed numbers
     ranked      methods that the charts show, the paper's first
     curves      (setting, accuracy over rounds)
@@ -231,6 +234,9 @@ class Page:
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
         cells = printed(study.key, study.root)
         self.done, self.planned = sum(cell in study.results for cell in cells), len(cells)
+        measured = [cell for cell in study.cells if cell in study.results]
+        self.every, self.every_done = len(study.cells), len(measured)
+        self.every_stale = sum(map(study.is_stale, measured))
         self._words(study)
         self._folds(study)
 
@@ -242,7 +248,8 @@ class Page:
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
         cell = study.cell(scenario or next(iter(self.paper.scenarios)), methods[0])
-        self.command, self.cite = f"fedrepro run {cell} --seeds 7,8", bibtex(self.paper, self.key)
+        new = max(study.paper.scenarios[cell.scenario].seeds) + 1
+        self.command, self.cite = f"fedrepro run {cell} --seeds {new},{new + 1}", bibtex(self.paper, self.key)
 
     def _folds(self, study: Study) -> None:
         cells = compared_cells(study, self.settings)
@@ -368,6 +375,9 @@ class Overview:
         self.counts = _added(page.counts for page in self.pages)
         self.short_counts = _added(page.short_counts for page in self.pages)
         self.against = [(page, one) for page in self.pages for one in page.against]
+        self.every = sum(page.every for page in self.pages)
+        self.every_done = sum(page.every_done for page in self.pages)
+        self.every_stale = sum(page.every_stale for page in self.pages)
         self.done = sum(page.done for page in self.pages)
         self.planned = sum(page.planned for page in self.pages)
 

@@ -37,7 +37,7 @@ CHANCE = "°"
 STALE = "†"
 MARKS = {
     CHANCE: "at chance level: below 1.5 times the share of one class",
-    STALE: "by code or parameters that have changed since",
+    STALE: "by code, parameters or seeds that have changed since",
 }
 
 

@@ -133,10 +133,22 @@ class Study:
                 sides.setdefault(result["hook"], []).append(cell)
         return sides
 
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell of the paper: those with a stage, and those that its tables need. A cell is one method
+        in one setting with all its seeds; it is measured where it has a result, which may be stale."""
+        return [*dict.fromkeys([*self.planned, *printed(self.key, self.root)])]
+
     def is_stale(self, cell: Cell) -> bool:
-        """Whether code or parameters have changed since a finished cell was measured."""
+        """Whether code, parameters, seeds or partitions have changed since a finished cell was measured, as
+        `fedrepro status` has it."""
         if cell not in self.currency:
-            self.currency[cell] = origin.current(self.results[cell], Experiment.of(cell, self.root))
+            result, experiment = self.results[cell], Experiment.of(cell, self.root)
+            self.currency[cell] = (
+                origin.current(result, experiment)
+                and set(result["seeds"]) == set(experiment.scenario.seeds)
+                and not origin.redrawn(result, experiment.scenario)
+            )
         return not self.currency[cell]
 
     def planned_in(self, scenario: str) -> list[Cell]:

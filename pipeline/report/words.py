@@ -202,6 +202,7 @@ FILTERS = {
     "file": result_path,
     "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
     "signed": signed,
+    "thousands": lambda number: f"{number:,}",
     "interval": lambda ends: interval_words(*ends),
     "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
     "hours": hours_words,
