@@ -1,20 +1,16 @@
 """The stacked executor does what the plain loop does: same batches and masks, same numbers to rounding. And
-verbs of the engine: draws, views, teachers, public batches, projectors; and optimisers as torch's."""
+verbs of the engine: draws, views, teachers, public batches, projectors."""
 
 import dataclasses
 import math
-import sys
 from functools import partial
 
 import pytest
 import torch
 from federation import close, difference, executor_world, image_clients, image_world, run, same, training
-from repository import ROOT, python
-from repository import run as process
 
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Handle
-from pipeline.engine.optimisers import Steps
 from pipeline.engine.phase import LocalOptions
 from pipeline.engine.stack import Stack
 from pipeline.engine.world import World, supervised
@@ -25,6 +21,8 @@ from pipeline.methods.pfedme import PFedMe
 from pipeline.schema import Data, Model, Optimiser, Public
 
 SIZES = (20, 33, 7, 33, 0, 1, 48)
+
+
 OPTIMISERS = [
     Optimiser("sgd", 0.05),
     Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3),
@@ -65,7 +63,8 @@ def test_clients_that_do_a_part_of_their_epochs(monkeypatch):
             whole = dataclasses.replace(w, work=None).local_epochs(start, loss, options=options)
             close(trained.models[k], whole.models[k], 1e-9)
             close(trained.logged["last_epoch.size"][k], whole.logged["last_epoch.size"][k], 1e-9)
-    assert difference(*ends) < 1e-9 and len({w.epochs_of(k) for k in w.participants}) > 1
+    assert difference(*ends) < 1e-9
+    assert len({w.epochs_of(k) for k in w.participants}) > 1
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -79,11 +78,14 @@ def test_the_loss_is_a_field_and_not_among_what_is_logged(executor, monkeypatch)
 
     w = world(executor, monkeypatch, sizes=(20, 0))
     trained, stepped = w.local_epochs(w.new_models(), loss), w.local_steps(w.new_models(), step)
-    assert trained.logged.keys() == trained.last.keys() == {"twice", "one"} and not stepped.logged
+    assert trained.logged.keys() == trained.last.keys() == {"twice", "one"}
+    assert not stepped.logged
     assert trained.logged["twice"][0] == pytest.approx(2 * trained.losses[0], rel=1e-12)
     assert trained.last["twice"][0] != trained.logged["twice"][0]  # of the last batch
-    assert trained.logged["one"][0] == 1 and trained.logged["one"].isnan().tolist() == [False, True]
-    assert math.isfinite(stepped.losses[0]) and math.isnan(trained.losses[1])
+    assert trained.logged["one"][0] == 1
+    assert trained.logged["one"].isnan().tolist() == [False, True]
+    assert math.isfinite(stepped.losses[0])
+    assert math.isnan(trained.losses[1])
 
 
 @pytest.mark.parametrize(
@@ -130,8 +132,10 @@ def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, caps
 
     monkeypatch.setattr(Stack, "train", short)
     assert difference(run(FedAvg(), w, 1), plain) < 1e-9
-    assert capsys.readouterr().err.count("stacks of 3 clients") == 1 and w.executor.most == 3
-    assert sizes[:2] == [6, 6] and max(sizes[2:]) == 3  # once more without what earlier phases have kept
+    assert capsys.readouterr().err.count("stacks of 3 clients") == 1
+    assert w.executor.most == 3
+    assert sizes[:2] == [6, 6]
+    assert max(sizes[2:]) == 3  # once more without what earlier phases have kept
 
 
 def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(monkeypatch, capsys):
@@ -146,7 +150,9 @@ def test_memory_that_earlier_phases_hold_is_given_back_before_stacks_are_halved(
 
     monkeypatch.setattr(Stack, "train", short)
     run(FedAvg(), w, 1)
-    assert w.executor.most is None and w.executor.cached != [saved] and not capsys.readouterr().err
+    assert w.executor.most is None
+    assert w.executor.cached != [saved]
+    assert not capsys.readouterr().err
 
 
 def test_a_stack_of_one_that_does_not_fit_and_other_errors_end_the_run(monkeypatch):
@@ -261,83 +267,3 @@ def test_a_projector_is_trained_with_all_and_with_no_part():
     without = image_world((4,))
     with pytest.raises(TrainingError, match="projector"):
         Handle(without.network(0, without.new_model())).project(torch.zeros(1, 128))
-
-
-SETTINGS = [
-    Optimiser("sgd", 0.1),
-    Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01),
-    Optimiser("adam", 0.003, weight_decay=0.01),
-    Optimiser("adamw", 0.003, weight_decay=0.1),
-    Optimiser("sgd", 0.1, momentum=0.9, clip=0.5),
-    Optimiser("adamw", 0.003, weight_decay=0.1, clip=1e6),
-]
-
-
-def reference(settings, parameters):
-    if settings.name != "sgd":
-        kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-        return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
-    return torch.optim.SGD(
-        parameters,
-        lr=settings.lr,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        foreach=False,
-    )
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_same_as_torch(settings):
-    torch.manual_seed(0)
-    mine = [
-        torch.randn(3, 4, requires_grad=True),
-        torch.randn(5, requires_grad=True),
-        torch.randn(2, requires_grad=True),
-    ]
-    theirs = [p.detach().clone().requires_grad_() for p in mine]
-    steps, other = Steps(settings, mine), reference(settings, theirs)
-    for _ in range(5):
-        for parameters in (mine, theirs):  # the third one is never used and has no gradient
-            ((parameters[0].sum() * parameters[1].sin()).sum() ** 2).backward()
-        steps.step([p.grad for p in mine])
-        for p in mine:
-            p.grad = None
-        if settings.clip:
-            torch.nn.utils.clip_grad_norm_(theirs, settings.clip, foreach=False)
-        other.step()
-        other.zero_grad()
-    assert all(torch.equal(a, b) for a, b in zip(mine, theirs))
-
-
-def test_adam_with_gradients_that_lie_otherwise_in_memory():
-    """Of a convolution in channels_last; the fused form by itself would mix up the entries."""
-    torch.manual_seed(0)
-    start, gradient = torch.randn(4, 3, 5, 5), torch.randn(4, 3, 5, 5)
-    moved = []
-    for layout in (torch.contiguous_format, torch.channels_last):
-        moved.append(start.clone())
-        Steps(Optimiser("adam", 0.1), [moved[-1]]).step([gradient.contiguous(memory_format=layout)])
-    assert torch.equal(*moved) and not torch.equal(moved[0], start)
-
-
-ADAM = """
-import hashlib, sys, torch
-from pipeline.engine.optimisers import Steps
-from pipeline.schema import Optimiser
-torch.manual_seed(0)
-p = torch.randn(50_000)
-steps = Steps(Optimiser("adam", 0.1), [p])
-for _ in range(3):
-    steps.step([torch.randn(50_000) * 1e-3])
-Steps(Optimiser(), [p.clone()]).step([p])
-print(hashlib.sha256(p.numpy().tobytes()).hexdigest())
-print("torch._dynamo" in sys.modules)
-"""
-
-
-def test_adam_does_not_take_mkls_root():
-    """It rounds otherwise in MKL's portable mode, and on another maker's processor. Nor does it import the
-    compiler."""
-    here = python(ROOT, ADAM).stdout.split()
-    there = process(ROOT, sys.executable, "-c", ADAM, MKL_CBWR="COMPATIBLE").stdout.split()
-    assert here[0] == there[0] and len(here[0]) == 64 and there[1] == "False"

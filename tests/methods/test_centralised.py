@@ -39,33 +39,61 @@ def test_it_is_the_training_of_one_client_with_everyones_images(model, setting, 
     whole = Client(clients[1].name, "only", model, images, labels)
     actual = run(Centralised(), World.create(clients, settings, 10, 0), 2)
     wanted = run(FedAvg(), World.create([whole], settings, 10, 0), 2)
-    assert len(labels) == 60 and same(actual.model, wanted.model)
+    assert len(labels) == 60
+    assert same(actual.model, wanted.model)
 
 
-def test_its_loss_and_its_models_are_those_of_all_clients():
-    clients = image_clients((0, 20, 33), CNN4)
-    w = World.create(clients, training(), 10, 0)
-    state, trained = watched(Centralised(), w)
+def test_its_loss_is_that_of_all_clients():
+    w = World.create(image_clients((0, 20, 33), CNN4), training(), 10, 0)
+    trained = watched(Centralised(), w)[1]
     (loss,) = [value for value in trained.losses if value == value]
     assert trained.mean_loss(w.sizes) == loss
+
+
+def test_every_client_holds_its_model_after_training():
+    w = World.create(image_clients((0, 20, 33), CNN4), training(), 10, 0)
+    state, trained = watched(Centralised(), w)
     held = Centralised().after_training(state, trained.models)
-    assert len(held) == 3 and all(model is state.model for model in held)
-    assert Centralised().after_training(state, None) is None and Centralised().traffic(w) == (0, 0)
+    assert len(held) == 3
+    assert all(model is state.model for model in held)
+
+
+def test_before_the_first_round_nobody_holds_a_trained_model():
+    assert Centralised().after_training(Centralised().init(image_world()), None) is None
+
+
+def test_nothing_is_sent():
+    assert Centralised().traffic(image_world()) == (0, 0)
+
+
+def test_it_is_pretrained_where_clients_are():
     clients = image_clients((20, 33), CNN4)
     one = World.create([merged(tuple(clients))], training(pretraining=2), 10, 0)
     actual = run(Centralised(), World.create(clients, training(pretraining=2), 10, 0))
     assert same(actual.model, run(Local(), one).models[0])
     assert not same(actual.model, run(Centralised(), World.create(clients, training(), 10, 0)).model)
+
+
+def test_images_are_pooled_once():
     w = image_world()
     assert pooled(w.at(1)).clients[0] is pooled(w.at(2)).clients[0]
-    assert pooled(w).sizes == (60, 0, 0) and w.sizes == (20, 33, 7) and pooled(w).whole is w
 
 
-def test_different_networks_are_refused_unless_the_row_gives_one():
-    paper = load_paper("rahfl")
-    method, mini = load(CEILING, {}, "here"), paper.scenarios["mini"]
-    assert method.requires - mini.provides == {"one network"} and not method.supports
+def test_a_pooled_world_keeps_the_whole_one():
+    w = image_world()
+    assert pooled(w).sizes == (60, 0, 0)
+    assert w.sizes == (20, 33, 7)
+    assert pooled(w).whole is w
+
+
+def test_a_row_that_gives_one_network_can_be_run_where_clients_hold_several():
+    method, mini = load(CEILING, {}, "here"), load_paper("rahfl").scenarios["mini"]
+    assert method.requires - mini.provides == {"one network"}
+    assert not method.supports
     assert runnable(Experiment.of(Cell("rahfl", "mini", CEILING))) == method
+
+
+def test_different_networks_are_refused():
     clients = image_clients((20, 33), [CNN4, Model("cnn2")])
     with pytest.raises(TrainingError, match="the clients hold different networks: cnn2, cnn4"):
         Centralised().init(World.create(clients, training(), 10, 0))
@@ -75,7 +103,8 @@ def test_different_networks_are_refused_unless_the_row_gives_one():
 def test_every_paper_asks_for_it_without_a_row(key):
     paper = load_paper(key)
     cells = [cell for cell in planned(key) if paper.algorithm(cell.method) == CEILING]
-    assert Cell(key, "mini", CEILING) in cells and len(cells) > 1
+    assert Cell(key, "mini", CEILING) in cells
+    assert len(cells) > 1
     for cell in cells:
         assert isinstance(runnable(Experiment.of(cell)), Centralised)
     assert not {*cells} & {*printed(key)}
@@ -92,5 +121,6 @@ def test_it_is_shown_and_neither_marked_nor_ranked(root):
     actual = studies(collect(root), root)
     panel = scenario_tab(actual["fedcrl"], "mini").panel
     marks = {row.name: row.values[0].mark for row in panel.rows}
-    assert marks["Centralised"] == "" and marks["FedAvg"] == "best"
+    assert marks["Centralised"] == ""
+    assert marks["FedAvg"] == "best"
     assert CEILING not in labels_of(actual.values())

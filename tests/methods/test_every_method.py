@@ -7,8 +7,9 @@ import io
 import pytest
 import torch
 from all_methods import METHODS, algorithm_of, collaborates, name, of, world_for
-from federation import close, finite, image_world, on_both, run, same, watched
+from federation import close, finite, image_world, miniature_cells, on_both, run, same, watched
 
+from pipeline import methods
 from pipeline.engine import stack
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import pack, tensors_of, unpack
@@ -146,3 +147,7 @@ def test_with_its_term_a_method_is_another(method, other, rounds, setting):
     world = image_world(**{"sizes": (20, 7), **setting})
     states = run(method, world, rounds), run(other, world, rounds)
     assert not same(method.deployed(states[0], world), other.deployed(states[1], world))
+
+
+def test_every_method_is_among_the_miniatures():
+    assert miniature_cells().keys() == set(methods.method_names())
