@@ -12,12 +12,14 @@ from pipeline.report.comparison import charts, claims_axis, compared_cells, sett
 from pipeline.report.drawings import curves, figures
 from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
+from pipeline.report.findings import Findings, discoveries
 from pipeline.report.footnotes import footnotes
 from pipeline.report.measures import numbers
 from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
+from pipeline.report.sentences import answers, headline, told
 from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
 from pipeline.report.tables import TableView, measured
-from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
+from pipeline.report.verdicts import Chip, Verdict, count, variants
 from pipeline.report.words import GROUPS, bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, printed
 from pipeline.schema.discovery import CEILING
@@ -42,6 +44,7 @@ class Tab:
     line        which model the main line scores; empty where results have no other
     rest        the table that has the other rows
     footnotes   what has to be known of its runs, in sentences
+    said        what the findings say of the main claim that it shows
     """
 
     key: str
@@ -54,6 +57,7 @@ class Tab:
     additional: bool = False
     done: str = ""
     rest: str = ""
+    said: str = ""
     footnotes: tuple[str, ...] = ()
 
     @property
@@ -189,6 +193,9 @@ def cut(panel: Panel) -> Panel:
 class Page:
     """Everything about one paper.
 
+    findings    what the results say of every claim; all sentences come from it
+    headline    the first sentences; brief: shorter, for the overview and the README
+    answers     the questions of paper.yaml with what the results say
     tuned       settings in which every method was tuned alike; alike: charts' settings, by scenario, in which
                 every method is scored on one side of local training
     elsewhere   what the settings are called in which other tables judge claims
@@ -205,7 +212,8 @@ class Page:
 
     def __init__(self, study: Study):
         self.key, self.name, self.paper = study.key, study.name, study.paper
-        self.claims = verdicts(study)
+        self.findings = Findings(study)
+        self.claims = [one.verdict for one in self.findings.rows.values()]
         # A claim that shortened runs judge is counted with them, not among those that did not run.
         self.counts = count(one for one in self.claims if not one.shortened)
         self.short_counts = count(self.shortened)
@@ -228,7 +236,8 @@ class Page:
         before, after = (
             [alike_tab(one, self.name) for one in several] for several in (self.tuned, self.alike.values())
         )
-        self.tabs, self.by_verdict = [*before, *_tabs(study, views), *after], in_order(self.claims)
+        self.tabs = [*before, *self._said(_tabs(study, views)), *after]
+        self.by_verdict = in_order(self.claims)
         lines = [tab.line for tab in self.tabs if tab.line]
         self.line = max(dict.fromkeys(lines), key=lines.count, default="")
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
@@ -243,13 +252,22 @@ class Page:
     def _words(self, study: Study) -> None:
         """What paper.yaml says; numbers without a scenario are those of the first setting."""
         scenario = self.settings[0].columns[0].scenario if self.settings else ""
-        self.headline = study.filled(self.paper.headline, "headline", scenario)
+        self.headline, self.brief = headline(self.findings), headline(self.findings, brief=True)
+        self.answers = answers(self.findings)
         self.why = [study.filled(text, "why", scenario) for text in self.paper.why]
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
         cell = study.cell(scenario or next(iter(self.paper.scenarios)), methods[0])
         new = max(study.paper.scenarios[cell.scenario].seeds) + 1
         self.command, self.cite = f"fedrepro run {cell} --seeds {new},{new + 1}", bibtex(self.paper, self.key)
+
+    def _said(self, tabs: list[Tab]) -> list[Tab]:
+        """The tables, each with what is said of the first main claim that it shows."""
+        said: dict[str, str] = {}
+        for one in self.main:
+            if one.point is not None:
+                said.setdefault(one.claim.table, " ".join(told(self.findings.rows[one.claim.id])))
+        return [replace(tab, said=said.get(tab.key, "")) for tab in tabs]
 
     def _folds(self, study: Study) -> None:
         cells = compared_cells(study, self.settings)
@@ -362,8 +380,11 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
 
 
 class Overview:
-    """What the first page shows, papers with measured claims first; main: of every paper the main claims that
-    have a number, without any the first of them."""
+    """What the first page shows, papers with measured claims first.
+
+    main    of every paper the main claims that have a number, without any the first of them
+    tested  how many claims are tested; kept: those whose verdict stays at a false discovery rate of 5 %
+    """
 
     def __init__(self, pages: Iterable[Page]):
         self.pages = sorted(pages, key=lambda page: not page.measured)
@@ -375,6 +396,9 @@ class Overview:
         self.counts = _added(page.counts for page in self.pages)
         self.short_counts = _added(page.short_counts for page in self.pages)
         self.against = [(page, one) for page in self.pages for one in page.against]
+        found = [one for page in self.pages for one in page.findings.rows.values()]
+        kept, self.tested = discoveries(found)
+        self.kept = [one for one in found if (one.paper, one.claim.id) in kept]
         self.every = sum(page.every for page in self.pages)
         self.every_done = sum(page.every_done for page in self.pages)
         self.every_stale = sum(page.every_stale for page in self.pages)
