@@ -121,8 +121,9 @@ def test_the_miniatures_server_starts_below_a_long_temporary_folder(tmp_path):
     code += "context.ForkServerContext.set_forkserver_preload = lambda *_: None\nserver = Local(2).server\n"
     code += "process = server.Process(target=os._exit, args=(7,))\nprocess.start()\nprocess.join()\n"
     code += "print(process.exitcode)"
-    done = run(ROOT, sys.executable, "-c", code, TMPDIR=str(long))
-    assert done.stdout.strip() == "7"
+    environment = {**os.environ, "TMPDIR": str(long)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+    assert done.stdout.strip() == b"7"
 
 
 @pytest.mark.parametrize("settings", ["[cache]\n    dir = {}\n    type = symlink\n", "[cache]\ndir = '{}'\n"])
