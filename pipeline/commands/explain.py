@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pipeline import findings_file
 from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
@@ -98,6 +99,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", ""), cell, root))
     yield from _tuned(cell, root)
+    for row in findings_file.of_cell(str(cell), root):
+        yield from _entry("finding", _finding(row))
     yield from _entry("command", f"fedrepro run {cell}" if now.stage else "none: no grid has this cell")
     yield from _entry("stage", now.stage or "none")
     folder = cell.folder(root)
@@ -115,6 +118,14 @@ def _state(now: status.Status, result: dict) -> str:
     if now.hours is not None and now.state in status.LEFT:
         text += f"; about {clock(3600 * now.hours)} of one process left"
     return text + (f"; failed: {now.error}" if now.error else "")
+
+
+def _finding(row: dict[str, str]) -> str:
+    """A row of reports/findings.csv: the claim, its verdict and the numbers."""
+    interval = f" [{row['low']}, {row['high']}]" if row["low"] else ""
+    unit = f" {row['unit']}" if row["unit"] else ""
+    printed = f", printed {row['printed']}" if row["printed"] else ""
+    return f"{row['id']} {row['claim']}: {row['verdict']} ({row['difference']}{interval}{unit}{printed})"
 
 
 def _tuned(cell: Cell, root: Path) -> Iterator[str]:
