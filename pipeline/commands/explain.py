@@ -174,6 +174,8 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
             kind = f" ({value.kind})" if hasattr(value, "kind") else ""
             yield from ("", part.capitalize() + kind)
             yield from _values(dataclasses.asdict(value), sources, f"{part}.")
+        if part in ("data", "public") and value is not None:
+            yield from _found(value.set, experiment if part == "data" else None, experiment.root)
     yield from ("", "Networks")
     for client, model in (scenario.models or {"all clients": scenario.networks[0]}).items():
         given = {key: value for key, value in dataclasses.asdict(model).items() if value is not None}
@@ -182,6 +184,18 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     drawn = "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
     yield from _item("partitions", drawn)
+
+
+def _found(name: str, experiment: Experiment | None, root: Path) -> Iterator[str]:
+    """What was found of a set when it was prepared, and of a scenario's tests when it was dealt."""
+    from pipeline.data import gate, twins  # with numpy
+
+    for line in gate.told(name, root):
+        yield from _item("found", line)
+    if experiment:
+        cell = experiment.cell
+        if line := twins.told(cell.paper, cell.scenario, root):
+            yield from _item("tests", line)
 
 
 def _method(experiment: Experiment, results: dict[Cell, dict]) -> Iterator[str]:
