@@ -185,7 +185,7 @@ def made_by(result: dict, experiment: Experiment) -> str | None:
     try:
         known = [
             result.get("code"),
-            *((stamps.of(one, root) or {}).get("made") for one in alike(cell)),
+            *((stamps.former(one, root) or {}).get("made") for one in alike(cell)),
             digest_of(experiment, result["executor"]),
             *(noted(one.paper, root).get(str(one)) for one in alike(cell)),
         ]
@@ -233,6 +233,18 @@ def verified(result: dict, experiment: Experiment, code: str | None = None) -> d
     if stamp is None or stamp["result"] != result.get("self"):
         return None
     return stamp if stamp["code"] == (code or _today(result, experiment)) else None
+
+
+def unverified_since(result: dict, experiment: Experiment) -> str:
+    """The commit that trained a stale result for which a former entry of verified.yaml counts no more, since
+    it accepted the rounding of another processor or walked nothing; else nothing."""
+    former = stamps.former(experiment.cell, experiment.root)
+    if former is None or former["result"] != result.get("self") or current(result, experiment):
+        return ""
+    if stamps.of(experiment.cell, experiment.root) is not None:
+        return ""
+    state = result["git"]
+    return str(state.get("paper_commit") or state.get("commit") or "an unknown commit")
 
 
 def redrawn(result: dict, scenario: Scenario) -> bool:

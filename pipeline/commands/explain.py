@@ -89,7 +89,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     title = paper.titles.get(cell.scenario, cell.scenario)
     yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
     yield from _entry("state", _state(now, result))
-    if now.verified:
+    if now.verified and result:
         yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {now.verified}")
     for row, measure in printed:
         place = ", ".join(filter(None, map(row.get, ("setting", "dataset", "column", "method"))))

@@ -55,7 +55,7 @@ class Status:
     error: str = ""
     # of one process; None where nothing is left or no estimate is possible
     hours: float | None = None
-    # what shows that today's code gives a result of earlier code
+    # what shows that today's code gives a result of earlier code, or that nothing does any more
     verified: str = ""
 
 
@@ -122,12 +122,14 @@ class Board:
         result = self.results[cell] if cell in self.results else read_result(cell, self.root)
         if result is not None and not stale(cell, result, self.root):
             stamp = provenance.verified(result, Experiment.of(cell, self.root))
-            return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
+            words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
+            return Status(DONE, stage, verified=words)
+        since = not_verified(cell, result, self.root) if result else ""
         if not stage:
-            return Status(UNPLANNED if result is None else STALE)
+            return Status(UNPLANNED if result is None else STALE, verified=since)
         error = self.failures.get(cell, "")
         state = FAILED if error else MISSING if result is None else STALE
-        return Status(state, stage, error, estimate(cell, self.rates, self.root))
+        return Status(state, stage, error, estimate(cell, self.rates, self.root), since)
 
     def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
         """The cells that a tuning compares: of each method with the chosen values and with the row's."""
@@ -194,6 +196,16 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         return True
 
 
+def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
+    """`not verified since 1a2b3c4d` of a stale result whose former verification counts no more; else
+    nothing."""
+    try:
+        commit = provenance.unverified_since(result, Experiment.of(cell, root))
+    except (*DAMAGED, FedReproError):
+        return ""
+    return f"not verified since {commit[:8]}" if commit else ""
+
+
 def failures(root: Path = ROOT) -> dict[Cell, str]:
     """The failed cells and their errors. A mark next to the checkpoints counts while the cell still has the
     digest that its folder, .cells/<digest>, is named after: with the partition, features and corrupted images
@@ -243,6 +255,9 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
     yield ""
     cells = [item for view in overviews.values() for item in view.cells.items()]
     yield from (f"failed: {cell}: {one.error}" for cell, one in cells if one.state == FAILED)
+    if unverified := [one for _, one in cells if one.state == STALE and one.verified]:
+        number = f"{len(unverified)} of the stale cells are"
+        yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
     every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
     yield from _legend([one for one in every if one.state in LEFT], rates)
     if tables:
