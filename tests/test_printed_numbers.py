@@ -352,7 +352,6 @@ def test_fcclplus_printed_counts_are_the_partitions():
     assert differs == FCCLPLUS_DIFFERS
 
 
-
 # What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
 # points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in
 # brackets (`Dir(5.0)`); neither is the number of a section (`Sec. 4.1`), nor a number of the print marked as
@@ -366,7 +365,7 @@ MEASURED = re.compile(
 
 def texts(paper: Paper) -> dict[str, str]:
     """key of paper.yaml -> text, of all that is prose on the pages."""
-    actual = {"idea": paper.idea, "headline": paper.headline}
+    actual = {"idea": paper.idea}
     actual |= {f"why[{i}]": text for i, text in enumerate(paper.why)}
     actual |= {f"titles.{scenario}": text for scenario, text in paper.titles.items()}
     actual |= {
