@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 # What only looks at its arguments: an assert or a log line with other calls may act, and is kept.
 LOOKS = frozenset(
     "len isinstance issubclass all any sum min max set sorted abs type hasattr callable str repr round list "
-    "tuple int float join format shape size dim numel isfinite isnan item keys values ndim".split()
+    "tuple int float join format shape size dim numel isfinite isnan item keys values ndim "
+    "unknown shorten cause".split()
 )
 LOGS = frozenset(("print", "warn"))
 LOGGERS = frozenset(("logging", "logger", "log", "warnings"))
@@ -26,9 +27,19 @@ Scopes = list[dict[str, str]]
 Meaning = Callable[[str, tuple[str, ...]], tuple[object, int] | None]
 
 
-def normal_form(node: ast.AST, meaning: Meaning = lambda name, attributes: None) -> object:
-    """The tree as nested tuples, on any Python alike."""
-    return _Normal(meaning).of(node)
+def normal_form(node: ast.AST, meaning: Meaning = lambda name, attributes: None) -> tuple[object, list]:
+    """The tree of a top-level statement as nested tuples, on any Python alike, and what its numbers stand
+    for. The names of private definitions, annotations and texts of modules are left out."""
+    normal = _Normal(meaning)
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name.startswith("_"):
+        normal.private = node
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        node = ast.Assign(targets=[node.target], value=node.value)
+    if isinstance(node, ast.Assign) and all(
+        isinstance(target, ast.Name) and target.id.startswith("_") for target in node.targets
+    ):
+        return ("private", normal.of(node.value)), [*normal.seen]
+    return normal.of(node), [*normal.seen]
 
 
 class _Normal:
@@ -36,6 +47,8 @@ class _Normal:
         self.meaning = meaning
         self.scopes: Scopes = []
         self.seen: dict[object, int] = {}
+        # the definition itself, where its name does not count
+        self.private: ast.AST | None = None
 
     def of(self, node: object) -> object:
         if isinstance(node, list):
@@ -135,20 +148,18 @@ class _Normal:
         if apart:
             body = [*others, *(functions[name] for name in sorted(functions))]
         scopes, self.scopes = self.scopes, []  # fields keep annotations and names
-        inner = scopes and [scope for scope in scopes]
         form = []
         for one in body:
-            self.scopes = list(inner) if isinstance(one, FUNCTIONS) and inner else []
+            self.scopes = [*scopes] if isinstance(one, FUNCTIONS) else []
             if not _only_looks(one):
                 form.append(self.of(one))
         self.scopes = scopes
-        top = not scopes
-        head = self._plain(node, ("body", "name")) if top else self._plain(node, ("body",))
-        return "class", head, tuple(form)
+        leave = ("body", "name", "type_params") if node is self.private else ("body", "type_params")
+        return "class", self._plain(node, leave), tuple(form)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple:
         around = self._plain(node, ("body", "args", "name", "returns", "type_comment", "type_params"))
-        name = self._local(node.name) if self.scopes else node.name
+        name = (self._local(node.name) or node.name) if node is not self.private else ""
         body = node.body[1:] if node.body and _is_text(node.body[0]) else node.body
         return "function", name, around, self._scoped(node, body)
 
@@ -177,17 +188,17 @@ class _Normal:
         return names, rest, self.of(arguments.defaults), self.of(arguments.kw_defaults)
 
     def _comprehension(self, node: ast.AST) -> tuple:
-        generators: list[ast.comprehension] = getattr(node, "generators")
+        generators: list[ast.comprehension] = node.generators
         first = self.of(generators[0].iter)
         depth, scope = len(self.scopes), dict[str, str]()
         for one in generators:
             for name in _bound([one.target]):
                 scope.setdefault(name, f"{depth}.{len(scope)}")
         self.scopes.append(scope)
-        parts = [
-            (self.of(one.target), first if one is generators[0] else self.of(one.iter), self.of(one.ifs), one.is_async)
-            for one in generators
-        ]
+        parts = []
+        for one in generators:
+            source = first if one is generators[0] else self.of(one.iter)
+            parts.append((self.of(one.target), source, self.of(one.ifs), one.is_async))
         values = [self.of(getattr(node, name)) for name in node._fields if name != "generators"]
         self.scopes.pop()
         return type(node).__name__, tuple(values), tuple(parts)

@@ -8,6 +8,8 @@ all that belongs together was altered alike, which `fedrepro verify` finds.
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 # Largest gap of two means of accuracies that were rounded to four decimals, in points.
 ROUNDED = 0.002
@@ -27,6 +29,61 @@ def kind_of(measures: Collection[str]) -> str:
         return "cross"
     domains = [name for name in measures if name not in PLAIN and "." not in name]
     return "domains" if domains else "pooled"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What every seed of a cell has.
+
+    rounds: trained; clients: of the partition; classes: of the data set; hook: of the scored models
+    """
+
+    rounds: int
+    clients: int
+    classes: int
+    hook: str
+
+
+def of_seed(run: Mapping[str, Any], expected: Expected) -> str:
+    """What cannot be in a finished seed, wherever it was trained; nothing where all fits."""
+    rows = run["rows"]
+    if len(rows) != expected.rounds + 1:
+        return f"{len(rows) - 1} rounds, the scenario has {expected.rounds}"
+    if run["hook"] != expected.hook:
+        return f"scores the models {run['hook']!r}, the cell scores {expected.hook!r}"
+    holdings = run.get("holdings") or {}
+    of_clients = {"clients": run["clients"], **{f"holdings.{name}": each for name, each in holdings.items()}}
+    for name, each in of_clients.items():
+        if len(each) != expected.clients:
+            return f"{name}: {len(each)} clients, the partition has {expected.clients}"
+    if len(run.get("by_class") or range(expected.classes)) != expected.classes:
+        return f"by_class: {len(run['by_class'])} classes, the data set has {expected.classes}"
+    if any(not 0 <= held <= expected.classes for held in holdings.get("classes", ())):
+        return f"holdings.classes: a client has at most {expected.classes}"
+    names: set[str] = set()
+    for row in rows:
+        names.update(row)
+        for name, value in row.items():
+            problem = _out_of_range(name, value)
+            if problem:
+                return f"round {row['round']}: {problem}"
+    kind = kind_of(names)
+    for row in rows:
+        problem = of_row(row, kind)
+        if problem:
+            return f"round {row['round']}: {problem}"
+    return of_clients_last(rows[-1], run["clients"], kind)
+
+
+def _out_of_range(name: str, value: object) -> str:
+    if not isinstance(value, (int, float)) or name in ("seed", "round"):
+        return ""
+    if not math.isfinite(value):
+        return f"{name}: {value} is no number"
+    if name == "participants":
+        return "" if value >= 0 else f"participants: {value} is negative"
+    percent = name != "loss" and not name.startswith("method.")
+    return f"{name}: {value} is not between 0 and 100" if percent and not 0 <= value <= 100 else ""
 
 
 def of_row(row: Mapping[str, object], kind: str) -> str:
@@ -68,7 +125,7 @@ def _of_measures(values: Mapping[str, float], kind: str) -> str:
     return ""
 
 
-def of_clients(row: Mapping[str, object], clients: Sequence[float | None], kind: str) -> str:
+def of_clients_last(row: Mapping[str, object], clients: Sequence[float | None], kind: str) -> str:
     """What cannot be between the last line of a seed and the accuracies of its clients in that round."""
     known = [value for value in clients if value is not None]
     average, spread, weighted = (row.get(name) for name in ("average", "clients_std", "weighted"))

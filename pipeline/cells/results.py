@@ -69,6 +69,8 @@ OPTIONAL: dict[str, Any] = {
     "machines": list[dict[str, Any]],
     "resolved": dict[str, Any],
     "participants": Whole,
+    "modules": dict[str, str],
+    "digests": keys({"definitions": dict[str, str], "parameters": dict[str, Any]}),
 }
 OF_SEEDS = ("clients", "seconds", "by_class", "partitions", "machines")
 # (`self` of a result, digest of a history) that were found to agree in this process.
@@ -275,7 +277,7 @@ def check_plausible(result: dict, table: pd.DataFrame, file: Path) -> None:
             where = f"{shorten(file)}: seed {seed}, round {line['round']}"
             wrong = plausible.of_row(line, kind)
             if not wrong and line is lines[-1]:
-                wrong = plausible.of_clients(line, result["clients"][k], kind)
+                wrong = plausible.of_clients_last(line, result["clients"][k], kind)
             if wrong:
                 raise FedReproError(f"{where}: {wrong}; the file was altered, run the cell again")
 
