@@ -103,6 +103,17 @@ def verify() -> None:
     """
 
 
+@main.command(epilog=example("fedrepro check", "fedrepro check fedlsa"))
+@click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
+@calls("check:check")
+def check() -> None:
+    """Read everything that results rest on again.
+
+    Says what is damaged, which results are stale and why, and what rests on a stamp. The exit code is 1 where
+    a file is damaged.
+    """
+
+
 @main.command(epilog=example("fedrepro plan 10", "fedrepro plan 24 fedlsa --jobs 2"))
 @click.argument("budget", type=Amount("hours"), metavar="HOURS")
 @click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")

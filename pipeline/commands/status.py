@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells import choices, provenance, stamps
+from pipeline.cells import changes, choices, provenance, stamps
 from pipeline.cells.declarations import declarations, missing_seeds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
@@ -58,6 +58,8 @@ class Status:
     hours: float | None = None
     # what shows that today's code gives a result of earlier code, or that nothing does any more
     verified: str = ""
+    # why it is stale, in a word: see pipeline.cells.changes
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -125,12 +127,14 @@ class Board:
             stamp = provenance.verified(result, Experiment.of(cell, self.root))
             words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
             return Status(DONE, stage, verified=words)
-        since = not_verified(cell, result, self.root) if result else ""
+        why = {} if result is None else {"verified": "", "cause": cause(cell, result, self.root)}
+        if result:
+            why["verified"] = not_verified(cell, result, self.root)
         if not stage:
-            return Status(UNPLANNED if result is None else STALE, verified=since)
+            return Status(UNPLANNED if result is None else STALE, **why)
         error = self.failures.get(cell, "")
         state = FAILED if error else MISSING if result is None else STALE
-        return Status(state, stage, error, estimate(cell, self.rates, self.root), since)
+        return Status(state, stage, error, estimate(cell, self.rates, self.root), **why)
 
     def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
         """The cells that a tuning compares: of each method with the chosen values and with the row's."""
@@ -195,6 +199,14 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     # an unreadable result, or a scenario or method that no longer exists
     except (*DAMAGED, ParamError):
         return True
+
+
+def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
+    """Why a result is stale, in a word: the first reason."""
+    try:
+        return changes.cause(result, Experiment.of(cell, root))
+    except (*DAMAGED, FedReproError):
+        return changes.UNKNOWN
 
 
 def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
@@ -268,6 +280,9 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
     yield ""
     cells = [item for view in overviews.values() for item in view.cells.items()]
     yield from (f"failed: {cell}: {one.error}" for cell, one in cells if one.state == FAILED)
+    causes = Counter(one.cause for _, one in cells if one.state == STALE)
+    if causes:
+        yield "stale by " + ", ".join(f"{name}: {count}" for name, count in causes.most_common())
     if unverified := [one for _, one in cells if one.state == STALE and one.verified]:
         number = f"{len(unverified)} of the stale cells are"
         yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
