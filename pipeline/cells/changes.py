@@ -5,7 +5,9 @@ which has a single digest, code and parameters are read from git at the commit t
 """
 
 import ast
+import contextlib
 import hashlib
+import io
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -124,8 +126,9 @@ def _parameters_since(
             (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / name).write_text(text + "\n", encoding="utf-8")
         try:
-            then = Experiment.of(Cell(cell.paper, cell.scenario, cell.method), Path(folder))
-            before = provenance.flat(provenance.parameters(then, precision))
+            with contextlib.redirect_stderr(io.StringIO()):  # of keys that have other names by now
+                then = Experiment.of(Cell(cell.paper, cell.scenario, cell.method), Path(folder))
+                before = provenance.flat(provenance.parameters(then, precision))
         except (*DAMAGED, FedReproError) as problem:
             yield f"its parameters of then cannot be read today: {problem}"
             return

@@ -100,7 +100,16 @@ class Plan:
         hook = scenario.evaluation.hook or self.method.headline
         described = self.experiment.root / "data" / scenario.data.set / "meta.json"
         classes = len(json.loads(described.read_text(encoding="utf-8"))["classes"])
-        return plausible.Expected(scenario.training.rounds, len(meta["clients"]), classes, hook)
+        unseen, clients = scenario.training.unseen, len(meta["clients"])
+        late = 0 if unseen is None else drawn_count(unseen, clients)
+        return plausible.Expected(scenario.training.rounds, clients - late, classes, hook)
+
+
+def drawn_count(wanted: float | int | list[str], total: int) -> int:
+    """How many clients come after the last round, by `training.unseen`."""
+    if isinstance(wanted, list):
+        return len(wanted)
+    return wanted if isinstance(wanted, int) else max(1, round(wanted * total))
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:

@@ -5,8 +5,8 @@ partitions, representations and data sets, every digest computed from the bytes.
 file is damaged or does not fit the others. Stale results, and what rests on a stamp, are listed and no error.
 """
 
+import contextlib
 import hashlib
-import io
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +16,17 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from pipeline.cells import choices, provenance, results, stamps
+from pipeline.cells import choices, companions, inputs, provenance, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.data import partition, store
 from pipeline.errors import DAMAGED, FedReproError, cause, unknown
 from pipeline.place import check_code
-from pipeline.schema import ROOT, Cell, papers, read_yaml, shorten, visible
+from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
 from pipeline.sealing import is_sealed
 
-# Files whose content is larger are not read: nothing here writes one.
-LARGEST_DOCUMENT = 64 * 2**20  # bytes
-LARGEST_ARRAYS = 8 * 2**30  # bytes, unpacked
+# Bytes of a document: larger ones are not read, as nothing here writes one.
+LARGEST_DOCUMENT = 64 * 2**20
 # Cells that are named one by one after a line that counts them.
 NAMED = 6
 
@@ -63,14 +62,14 @@ def of_paper(key: str, root: Path = ROOT) -> Iterator[str]:
     for path in visible(root, f"papers/{key}/tuning/*/*.json"):
         yield from _problem(path, choices.read, Cell(key, path.parent.name, path.stem), root)
     for path in visible(root, f"papers/{key}/runs/*/clients.csv"):
-        yield from _problem(path, check_clients, path, root)
+        yield from _problem(path, _clients, path, root)
     yield from _problem(folder / stamps.FILE, _stamps, key, root)
     yield from _problem(folder / "sources.yaml", check_sources, key, root)
     for pattern in ("dvc.lock", "*/dvc.lock"):
         for path in sorted(folder.glob(pattern)):
             yield from _problem(path, _lock, path)
     for path in sorted(folder.glob("partitions/**/meta.json")):
-        yield from _problem(path, partition.verify, path.parent)
+        yield from _problem(path, _partition, path.parent, key, root)
     for pattern in ("representations/*/*.npz", "figures/*.npz"):
         for path in sorted(folder.glob(pattern)):
             yield from _problem(path, check_arrays, path)
@@ -152,23 +151,27 @@ def _top(folder: Path) -> Path:
     return next(one for one in (folder, *folder.parents) if (one / "papers").is_dir())
 
 
-def check_clients(path: Path, root: Path = ROOT) -> None:
-    """FedReproError where clients.csv is no table of clients, or not that of the results beside it."""
-    table = pd.read_csv(io.BytesIO(_bounded(path)), dtype={"client": str, "domain": str})
-    if lost := [name for name in ("client", "domain", "train", "test") if name not in table]:
-        raise FedReproError(f"{shorten(path)}: the column {lost[0]!r} is missing")
-    counts = table.drop(columns=["client", "domain"])
-    if not len(table) or not all(kind.kind in "iu" for kind in counts.dtypes) or (counts < 0).any(axis=None):
-        raise FedReproError(f"{shorten(path)}: not counts of images; run the partition's stage again")
-    if (counts.drop(columns=["train", "test"]).sum(axis=1) != counts["train"]).any():
-        raise FedReproError(f"{shorten(path)}: the classes of a client are not its training images")
-    for file in visible(root, f"papers/{path.parts[-4]}/runs/{path.parts[-2]}/*/result.json"):
-        document = results.read(file)
-        held = document.get("holdings", {}).get("images")
-        if document["algorithm"] == "centralised" or not held:
-            continue
-        if held[0] != counts["train"].tolist():
-            raise FedReproError(f"{shorten(path)}: not the clients on which {document['cell']} was trained")
+def _partition(place: Path, key: str, root: Path) -> None:
+    """A draw of a partition: its digest, and where its data are here, that it fits them and the scenario."""
+    name = place.relative_to(root / "papers" / key / "partitions").parts[0]
+    cell = next((one for one in planned(key, root) if one.partition == name), None)
+    if cell is not None:
+        experiment = Experiment.of(cell, root)
+        if (root / "data" / experiment.scenario.data.set / "labels.npy").exists():
+            inputs.load(experiment, place)
+            return
+    partition.verify(place)
+
+
+def _clients(path: Path, root: Path) -> None:
+    """The table of a scenario's clients, and that its results were trained on them."""
+    _bounded(path)
+    files = visible(root, f"papers/{path.parts[-4]}/runs/{path.parts[-2]}/*/result.json")
+    of_scenario = {}
+    for file in files:
+        with contextlib.suppress(FedReproError):  # it has a line of its own
+            of_scenario[Cell(path.parts[-4], *file.parts[-3:-1])] = results.read(file)
+    companions.check_clients(path, of_scenario)
 
 
 def check_sources(key: str, root: Path = ROOT) -> None:
@@ -185,9 +188,8 @@ def check_sources(key: str, root: Path = ROOT) -> None:
 
 def check_arrays(path: Path) -> None:
     """FedReproError where an archive of arrays is not whole, or unpacks to more than is ever written."""
+    companions.check_archive(path)
     with zipfile.ZipFile(path) as archive:
-        if sum(one.file_size for one in archive.infolist()) > LARGEST_ARRAYS:
-            raise FedReproError(f"{shorten(path)}: unpacks to more than {LARGEST_ARRAYS >> 30} GiB")
         if (name := archive.testzip()) is not None:
             raise FedReproError(f"{shorten(path)}: {name} was altered")
 

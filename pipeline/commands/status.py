@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells import changes, choices, provenance, stamps
+from pipeline.cells import changes, choices, companions, provenance, stamps
 from pipeline.cells.declarations import declarations, missing_seeds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
@@ -257,6 +257,9 @@ def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = RO
     if table is None:
         for line in declared(overviews, board):
             print(line)
+        for key in overviews:
+            for line in companions.problems(key, board.results, root):
+                print(f"damaged: {line}")
     return 0
 
 
