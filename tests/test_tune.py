@@ -270,12 +270,18 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
-    assert report.after.mean == np.mean(result["measures"]["weighted"])
-    assert report.before.mean == np.mean(untuned["measures"]["weighted"])
-    fewer = untuned | {"seeds": [0, 1]}
-    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: fewer})
+    assert [*report.after.values()] == result["measures"]["weighted"]
+    assert [*report.before.values()] == untuned["measures"]["weighted"]
+    other_seeds = untuned | {"seeds": [0, 1]}
+    monkeypatch.setattr(
+        "pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: other_seeds}
+    )
     (report,), _ = tunings(short)
-    assert report.before and report.after is None  # other seeds are not compared
+    assert (sorted(report.before), sorted(report.after)) == ([0, 1], [0, 5])  # compared over the common one
+    redrawn = untuned | {"partition": "f" * 64}
+    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: redrawn})
+    (report,), _ = tunings(short)
+    assert report.after and not report.before  # the same seeds on another partition are no pair
     assert report.configurations == choices.means(tuned["configurations"])
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
 
@@ -350,15 +356,6 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     for name in ("params.yaml", "papers/fedcrl/paper.yaml", "papers/fedcrl/tuning/mini/fedprox.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(short / name, tmp_path / name)
-    ended = mlflow.MlflowClient.set_terminated
-
-    def killed(*arguments, **options):  # when the first configuration has ended
-        ended(*arguments, **options)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(mlflow.MlflowClient, "set_terminated", killed)
-        tracking.import_results(tmp_path)
     assert tracking.import_results(tmp_path) == (1, 0)
     assert tracking.import_results(tmp_path) == (0, 1)
     client = mlflow.MlflowClient(tracking.uri(tmp_path))
@@ -369,3 +366,6 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     assert {run.data.tags["mlflow.parentRunId"] for run in below} == {parent.info.run_id}
     assert [run.data.metrics["validation"] for run in below] == choices.means(tuned["configurations"])
     assert parent.data.params == below[tuned["chosen"]].data.params
+    seconds = [sum(one["seconds"]) for one in tuned["configurations"]]
+    lasted = [(run.info.end_time - run.info.start_time) / 1000 for run in (*below, parent)]
+    assert lasted == pytest.approx([*seconds, sum(seconds)], abs=0.01)

@@ -50,6 +50,13 @@ class Estimate:
         """Two-sided, of a difference from `bound`; 0 where it is known exactly."""
         return float(2 * stats.t.sf(abs(self.d - bound) / self.se, self.df)) if self.se else 0.0
 
+    def power(self, bound: float = 0.0, level: float = ALPHA) -> float:
+        """The chance that a repetition differs from `bound` on this side, if the estimate is the truth."""
+        if not self.se or self.df < 1:
+            return float(self.d != bound)
+        critical = float(stats.t.ppf(1 - level / 2, self.df))
+        return float(stats.nct.sf(critical, self.df, abs(self.d - bound) / self.se))
+
     def grown(self, n: int) -> "Estimate":
         """The same difference and spread from n blocks."""
         se = self.se * math.sqrt(self.n / n)
@@ -181,6 +188,22 @@ class Design:
         sums = sums[~np.isnan(sums)]
         names = tuple(self.names[i] for i in used if i in self.left_out)
         return one_sample(sums, names) if len(sums) else None
+
+
+def of_common_blocks(
+    rows: Mapping[str, Mapping[Any, float]], compared: Iterable[str], pool: Iterable[str]
+) -> Design | None:
+    """The design of the blocks that all the rows to be compared have, so that a difference is that of their
+    means over common seeds; None where they share none.
+
+    rows      name -> {block: number}
+    compared  names that a comparison is about
+    pool      names that give the residual
+    """
+    own = [{*rows.get(name, {})} for name in compared]
+    shared = set.intersection(*own) if own else set()
+    cut = {name: {at: number for at, number in row.items() if at in shared} for name, row in rows.items()}
+    return Design({name: row for name, row in cut.items() if row}, pool) if shared else None
 
 
 def holm(p: Sequence[float]) -> tuple[list[float], list[float]]:
