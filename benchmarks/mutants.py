@@ -19,6 +19,7 @@ import os
 import random
 import resource
 import sys
+from collections import deque
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -79,13 +80,16 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
 
 def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
     """(parent, field, index) of every node that may be changed: not of annotations and documentation."""
-    for parent in ast.walk(tree):
+    parents = deque([tree])
+    while parents:
+        parent = parents.popleft()
         for field, value in ast.iter_fields(parent):
-            if field in ("annotation", "returns", "decorator_list"):
+            if field in ("annotation", "returns"):
                 continue
             for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
                 text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
                 if isinstance(node, ast.AST) and not text:
+                    parents.append(node)
                     yield parent, field, index
 
 
@@ -130,23 +134,30 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def outcome(module: str, tree: ast.Module, path: Path, tests: list[str], limit: int) -> str:
     """killed, survived, or late (its processor time was over, which also shows)."""
-    if (child := os.fork()) == 0:
+    child = os.fork()
+    if child == 0:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1), os.dup2(quiet, 2)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
         sys.meta_path.insert(0, Mutated(module, tree, path))
         with contextlib.suppress(BaseException):
             failed = import_module("pytest").main([*OPTIONS, *tests])
             os._exit(int(failed))
         os._exit(1)
     status = os.waitpid(child, 0)[1]
-    return "late" if os.WIFSIGNALED(status) else "killed" if status else "survived"
+    if os.WIFSIGNALED(status):
+        return "late"
+    return "killed" if status else "survived"
 
 
 def campaign(module: str, tests: list[str], count: int, seed: int, limit: int) -> None:
-    """Run faults of one module that are not in the list yet, and add them to it."""
+    """Run faults of one module that are not in the list yet, and add them to it. Raises SystemExit where the
+    tests fail without a fault, as they do if they need a fixture of conftest.py."""
     path = ROOT / (module.replace(".", "/") + ".py")
     tree = ast.parse(path.read_text())
+    if outcome(module, tree, path, tests, limit) != "survived":
+        raise SystemExit(f"{module}: {', '.join(tests)} fail without a fault")
     found = faults(tree)
     known = {tuple(row[name] for name in COLUMNS[:-2]) for row in csv.DictReader(LIST.open())}
     for about, number, changed in random.Random(f"{module} {seed}").sample(found, min(count, len(found))):
