@@ -352,7 +352,6 @@ def test_fcclplus_printed_counts_are_the_partitions():
     assert differs == FCCLPLUS_DIFFERS
 
 
-
 # What an accuracy or a difference of accuracies looks like: a decimal number of one or more, a number of
 # points, a decimal share. A setting is not refused: rates and Dirichlet parameters are below one or stand in
 # brackets (`Dir(5.0)`); neither is the number of a section (`Sec. 4.1`), nor a number of the print marked as
