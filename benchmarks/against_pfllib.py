@@ -377,22 +377,24 @@ def main() -> None:
     ).stdout.strip()
     workload = prepare(pfllib, arguments.mnist, arguments.clients)
     here = machine()
-    rows = [
-        row | {"processor": here["cpu"], "gpu": here["gpu"], "fedrepro": here["fedrepro"]}
-        for method in arguments.methods
-        for batch in arguments.batch
-        for row in compare(
-            pfllib, workload, method, batch, arguments.rounds, arguments.clients, arguments.device
-        )
-    ]
     arguments.out.parent.mkdir(exist_ok=True)
     known = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
 
     def setting(row: dict) -> tuple:
         return tuple(row[name] for name in ("method", "batch", "clients", "device", "processor", "gpu"))
 
-    rows = [row for row in known if setting(row) not in set(map(setting, rows))] + rows
-    arguments.out.write_text(json.dumps({"machine": here, "pfllib": commit, "rows": rows}, indent=1) + "\n")
+    # Written after each comparison: one that ends early leaves what was measured before it.
+    for method in arguments.methods:
+        for batch in arguments.batch:
+            measured = compare(
+                pfllib, workload, method, batch, arguments.rounds, arguments.clients, arguments.device
+            )
+            about = {name: here[name] for name in ("processor", "gpu", "fedrepro")}
+            rows = [row | about for row in measured]
+            settings = set(map(setting, rows))
+            known = [row for row in known if setting(row) not in settings] + rows
+            document = {"machine": here, "pfllib": commit, "rows": known}
+            arguments.out.write_text(json.dumps(document, indent=1) + "\n")
     print(f"written: {arguments.out}")
 
 

@@ -40,7 +40,10 @@ FEW = 16
 WARM = {"cuda": 3}
 # of the time that is left; an order without has one. Agreement comes first and may take all: its numbers
 # count most, and what is imported in its first row must not be cut short.
-SHARES = {"agreement": 0, "steps": 3, "growth": 2, "pfllib": 5}
+SHARES = {"agreement": 0, "repeats": 1, "steps": 3, "kinds": 2, "growth": 2, "pfllib": 5}
+# Mean size of a client over the largest one, in FedCRL's partition by Dir(0.1): clients that wait for the
+# largest make a round longer than equal sizes would.
+DIRICHLET = 0.53
 # seconds after which a row that is over time is interrupted again
 AGAIN = 5.0
 # what the CUDA runtime calls the host's waits
@@ -102,6 +105,78 @@ def _trained(scenario, algorithm: str, hyper: dict, device, executor: str) -> li
     ]
 
 
+def repeats(device) -> Iterator[Row]:
+    """The same two rounds twice on the device: whether a seed gives the same bits there."""
+    from federation import miniature_cells
+
+    cells = miniature_cells()
+    for name in ("fedavg", "scaffold", "fedlsa", "rahfl"):
+        yield name, partial(_repeated, cells[name], device)
+
+
+def _repeated(cell, device) -> dict:
+    import torch
+
+    scenario, algorithm, hyper = cell.resolve()
+    executor = "sequential" if device.type == "cpu" else "stacked"
+    first, second = (_trained(scenario, algorithm, hyper, device, executor) for _ in range(2))
+    return {
+        "same_bits": all(torch.equal(a, b) for a, b in zip(first, second, strict=True)),
+        "difference": max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True)),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    }
+
+
+def kinds(device) -> Iterator[Row]:
+    """A round of 20 clients as the tables have them and `steps` does not: seconds beside those of equal
+    clients with colour images who all take part."""
+    for name in ("equal", "dirichlet", "one channel", "a tenth take part", "evaluation"):
+        yield name, partial(_kind, device, name)
+
+
+def _kind(device, name: str) -> dict:
+    from benchmarks.growth import federation
+    from pipeline.methods.fedavg import FedAvg
+    from pipeline.schema import Model, Optimiser, Training
+
+    os.environ["FEDREPRO_EXECUTOR"] = "sequential" if device.type == "cpu" else "stacked"
+    mean = IMAGES.get(device.type, FEW)
+    sizes = _dirichlet_sizes(20, mean) if name == "dirichlet" else [mean] * 20
+    training = Training(1000, 16, 1, Optimiser("adam", 0.003))
+    if name == "a tenth take part":
+        training = dataclasses.replace(training, participation=0.1)
+    channels = 1 if name == "one channel" else 3
+    world = federation(sizes, 32, Model("cnn2", dropout=0.3), training, device, channels)
+    method = FedAvg()
+    state, seconds = method.init(world), []
+    for number in range(1, WARM.get(device.type, 1) + 2):
+        here = world.at(number)
+        begun = time.perf_counter()
+        if name == "evaluation":
+            _score(method, state, here)
+        else:
+            state = method.round(state, here)
+        _wait(device)
+        seconds.append(time.perf_counter() - begun)
+    return {"images": sum(sizes), "largest_client": max(sizes), "seconds": seconds[-1]}
+
+
+def _score(method, state, world) -> None:
+    """The accuracy of every client's model on as many test images as it has training images."""
+    from pipeline.cells import evaluation
+
+    tests = [evaluation.TestSet(client.name, client.images, client.labels) for client in world.clients]
+    evaluation.measure(method.deployed(state, world), world, tests, "clients")
+
+
+def _dirichlet_sizes(clients: int, mean: int) -> list[int]:
+    """Sizes that fall evenly from the largest, mean / DIRICHLET, and have the same mean."""
+    largest = mean / DIRICHLET
+    step = 2 * (largest - mean) / (clients - 1)
+    return [max(2, round(largest - step * k)) for k in range(clients)]
+
+
 def steps(device) -> Iterator[Row]:
     """Kernels, host waits and milliseconds of a step, and a round's time and memory as clients grow."""
     from pipeline.schema import Optimiser
@@ -157,15 +232,14 @@ def _rounds(
     device, model, optimiser, clients: int, side: int = 32, batch: int = 16, images: int = 0
 ) -> Iterator[float]:
     """Seconds of each round of FedAvg on made-up images, without end."""
-    from growth import federation
-
+    from benchmarks.growth import federation
     from pipeline.methods.fedavg import FedAvg
     from pipeline.schema import Training
 
     os.environ["FEDREPRO_EXECUTOR"] = "sequential" if device.type == "cpu" else "stacked"
     training = Training(rounds=1000, batch_size=batch, local_epochs=1, optimiser=optimiser)
     each = images or IMAGES.get(device.type, FEW)
-    world = federation(clients, each, side, model, training, device)
+    world = federation([each] * clients, side, model, training, device)
     method = FedAvg()
     state, number = method.init(world), 0
     while True:
@@ -348,7 +422,7 @@ def main() -> None:
         properties = torch.cuda.get_device_properties(device)
         document |= {"card": properties.name, "memory_gb": round(properties.total_memory / 2**30, 1)}
     end = time.monotonic() + 60 * arguments.minutes
-    orders = {step.__name__: step(device) for step in (agreement, steps, growth)}
+    orders = {step.__name__: step(device) for step in (agreement, repeats, steps, kinds, growth)}
     if arguments.pfllib and not arguments.pretended:
         orders["pfllib"] = pfllib(device, arguments.pfllib)
     orders["speeds"] = speeds(device)

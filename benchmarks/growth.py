@@ -22,8 +22,13 @@ CASES = (
 )
 
 
-def federation(clients: int, size: int, side: int, model, training, device):
-    """A world of clients with `size` made-up RGB images each."""
+def federation(sizes: list[int], side: int, model, training, device, channels: int = 3):
+    """A world of clients with made-up images.
+
+    sizes: images of each client
+    side, channels: of an image, in pixels and colours
+    model, training: of every client, as in a scenario
+    """
     import torch
 
     from pipeline.engine.phase import Client
@@ -31,13 +36,13 @@ def federation(clients: int, size: int, side: int, model, training, device):
 
     rng = torch.Generator().manual_seed(0)
 
-    def client(k: int) -> Client:
-        images = torch.randn(size, 3, side, side, generator=rng)
+    def client(k: int, size: int) -> Client:
+        images = torch.randn(size, channels, side, side, generator=rng)
         labels = torch.randint(0, 10, (size,), generator=rng)
         images = images.contiguous(memory_format=torch.channels_last)
         return Client(str(k), "made up", model, images.to(device), labels.to(device))
 
-    return World.create([client(k) for k in range(clients)], training, 10, 0, device)
+    return World.create([client(k, size) for k, size in enumerate(sizes)], training, 10, 0, device)
 
 
 def measure(clients: int, samples: int) -> None:
@@ -50,7 +55,7 @@ def measure(clients: int, samples: int) -> None:
     torch.set_num_threads(1)
     device = os.environ.get("FEDREPRO_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     training = Training(9, 16, 1, Optimiser("adam", 0.003))
-    world = federation(clients, samples // clients, 32, Model("cnn2", dropout=0.3), training, device)
+    world = federation([samples // clients] * clients, 32, Model("cnn2", dropout=0.3), training, device)
     method = FedAvg()
     state = method.init(world)
     seconds = []

@@ -33,15 +33,11 @@ def machine() -> dict:
 
 
 def _gpu() -> str | None:
-    """The card's name, as its driver tells."""
+    """The card's name and its driver's version; None where nvidia-smi is missing or fails."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        return (
-            subprocess.run(
-                ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
-                capture_output=True,
-                text=True,
-            ).stdout.strip()
-            or None
-        )
-    except OSError:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
         return None
+    # A failing nvidia-smi prints its error where the name would stand.
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -40,6 +40,20 @@ def check_owner(root: Path) -> None:
             raise
 
 
+def unchanged(root: Path, pattern: str) -> set[Path]:
+    """The files of a pattern (`papers/*/paper.yaml`, where * stops at a slash) that are in the last commit
+    and were not changed since; none where git cannot tell."""
+    wanted = f":(glob){pattern}"
+    try:
+        tracked = git(root, "ls-files", "-z", "--", wanted).split("\0")
+        changed = git(root, "diff", "--name-only", "-z", "--no-renames", "HEAD", "--", wanted).split("\0")
+        top = Path(git(root, "rev-parse", "--show-toplevel"))
+    except FedReproError:
+        return set()
+    moved = {top / name for name in changed if name}
+    return {root / name for name in tracked if name and (root / name).resolve() not in moved}
+
+
 def committed(root: Path, name: Path) -> bytes | None:
     """A file of the last commit, `name` relative to `root`; None where there is none, or no git."""
     with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ import numpy as np
 
 from pipeline import files
 from pipeline.cells.results import as_csv
-from pipeline.data import histogram, soundness, store
+from pipeline.data import histogram, soundness, store, twins
 from pipeline.data import partition as cutting
 from pipeline.data.parts import PUBLIC, Pool, generator
 from pipeline.errors import ParamError
@@ -72,5 +72,13 @@ def _show(paper: str, name: str, parts, stored) -> None:
     )
 
 
+def partition_and_tell(scenario: str) -> None:
+    """Deal a scenario's images, then say which of its test images are trained on under another index."""
+    partition(scenario)
+    line = twins.note(scenario)
+    if line:
+        print(line, file=sys.stderr)
+
+
 if __name__ == "__main__":
-    stage(partition, "scenario")
+    stage(partition_and_tell, "scenario")

@@ -22,6 +22,7 @@ def main(paper: str) -> None:
         "paper.yaml": ["paper.yaml", "figures.py", "templates/*.md"],
         "sources.yaml": ["sources.yaml"],  # by which a page says what is measured by earlier code
         "claims.csv": ["claims.csv"],
+        "experiments": ["experiments/*.yaml"],
         "published": ["published/*.csv"],
         "figures": [f"figures/*-{MINIATURE}*"],
         "runs": [f"runs/{MINIATURE}/{name}" for name in ("clients.csv", "*/result.json", "*/history.csv")],

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import warm
 from browsing import browser  # noqa: F401  (a fixture)
+from kinds import REST
 from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
@@ -27,6 +28,12 @@ def pytest_configure(config):
         config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
         if sys.platform == "linux":
             os.environ[warm.SHARED] = str(warm.begin())
+
+
+def pytest_itemcollected(item):
+    """Mark what `make test` leaves to `make test-rest`."""
+    if item.path.stem in REST:
+        item.add_marker("rest")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -217,3 +217,22 @@ def miniature_world(
     return World.create(
         clients, training, classes, 0, device, data=data, public=public, heldout=heldout, test=test
     )
+
+
+SPHERE, GAUSSIAN = Model("fedlsa"), Model("cnn4_gaussian")
+BN = {"model": Model("cnn3_bn"), "batch_size": 8}
+
+
+def one_class_world(**changes):
+    """Client k holds class k alone; the last one a single image."""
+    clients = [
+        dataclasses.replace(c, labels=torch.full_like(c.labels, k))
+        for k, c in enumerate(image_clients((20, 33, 7, 1)))
+    ]
+    return World.create(clients, training(**changes), 10, 0)
+
+
+def pictures(sizes=(20, 33, 7), model=CNN4, **changes) -> World:
+    """Clients whose pixels lie in [0, 1]."""
+    clients = [dataclasses.replace(c, images=c.images.sigmoid()) for c in image_clients(sizes, model)]
+    return World.create(clients, training(**changes), 10, 0)

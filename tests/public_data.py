@@ -1,13 +1,17 @@
 """Clients of small networks with public images, and the public phase written out."""
 
+from types import SimpleNamespace
+
 import torch
 import torch.nn.functional as F
-from federation import training
+from federation import close, one_round, run, training
+from tiny import Z
 from torch import nn
 
 from pipeline.engine import federation as engine
 from pipeline.engine.phase import Client
-from pipeline.engine.state import Clients
+from pipeline.engine.public import PublicBatch
+from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
 from pipeline.models import Network
 from pipeline.models.layers import conv_bn, pooled
@@ -88,3 +92,81 @@ def adam(parameters):
 def kl(teacher, student):
     p = F.softmax(teacher, 1)
     return (p * (p.log() - F.log_softmax(student, 1))).sum(1).mean()
+
+
+def by_hand(world, models, loss, optimiser, forwards=1, batches=None) -> Clients:
+    """`loss(k, zs, hs, shown)`: logits and features of the last forward, what all showed (constants)."""
+    nets = modules(world, models)
+    for images, _ in batches or world.public_batches():
+        for _ in range(forwards):
+            hs = [net.features(images) for net in nets]
+            zs = [net.head(h) for net, h in zip(nets, hs)]
+        answers = [z.detach() for z in zs], [h.detach() for h in hs]
+        losses = [loss(k, zs, hs, answers) for k in range(len(nets))]
+        for net, value in zip(nets, losses):
+            step = optimiser(net.parameters())
+            value.backward()
+            step.step()
+            step.zero_grad()
+    return Clients(Params((n, v.detach().clone()) for n, v in net.state_dict().items()) for net in nets)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=1e-2, weight_decay=1e-5)
+
+
+def zbar(answers):
+    return sum(answers[0]) / len(answers[0])
+
+
+def fccm_by_hand(z, other):
+    standard = [(a - a.mean(0)) / a.std(0) for a in (z, other)]
+    c = standard[0].T @ standard[1] / len(z)
+    return (1 - c.diagonal()).pow(2).sum() + 0.0051 * ((1 + c).pow(2).sum() - (1 + c.diagonal()).pow(2).sum())
+
+
+def costs(method, sizes, clients=4, averaging=None, classes=10):
+    world = SimpleNamespace(
+        public_batches=lambda: [PublicBatch(range(n), ()) for n in sizes],
+        classes=classes,
+        clients=[None] * clients,
+        homogeneous=True,
+        scalars=lambda: 4_977_226.0,
+        training=training(averaging=averaging),
+    )
+    return method.traffic(world)
+
+
+B512, B256, RA = [512] * 9 + [392], [256] * 19 + [136], [256] * 19
+
+
+def home(method, monkeypatch, rounds=1, world=None, **changes):
+    """The calls of World.local_epochs in the last of some rounds: (models, keyword arguments), between the
+    states around it, and what that round's training left."""
+    world = world or three(monkeypatch, **changes)
+    state, calls = run(method, world, rounds - 1) if rounds > 1 else method.init(world), []
+    world, real = world.at(rounds), World.local_epochs
+    monkeypatch.setattr(
+        World,
+        "local_epochs",
+        lambda self, models, loss, **k: calls.append((models, loss, k)) or real(self, models, loss, **k),
+    )
+    after, trained = one_round(method, state, world)
+    return state, after, calls, trained
+
+
+def collaborates_as(method, loss, optimiser, forwards, monkeypatch) -> None:
+    """Assert that a method's public phase moves plain modules as `by_hand` does: two networks with BatchNorm,
+    one without, whose client has no images at home; two passes over the public images."""
+    world = federation(monkeypatch, (12, 0, 9), ["bn", "plain", "bn"], passes=2)
+    state = method.before_round(method.init(world), world)
+    close(method.collaborate(state, world), by_hand(world, state.models, loss, optimiser, forwards), 1e-8)
+
+
+def collaborative(method, state=None, logits=Z) -> list[float]:
+    """Every client's loss on one public batch; 0 where it takes no step."""
+    received = method.aggregate(list(logits), state, None)
+    return [
+        0.0 if r is None else float(method.distillation_loss(z, r, None))
+        for z, r in zip(logits, received, strict=True)
+    ]

@@ -22,6 +22,8 @@ CELL = "fedcrl/mini/fedprox"
 RESULTS = ("papers/*/runs/*", "papers/*/tuning/*/*", "papers/*/figures/*")
 TRAINED = (".cells", "papers/fedcrl/runs/mini/fedprox")
 PARAMETERS, PARTITION = "papers/fedcrl/paper.yaml", "papers/fedcrl/partitions/mini"
+# Values that a key of a document may get and mostly may not have.
+ODD = (None, 7, -1, 1.5, "x", [], {}, [[]], {"a": []}, True, 10**400)
 PATIENCE = 900  # seconds after which a process counts as hanging, however busy the machine
 
 

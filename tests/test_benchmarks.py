@@ -117,6 +117,29 @@ def test_a_wrong_number_ends_it_and_is_named_in_the_file(tmp_path, monkeypatch):
     assert torch.get_default_dtype() == torch.float32
 
 
+@pytest.mark.parametrize("order", [gpu_check.repeats, gpu_check.kinds, gpu_check.growth])
+def test_every_row_of_an_order_is_measured_on_a_cpu(order, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu_check, "FEW", 4)
+    rows = run({order.__name__: order(CPU)}, tmp_path / "out.json")[order.__name__]
+    assert rows
+    assert not [row["left_out"] for row in rows.values() if "left_out" in row]
+
+
+def test_clients_by_dirichlet_have_the_mean_and_the_largest_size_of_the_partition():
+    sizes = gpu_check._dirichlet_sizes(20, 200)
+    assert sum(sizes) / len(sizes) == pytest.approx(200, abs=1)
+    assert 200 / max(sizes) == pytest.approx(gpu_check.DIRICHLET, abs=0.01)
+
+
+def test_a_run_that_differs_from_its_repetition_is_told(monkeypatch):
+    values = iter([[torch.tensor([1.0])], [torch.tensor([1.5])]])
+    monkeypatch.setattr(gpu_check, "_trained", lambda *_: next(values))
+    cell = type("Cell", (), {"resolve": lambda self: (None, "fedavg", {})})()
+    row = gpu_check._repeated(cell, CPU)
+    assert not row["same_bits"]
+    assert row["difference"] == 0.5
+
+
 def test_an_error_is_named_in_the_file(tmp_path):
     with pytest.raises(SystemExit):
         run({"steps": [("first", lambda: 1 / 0)]}, tmp_path / "out.json")

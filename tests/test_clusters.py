@@ -19,7 +19,7 @@ from pipeline import files
 from pipeline.cells import training
 from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
-from pipeline.clusters import cluster, executor, node
+from pipeline.clusters import cluster, executor, local, node
 from pipeline.clusters.cluster import Cluster, Sent
 from pipeline.clusters.local import Local
 from pipeline.clusters.node import Keeper
@@ -120,6 +120,21 @@ def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed,
     assert "Running stage" not in (handed / ".cells/logs/papers_fedcrl_dvc.yaml_mini@fedprox.log").read_text()
     stage = "papers/fedcrl/dvc.yaml:mini@fedprox"
     assert json.loads(run(handed, sys.executable, "-m", "dvc", "status", "--json", stage).stdout) == {}
+
+
+@pytest.mark.skipif(not local.FORKS, reason="only Linux forks")
+def test_a_ctrl_c_while_the_server_of_forks_starts_reaches_neither_it_nor_later_commands():
+    """The process that imports torch for the forks has the signal blocked from its first moment, the command
+    itself has it as before."""
+    code = (
+        "import re, signal; from multiprocessing import forkserver; "
+        "from pipeline.clusters.local import Local; "
+        "_ = Local(1).server; "
+        "status = open(f'/proc/{forkserver._forkserver._forkserver_pid}/status').read(); "
+        "blocked = int(re.search(r'SigBlk:\\s*(\\w+)', status)[1], 16); "
+        "print(bool(blocked >> signal.SIGINT - 1 & 1), signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+    )
+    assert python(local.ROOT, code).stdout == "True set()\n"
 
 
 class Pretended(Cluster):

@@ -180,7 +180,7 @@ def test_a_damaged_archive_is_named(tmp_path, make, damage):
         content = archive.read_bytes().replace("é".encode(), b"\xff\0")
     other = {"cut": content[:60_000], "no archive": b"nothing" * 99}
     archive.write_bytes(other.get(damage, content))
-    with pytest.raises(DataError, match="archive: cannot be unpacked"):
+    with pytest.raises(DataError, match="archive: (cannot be unpacked|is )"):
         download.extract(archive, tmp_path / "target")
     assert names(tmp_path) == ["archive"]
 

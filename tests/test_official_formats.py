@@ -282,7 +282,7 @@ def of_an_image_folder():
 
 
 def of_arrays(name, write):
-    images = np.ones((3, 4, 4, 3)) * np.array([1, 2, 3])[:, None, None, None]
+    images = np.ones((3, 4, 4, 3), np.uint8) * np.array([1, 2, 3], np.uint8)[:, None, None, None]
     labels = {"y_train": np.array([0, 1]), "y_test": np.array([0])}
     return {name: write({"x_train": images[:2], "x_test": images[2:], **labels})}
 
@@ -318,7 +318,7 @@ def test_a_table_that_names_a_file_outside_is_refused(tmp_path):
     entry = registry.DataSet("Mine", [4, 4, 3], domains=["mine"])
     (tmp_path / "t.csv").write_text("file,label\n../secret.png,cat\n")
     make_zip(tmp_path / "a.zip", {"x.png": grey(1)})
-    with pytest.raises(DataError, match="t.csv: cannot be read .*secret.png.* lies outside"):
+    with pytest.raises(DataError, match="t.csv:2: cannot be read .*secret.png.* lies outside"):
         formats.READERS["table"]([tmp_path / "t.csv", tmp_path / "a.zip"], tmp_path / "unpacked", entry)
 
 

@@ -2,6 +2,7 @@
 images but no usable batch, who are without data to every method."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from all_methods import name as named
 from federation import (
     close,
     difference,
+    executor_world,
     image_clients,
     image_world,
     miniature_cells,
@@ -21,8 +23,7 @@ from federation import (
     tiny_world,
     training,
 )
-from test_baselines import DOUBLE, UNIFORM, from_zero, quadratic, y, ys
-from test_executors import world
+from quadratic import DOUBLE, UNIFORM, from_zero, quadratic, y, ys
 
 from pipeline import methods
 from pipeline.cells import loading
@@ -45,6 +46,8 @@ from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.scaffold import Scaffold
 from pipeline.prototypes import class_sums, logged_means
 from pipeline.schema import Model, Optimiser, Public
+
+world = partial(executor_world, sizes=(20, 33, 7, 33, 0, 1, 48))
 
 PARTIAL = [method for method in METHODS if "partial participation" in method.supports]
 RESTRICTED = FedProto(candidates="own")

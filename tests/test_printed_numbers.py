@@ -365,7 +365,7 @@ MEASURED = re.compile(
 
 def texts(paper: Paper) -> dict[str, str]:
     """key of paper.yaml -> text, of all that is prose on the pages."""
-    actual = {"idea": paper.idea, "headline": paper.headline}
+    actual = {"idea": paper.idea}
     actual |= {f"why[{i}]": text for i, text in enumerate(paper.why)}
     actual |= {f"titles.{scenario}": text for scenario, text in paper.titles.items()}
     actual |= {

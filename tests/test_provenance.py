@@ -267,7 +267,7 @@ NOTICED = {
     "pipeline.cells.cache": "test_resume.py:",
     "pipeline.cells.definitions": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.cells.checkpoint": "test_resume.py:",
-    "pipeline.cells.progress": "test_shapes.py:test_an_event_of_another_shape_is_none",
+    "pipeline.cells.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",
     "pipeline.cells.provenance": "test_provenance.py:test_a_cell_counts_what_its_scenario_names",
     "pipeline.cells.results": "test_trust.py:",
     "pipeline.cells.stamps": "test_verify.py:test_a_stamp_is_of_one_result_and_of_one_code",

@@ -18,6 +18,7 @@ from repository import python
 
 from pipeline import files
 from pipeline.cells import mlflow_database, results, tracking
+from pipeline.cells.mlflow_bulk import Bulk
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
@@ -93,6 +94,61 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
     tracking.import_results(root)
     assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
+
+
+def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
+    ended = Bulk.set_terminated
+
+    def killed(*arguments):
+        ended(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Bulk, "set_terminated", killed)
+        tracking.import_results(fresh)
+    assert runs_of(fresh) == []
+    assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+
+
+def test_the_latest_value_of_a_curve_is_that_of_the_last_round(root):
+    tracking.import_results(root)
+    history = results.history(CELL, root)
+    for run in runs_of(root):
+        if run.data.tags.get("fedrepro.result") == results.collect(root)[CELL]["self"]:
+            of_seed = history[history["seed"] == int(run.data.tags["seed"])]
+            assert run.data.metrics["weighted"] == pytest.approx(of_seed["weighted"].iloc[-1])
+
+
+@pytest.fixture
+def committed_here(fresh) -> Path:
+    """The repository with its result in git."""
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "results"]):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+        subprocess.run(["git", "-C", str(fresh), *identity, *command], check=True)
+    return fresh
+
+
+def test_the_stage_brings_no_result_that_git_has(committed_here):
+    assert tracking.Finished.trained_here(committed_here).cells == {}
+    assert [*tracking.Finished.everything(committed_here).cells] == [CELL]
+
+
+def test_the_stage_brings_a_result_that_was_trained_again(committed_here):
+    path = CELL.folder(committed_here) / "result.json"
+    document = json.loads(path.read_text())
+    document.pop("self")
+    path.write_text(json.dumps(seal(document | {"seconds": [9.0, 9.0]})))
+    assert [*tracking.Finished.trained_here(committed_here).cells] == [CELL]
+
+
+def test_the_stage_brings_a_result_that_git_never_had(committed_here):
+    path = CELL.folder(committed_here) / "result.json"
+    subprocess.run(["git", "-C", str(committed_here), "rm", "-q", "--cached", str(path)], check=True)
+    assert [*tracking.Finished.trained_here(committed_here).cells] == [CELL]
+
+
+def test_the_stage_brings_every_result_where_git_cannot_tell(fresh):
+    assert [*tracking.Finished.trained_here(fresh).cells] == [CELL]
 
 
 def test_another_result_of_the_cell_is_another_run(root):

@@ -1,7 +1,8 @@
 """Log training runs to MLflow: live while a cell trains, or imported from result files afterwards.
 
-`fedrepro import` brings in every finished seed that the tracking server does not know yet; it can
-be called at any time and as often as one likes. The files under papers/*/runs are the truth.
+`fedrepro ui` and `fedrepro import` bring in every finished seed that the tracking server does not know yet,
+the stage `track` those of results that are not in git. They can be called at any time and as often as one
+likes. The files under papers/*/runs are the truth.
 """
 
 import contextlib
@@ -12,20 +13,20 @@ import re
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from pipeline import files
 from pipeline.cells import choices, mlflow_database, results
 from pipeline.cells.experiment import Experiment
+from pipeline.cells.mlflow_bulk import METRICS_AT_ONCE, Bulk
 from pipeline.cells.mlflow_database import uri
 from pipeline.errors import FedReproError, ParamError, warn
-from pipeline.schema import LISTED, ROOT, Cell, Trial, load_paper
+from pipeline.git import unchanged
+from pipeline.schema import LISTED, ROOT, Cell, Trial, load_paper, visible
 
 # seconds after which a cell is followed live
 LIVE_AFTER = 30.0
@@ -33,6 +34,8 @@ LIVE_AFTER = 30.0
 FLUSH = 10.0
 # metrics that MLflow takes in one call
 BATCH = 1000
+# characters of a parameter's value that MLflow takes
+LONGEST_PARAMETER = 6000
 # a cell's measures -> the numbers that the paper prints
 Printed = Mapping[Cell, Mapping[str, float]]
 # before a measure's name
@@ -46,37 +49,90 @@ deviation over seeds; metrics without a prefix are the model that the paper's
 tables score, `pre.` and `post.` the other one, before or after local training."""
 
 
-def import_results(root: Path = ROOT, printed: Printed | None = None, show: bool = False) -> tuple[int, int]:
-    """Log every seed of every finished cell that is not there yet; (new runs, runs that were there). One
-    import waits for another.
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """What was trained and is to be in MLflow.
 
-    printed: the papers' numbers, logged with the measured ones. show: a progress bar.
+    cells    cell -> its result.json
+    tunings  tuned cell -> the document of its tuning
+    tuned    cell that a tuning trained -> its result.json and that of the tuning
     """
-    from rich.progress import track
+
+    cells: dict[Cell, dict]
+    tunings: dict[Cell, dict]
+    tuned: dict[Cell, tuple[dict, dict]]
+
+    @classmethod
+    def everything(cls, root: Path) -> "Finished":
+        """Every result under papers/, those of tables first."""
+        measured = results.collect(root)
+        tunings = {cell: choices.read(cell, root) for cell in choices.tuned_cells(root)}
+        keys = dict.fromkeys(cell.paper for cell in measured)
+        in_tables = {(key, block.scenario) for key in keys for block in _blocks(key, root)}
+        first = sorted(measured, key=lambda cell: (cell.paper, cell.scenario) not in in_tables)
+        tuned = {
+            one: (result, document)
+            for cell, document in tunings.items()
+            for one, result in results.of_tuning(cell, root).items()
+            if one not in measured
+        }
+        return cls({cell: measured[cell] for cell in first}, tunings, tuned)
+
+    @classmethod
+    def trained_here(cls, root: Path) -> "Finished":
+        """The results in `runs` folders that are not those of the commit: what this working copy trained.
+        Where that is no git repository, all."""
+        known = unchanged(root, "papers/*/runs/*/*/result.json")
+        new = [path for path in visible(root, "papers/*/runs/*/*/result.json") if path not in known]
+        documents = map(results.read, new)
+        return cls({Cell.parse(document["cell"]): document for document in documents}, {}, {})
+
+
+def _blocks(paper: str, root: Path) -> Iterator[Any]:
+    """The blocks of the paper's tables."""
+    for table in load_paper(paper, root).tables.values():
+        yield from table.blocks.values()
+
+
+def import_results(
+    root: Path = ROOT,
+    printed: Printed | None = None,
+    show: bool = False,
+    finished: Finished | None = None,
+) -> tuple[int, int]:
+    """Log every finished seed that is not there yet; (new runs, runs that were there). One import waits for
+    another, and an interrupted one goes on when it is called again.
+
+    printed: the papers' numbers, logged with the measured ones. show: a progress bar. finished: what is to be
+    there; None: everything.
+    """
+    from rich.progress import Progress
 
     with mlflow_database.locked(root, "import"):
-        store = Store(root, printed)
-        tunings = {cell: choices.read(cell, root) for cell in choices.tuned_cells(root)}
-        measured = results.collect(root)
-        for cell in tunings:
-            measured |= results.of_tuning(cell, root)
-        known = set[tuple[str, str, str]]()
-        for paper in {cell.paper for cell in (*measured, *tunings)}:
-            known |= {(paper, *run) for run in store.finished(paper)}
+        finished = Finished.everything(root) if finished is None else finished
+        if not (finished.cells or finished.tunings):
+            return 0, 0
+        store = Store(root, printed, bulk=True)
+        known: dict[tuple[str, str, str], str] = {}
+        for paper in dict.fromkeys(cell.paper for cell in (*finished.cells, *finished.tunings)):
+            known |= {(paper, *run): run_id for run, run_id in store.finished(paper).items()}
             store.remove_unfinished(paper)
-        runs = {
-            (cell.paper, result["self"], str(seed)): partial(store.replay, cell, result, k)
-            for cell, result in measured.items()
-            for k, seed in enumerate(result["seeds"])
-        } | {
-            (cell.paper, document["self"], ""): partial(store.replay_tuning, cell, document)
-            for cell, document in tunings.items()
-        }
-        new = [replay for key, replay in runs.items() if key not in known]
-        bar = "Bringing results into MLflow that it does not know yet"
-        for replay in track(new, bar, transient=True, disable=not show):
-            replay()
-    return len(new), len(runs) - len(new)
+        total = sum(len(result["seeds"]) for result in finished.cells.values()) + len(finished.tunings)
+        total += sum(len(result["seeds"]) for result, _ in finished.tuned.values())
+        new = 0
+        with Progress(transient=True, disable=not show) as progress, contextlib.closing(store):
+            task = progress.add_task("Bringing results into MLflow", total=total)
+            for cell, result in finished.cells.items():
+                new += store.replay(cell, result, known)
+                progress.advance(task, len(result["seeds"]))
+            for cell, document in finished.tunings.items():
+                new += store.replay_tuning(cell, document, known)
+                progress.advance(task)
+            for cell, (result, tuning) in finished.tuned.items():
+                new += store.replay(cell, result, known, known[cell.paper, tuning["self"], ""])
+                progress.advance(task, len(result["seeds"]))
+            store.write()
+    return new, total - new
 
 
 class Follower:
@@ -114,7 +170,9 @@ class Follower:
                 if points and seed not in self.runs:
                     self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0])
                 if points:
-                    store.curves(self.runs[seed], points)
+                    names = dict.fromkeys(name for _, row in points for name in row)
+                    columns = {name: [row.get(name) for _, row in points] for name in names}
+                    store.curves(self.runs[seed], columns, [stamp for stamp, _ in points])
                     points.clear()
             for k, seed in enumerate(result["seeds"]) if result else ():
                 if result and seed in self.runs:
@@ -128,7 +186,8 @@ class Follower:
 class Store:
     """One tracking server: experiments by paper, runs by cell and seed."""
 
-    def __init__(self, root: Path, printed: Printed | None = None):
+    def __init__(self, root: Path, printed: Printed | None = None, bulk: bool = False):
+        """bulk: imported runs are kept until `write` where a database holds them, then written together."""
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         # it would print two lines for every run
@@ -139,6 +198,18 @@ class Store:
         self.root, self.printed = root, printed or {}
         self.client, self.entities = mlflow.MlflowClient(uri(root)), mlflow.entities
         self.checkout, self.experiments = mlflow_database.checkout(root), dict[str, str]()
+        self.bulk = Bulk(uri(root)) if bulk and not uri(root).startswith("http") else None
+        self.writer: Any = self.bulk or self.client
+
+    def write(self, at_least: int = 0) -> None:
+        """Write the runs that a bulk holds, all of them complete, if they have that many metrics."""
+        if self.bulk:
+            self.bulk.write(at_least)
+
+    def close(self) -> None:
+        """Give back the connections of a bulk; what it still holds is forgotten."""
+        if self.bulk:
+            self.bulk.close()
 
     def experiment(self, paper: str) -> str:
         """The id of the paper's experiment, made where it is missing."""
@@ -160,10 +231,15 @@ class Store:
                 return experiment.experiment_id
             raise
 
-    def finished(self, paper: str) -> set[tuple[str, str]]:
-        """(result, seed) of every run that is logged to its end."""
-        tags = [run.data.tags for run in self._search(paper, "attributes.status = 'FINISHED'")]
-        return {(of.get("fedrepro.result", ""), of.get("seed", "")) for of in tags}
+    def finished(self, paper: str) -> dict[tuple[str, str], str]:
+        """(result, seed) -> id, of every run that is logged to its end."""
+        if self.bulk:
+            return self.bulk.finished(self.experiment(paper))
+        runs = self._search(paper, "attributes.status = 'FINISHED'")
+        return {
+            (run.data.tags.get("fedrepro.result", ""), run.data.tags.get("seed", "")): run.info.run_id
+            for run in runs
+        }
 
     def remove_unfinished(self, paper: str, which: str = "") -> None:
         """Remove the runs that processes of this working copy left when they were killed. Others' runs, and
@@ -180,30 +256,40 @@ class Store:
     def start(self, cell: Cell, seed: int, values: dict, started: int) -> str:
         """A new run named scenario/method/seed; one that a killed process left is removed first."""
         self.remove_unfinished(cell.paper, f" and tags.cell = '{cell}' and tags.seed = '{seed}'")
+        return self._begin(cell, seed, self._of_cell(cell), _parameters(values), started)
+
+    def _of_cell(self, cell: Cell) -> dict[str, str]:
+        """The tags that all seeds of a cell have."""
         tables = [
             table.number
             for table in load_paper(cell.paper, self.root).tables.values()
             if any(block.scenario == cell.scenario for block in table.blocks.values())
         ]
-        table = ", ".join(tables) or LISTED.get(cell.scenario, "")
-        tags = self._tags(cell) | {"seed": str(seed), "table": table}
-        run = self._new_run(f"{cell.scenario}/{cell.method}/seed {seed}", tags, started)
-        flat = pd.json_normalize(values).iloc[0].dropna().to_dict()
-        self._log(run, parameters={key: str(flat[key])[:6000] for key in sorted(flat)})
+        return self._tags(cell) | {"table": ", ".join(tables) or LISTED.get(cell.scenario, "")}
+
+    def _begin(
+        self, cell: Cell, seed: int, tags: dict[str, str], parameters: dict[str, str], started: int
+    ) -> str:
+        """A new run with the tags of its cell and its parameters."""
+        name = f"{cell.scenario}/{cell.method}/seed {seed}"
+        run = self._new_run(name, tags | {"seed": str(seed)}, started)
+        self._log(run, parameters=parameters)
         return run
 
-    def curves(self, run: str, points: list[tuple[int, dict]]) -> None:
-        """Curves from rows of history.csv; per-client and per-pair columns stay in the artifact."""
-        metrics = [
-            self.entities.Metric(_key(name), float(value), stamp, int(row["round"]))
-            for stamp, row in points
-            for name, value in row.items()
-            if name not in ("seed", "round", results.STATE)
-            and ("." not in name or name.endswith((".AVG", ".average", ".weighted")))
-            and not pd.isna(value)
-        ]
+    def curves(self, run: str, columns: Mapping[str, list], stamps: list[int]) -> None:
+        """Curves from columns of history.csv, with the time of each row (ms since 1970); per-client and
+        per-pair columns stay in the artifact."""
+        metrics = []
+        for name, values in columns.items():
+            if _is_curve(name):
+                key = _key(name)
+                metrics += [
+                    self.entities.Metric(key, float(value), stamp, int(number))
+                    for number, stamp, value in zip(columns["round"], stamps, values)
+                    if value is not None and value == value  # not NaN
+                ]
         for first in range(0, len(metrics), BATCH):
-            self.client.log_batch(run, metrics=metrics[first : first + BATCH])
+            self.writer.log_batch(run, metrics=metrics[first : first + BATCH])
 
     def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `finished` looks for."""
@@ -229,35 +315,75 @@ class Store:
         }
         self._log(run, numbers, tags=tags, at=ended)
         for name in ("result.json", "history.csv"):
-            self.client.log_artifact(run, str(cell.folder(self.root) / name))
-        self.client.set_terminated(run, "FINISHED", ended)
+            self.writer.log_artifact(run, str(cell.folder(self.root) / name))
+        self.writer.set_terminated(run, "FINISHED", ended)
 
-    def replay(self, cell: Cell, result: dict, k: int) -> None:
-        """A finished seed as a run with its times."""
-        seed, seconds = result["seeds"][k], result["seconds"][k]
-        started = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
-        history = results.history(cell, self.root)
-        rows = history[history["seed"] == seed].to_dict("records")
+    def replay(
+        self, cell: Cell, result: dict, known: Mapping[tuple[str, str, str], str], parent: str = ""
+    ) -> int:
+        """A cell's finished seeds as runs with their times; returns how many were not `known`, by (paper,
+        result, seed). parent: the id of a run that they are shown below."""
+        new = [
+            k
+            for k, seed in enumerate(result["seeds"])
+            if (cell.paper, result["self"], str(seed)) not in known
+        ]
+        if not new:
+            return 0
         values = {"hyper": result["hyper"]}
         with contextlib.suppress(ParamError):  # of a cell that paper.yaml does not have any more
             values["scenario"] = dataclasses.asdict(Experiment.of(cell, self.root).scenario)
-        run = self.start(cell, seed, values, started)
-        step = 1000 * seconds / max(len(rows) - 1, 1)
-        self.curves(run, [(started + int(i * step), row) for i, row in enumerate(rows)])
-        self.complete(run, cell, result, k, started + int(1000 * seconds))
+        parameters, tags = _parameters(values), self._of_cell(cell)
+        if parent:
+            tags["mlflow.parentRunId"] = parent
+        history = results.history(cell, self.root)
+        begun = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+        for k in new:
+            seed, lasted = result["seeds"][k], 1000 * result["seconds"][k]
+            rows = history[history["seed"] == seed]
+            step = lasted / max(len(rows) - 1, 1)
+            stamps = [begun + int(i * step) for i in range(len(rows))]
+            run = self._begin(cell, seed, tags, parameters, begun)
+            self.curves(run, {str(name): rows[name].tolist() for name in rows}, stamps)
+            self.complete(run, cell, result, k, begun + int(lasted))
+        self.write(METRICS_AT_ONCE)
+        return len(new)
 
-    def replay_tuning(self, cell: Cell, document: dict) -> None:
-        """A tuning as a run, its configurations below it; its status is last, as `finished` needs."""
-        now, tags = int(time.time() * 1000), self._tags(cell) | {"scenario": f"{cell.scenario}-trial"}
+    def replay_tuning(self, cell: Cell, document: dict, known: dict[tuple[str, str, str], str]) -> int:
+        """A tuning as a run, its configurations below it, unless it is `known`; it is from now on. The
+        status of the run is last, as `finished` needs. Returns how many are new, 0 or 1."""
+        key = cell.paper, document["self"], ""
+        if key in known:
+            return 0
+        tags = self._tags(cell) | {"scenario": f"{cell.scenario}-trial"}
         name, configurations = f"{cell.scenario}/{cell.method}", document["configurations"]
-        parent = self._new_run(f"{name}/tuning", tags | {"fedrepro.result": document["self"]}, now)
-        runs = []
-        for number, (one, mean) in enumerate(zip(configurations, choices.means(configurations))):
+        lasted = [int(1000 * sum(one.get("seconds", []))) for one in configurations]
+        ended = self._end_of_tuning(cell)
+        begun = ended - sum(lasted)
+        parent = self._new_run(f"{name}/tuning", tags | {"fedrepro.result": document["self"]}, begun)
+        means = choices.means(configurations)
+        at = begun
+        for number, (one, mean) in enumerate(zip(configurations, means)):
             below = tags | {"mlflow.parentRunId": parent, "configuration": str(number)}
-            runs.append((self._new_run(f"{name}/configuration {number}", below, now), one["values"], mean))
-        for run, values, mean in (*runs, (parent, *runs[document["chosen"]][1:])):
-            self._log(run, {} if mean is None else {"validation": mean}, values, at=now)
-            self.client.set_terminated(run, "FINISHED" if mean is not None else "FAILED", now)
+            run = self._new_run(f"{name}/configuration {number}", below, at)
+            at += lasted[number]
+            self._log(run, {} if mean is None else {"validation": mean}, one["values"], at=at)
+            self.writer.set_terminated(run, "FINISHED" if mean is not None else "FAILED", at)
+        chosen = document["chosen"]
+        self._log(parent, {"validation": means[chosen]}, configurations[chosen]["values"], at=ended)
+        self.writer.set_terminated(parent, "FINISHED", ended)
+        known[key] = parent
+        self.write(METRICS_AT_ONCE)
+        return 1
+
+    def _end_of_tuning(self, cell: Cell) -> int:
+        """About when a tuning ended, which its file does not say (ms since 1970): before the first training
+        with its values, else when the file was written here."""
+        started = [
+            datetime.fromisoformat(result["started"]).timestamp()
+            for result in results.of_tuning(cell, self.root).values()
+        ]
+        return int(1000 * min(started, default=choices.path(cell, self.root).stat().st_mtime))
 
     def _log(
         self,
@@ -268,7 +394,7 @@ class Store:
         at: int = 0,
     ) -> None:
         """In one call. Metrics have no step, and are drawn as bars."""
-        self.client.log_batch(
+        self.writer.log_batch(
             run,
             [self.entities.Metric(_key(name), value, at, 0) for name, value in metrics.items()],
             [self.entities.Param(_key(name), str(value)) for name, value in parameters.items()],
@@ -286,12 +412,33 @@ class Store:
 
     def _new_run(self, name: str, tags: dict[str, str], started: int) -> str:
         experiment = self.experiment(tags["paper"])
+        if self.bulk:
+            return self.bulk.create_run(experiment, started, tags, name)
         return self.client.create_run(experiment, started, tags, name).info.run_id
 
     def _search(self, paper: str, query: str) -> list:
         return self.client.search_runs([self.experiment(paper)], query, max_results=50_000)
 
 
+def _parameters(values: Mapping[str, Any]) -> dict[str, str]:
+    """Nested values as MLflow's parameters, `scenario.training.rounds`, in the order of their names; those
+    without a value are left out."""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{below}": text for below, text in _parameters(value).items()}
+        elif value is not None:
+            flat[str(name)] = str(value)[:LONGEST_PARAMETER]
+    return {name: flat[name] for name in sorted(flat)}
+
+
+def _is_curve(name: str) -> bool:
+    """Whether a column of history.csv is a curve in MLflow: those of single clients and pairs are not."""
+    alone = "." not in name or name.endswith((".AVG", ".average", ".weighted"))
+    return alone and name not in ("seed", "round", results.STATE)
+
+
+@cache
 def _key(name: str) -> str:
     """A name that MLflow takes for a metric or a parameter. What holds a domain's or a client's name may have
     other characters, or too many; a digest then tells it apart from its like."""
@@ -308,10 +455,11 @@ def no_answer(error: Exception, root: Path = ROOT) -> str:
     return f"MLflow at {uri(root)} does not answer ({why})"
 
 
-def say_import(printed: Printed | None = None) -> int:
-    """Import and print the outcome; returns the exit code, 0 also where the server is down."""
+def say_import(printed: Printed | None = None, finished: Finished | None = None, show: bool = False) -> int:
+    """Import and print the outcome; returns the exit code, 0 also where the server is down. The arguments are
+    those of `import_results`."""
     try:
-        new, old = import_results(printed=printed)
+        new, old = import_results(printed=printed, finished=finished, show=show)
     except FedReproError:
         raise
     except Exception as error:

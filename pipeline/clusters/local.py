@@ -7,11 +7,12 @@ already.
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import cached_property
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,15 @@ class Local:
         context.set_forkserver_preload(["pipeline.cells.training"])
         before = dict(os.environ)
         os.environ.update(arithmetic.environment("portable"), OMP_NUM_THREADS="1")
+        # A Ctrl-C reaches every process of the terminal. The server ignores it only once it has imported
+        # torch; until then it would end with a traceback. So it begins with the signal blocked, which its
+        # forks inherit (this process ends them). The tracker comes first: starting it takes a block away.
+        resource_tracker.ensure_running()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             forkserver.ensure_running()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.environ.clear()
             os.environ.update(before)
         return context

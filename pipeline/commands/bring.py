@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.cells.results import survey
+from pipeline.cells.results import collect, survey
 from pipeline.cells.tracking import say_import
 from pipeline.commands import archive
 from pipeline.commands.sync import sync
@@ -21,7 +21,7 @@ LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__p
 
 def main(source: str | None, name: str | None) -> int:
     """Bring a paper's folder; without a source, all results to MLflow. Returns the exit code."""
-    return bring(source, name) if source else say_import(printed())
+    return bring(source, name) if source else say_import(printed(collect()), show=True)
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:

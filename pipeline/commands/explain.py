@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pipeline import findings_file
 from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
@@ -107,6 +108,8 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     if not printed:
         yield from _entry("measured", _measured(result, result.get("headline", ""), cell, root))
     yield from _tuned(cell, root)
+    for row in findings_file.of_cell(str(cell), root):
+        yield from _entry("finding", _finding(row))
     yield from _entry("command", f"fedrepro run {cell}" if now.stage else "none: no grid has this cell")
     yield from _entry("stage", now.stage or "none")
     folder = cell.folder(root)
@@ -124,6 +127,14 @@ def _state(now: status.Status, result: dict) -> str:
     if now.hours is not None and now.state in status.LEFT:
         text += f"; about {clock(3600 * now.hours)} of one process left"
     return text + (f"; failed: {now.error}" if now.error else "")
+
+
+def _finding(row: dict[str, str]) -> str:
+    """A row of reports/findings.csv: the claim, its verdict and the numbers."""
+    interval = f" [{row['low']}, {row['high']}]" if row["low"] else ""
+    unit = f" {row['unit']}" if row["unit"] else ""
+    printed = f", printed {row['printed']}" if row["printed"] else ""
+    return f"{row['id']} {row['claim']}: {row['verdict']} ({row['difference']}{interval}{unit}{printed})"
 
 
 def _tuned(cell: Cell, root: Path) -> Iterator[str]:
@@ -172,6 +183,8 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
             kind = f" ({value.kind})" if hasattr(value, "kind") else ""
             yield from ("", part.capitalize() + kind)
             yield from _values(dataclasses.asdict(value), sources, f"{part}.")
+        if part in ("data", "public") and value is not None:
+            yield from _found(value.set, experiment if part == "data" else None, experiment.root)
     yield from ("", "Networks")
     for client, model in (scenario.models or {"all clients": scenario.networks[0]}).items():
         given = {key: value for key, value in dataclasses.asdict(model).items() if value is not None}
@@ -180,6 +193,18 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     drawn = "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
     yield from _item("partitions", drawn)
+
+
+def _found(name: str, experiment: Experiment | None, root: Path) -> Iterator[str]:
+    """What was found of a set when it was prepared, and of a scenario's tests when it was dealt."""
+    from pipeline.data import gate, twins  # with numpy
+
+    for line in gate.told(name, root):
+        yield from _item("found", line)
+    if experiment:
+        cell = experiment.cell
+        if line := twins.told(cell.paper, cell.scenario, root):
+            yield from _item("tests", line)
 
 
 def _method(experiment: Experiment, results: dict[Cell, dict]) -> Iterator[str]:

@@ -21,12 +21,12 @@ from pipeline.commands.options import columns, wrapped
 from pipeline.data import registry, sources
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.study import studies
-from pipeline.report.verdicts import MOST, Chip, Evidence, Verdict, judge
+from pipeline.report.verdicts import MOST, POWER, Chip, Evidence, Verdict, judge
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, Scenario, load_paper
 
-# chance that the seeds that would decide a claim do, if difference and spread stay
-EVEN = 0.5
+# chance that the needed seeds show the printed difference, if it is there and the spread stays
+CHANCE = POWER
 # the cells of the last plan, a line each
 FILE = ".cells/plan.txt"
 WEIGHTS = "pretrained ViT-Ti/16 weights"
@@ -165,8 +165,8 @@ def _left_out(
         for cell in dict.fromkeys(cell for cell, _ in sources):
             if cell not in cells or cells[cell].state != status.DONE:
                 seeds[cell] = len(Experiment.of(cell, root).scenario.seeds)
-    elif verdict.chip == Chip.UNDECIDED and verdict.needed:
-        seeds, value = dict.fromkeys(evidence.compared(claim.spots), verdict.needed), EVEN
+    elif verdict.chip in (Chip.UNDECIDED, Chip.CONTRADICTED) and verdict.needed:
+        seeds, value = dict.fromkeys(evidence.compared(claim.spots), verdict.needed), CHANCE
     for cell in seeds:
         state = cells.get(cell)
         if state is None or not state.stage:
@@ -294,8 +294,11 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
             chance = f" ({need.value:.0%})" * (need.value < 1)
             room = columns() - len(chance) - 4
             text.append(f"    {textwrap.shorten(need.claim, room, placeholder=' ...')}{chance}")
-    notes = f"A claim that waits may stay undecided. ({EVEN:.0%}): the chance that so many seeds decide it. "
-    return [*text, "", *wrapped(notes + "Fetching, partitions and features come on top.")]
+    notes = (
+        f"A claim that waits may stay undecided. ({CHANCE:.0%}): the chance that so many seeds show the "
+        "printed difference, if it is there. Fetching, partitions and features come on top."
+    )
+    return [*text, "", *wrapped(notes)]
 
 
 def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:

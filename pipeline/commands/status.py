@@ -10,11 +10,12 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.cells import choices, provenance, stamps
+from pipeline.cells.declarations import declarations, missing_seeds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.commands import locks
@@ -240,7 +241,19 @@ def status(
         lines(overviews, board.rates, bool(wanted), device) if table is None else _stages(overviews, table)
     )
     print("\n".join(printed))
+    if table is None:
+        for line in declared(overviews, board):
+            print(line)
     return 0
+
+
+def declared(keys: Iterable[str], board: Board) -> Iterator[str]:
+    """A line for each row of a declared experiment that lacks some of its seeds."""
+    for key in keys:
+        for name, one in declarations(key, board.root).items():
+            for cell, seeds in missing_seeds(key, one, board.results).items():
+                numbers = ", ".join(map(str, seeds))
+                yield f"declared in experiments/{name}.yaml, not run: {cell}, seeds {numbers}"
 
 
 def lines(

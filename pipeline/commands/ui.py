@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import requests
 
-from pipeline.cells import results, tracking
+from pipeline.cells import mlflow_database, results, tracking
 from pipeline.errors import FedReproError
 from pipeline.place import HOME, surroundings
 from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
@@ -37,30 +37,35 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     keys = [paper] if paper else list(papers(root))
     for key in keys:
         load_paper(key, root)  # reports an unknown one
+    address = tracking.uri(root)
+    if address.startswith("http"):
+        _show(_fill(keys, root), address.rstrip("/"), root)
+        return 0
+    return _serve(keys, free_port(port), root)
+
+
+def _fill(keys: list[str], root: Path) -> dict[str, dict[str, str]]:
+    """Bring in what MLflow does not know yet; returns the links, by paper and by what they show."""
     try:
-        tracking.import_results(root, printed(root), show=True)
-        store, by_cell = tracking.Store(root), results.collect(root)
-        links = {
-            key: dict(views(key, {cell: by_cell[cell] for cell in by_cell if cell.paper == key}, store))
-            for key in keys
-        }
+        measured = results.collect(root)
+        tracking.import_results(root, printed(measured, root), show=True)
+        store = tracking.Store(root)
+        by_paper = {key: {c: r for c, r in measured.items() if c.paper == key} for key in keys}
+        return {key: dict(views(key, by_cell, store)) for key, by_cell in by_paper.items()}
     except FedReproError:
         raise
     except Exception as error:  # whatever MLflow, SQLite or the network raises
         raise FedReproError(tracking.no_answer(error, root)) from error
-    if (address := tracking.uri(root)).startswith("http"):
-        _show(links, address.rstrip("/"), root)
-        return 0
-    return _serve(links, free_port(port), root)
 
 
-def printed(root: Path = ROOT) -> dict[Cell, dict[str, float]]:
-    """The numbers that the papers print for measured cells, by measure; of several tables the first."""
-    from pipeline.report.study import studies
+def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]]:
+    """The numbers that the papers print for these cells, by measure; of several tables the first."""
+    from pipeline.report.study import Study
     from pipeline.report.tables import TableView
 
     by_measure: dict[Cell, dict[str, float]] = {}
-    for study in studies(results.collect(root), root).values():
+    for paper in dict.fromkeys(cell.paper for cell in measured):
+        study = Study.of(paper, measured, root)
         for key in study.paper.tables:
             for row in TableView(key, study).panel.rows:
                 for value in row.values:
@@ -130,13 +135,16 @@ def free_port(first: int) -> int:
     raise FedReproError(f"ports {first} to {port} of {HOST} are all in use: give another with --port")
 
 
-def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
+def _serve(keys: list[str], port: int, root: Path) -> int:
+    """Start the server, and bring the runs in while it starts."""
     server_app = [sys.executable, "-m", "uvicorn", "pipeline.commands.mlflow_app:app"]
     command = [*server_app, "--host", HOST, "--port", str(port), "--log-level", "warning"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     more = {"_MLFLOW_SERVER_FILE_STORE": tracking.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    _make_database(root)
     server = subprocess.Popen(command, cwd=root, start_new_session=True, env=surroundings(HOME) | more)
     try:
+        links = _fill(keys, root)
         begun = time.monotonic()
         while not _answers(port):
             if server.poll() is not None or time.monotonic() - begun > PATIENCE:
@@ -151,6 +159,16 @@ def _serve(links: dict[str, dict[str, str]], port: int, root: Path) -> int:
         if server.poll() is None:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait()
+
+
+def _make_database(root: Path) -> None:
+    """See that the server finds a whole database; otherwise it would make its own at the same time."""
+    try:
+        mlflow_database.make_usable(root)
+    except FedReproError:
+        raise
+    except Exception as error:  # whatever MLflow or SQLite raises
+        raise FedReproError(tracking.no_answer(error, root)) from error
 
 
 def _answers(port: int) -> bool:

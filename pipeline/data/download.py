@@ -1,12 +1,14 @@
 """Downloads files and unpacks archives: the result is whole and verified, or not there at all."""
 
 import contextlib
+import lzma
 import os
 import stat
 import sys
 import tarfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ PAUSE = 2.0
 # HTTP answers that another try does not change
 FINAL = {400, 401, 403, 404, 405, 410, 451}
 MIB = 1 << 20
+# first bytes of an archive -> what it is
+HEADS = {b"PK\x03\x04": ".zip", b"\x1f\x8b": ".tar.gz", b"BZh": ".tar.bz2", b"\xfd7zXZ\x00": ".tar.xz"}
+AGAIN = "remove it and get it again"
 # an archive that unpacks to more than this many times its size ...
 LARGEST = 200
 # ... and to more than this is refused
@@ -174,13 +179,32 @@ def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda 
     """
     with files.replace_folder(target) as temporary:
         try:
-            (_unzip if zipfile.is_zipfile(archive) else _untar)(archive, temporary, wanted)
+            _unpack(archive, temporary, wanted)
         except (*DAMAGED, RuntimeError) as error:  # RuntimeError: encrypted
             # an error of the file system; those of gzip and bz2 have no number
             if isinstance(error, OSError) and error.errno:
                 raise
-            raise DataError(f"{shorten(archive)}: cannot be unpacked ({error})") from None
+            reason = " ".join(str(error).split())
+            raise DataError(f"{shorten(archive)}: cannot be unpacked ({reason})") from None
     return target
+
+
+def _unpack(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
+    """By the first bytes where these are known: of a cut file tarfile lists in lines what it is not."""
+    with open(archive, "rb") as file:
+        head = file.read(max(map(len, HEADS)))
+    kind = next((kind for start, kind in HEADS.items() if head.startswith(start)), "")
+    if zipfile.is_zipfile(archive):
+        _unzip(archive, target, wanted)
+    elif kind == ".zip":
+        raise DataError(f"{shorten(archive)}: is a .zip archive that is cut or damaged; {AGAIN}")
+    else:
+        try:
+            _untar(archive, target, wanted)
+        except (tarfile.ReadError, EOFError, zlib.error, lzma.LZMAError) as error:
+            what = f"a {kind} archive that is cut or damaged; {AGAIN}" if kind else "no .zip or .tar archive"
+            reason = str(error).splitlines()[0] if kind else "of an unknown kind"
+            raise DataError(f"{shorten(archive)}: is {what} ({reason})") from None
 
 
 def _unzip(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:

@@ -6,6 +6,7 @@ loaded.
 """
 
 import gzip
+import itertools
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ import numpy as np
 from sklearn.datasets import load_svmlight_file
 
 from pipeline.data import image_trees
-from pipeline.data.download import extract
+from pipeline.data.download import extract, say
 from pipeline.data.reading import matlab, reading, two_parts
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
@@ -61,12 +62,17 @@ def arrays(
     files: list[Path], scratch: Path, entry: DataSet, pixels: str = "x_{}", numbers: str = "y_{}"
 ) -> Arrays:
     """An .npz or .mat file with x_train, x_test (N, H, W[, C]) and the labels y_train, y_test (N,)."""
+    names = [(pixels.format(part), numbers.format(part)) for part in ("train", "test")]
     with reading(files[0]):
         content = matlab(files[0]) if files[0].suffix == ".mat" else np.load(files[0], allow_pickle=False)
-        names = [(pixels.format(part), numbers.format(part)) for part in ("train", "test")]
-        parts = [(content[x].astype(np.uint8), content[y].reshape(-1)) for x, y in names]
-    most = max(int(labels.max(initial=-1)) for _, labels in parts)
-    return two_parts(parts, entry.names or map(str, range(most + 1)))
+        if isinstance(content, np.ndarray):
+            raise ValueError(f"one array, expected an .npz with {', '.join(itertools.chain(*names))}")
+        parts = [(content[x], content[y]) for x, y in names]
+    taken = {*itertools.chain(*names)}
+    if left := [name for name in content if name not in taken and not name.startswith("__")]:
+        say(f"{shorten(files[0])}: left out, no part of the set: {', '.join(sorted(left))}")
+    where = f"{shorten(files[0])}: "
+    return two_parts(parts, entry.names, [(f"{where}{x}", f"{where}{y}") for x, y in names])
 
 
 def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:

@@ -4,11 +4,13 @@ A reader gets the files in the registry's order, a folder to unpack into, and th
 """
 
 import csv
+import io
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image
@@ -23,11 +25,21 @@ from pipeline.schema import shorten
 
 # Formats that Pillow lists and does not decode by itself: EPS starts Ghostscript, the others need a plug-in.
 NOT_DECODED = {"EPS", "MPEG", "WMF", "HDF5", "GRIB", "BUFR"}
-NAMED = 3  # files that a line names
+# files that a line names
+NAMED = 3
+# of a list of images
+COLUMNS = ("file", "label", "split", "domain")
+SEPARATORS = (",", ";", "\t")
+# how people call the folders of a set's parts
+PART_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "val"),
+}
 
 
 @cache
-def _suffixes() -> frozenset[str]:
+def suffixes() -> frozenset[str]:
     """Endings of the files that Pillow decodes."""
     return frozenset(
         end
@@ -38,7 +50,7 @@ def _suffixes() -> frozenset[str]:
 
 def _listed(folder: Path) -> list[Path]:
     """The images of a folder in the order of their names."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in _suffixes() and path.is_file())
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes() and path.is_file())
 
 
 def _say_left_out(listed: Iterable[Path], folders: Iterable[Path], archive: Path) -> None:
@@ -125,10 +137,14 @@ def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     root = extract(files[0], scratch)
     while len(inside := _subfolders(root)) == 1:
         root = inside[0]
-    parts = {path.name.removeprefix("imgs_").replace("valid", "val"): path for path in inside}
-    test = parts.get("test", parts.get("val"))
-    splits = {TRAIN: parts["train"], TEST: test} if "train" in parts and test else {TRAIN: root}
+    splits = _splits(inside, files[0]) or {TRAIN: root}
     classes = [path.name for path in _subfolders(splits[TRAIN])]
+    if not classes:
+        raise DataError(f"{shorten(files[0])}: no folder of a class in it")
+    for folder in splits.values():
+        if more := [path.name for path in _subfolders(folder) if path.name not in classes]:
+            where = f"{shorten(files[0])}: {folder.name}/ has the class {more[0]}"
+            raise DataError(f"{where}, which {splits[TRAIN].name}/ lacks")
     rows = [
         (path, label, split, 0)
         for split, folder in splits.items()
@@ -137,29 +153,113 @@ def image_folder(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     return from_files(rows, entry.shape[0], classes)
 
 
+def _splits(folders: list[Path], archive: Path) -> dict[int, Path]:
+    """The folders of training and test images; empty where no folder is called as one. DataError where just
+    one of them is there: read as classes, the parts would be what is learned."""
+    called: dict[str, Path] = {}
+    for path in folders:
+        part = PART_NAMES.get(path.name.casefold().removeprefix("imgs_"))
+        if part in called:
+            raise DataError(f"{shorten(archive)}: {called[part].name}/ and {path.name}/ are one part")
+        if part:
+            called[part] = path
+    if not called:
+        return {}
+    test = called.get("test", called.get("val"))
+    if "train" not in called or test is None:
+        names = ", ".join(f"{path.name}/" for path in folders)
+        raise DataError(
+            f"{shorten(archive)}: expected train/ and test/, or a folder per class; it has {names}"
+        )
+    return {TRAIN: called["train"], TEST: test}
+
+
 def table(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:
     """A CSV with the columns file and label, and an archive with the files.
 
     Further columns: domain, one of the entry's; split, `train` or `test`; any other is stored as a column of
-    the set, such as the user to whom an image belongs.
+    the set, such as the user to whom an image belongs. Columns may be separated by a comma, a semicolon or a
+    tab; blanks around a value and capitals in the names of these columns mean nothing.
     """
     root = extract(files[1], scratch)
     with reading(files[0]), files[0].open(encoding="utf-8-sig", newline="") as file:
-        lines = list(csv.DictReader(file))
-        if outside := [line["file"] for line in lines if leads_out(line["file"])]:
-            raise ValueError(f"{outside[0]!r} lies outside the archive")
-        classes = entry.names or sorted({line["label"] for line in lines})
-        rows = [
-            (
-                root / line.pop("file"),
-                classes.index(line.pop("label")),
-                ("train", "test").index(line.pop("split", "train")),
-                entry.domains.index(line.pop("domain", entry.domains[0])),
-            )
-            for line in lines
-        ]
-        columns = {key: np.array([line[key] for line in lines]) for key in lines[0]} if lines else {}
+        text = file.read()
+    lines = listing(text, shorten(files[0]))
+    classes = entry.names or sorted({row["label"] for _, row in lines})
+    choices = {"label": [*classes], "split": ["train", "test"], "domain": entry.domains}
+    rows: list[Row] = []
+    before: dict[str, tuple[int, dict]] = {}
+    for number, row in lines:
+        where = f"{shorten(files[0])}:{number}"
+        label, split, domain = (
+            _choice(row.get(key, known[0]), known, f"{where}: {key}") for key, known in choices.items()
+        )
+        _check_once(row["file"], number, row, before, where)
+        if not (root / row["file"]).is_file():
+            raise DataError(f"{where}: {row['file']!r} is not in {shorten(files[1])}")
+        rows.append((root / row["file"], label, split, domain))
+    others = [key for key in lines[0][1] if key not in COLUMNS]
+    columns = {key: np.array([row[key] for _, row in lines]) for key in others}
     return from_files(rows, entry.shape[0], classes, **columns)
+
+
+def listing(text: str, name: str) -> list[tuple[int, dict[str, str]]]:
+    """(line, {column: value}) of a list of images; DataError, beginning with the list's name, for what is no
+    such list."""
+    head, *_ = text.splitlines() or [""]
+    separator = next((one for one in SEPARATORS if {"file", "label"} <= {*_header(head, one)}), None)
+    if separator is None:
+        raise DataError(
+            f"{name}:1: expected the columns file and label, separated by commas; it has {head!r:.80}"
+        )
+    header = _header(head, separator)
+    if twice := [key for key in header if header.count(key) > 1]:
+        raise DataError(f"{name}:1: the column {twice[0]!r} is there twice")
+    lines = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    try:
+        for values in itertools.islice(reader, 1, None):
+            if not any(value.strip() for value in values):
+                continue
+            if len(values) != len(header):
+                raise csv.Error(f"{len(values)} fields, the columns are {len(header)}")
+            row = dict(zip(header, (value.strip() for value in values)))
+            row |= {key: _composed(row[key]) for key in COLUMNS[1:] if key in row}
+            row["file"] = str(PurePosixPath(row["file"].replace("\\", "/")))
+            if leads_out(row["file"]):
+                raise csv.Error(f"{row['file']!r} lies outside the archive")
+            lines.append((reader.line_num, row))
+    except csv.Error as error:
+        raise DataError(f"{name}:{reader.line_num}: cannot be read ({error})") from None
+    if not lines:
+        raise DataError(f"{name}: lists no image")
+    return lines
+
+
+def _header(line: str, separator: str) -> list[str]:
+    """Names of columns, those that mean something here in small letters."""
+    names = [name.strip().strip('"') for name in line.split(separator)]
+    return [name.casefold() if name.casefold() in COLUMNS else name for name in names]
+
+
+def _choice(value: str, known: list[str], where: str) -> int:
+    """The place of a value among those known."""
+    if value and value in known:
+        return known.index(value)
+    alike = [at for at, one in enumerate(known) if one.casefold() == value.casefold()]
+    if len(alike) != 1 or not value:
+        raise DataError(f"{where} {value!r:.80} is none of {', '.join(known[:NAMED])}")
+    return alike[0]
+
+
+def _check_once(file: str, number: int, row: dict, before: dict, where: str) -> None:
+    """DataError for a file that an earlier line names."""
+    if file in before:
+        first, other = before[file]
+        differ = [key for key in ("split", "label", "domain") if row.get(key) != other.get(key)]
+        also = f", with another {differ[0]}" if differ else ""
+        raise DataError(f"{where}: {file} is in line {first} already{also}")
+    before[file] = (number, row)
 
 
 def mnistm(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:

@@ -13,6 +13,7 @@ from PIL import Image
 from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
+from pipeline.data import gate
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DAMAGED, DataError, cause
 from pipeline.schema import shorten
@@ -21,6 +22,8 @@ from pipeline.schema import shorten
 BLOCK = 64
 # image, label, TRAIN or TEST, domain
 Row = tuple[Path, int, int, int]
+# of two parts, as an error says them
+NAMES = (("the training images", "the training labels"), ("the test images", "the test labels"))
 
 
 @contextlib.contextmanager
@@ -41,18 +44,25 @@ def matlab(path: Path) -> dict[str, np.ndarray]:
             raise MatReadError("SciPy crashed while reading it") from None
 
 
-def two_parts(parts: Sequence[tuple[np.ndarray, np.ndarray]], classes: Iterable[str]) -> Arrays:
-    """Arrays of one domain from (images, labels) of training and test part; (N, H, W) images are grey."""
-    train, test = parts
-    images = np.concatenate([train[0], test[0]])
-    labels = np.concatenate([train[1], test[1]]).astype(np.int64)
-    split = np.repeat(np.array([TRAIN, TEST], np.uint8), [len(train[1]), len(test[1])])
+def two_parts(
+    parts: Sequence[tuple[np.ndarray, np.ndarray]],
+    classes: Iterable[str] = (),
+    names: Sequence[tuple[str, str]] = NAMES,
+) -> Arrays:
+    """Arrays of one domain from (images, labels) of training and test part; (N, H, W) images are grey.
+
+    classes: their names; none: what the labels say. names: of the four arrays in a line of error. DataError
+    where the arrays do not pass the gate or do not fit each other.
+    """
+    images = gate.pixels({names[at][0]: part[0] for at, part in enumerate(parts)})
+    counts = [len(part) for part in images]
+    labels, known = gate.labels({names[at][1]: part[1] for at, part in enumerate(parts)}, counts, [*classes])
     return Arrays(
-        images if images.ndim == 4 else images[..., None],
-        labels,
-        np.zeros(len(labels), np.int64),
-        split,
-        list(classes),
+        np.concatenate(images),
+        np.concatenate(labels),
+        np.zeros(sum(counts), np.int64),
+        np.repeat(np.array([TRAIN, TEST], np.uint8), counts),
+        known,
     )
 
 
@@ -83,4 +93,5 @@ def from_files(rows: Iterable[Row], side: int, classes: Iterable[str], **columns
         np.stack([open_image(path, side) for path, *_ in rows[start : start + BLOCK]])
         for start in range(0, len(rows), BLOCK)
     )
-    return Arrays(images, labels, domains, split, list(classes), columns)
+    taken = frozenset(path for path, *_ in rows)
+    return gate.FromFiles(images, labels, domains, split, list(classes), columns, taken)

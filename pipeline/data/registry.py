@@ -52,7 +52,8 @@ class DataSet:
 
     classes: 0 where they are not known beforehand. names: of the classes, where the official files hold none.
     shape: stored (H, W, C) when read from the official files. domains: none: one, called as the set. counts:
-    as of Mirror; None: not known beforehand.
+    as of Mirror; None: not known beforehand. without_twins: pictures that are there more than once are stored
+    once, in the test part where that has them.
     """
 
     title: str
@@ -63,6 +64,7 @@ class DataSet:
     counts: Counts | dict[str, Counts] | None = None
     official_split: bool = True
     bundled: bool = False
+    without_twins: bool = False
     parts: list[str] = field(default_factory=list)
     mirror: Mirror | None = None
     canonical: Canonical | None = None

@@ -7,15 +7,16 @@ import io
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from pipeline import files
-from pipeline.data import bundled, corrupted, download, formats, reading, registry, store
+from pipeline.data import bundled, corrupted, download, formats, gate, reading, registry, store, twins
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
-from pipeline.errors import DataError, unknown
+from pipeline.errors import DataError, FedReproError, cause, unknown
 from pipeline.schema import shorten
 
 SOURCES = ("auto", "mirror", "canonical")
@@ -24,6 +25,8 @@ MIRROR = "FEDREPRO_MIRROR"
 # images in a row of a mirror's mosaic
 GRID = 40
 CHUNK = 4096
+# files that a line names
+NAMED = 3
 
 
 def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
@@ -48,6 +51,7 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
         else:
             arrays, facts = from_canonical(name, entry, out_folder, scratch)
         _check_counts(name, entry, arrays, facts)
+        arrays, found, facts = _admitted(name, entry, arrays, facts, scratch)
         meta = {
             "set": name,
             "classes": arrays.classes,
@@ -55,11 +59,39 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
             "official_split": entry.official_split,
             **facts,
         }
-        return store.write(
+        meta = store.write(
             out_folder, arrays.images, arrays.labels, arrays.domains, arrays.split, meta, arrays.columns
         )
+        _tell(name, out_folder, found.document(arrays))
+        return meta
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _admitted(
+    name: str, entry: DataSet, arrays: Arrays, facts: dict, scratch: Path
+) -> tuple[Arrays, gate.Found, dict]:
+    """What the gate lets through; facts with the number of twins that it left out."""
+    before = len(arrays.labels)
+    try:
+        arrays, found = gate.admit(entry, arrays, scratch)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+    if gone := before - len(arrays.labels):
+        parts = (facts["deviation"], f"{gone} images left out that another is the same as")
+        facts = {**facts, "deviation": "; ".join(filter(None, parts))}
+    return arrays, found, facts
+
+
+def _tell(name: str, out_folder: Path, document: dict) -> None:
+    """Write what was found to data/<set>.found.json and say it; without anything to tell no file stays."""
+    path = out_folder.with_name(f"{out_folder.name}.{twins.OF_SET}")
+    if not document:
+        path.unlink(missing_ok=True)
+        return
+    files.write_json(path, document)
+    for line in gate.lines(document):
+        download.say(f"{name}: {line}")
 
 
 def _raw(name: str, out_folder: Path) -> Path:
@@ -189,13 +221,36 @@ def from_canonical(name: str, entry: DataSet, out_folder: Path, scratch: Path) -
         if not canonical.files[path]:
             unknown_yet = "no official checksum is known; the number of images is checked"
             download.say(f"{file.name}: SHA-256 {digest} ({unknown_yet})")
+        gate.check_file(file)
     reader = canonical.reader
     if isinstance(reader, str):
         if reader not in formats.READERS:
             raise DataError(f"{name}: {unknown('reader', reader, formats.READERS)}")
         reader = formats.READERS[reader]
-    arrays = reader([*paths.values()], scratch, entry)
+    arrays = _read(reader, [*paths.values()], scratch, entry, name)
     return arrays, {"source": "canonical", "deviation": canonical.deviation, "inputs": inputs}
+
+
+def _read(reader: Any, paths: list[Path], scratch: Path, entry: DataSet, key: str) -> Arrays:
+    """What the reader takes of the files; DataError for a paper's reader that fails, and for archives within
+    an archive where nothing else was found."""
+    try:
+        arrays = reader(paths, scratch, entry)
+    except DataError as error:
+        inner = [
+            path.name for path in sorted(scratch.rglob("*")) if path.name.lower().endswith(gate.ARCHIVES)
+        ]
+        if not inner:
+            raise
+        advice = f"it holds archives ({', '.join(inner[:NAMED])}): unpack them and pack their folders as one"
+        raise DataError(f"{error}; {advice}") from None
+    except (MemoryError, OSError, FedReproError):
+        raise
+    except Exception as error:  # of a paper's code
+        raise DataError(f"{key}: its reader fails: {cause(error)}") from error
+    if not isinstance(arrays, Arrays):
+        raise DataError(f"{key}: its reader returns {type(arrays).__name__}, expected Arrays of data.store")
+    return arrays
 
 
 def _fetch(canonical: registry.Canonical, path: str, file: Path, where: str, otherwise: str) -> None:

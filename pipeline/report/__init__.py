@@ -13,7 +13,9 @@ from markupsafe import Markup
 from pipeline.cells.results import as_csv, metrics, survey, tidy
 from pipeline.errors import FedReproError
 from pipeline.files import write_text
+from pipeline.findings_file import FILE, GONE, as_text, lost, read_findings, withdrawn
 from pipeline.report import across, latex, markdown
+from pipeline.report.findings import as_rows
 from pipeline.report.page import Overview, Page
 from pipeline.report.study import studies
 from pipeline.report.words import citation, templates
@@ -37,7 +39,8 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     out     folder of the pages; None: reports/ of the checkout
 
     The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
-    table; for a result that cannot be used only after all the rest is written.
+    table; only after all the rest is written for a result that cannot be used, and for a finding that would
+    disappear from findings.csv without a line in withdrawn.csv.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
@@ -56,6 +59,10 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     files["across.html"] = fill("across.html", view=view, pages=pages, cite=cite)
     files["across.md"] = markdown.fill("across.md", view=view)
     files["measured.csv"] = as_csv(tidy(results))
+    found = as_rows(one for page in pages.values() for one in page.findings.rows.values())
+    gone = lost(read_findings(out / FILE.name), found, withdrawn(root / GONE))
+    if not gone:
+        files[FILE.name] = as_text(found)
     for name, text in files.items():
         write_text(out / name, text)
     tables = {f"{page.key}-{tab.key}.tex" for page in pages.values() for tab in page.tabs}
@@ -65,7 +72,10 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     front = root / "README.md"
     if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
         write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
-    if texts := list(dict.fromkeys(problems.values())):
+    texts = list(dict.fromkeys(problems.values()))
+    if gone:
+        texts.append(f"{FILE}: {len(gone)} numbers would disappear, the first: {gone[0]}; say why in {GONE}")
+    if texts:
         raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}" if texts[1:] else texts[0])
     return [out / name for name in files]
 

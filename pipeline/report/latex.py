@@ -43,6 +43,7 @@ def caption(tab: Tab) -> list[str]:
         *(["Not a setting of the paper."] if tab.additional else []),
         *([f"Models {tab.line}."] if tab.line.endswith("training") else []),
         *([f"Other rows: as in {tab.rest}."] if tab.rest else []),
+        *([tab.said] if tab.said else []),
     ]
 
 

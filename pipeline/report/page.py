@@ -9,11 +9,13 @@ from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.comparison import charts, claims_axis, compared_cells, settings, sums_up
 from pipeline.report.drawings import curves, figures
 from pipeline.report.extras import sections
+from pipeline.report.findings import Findings, discoveries
 from pipeline.report.measures import numbers
 from pipeline.report.published import OTHER, Panel, Row, Value, mark
+from pipeline.report.sentences import answers, headline, told
 from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
 from pipeline.report.tables import TableView
-from pipeline.report.verdicts import Chip, Verdict, count, variants, verdicts
+from pipeline.report.verdicts import Chip, Verdict, count, variants
 from pipeline.report.words import GROUPS, bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, printed
 from pipeline.schema.discovery import CEILING
@@ -35,6 +37,7 @@ class Tab:
     done        `3 of 8` numbers measured; empty: all
     line        which model the main line scores; empty where results have no other
     rest        the table that has the other rows
+    said        what the findings say of the main claim that it shows
     """
 
     key: str
@@ -47,6 +50,7 @@ class Tab:
     additional: bool = False
     done: str = ""
     rest: str = ""
+    said: str = ""
 
 
 def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: Any) -> Tab:
@@ -156,6 +160,9 @@ def cut(panel: Panel) -> Panel:
 class Page:
     """Everything about one paper.
 
+    findings    what the results say of every claim; all sentences come from it
+    headline    the first sentences; brief: shorter, for the overview and the README
+    answers     the questions of paper.yaml with what the results say
     elsewhere   what the settings are called in which other tables judge claims
     line        which model most tables score
     waiting     tables without a measured number: heading, title, file of the printed numbers
@@ -167,7 +174,8 @@ class Page:
 
     def __init__(self, study: Study):
         self.key, self.name, self.paper = study.key, study.name, study.paper
-        self.claims = verdicts(study)
+        self.findings = Findings(study)
+        self.claims = [one.verdict for one in self.findings.rows.values()]
         self.counts, self.axis = count(self.claims), claims_axis([*self.claims, *self.shortened])
         by_id = {verdict.claim.id: verdict for verdict in self.claims}
         self.main = [by_id[name] for name in self.paper.main]
@@ -179,7 +187,7 @@ class Page:
         self.dots = charts(self.settings)
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
-        self.tabs, self.by_verdict = _tabs(study, views), in_order(self.claims)
+        self.tabs, self.by_verdict = self._said(_tabs(study, views)), in_order(self.claims)
         lines = [tab.line for tab in self.tabs if tab.line]
         self.line = max(dict.fromkeys(lines), key=lines.count, default="")
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
@@ -191,12 +199,21 @@ class Page:
     def _words(self, study: Study) -> None:
         """What paper.yaml says; numbers without a scenario are those of the first setting."""
         scenario = self.settings[0].columns[0].scenario if self.settings else ""
-        self.headline = study.filled(self.paper.headline, "headline", scenario)
+        self.headline, self.brief = headline(self.findings), headline(self.findings, brief=True)
+        self.answers = answers(self.findings)
         self.why = [study.filled(text, "why", scenario) for text in self.paper.why]
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
         cell = study.cell(scenario or next(iter(self.paper.scenarios)), methods[0])
         self.command, self.cite = f"fedrepro run {cell} --seeds 7,8", bibtex(self.paper, self.key)
+
+    def _said(self, tabs: list[Tab]) -> list[Tab]:
+        """The tables, each with what is said of the first main claim that it shows."""
+        said: dict[str, str] = {}
+        for one in self.main:
+            if one.point is not None:
+                said.setdefault(one.claim.table, " ".join(told(self.findings.rows[one.claim.id])))
+        return [replace(tab, said=said.get(tab.key, "")) for tab in tabs]
 
     def _folds(self, study: Study) -> None:
         cells = compared_cells(study, self.settings)
@@ -270,8 +287,11 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
 
 
 class Overview:
-    """What the first page shows, papers with measured claims first; main: of every paper the main claims that
-    have a number, without any the first of them."""
+    """What the first page shows, papers with measured claims first.
+
+    main    of every paper the main claims that have a number, without any the first of them
+    tested  how many claims are tested; kept: those whose verdict stays at a false discovery rate of 5 %
+    """
 
     def __init__(self, pages: Iterable[Page]):
         self.pages = sorted(pages, key=lambda page: not page.measured)
@@ -281,5 +301,8 @@ class Overview:
         ]
         self.axis = claims_axis([one for _, several in self.main for one in several])
         self.counts = count(one for page in self.pages for one in page.claims)
+        found = [one for page in self.pages for one in page.findings.rows.values()]
+        kept, self.tested = discoveries(found)
+        self.kept = [one for one in found if (one.paper, one.claim.id) in kept]
         self.done = sum(page.done for page in self.pages)
         self.planned = sum(page.planned for page in self.pages)

@@ -50,6 +50,13 @@ class Estimate:
         """Two-sided, of a difference from `bound`; 0 where it is known exactly."""
         return float(2 * stats.t.sf(abs(self.d - bound) / self.se, self.df)) if self.se else 0.0
 
+    def power(self, bound: float = 0.0, level: float = ALPHA) -> float:
+        """The chance that a repetition differs from `bound` on this side, if the estimate is the truth."""
+        if not self.se or self.df < 1:
+            return float(self.d != bound)
+        critical = float(stats.t.ppf(1 - level / 2, self.df))
+        return float(stats.nct.sf(critical, self.df, abs(self.d - bound) / self.se))
+
     def grown(self, n: int) -> "Estimate":
         """The same difference and spread from n blocks."""
         se = self.se * math.sqrt(self.n / n)

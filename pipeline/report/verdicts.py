@@ -1,8 +1,9 @@
 """Verdicts: test statistically whether runs confirm each claim of a paper, and count the outcomes.
 
 A direction is decided where the difference of runs is significant, corrected for the number of comparisons.
-A size is judged by itself: the 90 % interval confirms it, the range of a result from as few runs as the
-paper's contradicts it.
+The size of a difference is judged by itself, by the 95 % interval against the printed number (`sizes.py`). A
+level and a closeness have no direction: the 90 % interval confirms them, the range of a result from as few
+runs as the paper's contradicts them.
 
 The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
 the figure, so that what else is run later does not change a verdict; else all rows of the scenario.
@@ -20,9 +21,9 @@ from statistics import fmean
 import numpy as np
 
 from pipeline.data.registry import find
-from pipeline.report import measures
+from pipeline.report import measures, sizes
 from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
-from pipeline.report.statistics import ZERO, Design, Estimate, Family, combined, one_sample
+from pipeline.report.statistics import ALPHA, ZERO, Design, Estimate, Family, combined, one_sample
 from pipeline.report.study import Study
 from pipeline.report.words import minus, ordinal, signed
 from pipeline.schema import Cell, Paper
@@ -36,8 +37,13 @@ SHORTENED = "shortened"
 # percent, over the number of classes: fewer right answers, not one and a half times those of one answer for
 # all images, are chance
 GUESSED = 150.0
-# of a printed number with two decimals; seeds that show a spread, and the most that are considered
-ROUNDING, ENOUGH, MOST = 0.005, 2, 100
+# of a printed number with two decimals
+ROUNDING = 0.005
+# seeds that show a spread, and the most that are considered
+ENOUGH = 2
+MOST = 100
+# the chance with which `needed` seeds show the printed difference
+POWER = 0.8
 # A measure that the protocol fixes: the same in every seed it needs no test.
 DETERMINISTIC = "run.traffic"
 
@@ -106,6 +112,10 @@ class Evidence:
         every = sources.union(*map(self.pool, spots))
         return {source[0] for source in every if source[0].scenario in scenarios and self.values(source)}
 
+    def classes(self, cell: Cell) -> int:
+        """Of the data that a cell is tested on; 0 where they have none."""
+        return find(self.paper.scenarios[cell.scenario].data.set, self.study.root).classes
+
     def estimate(self, difference: Difference, pool: Collection[Source]) -> Estimate | None:
         """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block."""
         scenarios: dict[str, dict[Source, float]] = {}
@@ -161,6 +171,7 @@ class Chip(StrEnum):
     """The verdict on a claim in a word, in the order of the pages."""
 
     HOLDS = "holds"
+    DIRECTION = "direction holds"
     FAILS = "fails"
     CONTRADICTED = "size contradicted"
     UNDECIDED = "undecided"
@@ -182,9 +193,10 @@ class Verdict:
     printed: the same of the published numbers; points: whether it is a difference in percent points
     seeds: of the run that has the fewest; p: of the direction, corrected
     by_seed: seed -> the claim's number in it, of the seeds that all runs have
-    size: confirmed, contradicted or open; empty: the claim names no size
+    size: as printed, smaller, larger, opposite or open (`sizes.py`); empty: nothing is printed
     rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
-    needed, hours: seeds that would decide an undecided claim, hours of one process for the further ones
+    needed, hours: seeds that would show the printed difference of an undecided claim in four of five
+        repetitions, hours of one process for the further ones
     elsewhere: by heading, of the tables that measure the same printed numbers in another setting
     """
 
@@ -283,14 +295,18 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     tree = claim.tree.renamed(runs.__getitem__)
     if tree is None:
         return replace(empty, reason="both sides are the same run here")
-    return _Case(claim, evidence, tree).verdict(empty)
+    by_run = {source: numbers[spot] for spot, source in runs.items()}
+    return _Case(claim, evidence, tree, by_run).verdict(empty)
 
 
 class _Case:
-    """One claim about numbers that runs measure."""
+    """One claim about numbers that runs measure; by_run: the number that the paper prints for each run."""
 
-    def __init__(self, claim: Claim, evidence: Evidence, tree: Difference):
+    def __init__(
+        self, claim: Claim, evidence: Evidence, tree: Difference, by_run: Mapping[Source, float | None]
+    ):
         self.claim, self.expected, self.evidence, self.tree = claim, claim.expected, evidence, tree
+        self.by_run = by_run
         self.leaves, self.sources = tree.leaves(), tree.spots()
         self.values = {source: evidence.values(source) for source in self.sources}
         self.level = any(abs(sum(weight for _, weight in leaf.weights)) > 1e-9 for leaf in self.leaves)
@@ -321,7 +337,8 @@ class _Case:
             return self._one_seed(replace(base, method="no spread over the seeds"))
         family = Family(known, self.expected.bound, 1 if self.expected.sign in (">=", "<") else -1)
         tested = self._tested(base, family)
-        return self._outlook(tested, family) if tested.chip == Chip.UNDECIDED else tested
+        open_still = tested.chip in (Chip.UNDECIDED, Chip.CONTRADICTED)
+        return self._outlook(tested, family) if open_still else tested
 
     def _at_chance(self) -> list[str]:
         """The methods of the nearest comparison whose runs answer by chance; of a level or a rank none."""
@@ -330,12 +347,11 @@ class _Case:
         means = {source: fmean(values.values()) for source, values in self.values.items()}
         leaf = self.tree.pick(lambda leaf: leaf.at(means.__getitem__))
         sources = (source for source, _ in leaf.weights if source[1] not in measures.COSTS)
-        study, guessing = self.evidence.study, []
+        guessing = []
         for cell in dict.fromkeys(cell for cell, _ in sources):
-            result = study.results[cell]
-            classes = find(study.paper.scenarios[cell.scenario].data.set, study.root).classes
+            result, classes = self.evidence.results[cell], self.evidence.classes(cell)
             if classes and fmean(result["measures"][result["headline"]]) < GUESSED / classes:
-                guessing.append(study.label(cell.method))
+                guessing.append(self.evidence.study.label(cell.method))
         return guessing
 
     def _by_seed(self) -> dict[int, float]:
@@ -358,12 +374,9 @@ class _Case:
 
     def _exact(self, base: Verdict) -> Verdict:
         """Of numbers that are the same in every seed."""
-        point, expected = fmean(base.by_seed.values()), self.expected
-        size = ""
-        if expected.sign and expected.margin:
-            size = "confirmed" if abs(point - expected.number) < expected.margin else "contradicted"
-        holds = Chip.CONTRADICTED if size == "contradicted" else Chip.HOLDS
-        chip = holds if expected.fits(point) else Chip.FAILS
+        point = fmean(base.by_seed.values())
+        chip = Chip.HOLDS if self.expected.fits(point) else Chip.FAILS
+        size = self._size(base, point, point)
         return replace(base, chip=chip, point=point, size=size, method="the same in every seed")
 
     def _tested(self, base: Verdict, family: Family) -> Verdict:
@@ -372,9 +385,12 @@ class _Case:
         # A row with another spread may leave a claim open that the nearest rival does not.
         leaf = nearest if family.side(nearest) == family.side(decides) else decides
         one, level = family.estimates[leaf], family.level[leaf]
-        chip, size = self._chip(one, level, family.side(leaf))
+        chip = self._chip(one, level, family.side(leaf))
         p = family.p[decides] if self.expected.sign else None
         low, high = one.interval(level)
+        size = self._size(base, low, high)
+        if chip == Chip.UNDECIDED and self.expected.kind == "size" and size in sizes.OTHER:
+            chip = Chip.CONTRADICTED
         rival, method = self._name(leaf) if len(self.leaves) > 1 else "", self._method(one)
         tested = replace(base, chip=chip, point=one.d, low=low, high=high, p=p, size=size, rival=rival)
         if self.expected.kind != "rank":
@@ -384,15 +400,23 @@ class _Case:
         low, high = 1.0 + sides.count(-1), 1.0 + len(sides) - sides.count(1)
         return replace(tested, point=place, low=low, high=high, method=method)
 
-    def _chip(self, one: Estimate, level: float, side: int) -> tuple[Chip, str]:
-        """(verdict, size) of the deciding comparison."""
+    def _chip(self, one: Estimate, level: float, side: int) -> Chip:
+        """The verdict of the deciding comparison on a direction, else on a closeness."""
+        if not self.expected.sign:
+            return CLOSENESS[self._closeness(one, level)]
+        agrees = Chip.HOLDS if (side > 0) == self.expected.sign.startswith(">") else Chip.FAILS
+        return agrees if side else Chip.UNDECIDED
+
+    def _size(self, base: Verdict, low: float, high: float) -> str:
+        """Of a difference that the claim names, or else of one of percent points that the tables print."""
         expected = self.expected
-        size = self._closeness(one, level) if expected.margin else ""
-        if not expected.sign:
-            return CLOSENESS[size], ""
-        agrees = Chip.HOLDS if (side > 0) == expected.sign.startswith(">") else Chip.FAILS
-        chip = agrees if side else Chip.UNDECIDED
-        return Chip.CONTRADICTED if size == "contradicted" and chip != Chip.FAILS else chip, size
+        named = expected.kind == "size"
+        number = expected.number if named else base.printed
+        printed = base.points and expected.kind == "bound" and expected.bound == 0
+        if self.level or not number or not (named or printed):
+            return ""
+        rounding = sizes.rounding_of(expected.text) if named else sizes.ROUNDING
+        return sizes.size(low, high, number, rounding)
 
     def _closeness(self, one: Estimate, level: float) -> str:
         """confirmed where the 90 % interval lies within the margin of the number (two one-sided tests at
@@ -408,17 +432,25 @@ class _Case:
         return "open" if low - slack < number < high + slack else "contradicted"
 
     def _outlook(self, tested: Verdict, family: Family) -> Verdict:
-        """How many seeds would decide a direction if difference and spread stay as they are."""
-        estimates = family.estimates
+        """How many seeds would show the printed difference, if it is there and the spread stays as it is.
 
-        def decided(n: int) -> bool:
-            grown = Family({leaf: one.grown(n) for leaf, one in estimates.items()}, family.bound, family.tie)
-            return grown.side(self.tree.pick(grown.evidence)) != 0
+        The observed difference does not enter: it is what is in doubt.
+        """
+        if not self.expected.sign or None in self.by_run.values():
+            return tested
+        printed = {leaf: leaf.at(self.by_run.__getitem__) for leaf in self.leaves}
+        nearest = self.tree.pick(printed.__getitem__)
+        if not self.expected.fits(self.claim.value(self.tree, self.by_run.__getitem__)):
+            return tested
+        claimed = replace(family.estimates[nearest], d=printed[nearest])
+        level = ALPHA / len(self.leaves)
 
-        n = min(one.n for one in estimates.values())
-        # More seeds never undo it.
-        needed = n + bisect_left(range(n, MOST + 1), True, key=decided)
-        if needed > MOST or not self.expected.sign:
+        def shown(n: int) -> bool:
+            return claimed.grown(n).power(family.bound, level) >= POWER
+
+        n = min(one.n for one in family.estimates.values())
+        needed = n + bisect_left(range(n, MOST + 1), True, key=shown)
+        if not n < needed <= MOST:
             return tested
         cells = self.evidence.compared(self.claim.spots)
         seconds = sum(fmean(self.evidence.results[cell]["seconds"]) for cell in cells)

@@ -236,6 +236,42 @@ class Links:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """A question at the top of a paper's page. The results answer it; nothing of the answer is typed.
+
+    question  as a reader asks it
+    claim     id of claims.csv whose comparison answers it
+    control   the claim's control that answers instead: "same network", "tuned alike", "same hook" or the
+              heading of another setting; empty: the claim itself
+    scenario  the scenario in which the claim's methods are compared instead; empty: the claim's
+    """
+
+    question: str
+    claim: str
+    control: str = ""
+    scenario: str = ""
+
+    def __post_init__(self):
+        if self.control and self.scenario:
+            raise ValueError("give either 'control' or 'scenario'")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is asked of a paper's results besides its claims.
+
+    same_network  row -> the row that is the same method with the network of the paper's method
+    looks         scenario -> how many seeds there were each time its results were looked at; a scenario that
+                  is not named was looked at once
+    answers       the questions at the top of the page, in order
+    """
+
+    same_network: dict[Name, Name] = field(default_factory=dict)
+    looks: dict[Name, list[Count]] = field(default_factory=dict)
+    answers: list[Answer] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Paper:
     """papers/<paper>/paper.yaml: the paper as data."""
 
@@ -265,7 +301,9 @@ class Paper:
     sources: Sources = field(default_factory=Sources)
     # Ids of the four to six claims of claims.csv that matter most to the paper, the first the most.
     main: list[str] = field(default_factory=list)
-    headline: str = ""  # what the runs say of it: one sentence, no digits
+    headline: str = ""  # of papers before 0.3.0; not shown: the first sentence of a page is computed
+    # What the pages ask of the results, and which controls a claim has.
+    findings: Findings = field(default_factory=Findings)
     # Why numbers differ from the printed ones: at most five points, `{method measure}` for a measured number.
     why: list[str] = field(default_factory=list)
     runs: Count = 1  # that a printed number is the mean of; 1 where the paper does not say

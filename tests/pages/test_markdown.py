@@ -74,11 +74,12 @@ def test_every_row_of_a_table_is_read_as_one(texts, pages, name):
 def test_verdicts_are_those_of_the_page(texts, pages, name):
     # The main claims come before those of shortened runs.
     rows = {row[0]: row for table in reversed(tables(texts[name])) for row in table if len(row) == 5}
+    words = {key: one.words for key, one in pages[name].findings.rows.items()}
     for one in pages[name].main:
         measured = " ".join(filter(None, [one.text(one.point) or "—", one.interval]))
-        assert rows[one.claim.id][2:] == [measured, one.text(one.printed) or "—", one.chip.value]
+        assert rows[one.claim.id][2:] == [measured, one.text(one.printed) or "—", words[one.claim.id]]
     for one in pages[name].measured[: markdown.CLAIMS]:
-        assert rows[one.claim.id][4] == one.chip.value
+        assert rows[one.claim.id][4] == words[one.claim.id]
 
 
 def test_the_overview_counts_as_the_pages_do_and_links_lead_to_files(texts, pages):
@@ -88,7 +89,11 @@ def test_the_overview_counts_as_the_pages_do_and_links_lead_to_files(texts, page
         assert [int(text or 0) for text in row[1:-1]] == [numbers[head] for head in heads[1:-1]]
         assert row[-1] == f"{page.done} of {page.planned}"
     made = {name for one in pages.values() for name in latex.files(one)}
-    made |= {f"{name}.md" for name in [*pages, "index", "across"]} | {"measured.csv", "tables"}
+    made |= {f"{name}.md" for name in [*pages, "index", "across"]} | {
+        "measured.csv",
+        "findings.csv",
+        "tables",
+    }
     for text in texts.values():
         targets = [target for target in re.findall(r"\]\(([^)]*)\)", text) if "://" not in target]
         assert targets

@@ -128,7 +128,7 @@ def change(root, **keys):
 def test_markup_in_texts_is_text_and_the_browser_runs_one_script(small):
     change(
         small,
-        headline=EVIL.replace("{", ""),
+        findings={"answers": [{"question": EVIL, "claim": "C1"}]},
         title=EVIL,
         why=[EVIL.replace("{", "")],
         main=["C1"],
@@ -156,7 +156,9 @@ def test_markup_in_texts_is_text_and_the_browser_runs_one_script(small):
         ({"why": ["{nobody average}"]}, "why"),
         ({"why": ["one"] * 6}, "why"),
         ({"why": ["word " * 40]}, "why"),
-        ({"headline": "{fedavg nothing}"}, "headline"),
+        ({"findings": {"answers": [{"question": "Is it?", "claim": "C9"}]}}, "findings.answers"),
+        ({"findings": {"same_network": {"fedavg": "nobody"}}}, "findings.same_network"),
+        ({"findings": {"looks": {"nowhere": [3]}}}, "findings.looks"),
         ({"main": ["C9"]}, "main"),
     ],
 )

@@ -1,0 +1,318 @@
+"""What is said of a finding: a few patterns of plain sentences, filled from the findings alone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pipeline.cells.results import lower_is_better
+from pipeline.report import sizes
+from pipeline.report.controls import HOOK, NETWORK, TUNED, Control
+from pipeline.report.findings import COUNTS, Finding, Findings
+from pipeline.report.statistics import ALPHA
+from pipeline.report.verdicts import Chip, Verdict
+from pipeline.report.words import method_words, minus, ordinal, setting_words
+
+# Verdicts by which a direction is shown.
+SHOWN = (Chip.HOLDS, Chip.DIRECTION)
+# Verdicts that leave it open.
+STILL_OPEN = (Chip.UNDECIDED, Chip.CONTRADICTED)
+# How a sentence about a control begins.
+UNDER = {
+    NETWORK: "With the same network for both",
+    TUNED: "Tuned alike",
+    HOOK: "With the same scored model for both",
+}
+# The same in a table.
+BRIEFLY = {
+    NETWORK: "on the same network",
+    TUNED: "tuned alike",
+    HOOK: "with the same scored model",
+}
+
+
+# -- the parts of a sentence ---------------------------------------------------------------------------------
+
+
+def lead_and_rivals(verdict: Verdict) -> tuple[str, list[str]] | None:
+    """(the method that is claimed to be above, the others) of a comparison of single methods; None for any
+    other claim, or where small numbers are the better ones."""
+    claim = verdict.claim
+    if claim.tree is None or claim.expected.kind not in ("bound", "size"):
+        return None
+    if not claim.expected.sign.startswith(">") or not verdict.points:
+        return None
+    rivals = []
+    leads = set()
+    for leaf in claim.tree.leaves():
+        above = [spot for spot, weight in leaf.weights if weight == 1]
+        below = [spot for spot, weight in leaf.weights if weight == -1]
+        if len(above) != 1 or len(below) != 1 or len(leaf.weights) != 2:
+            return None
+        if any(lower_is_better(spot.measure or spot.column) for spot in (*above, *below)):
+            return None
+        leads.add(method_words(above[0].method))
+        rivals.append(method_words(below[0].method))
+    return (leads.pop(), rivals) if len(leads) == 1 else None
+
+
+def points(number: float) -> str:
+    """`3.8`, without a sign."""
+    return f"{abs(number):.1f}" if abs(number) >= 0.05 else f"{abs(number):.2f}"
+
+
+def signed(number: float) -> str:
+    """`+3.8`, `−0.4`."""
+    digits = 1 if abs(number) >= 0.05 else 2
+    return minus(f"{number:+.{digits}f}")
+
+
+def interval(verdict: Verdict, words: str = "95 % interval ") -> str:
+    """`95 % interval 2.0 to 5.5`."""
+    if verdict.low is None or verdict.high is None:
+        return ""
+    low, high = (minus(f"{end:.1f}".replace("-0.0", "0.0")) for end in (verdict.low, verdict.high))
+    return f"{words}{low} to {high}"
+
+
+def _in_brackets(verdict: Verdict) -> str:
+    """` (95 % interval 2.0 to 5.5)`; empty where there is no interval."""
+    text = interval(verdict)
+    return f" ({text})" if text else ""
+
+
+def _numbers(verdict: Verdict) -> str:
+    """`+0.1, −4.4 to 4.6`, of any kind of number."""
+    if verdict.point is None:
+        return ""
+    if not verdict.points:
+        return " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
+    return ", ".join(filter(None, [signed(verdict.point), interval(verdict, "")]))
+
+
+# -- sentences -----------------------------------------------------------------------------------------------
+
+
+def measured(verdict: Verdict, chip: Chip | None = None) -> str:
+    """What was measured, in a sentence. chip: the verdict to tell, if not its own."""
+    chip = chip or verdict.chip
+    sides = lead_and_rivals(verdict)
+    if verdict.point is None:
+        return f"{verdict.title}: {chip.value}."
+    if sides is None or chip not in (*SHOWN, *STILL_OPEN, Chip.FAILS):
+        return f"{verdict.title}: {chip.value} ({_numbers(verdict)})."
+    lead, rivals = sides
+    if len(rivals) > 1:
+        return _against_several(verdict, chip, lead, len(rivals))
+    if chip in SHOWN:
+        return f"{lead} beats {rivals[0]} by {points(verdict.point)} points{_in_brackets(verdict)}."
+    if chip in STILL_OPEN and verdict.p is not None and verdict.p < ALPHA:
+        return f"Whether {lead} beats {rivals[0]} is open ({_open_numbers(verdict)})."
+    if chip in STILL_OPEN:
+        return f"No difference between {lead} and {rivals[0]} is shown ({_open_numbers(verdict)})."
+    if verdict.point < 0:
+        return f"{lead} is {points(verdict.point)} points behind {rivals[0]}{_in_brackets(verdict)}."
+    return f"{lead} does not lead {rivals[0]} as claimed ({_open_numbers(verdict)})."
+
+
+def _open_numbers(verdict: Verdict) -> str:
+    """`+1.5 points, 95 % interval −4.6 to 7.6`."""
+    assert verdict.point is not None
+    return ", ".join(filter(None, [f"{signed(verdict.point)} points", interval(verdict)]))
+
+
+def _against_several(verdict: Verdict, chip: Chip, lead: str, rivals: int) -> str:
+    nearest = f" against {verdict.rival}" if verdict.rival else ""
+    numbers = _open_numbers(verdict).replace(" points", f" points{nearest}", 1)
+    if chip in SHOWN:
+        return f"{lead} leads its {rivals} rivals ({numbers})."
+    if chip in STILL_OPEN:
+        return f"Whether {lead} leads its {rivals} rivals is open ({numbers})."
+    return f"{lead} does not lead its {rivals} rivals ({numbers})."
+
+
+def compared(finding: Finding) -> str:
+    """`The paper reports 7.0: same direction, about half the size.`; empty where it prints nothing, or where
+    the run is no setting of the paper."""
+    number, verdict = finding.number, finding.verdict
+    if number is None or not verdict.points or verdict.point is None:
+        return ""
+    start = f"The paper reports {minus(f'{number:.1f}')}"
+    word, _, share = finding.size.partition(": ")
+    if finding.direction == "open":
+        excluded = word in sizes.OTHER
+        return f"{start}, which lies outside the interval." if excluded else f"{start}."
+    if finding.direction == "contradicted":
+        return f"{start}: the other direction." if word == sizes.OPPOSITE else f"{start}."
+    if finding.direction != "confirmed":
+        return f"{start}."
+    told = {
+        sizes.AS_PRINTED: "same direction, same size",
+        sizes.OPEN: f"same direction, {share} (not settled)" if share else "same direction, size open",
+        sizes.SMALLER: f"same direction, {share or 'smaller'}",
+        sizes.LARGER: f"same direction, {share or 'larger'}",
+    }
+    return f"{start}: {told[word]}." if word in told else f"{start}."
+
+
+def under(control: Control) -> str:
+    """`Tuned alike no difference is shown (+0.1, −4.4 to 4.6).`; empty for a control without a number."""
+    verdict = control.verdict
+    if verdict is None or verdict.point is None:
+        return ""
+    start, numbers = UNDER.get(control.kind, f"In another setting ({control.kind})"), _numbers(verdict)
+    several = lead_and_rivals(verdict)
+    if control.place and several:
+        place, of = control.place
+        return f"{start}, {several[0]} is {ordinal(place)} of {of} ({numbers})."
+    if verdict.chip in SHOWN:
+        return f"{start} it holds ({numbers})."
+    if verdict.chip in STILL_OPEN:
+        return f"{start} no difference is shown ({numbers})."
+    if verdict.chip == Chip.FAILS:
+        return f"{start} the opposite holds ({numbers})."
+    return f"{start}: {verdict.chip.value} ({numbers})."
+
+
+def undone(finding: Finding) -> str:
+    """What several looks at the results change; empty where they change nothing."""
+    if not finding.undone:
+        return ""
+    looks = COUNTS[finding.looks]
+    return f"Its p of {finding.verdict.p:.2g} is not below {finding.level:.2g}, which {looks} looks ask for."
+
+
+def place(finding: Finding) -> str:
+    """`Office Caltech`: the data set of a claim, or its setting; empty where it has several."""
+    spots = finding.claim.spots
+    names = {spot.dataset for spot in spots if spot.table} - {"", "n/a"}
+    if len(names) == 1:
+        return names.pop()
+    settings = {spot.setting for spot in spots if spot.table}
+    return setting_words(settings.pop()) if len(settings) == 1 and not names else ""
+
+
+def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[str]:
+    """The sentences about one finding: what was measured, the print, the looks, and these kinds of
+    controls."""
+    verdict = finding.verdict
+    texts = [measured(verdict), compared(finding), undone(finding)]
+    for kind in controls:
+        control = finding.control(kind)
+        texts.append(under(control) if control else "")
+    return [text for text in texts if text]
+
+
+def headline(findings: Findings, brief: bool = False) -> str:
+    """The first sentences of a paper's page, about the first of its main claims that has a number.
+
+    brief: for a table of papers, without the print
+    """
+    main = [findings.rows[name] for name in findings.study.paper.main]
+    if not main:
+        return ""
+    whole = [one for one in main if one.verdict.point is not None]
+    short = [one for one in main if one.shortened]
+    if whole:
+        texts = told(whole[0], (TUNED,)) if brief else told(whole[0])
+        first, where = texts[0], place(whole[0])
+        missing = "Its main setting has not been run. " if whole[0] is not main[0] else ""
+        texts[0] = missing + (f"On {where}, {_lower(first)}" if where else first)
+        return " ".join(texts)
+    if short:
+        return f"No setting of the paper has been run. In a shortened run: {_lower(measured(short[0].shown))}"
+    return "Nothing of it has been run."
+
+
+def _lower(sentence: str) -> str:
+    """A sentence after a colon: `No difference` becomes `no difference`, a name stays."""
+    starts = ("No ", "Whether ")
+    return sentence[0].lower() + sentence[1:] if sentence.startswith(starts) else sentence
+
+
+# -- the questions at the top of a page ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """A question with what the results say.
+
+    printed, measured  numbers as text, the interval in brackets; empty: there is none
+    chip               of the answer, for its colour
+    answer             in words
+    further            whether it asks the same of the claim before under another condition
+    """
+
+    question: str
+    printed: str
+    measured: str
+    seeds: str
+    chip: Chip
+    answer: str
+    claim: str
+    further: bool = False
+
+
+def answers(findings: Findings) -> list[AnswerRow]:
+    """Of the questions in paper.yaml, in order."""
+    asked = findings.study.paper.findings.answers
+    by_itself = {(one.claim, one.control) for one in asked if one.control}
+    rows = []
+    for one in asked:
+        finding = findings.rows[one.claim]
+        if one.scenario:
+            verdict = findings.controls.in_scenario(finding.claim, one.scenario)
+            rows.append(_row(one.question, verdict, _yes_or_no(verdict), further=True))
+        elif one.control:
+            control = finding.control(one.control) or Control(one.control)
+            verdict = control.verdict or Verdict(finding.claim, Chip.NOT_RUN)
+            rows.append(_row(one.question, verdict, _yes_or_no(verdict), further=True))
+        else:
+            others = [c for c in finding.controls if (one.claim, c.kind) not in by_itself]
+            rows.append(_row(one.question, finding.shown, _answer(finding, others), finding))
+    return rows
+
+
+def _row(
+    question: str, verdict: Verdict, answer: str, finding: Finding | None = None, further: bool = False
+) -> AnswerRow:
+    printed = signed(finding.number) if finding and finding.number is not None and verdict.points else ""
+    numbers = " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
+    seeds = f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}" if numbers else ""
+    chip = Chip.UNDECIDED if verdict.chip in STILL_OPEN else verdict.chip
+    return AnswerRow(question, printed, numbers, seeds, chip, answer, verdict.claim.id, further)
+
+
+def _yes_or_no(verdict: Verdict) -> str:
+    """The direction alone."""
+    if verdict.chip in SHOWN:
+        return "yes"
+    if verdict.chip == Chip.FAILS:
+        return "no"
+    if verdict.chip in STILL_OPEN:
+        sides = lead_and_rivals(verdict)
+        return "no difference shown" if sides and len(sides[1]) == 1 else "open"
+    return verdict.chip.value
+
+
+def _answer(finding: Finding, controls: Iterable[Control]) -> str:
+    """The direction, its size, and the controls that no other question asks for."""
+    word = "open" if finding.undone else _yes_or_no(finding.shown)
+    parts = [word]
+    _, _, share = finding.size.partition(": ")
+    if finding.direction == "confirmed" and finding.size:
+        share = share.removeprefix("larger, ").removeprefix("smaller, ")
+        unsettled = f"{share} (not settled)" if share else ""
+        words = {sizes.AS_PRINTED: "as large as printed", sizes.OPEN: unsettled}
+        parts.append(words.get(finding.verdict.size, share or finding.verdict.size))
+    text = ", ".join(filter(None, parts))
+    if finding.shortened:
+        text = f"shortened run: {text}"
+    for control in controls:
+        if not control.measured or control.agrees or control.kind not in UNDER:
+            continue
+        assert control.verdict is not None
+        if control.place:
+            numbers = f"{ordinal(control.place[0])} of {control.place[1]}"
+        else:
+            numbers = f"{control.verdict.text(control.verdict.point)} {control.verdict.interval}".strip()
+        text += f"; {BRIEFLY[control.kind]} {numbers}"
+    return text

@@ -1,0 +1,208 @@
+"""Findings: what is said of a claim is no stronger than its controls, its looks and its size."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from reporting import PAPER, write_claims, write_run
+from repository import edit
+
+from pipeline.cells.results import as_csv, collect, survey, tidy
+from pipeline.findings_file import FILE, GONE, lost, read_findings, withdrawn
+from pipeline.report import markdown
+from pipeline.report.controls import HOOK, NETWORK, TUNED
+from pipeline.report.findings import Finding, Findings, as_rows, discoveries
+from pipeline.report.sentences import answers, compared, headline, told
+from pipeline.report.study import Study
+from pipeline.report.verdicts import Chip
+from pipeline.schema import ROOT, papers
+
+AVG = "table=1|column=Avg"
+LEAD = ("lead", "Ours is above FedAvg", f"{AVG}|method=Ours", f"{AVG}|method=FedAvg", ">0")
+SIZED = ("sized", "Ours is 4.44 above FedAvg", f"{AVG}|method=Ours", f"{AVG}|method=FedAvg", "=4.44")
+YAML = "papers/fedcrl/paper.yaml"
+WIDE = {"algorithm": "fedavg", "label": "FedAvg (wide)", "model": {"name": "cnn3_bn"}}
+
+
+@pytest.fixture
+def found(root):
+    """Findings of a small paper: `found(rows, change)`, rows: method -> accuracies of its seeds."""
+
+    def make(rows, change=None, claims=(LEAD, SIZED)):
+        write_claims(root, claims)
+        if change:
+            edit(root / YAML, change)
+        for method, values in rows.items():
+            write_run(root, f"balanced/{method}", {"average": values, "weighted": values, "M": values})
+        return Findings(Study.of("fedcrl", collect(root), root))
+
+    return make
+
+
+THREE = {"fedavg": [60.0, 62.0, 61.0], "fedprox": [62.0, 63.9, 63.1], "ours": [66.5, 68.6, 67.4]}
+
+
+def wide(document):
+    """Ours has another network, and so has a row of FedAvg."""
+    document["methods"]["ours"]["model"] = {"name": "cnn3_bn"}
+    document["methods"]["wide"] = WIDE
+    document["findings"] = {"same_network": {"fedavg": "wide"}}
+
+
+def test_a_lead_over_rivals_that_were_not_tuned_holds_with_a_reservation(found):
+    lead = found(THREE).rows["lead"]
+    assert (lead.verdict.chip, lead.direction) == (Chip.DIRECTION, "confirmed")
+    assert lead.words == "direction holds; larger size; not tuned alike".replace(
+        "larger size", lead.reservations[0]
+    )
+
+
+def test_a_lead_that_its_network_explains_does_not_hold_on_the_same_network(found):
+    lead = found(THREE | {"wide": [66.4, 68.7, 67.5]}, wide).rows["lead"]
+    assert lead.control(NETWORK).verdict.chip == Chip.UNDECIDED
+    assert "not against FedAvg with the same network" in lead.words
+
+
+def test_a_lead_on_the_same_network_agrees(found):
+    lead = found(THREE | {"wide": THREE["fedavg"]}, wide).rows["lead"]
+    assert lead.control(NETWORK).agrees and "network" not in lead.words
+
+
+def test_a_network_that_was_not_run_is_missing(found):
+    lead = found(THREE, wide).rows["lead"]
+    assert lead.control(NETWORK).text == "not run" and "same network not run" in lead.words
+
+
+def test_the_same_network_asks_for_nothing_where_all_have_it(found):
+    assert found(THREE).rows["lead"].control(NETWORK) is None
+
+
+def test_models_scored_at_different_times_ask_for_the_same_one(found):
+    import json
+
+    from pipeline.sealing import seal
+
+    findings = found(THREE)
+    study = findings.study
+    path = study.cell("balanced", "fedavg").folder(study.root) / "result.json"
+    document = json.loads(path.read_text()) | {"hook": "pre"}
+    document["measures"]["post.average"] = [66.4, 68.7, 67.5]
+    path.write_text(json.dumps(seal(document)))
+    lead = Findings(Study.of("fedcrl", collect(study.root), study.root)).rows["lead"]
+    assert lead.control(HOOK).verdict.chip == Chip.UNDECIDED
+    assert "not with the same scored model" in lead.words
+
+
+def test_several_looks_leave_a_weak_lead_open(found):
+    weak = THREE | {"ours": [63.0, 62.5, 63.6]}
+    once = found(weak, lambda d: d.update(PAPER)).rows["lead"]
+    assert once.verdict.p is not None
+    level = once.verdict.p
+    assert 0.0221 < level < 0.05 and once.direction == "confirmed"
+    more = found(weak, lambda d: d.update(findings={"looks": {"balanced": [1, 2, 3]}})).rows["lead"]
+    assert (more.direction, more.verdict.chip, more.looks) == ("open", Chip.UNDECIDED, 3)
+    assert more.words.endswith("three looks ask for 0.022")
+
+
+def test_a_size_that_the_interval_excludes_is_told(found):
+    sized = found(THREE).rows["sized"]
+    assert sized.size.startswith("larger") and sized.size.split(": ")[1] in sized.words
+    assert compared(sized).startswith("The paper reports 4.4: same direction, about")
+
+
+def test_a_shortened_run_is_no_setting_of_the_paper(found):
+    def short(document):
+        document["scenarios"]["balanced-short"] = document["scenarios"]["balanced"]
+        document["extra_scenarios"] = ["balanced-short"]
+        document["grids"]["short"] = {"scenarios": ["balanced-short"], "methods": [*THREE]}
+
+    findings = found({}, short)
+    for method, values in THREE.items():
+        write_run(findings.study.root, f"balanced-short/{method}", {"average": values})
+    findings = Findings(Study.of("fedcrl", collect(findings.study.root), findings.study.root))
+    [row, _] = as_rows(findings.rows.values())
+    assert (row["setting"], row["size"], row["verdict"]) == ("shortened", "", "shortened: holds")
+    assert findings.rows["lead"].direction == "not run"
+
+
+def test_the_false_discovery_rate_counts_all_tested_claims(found):
+    one = found(THREE).rows["lead"]
+    ps = [0.001, 0.02, 0.03, 0.2]
+    tested = [replace(one, paper=str(i), verdict=replace(one.verdict, p=p)) for i, p in enumerate(ps)]
+    kept, count = discoveries(tested)
+    assert count == 4 and kept == {("0", "lead"), ("1", "lead"), ("2", "lead")}
+    assert discoveries(tested + [replace(one, paper=str(i)) for i in range(0)])[1] == 4
+
+
+# -- the committed results -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fedlsa(pages):
+    return pages["fedlsa"].findings
+
+
+def test_fedlsas_lead_is_smaller_than_printed_and_gone_when_both_are_tuned(fedlsa):
+    lead = fedlsa.rows["L04"]
+    assert lead.size == "smaller: about half the size"
+    tuned = lead.control(TUNED).verdict
+    assert (round(tuned.point, 1), round(tuned.low, 1), round(tuned.high, 1)) == (0.1, -4.4, 4.6)
+    assert "not against tuned FedAvg" in lead.words
+
+
+def test_fedlsas_separation_loss_does_not_hold_without_a_word(fedlsa):
+    separation = fedlsa.rows["L08b"]
+    assert separation.direction == "open" and "three looks" in separation.words
+    assert not separation.control(NETWORK).agrees
+
+
+def test_no_claim_holds_without_every_control_that_it_has(pages):
+    for page in pages.values():
+        for one in page.findings.rows.values():
+            if one.verdict.chip == Chip.HOLDS:
+                assert all(control.agrees for control in one.controls), one.claim.id
+
+
+def test_the_readme_and_the_pages_say_what_the_findings_say(pages, files):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, page in pages.items():
+        assert page.brief in readme, name
+        assert headline(page.findings) in _text(files[name]), name
+    for row in answers(pages[markdown.EXAMPLE].findings):
+        assert f"| {row.question} |" in readme and row.answer in readme.replace("\\", "")
+
+
+def _text(path):
+    text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8"))
+    return text.replace("&#39;", "'").replace("&#34;", '"')
+
+
+def test_the_committed_findings_are_todays(pages):
+    rows = as_rows(one for page in pages.values() for one in page.findings.rows.values())
+    assert rows == read_findings(ROOT / FILE)
+
+
+def test_no_committed_finding_disappears_without_a_reason(pages):
+    rows = as_rows(one for page in pages.values() for one in page.findings.rows.values())
+    assert lost(read_findings(ROOT / FILE), rows, withdrawn(ROOT / GONE)) == []
+
+
+def test_a_difference_is_the_difference_of_measured_numbers(pages):
+    """findings.csv and measured.csv agree, where all seeds are in both rows."""
+    table = csv.DictReader(io.StringIO(as_csv(tidy(survey()[0]))))
+    means = {
+        (row["paper"], row["scenario"], row["method"]): float(row["mean"])
+        for row in table
+        if row["measure"] == "average"
+    }
+    lead, rival = (means["fedlsa", "office-caltech", name] for name in ("fedlsa", "fedavg"))
+    assert pages["fedlsa"].findings.rows["L04"].verdict.point == pytest.approx(lead - rival, abs=0.01)
+
+
+@pytest.mark.parametrize("key", papers())
+def test_what_is_told_has_no_empty_sentence(pages, key):
+    for one in pages[key].findings.rows.values():
+        assert isinstance(one, Finding)
+        assert all(text.endswith((".", ").")) for text in told(one))

@@ -1,0 +1,53 @@
+"""findings.csv: no number disappears without a line in withdrawn.csv, and commands find a cell's findings."""
+
+import pytest
+
+from pipeline.errors import ParamError
+from pipeline.findings_file import COLUMNS, FILE, as_text, lost, of_cell, read_findings, withdrawn
+
+
+def row(**values):
+    return dict.fromkeys(COLUMNS, "") | {"paper": "fedlsa", "id": "L04", "difference": "3.77"} | values
+
+
+def test_a_row_that_is_gone_is_lost():
+    assert lost([row()], []) == ["fedlsa L04: the whole row"]
+
+
+def test_a_number_that_is_gone_is_lost():
+    before = [row(tuned_alike="+0.1 [−4.4, 4.6], 5 seeds: undecided")]
+    assert lost(before, [row(tuned_alike="not run")]) == ["fedlsa L04: tuned_alike"]
+
+
+def test_one_of_several_other_settings_that_is_gone_is_lost():
+    before = [row(other_settings="cropped: +6.7, 12 seeds: holds; 64 px: +0.2, 2 seeds: undecided")]
+    after = [row(other_settings="cropped: +6.7, 12 seeds: holds")]
+    assert lost(before, after) == ["fedlsa L04: other_settings"]
+
+
+def test_a_new_row_or_another_number_is_no_loss():
+    assert lost([row()], [row(difference="-1.00"), row(id="L05")]) == []
+
+
+def test_a_withdrawn_row_is_no_loss(tmp_path):
+    path = tmp_path / "withdrawn.csv"
+    path.write_text("paper,id,date,reason\nfedlsa,L04,2026-11-29,its partition was wrong\n")
+    assert lost([row()], [], withdrawn(path)) == []
+
+
+def test_a_withdrawn_row_needs_a_reason(tmp_path):
+    path = tmp_path / "withdrawn.csv"
+    path.write_text("paper,id,date,reason\nfedlsa,L04,2026-11-29,\n")
+    with pytest.raises(ParamError, match="withdrawn.csv:2: reason"):
+        withdrawn(path)
+
+
+def test_the_file_is_read_as_it_was_written(tmp_path):
+    (tmp_path / "findings.csv").write_text(as_text([row(claim="a, b")]))
+    assert read_findings(tmp_path / "findings.csv") == [row(claim="a, b")]
+
+
+def test_a_cells_findings_are_those_that_compare_it(tmp_path):
+    (tmp_path / FILE).parent.mkdir()
+    (tmp_path / FILE).write_text(as_text([row(cells="p/s/a p/s/b"), row(id="L05", cells="p/s/ab")]))
+    assert [one["id"] for one in of_cell("p/s/a", tmp_path)] == ["L04"]
