@@ -265,6 +265,7 @@ NOTICED = {
     "pipeline.schema.documents": "test_params.py:test_bad_yaml",
     "pipeline.schema.paper": "test_params.py:",
     "pipeline.cells.cache": "test_resume.py:",
+    "pipeline.cells.code_digests": "cells/test_code_digests.py:test_it_is_the_digest_of_the_code",
     "pipeline.cells.definitions": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.cells.checkpoint": "test_resume.py:",
     "pipeline.cells.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",

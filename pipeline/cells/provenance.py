@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cells import arithmetic, stamps
+from pipeline.cells.code_digests import RememberedCode
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
@@ -36,8 +37,8 @@ NEUTRAL = {
     "pipeline.files",
     "pipeline.sealing",
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
-    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "definitions", "progress")),
-    *(f"pipeline.cells.{name}" for name in ("provenance", "results", "stamps", "tracking")),
+    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "code_digests", "definitions")),
+    *(f"pipeline.cells.{name}" for name in ("progress", "provenance", "results", "stamps", "tracking")),
 }
 SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
 # Of stages that train nothing.
@@ -89,12 +90,12 @@ def code_digest(*entries: str, root: Path = ROOT) -> str:
 
 @cache
 def _aside(root: Path) -> Code:
-    return Code(root, ASIDE, CONSTANTS, REGISTRIES)
+    return RememberedCode(root, ASIDE, CONSTANTS, REGISTRIES)
 
 
 @cache
 def _code(root: Path) -> Code:
-    return Code(root, NEUTRAL, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
+    return RememberedCode(root, NEUTRAL, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
 
 
 def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
