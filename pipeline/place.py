@@ -1,17 +1,34 @@
-"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files."""
+"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files.
+
+Everything that FedRepro takes from its surroundings, or guards against in them, is here: where temporary
+files go, proxies, Python's variables, graphics cards. tests/test_surroundings.py has a table of them.
+"""
 
 import contextlib
 import io
 import os
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, warn
 from pipeline.schema.documents import check_files
 
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 TRACKED = "MLFLOW_TRACKING_URI"
 LOOPBACK = "127.0.0.1,localhost"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+# of Python: they would change what child processes do with the code, or where they look for it
+PYTHON = ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONSAFEPATH")
+# characters of a folder's path: a socket's name may have 107, and about 30 come after the folder
+LONGEST = 70
+# seconds that nvidia-smi may take: a driver that hangs does not come back
+PATIENCE = 20.0
+CARD = re.compile(r"\d+|(GPU|MIG)-[\w./-]+")
 
 
 def begin() -> None:
@@ -30,7 +47,9 @@ def begin() -> None:
     path = address.removeprefix(kind)
     if path and ":" not in path and path != "databricks":  # a file or a folder, no server
         os.environ[TRACKED] = kind + os.path.abspath(path)
-    if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
+    for name in PYTHON:
+        os.environ.pop(name, None)
+    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
         if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's
             os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
@@ -45,6 +64,87 @@ def _name_user() -> None:
             pwd.getpwuid(os.getuid())
         except KeyError:
             os.environ["LOGNAME"] = f"user{os.getuid()}"
+
+
+@contextlib.contextmanager
+def short_temporary() -> Iterator[None]:
+    """Meanwhile this process's temporary files lie in a folder whose path leaves room for a socket's name,
+    where TMPDIR, as of a batch system, is a long one."""
+    given = tempfile.tempdir
+    if len(tempfile.gettempdir()) > LONGEST:
+        short = ("/tmp", "/var/tmp", "/dev/shm")
+        tempfile.tempdir = next((path for path in short if os.access(path, os.W_OK | os.X_OK)), given)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = given
+
+
+def cards() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES can say of one GPU each: the numbers, or of a card that is divided (MIG) its
+    instances; empty where FEDREPRO_DEVICE chooses a device, and where nobody knows.
+
+    The variable counts as CUDA reads it: up to the first word that is no card. nvidia-smi counts where it
+    ends well, in time, and says what a card's number looks like.
+    """
+    if os.environ.get("FEDREPRO_DEVICE", "cuda") != "cuda":
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return _leading(visible.split(","))
+    numbers = _nvidia_smi("--query-gpu=index", "--format=csv,noheader").split()
+    if not all(number.isdecimal() for number in numbers):
+        return []
+    return _instances(numbers) if numbers else []
+
+
+def _leading(words: list[str]) -> list[str]:
+    """The cards before the first word that is none."""
+    stripped = [word.strip() for word in words]
+    none = (at for at, word in enumerate(stripped) if not CARD.fullmatch(word))
+    return stripped[: next(none, len(stripped))]
+
+
+def _instances(numbers: list[str]) -> list[str]:
+    """The cards, each that is divided replaced by its instances."""
+    of: dict[str, list[str]] = {number: [] for number in numbers}
+    card = ""
+    for line in _nvidia_smi("-L").splitlines():
+        if match := re.match(r"GPU (\d+):", line):
+            card = match[1]
+        elif (match := re.search(r"\(UUID: (MIG-[\w./-]+)\)", line)) and card in of:
+            of[card].append(match[1])
+    return [name for number, instances in of.items() for name in instances or [number]]
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    """What it prints; nothing where it is missing, fails or hangs."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=PATIENCE)
+        return done.stdout if done.returncode == 0 else ""
+    return ""
+
+
+def check_driver() -> None:
+    """One warning where a card is there that torch cannot use, as with a driver that is too old: training
+    then takes the CPU."""
+    if "FEDREPRO_DEVICE" in os.environ or not cards() or not shutil.which("nvidia-smi"):
+        return
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CUDA's own, of several lines
+        if torch.cuda.is_available() or torch.version.cuda is None:
+            return
+    driver = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"]
+    warn(
+        f"torch, built for CUDA {torch.version.cuda}, cannot use the GPU that nvidia-smi shows: its driver "
+        f"is {driver[0]}, perhaps too old. Training takes the CPU"
+    )
 
 
 def cores() -> int:

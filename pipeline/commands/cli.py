@@ -311,4 +311,7 @@ def here() -> None:
     with contextlib.suppress(OSError):  # a folder that is no more: `main` says so
         if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
             os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder))
+    if sys.flags.optimize > 1:  # without the texts of --help
+        os.environ.pop("PYTHONOPTIMIZE")
+        os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(HOME))
     main(prog_name="fedrepro")

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -12,6 +13,7 @@ from pipeline.cells import provenance as origin
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
+from pipeline.data.registry import find
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,
@@ -31,6 +33,9 @@ from pipeline.schema import (
 FEW = 3
 # ends the name of a scenario that is cut down to what a CPU can train
 SHORT = "-short"
+# Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for
+# all images has 1 / classes.
+CHANCE_LEVEL = 150.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class Study:
     results: dict[Cell, dict] = field(default_factory=dict)
     root: Path = ROOT
     problems: dict[Cell, str] = field(default_factory=dict)
+    # of finished cells, as far as asked for: whether today's code and parameters give them
+    currency: dict[Cell, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -102,6 +109,47 @@ class Study:
     def target(self, cell: Cell) -> str:
         """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
         return str(cell) if cell.stage(self.paper) else ""
+
+    def chance_level(self, cell: Cell) -> float:
+        """The accuracy, in percent, below which a run of this cell is at chance level; 0 where the number of
+        classes is not known."""
+        classes = find(self.paper.scenarios[cell.scenario].data.set, self.root).classes
+        return CHANCE_LEVEL / classes if classes else 0.0
+
+    def guesses(self, cell: Cell) -> bool:
+        """Whether the main accuracy of a finished cell is at chance level."""
+        result = self.results[cell]
+        return fmean(result["measures"][result["headline"]]) < self.chance_level(cell)
+
+    def hooks(self, cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+        """Side of local training, `pre` or `post` -> those of these finished cells that are scored there and
+        whose numbers on the other side differ; two keys say that the cells are not scored alike."""
+        sides: dict[str, list[Cell]] = {}
+        for cell in cells:
+            result = self.results[cell]
+            other = "post." if result["hook"] == "pre" else "pre."
+            scored = result["measures"][result["headline"]]
+            if result["measures"].get(other + result["headline"], scored) != scored:
+                sides.setdefault(result["hook"], []).append(cell)
+        return sides
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell of the paper: those with a stage, and those that its tables need. A cell is one method
+        in one setting with all its seeds; it is measured where it has a result, which may be stale."""
+        return [*dict.fromkeys([*self.planned, *printed(self.key, self.root)])]
+
+    def is_stale(self, cell: Cell) -> bool:
+        """Whether code, parameters, seeds or partitions have changed since a finished cell was measured, as
+        `fedrepro status` has it."""
+        if cell not in self.currency:
+            result, experiment = self.results[cell], Experiment.of(cell, self.root)
+            self.currency[cell] = (
+                origin.current(result, experiment)
+                and set(result["seeds"]) == set(experiment.scenario.seeds)
+                and not origin.redrawn(result, experiment.scenario)
+            )
+        return not self.currency[cell]
 
     def planned_in(self, scenario: str) -> list[Cell]:
         """The planned cells of a scenario."""
@@ -299,19 +347,18 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
             commit = (result["git"].get("paper_commit") or result["git"].get("commit", ""))[:8]
             hours = f"{sum(result['seconds']) / 3600:.2f}"
             file = (cell.folder(Path()) / "result.json").as_posix()
-            run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study.root)
+            run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study)
             batches.setdefault(key, []).append(run)
         sections.append((study.title(scenario), batches))
     return sections
 
 
-def code_words(cell: Cell, result: dict, root: Path) -> str:
+def code_words(cell: Cell, result: dict, study: Study) -> str:
     """`stale` for a result of other code or parameters than today's, `✓1-4/100` for one of which today's code
     has walked rounds 1 to 4 again, nothing for today's."""
-    experiment = Experiment.of(cell, root)
-    if not origin.current(result, experiment):
+    if study.is_stale(cell):
         return "stale"
-    stamp = origin.verified(result, experiment)
+    stamp = origin.verified(result, Experiment.of(cell, study.root))
     return "✓" + stamp["rounds"].replace(" of ", "/") if stamp and stamp["rounds"] else ""
 
 
