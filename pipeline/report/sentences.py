@@ -210,7 +210,7 @@ def headline(findings: Findings, brief: bool = False) -> str:
     if not main:
         return ""
     whole = [one for one in main if one.verdict.point is not None]
-    short = [one for one in main if one.shortened]
+    short = [one for one in main if one.shortened and one.shown.point is not None]
     if whole:
         texts = told(whole[0], (TUNED,)) if brief else told(whole[0])
         first, where = texts[0], place(whole[0])
