@@ -153,7 +153,8 @@ def test_comparisons_are_over_common_seeds():
 @pytest.mark.parametrize("changed", [{"executor": "stacked"}, {"device": "NVIDIA H200"}])
 def test_a_table_notes_what_was_computed_otherwise(measured, changed):
     """Another executor, precision or device rounds differently."""
-    runs = results.collect(measured)
+    # copies: what is read may be shared with other tests
+    runs = {cell: {**run} for cell, run in results.collect(measured).items()}
     study = Study.of("fedcrl", runs, measured)
     assert TableView("table1", study).note == ""
     next(run for cell, run in runs.items() if str(cell) == "fedcrl/balanced/ours").update(changed)
