@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pipeline.errors import ParamError, warn
 from pipeline.schema.documents import check_files
+from pipeline.source_code import FOLDERS
 
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 TRACKED = "MLFLOW_TRACKING_URI"
@@ -32,9 +33,10 @@ CARD = re.compile(r"\d+|(GPU|MIG)-[\w./-]+")
 
 
 def begin() -> None:
-    """To be called first: `check_root`, `check_files`, and what other programs and the stages of DVC, which
-    run in the root folder, would trip over."""
+    """To be called first: `check_root`, `check_code`, `check_files`, and what other programs and the stages
+    of DVC, which run in the root folder, would trip over."""
     check_root()
+    check_code(HOME)
     sets = [folder for folder in HOME.glob("data/*") if folder.name != "raw"]
     check_files(HOME / ".cells", HOME / "reports", *sets)
     _name_user()
@@ -170,6 +172,34 @@ def check_root() -> None:
         if here not in (None, HOME):
             what = f"the current folder belongs to {here}, and the code is that of {HOME}"
             raise ParamError(f"{what}: call the command `fedrepro`, or set PYTHONPATH={here}")
+
+
+def check_code(root: Path) -> None:
+    """ParamError where Python would run other code than the files say whose text is hashed: a package beside
+    a module of its name, bytecode that is never compared with its source, bytecode in the place of a module,
+    and what Python runs by itself."""
+    for name in ("sitecustomize.py", "usercustomize.py"):
+        if (root / name).exists():
+            raise ParamError(f"{name}: Python would run it before anything else: remove it")
+    for folder in filter(Path.is_dir, (root / name for name in FOLDERS)):
+        for path in folder.rglob("*"):
+            if path.suffix == ".py" and (path.with_suffix("") / "__init__.py").exists():
+                inside = path.with_suffix("").relative_to(root)
+                raise ParamError(
+                    f"{inside}/: Python would import it instead of {inside}.py: remove one of them"
+                )
+            if path.suffix == ".pyc":
+                _check_bytecode(path, root)
+
+
+def _check_bytecode(path: Path, root: Path) -> None:
+    where = path.relative_to(root)
+    if path.parent.name != "__pycache__":
+        raise ParamError(f"{where}: bytecode without a source: remove it")
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # another process may replace it now
+        kind = file.read(8)[4:]  # PEP 552: after the version; 0 where time and size of the source count
+        if any(kind):
+            raise ParamError(f"{where}: bytecode that is not compared with its source: remove it")
 
 
 def surroundings(root: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
-from pipeline.cells import definitions, syntax
+from pipeline.cells import definitions, normal_form, syntax
 from pipeline.cells.definitions import Code
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.sealing import is_sealed, seal
@@ -45,7 +45,7 @@ class RememberedCode(Code):
 
     def _remembered(self, what: str, arguments: tuple, compute: Callable[[], Any]) -> Any:
         """The value of FILE for these arguments, else what `compute` gives, which FILE then has."""
-        settings = (self.neutral, self.constants, self.registries, self.schema, self.dynamic)
+        settings = (self.neutral, self.counted, self.constants, self.registries, self.schema, self.dynamic)
         given = [sorted(one, key=repr) if isinstance(one, frozenset) else one for one in arguments]
         words = repr([what, self.strict, [sorted(some) for some in settings], given])
         key = hashlib.sha256(words.encode()).hexdigest()
@@ -74,7 +74,8 @@ class RememberedCode(Code):
     def _sources(self) -> str:
         """sha256 over the paths and bytes of all Python files that a digest may depend on."""
         whole = hashlib.sha256(sys.version.encode())
-        for path in (Path(definitions.__file__), Path(syntax.__file__), *_python_files(self.root)):
+        follow = [Path(module.__file__) for module in (definitions, normal_form, syntax)]
+        for path in (*follow, *_python_files(self.root)):
             content = path.read_bytes()
             whole.update(f"{path}\0{len(content)}\0".encode())
             whole.update(content)

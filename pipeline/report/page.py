@@ -17,7 +17,16 @@ from pipeline.report.footnotes import footnotes
 from pipeline.report.measures import numbers
 from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
 from pipeline.report.sentences import answers, headline, told
-from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
+from pipeline.report.study import (
+    NOT_VERIFIED,
+    SHORT,
+    STALE,
+    Study,
+    deviations,
+    provenance,
+    readings_by_methods,
+    values,
+)
 from pipeline.report.tables import TableView, measured
 from pipeline.report.verdicts import Chip, Verdict, count, variants
 from pipeline.report.words import GROUPS, bibtex, counted, measure_words
@@ -283,7 +292,7 @@ class Page:
     def stale(self) -> int:
         """Runs, but for the miniature's, that today's code is not known to give."""
         batches = (cells for _, batches in self.provenance for cells in batches.values())
-        return sum(cell[-1] == "stale" for cells in batches for cell in cells)
+        return sum(cell[-1].startswith((STALE, NOT_VERIFIED)) for cells in batches for cell in cells)
 
     @property
     def measured(self) -> list[Verdict]:

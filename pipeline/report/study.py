@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from pipeline.cells import provenance as origin
+from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
@@ -31,6 +32,9 @@ from pipeline.schema import (
 
 # Rows of one algorithm that are named one by one.
 FEW = 3
+# What a page says of a result that was not made, and not walked again, by today's code.
+STALE = "stale"
+NOT_VERIFIED = "not verified"
 # ends the name of a scenario that is cut down to what a CPU can train
 SHORT = "-short"
 # Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for
@@ -354,12 +358,15 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
 
 
 def code_words(cell: Cell, result: dict, study: Study) -> str:
-    """`stale` for a result of other code or parameters than today's, `✓1-4/100` for one of which today's code
-    has walked rounds 1 to 4 again, nothing for today's."""
+    """Of a result of other code or parameters than today's `stale`, or `not verified since 1a2b3c4d` where a
+    former verification counts no more; `verified: 3 of 12 seeds, rounds 1 to 20 of 100` of one that today's
+    code has walked again; nothing for today's."""
+    experiment = Experiment.of(cell, study.root)
     if study.is_stale(cell):
-        return "stale"
-    stamp = origin.verified(result, Experiment.of(cell, study.root))
-    return "✓" + stamp["rounds"].replace(" of ", "/") if stamp and stamp["rounds"] else ""
+        since = origin.unverified_since(result, experiment)
+        return f"{NOT_VERIFIED} since {since[:8]}" if since else STALE
+    stamp = origin.verified(result, experiment)
+    return stamps.words(stamp, len(result["seeds"])).partition(" (")[0] if stamp else ""
 
 
 def processor(machine: dict) -> str:
