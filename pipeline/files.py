@@ -65,6 +65,14 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
+def renew_text(path: Path, text: str) -> None:
+    """As `write_text`, but a file that has this text already is not touched."""
+    with contextlib.suppress(OSError):
+        if Path(path).read_bytes() == text.encode("utf-8"):
+            return
+    write_text(path, text)
+
+
 def write_json(path: Path, value: object) -> None:
     """Write JSON with sorted keys; all or nothing. FedReproError for NaN and infinity."""
     try:

@@ -10,10 +10,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from collections.abc import Callable
 from pathlib import Path
 
+import kinds
 import pytest
 import warm
 from browsing import browser  # noqa: F401  (a fixture)
-from kinds import REST
 from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
@@ -32,8 +32,7 @@ def pytest_configure(config):
 
 def pytest_itemcollected(item):
     """Mark what `make test` leaves to `make test-rest`."""
-    if item.path.stem in REST:
-        item.add_marker("rest")
+    kinds.mark(item)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -25,3 +25,9 @@ TRAININGS = {
 }
 # Names of files without .py. A single test of another file has the marker `rest` itself.
 REST = DOCUMENTS | SERVERS | PACKAGE | KILLS | TRAININGS
+
+
+def mark(item):
+    """Give a test of these files the marker `rest`."""
+    if item.path.stem in REST:
+        item.add_marker("rest")

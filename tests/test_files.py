@@ -264,3 +264,13 @@ def test_no_text_of_a_table_is_a_formula(text):
 @pytest.mark.parametrize("text", ["-1.5", "+3", "FedAvg", "", "a=b", "'=1"])
 def test_other_texts_stay_as_they_are(text):
     assert files.as_text(text) == text and files.as_text("\r=1") == "'\r=1"
+
+
+def test_a_file_that_has_the_text_already_is_not_touched(tmp_path):
+    path = tmp_path / "page.html"
+    files.renew_text(path, "one\n")
+    before = path.stat()
+    files.renew_text(path, "one\n")
+    assert path.stat().st_ino == before.st_ino and path.stat().st_mtime_ns == before.st_mtime_ns
+    files.renew_text(path, "two\n")
+    assert path.read_text() == "two\n"

@@ -2,9 +2,8 @@
 
 import re
 
-import conftest
 import pytest
-from kinds import REST
+from kinds import REST, mark
 
 from pipeline.schema import ROOT
 
@@ -54,5 +53,5 @@ def test_a_file_of_a_kind_has_the_marker(name, rest):
             self.markers.append(marker)
 
     item = Item()
-    conftest.pytest_itemcollected(item)
+    mark(item)
     assert item.markers == ["rest"] * rest

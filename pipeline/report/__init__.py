@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from pipeline.cells.results import as_csv, metrics, survey, tidy
 from pipeline.errors import FedReproError
-from pipeline.files import write_text
+from pipeline.files import renew_text
 from pipeline.findings_file import FILE, GONE, as_text, lost, read_findings, withdrawn
 from pipeline.report import across, latex, markdown
 from pipeline.report.findings import as_rows
@@ -38,9 +38,9 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     root    the checkout whose results are read
     out     folder of the pages; None: reports/ of the checkout
 
-    The same inputs give the same bytes. Raises FedReproError for an unknown paper or a malformed published
-    table; only after all the rest is written for a result that cannot be used, and for a finding that would
-    disappear from findings.csv without a line in withdrawn.csv.
+    The same inputs give the same bytes, and a file whose bytes stay is not touched. Raises FedReproError for
+    an unknown paper or a malformed published table; only after all the rest is written for a result that
+    cannot be used, and for a finding that would disappear from findings.csv without a line in withdrawn.csv.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
@@ -64,14 +64,15 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     if not gone:
         files[FILE.name] = as_text(found)
     for name, text in files.items():
-        write_text(out / name, text)
-    tables = {f"{page.key}-{tab.key}.tex" for page in pages.values() for tab in page.tabs}
+        renew_text(out / name, text)
+    of_these = [pages[name] for name in papers or pages]
+    tables = {f"{page.key}-{tab.key}.tex" for page in of_these for tab in page.tabs}
     for path in (out / "tables").glob("*.tex"):
-        if path.name not in tables and path.name.startswith(tuple(f"{key}-" for key in pages)):
+        if path.name not in tables and path.name.startswith(tuple(f"{page.key}-" for page in of_these)):
             path.unlink()
     front = root / "README.md"
     if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
-        write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
+        renew_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
     texts = list(dict.fromkeys(problems.values()))
     if gone:
         numbers = counted(len(gone), "number")

@@ -228,3 +228,14 @@ def test_the_same_results_give_the_same_bytes(small, tmp_path):
     assert outputs[0] == outputs[1]
     names = {str(path) for path in outputs[0]}
     assert {f"{name}.{kind}" for name in ("index", "across", *PAPERS) for kind in ("html", "md")} <= names
+
+
+def test_a_page_that_stays_as_it_is_is_not_touched(measured):
+    """Nor what another paper has left in reports/."""
+    theirs = measured / "reports/tables/other-table1.tex"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    written = render(["fedcrl"], root=measured)
+    before = {path: path.stat().st_mtime_ns for path in [*written, theirs]}
+    render(["fedcrl"], root=measured)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
