@@ -39,7 +39,7 @@ def exported(project, reference):
 
 
 def test_the_models_are_those_that_were_measured(project, exported, monkeypatch):
-    """By the accuracies on the card, which are of the files; by the code beside them, on a picture; as ONNX."""
+    """By accuracies on the card, which are of the files; by the code beside them, on a picture; as ONNX."""
     card = json.loads((exported / "card.json").read_text())
     assert [*card["files"]] == ["deployed.pt2", *(f"trained-{k}.pt2" for k in range(10))]
     assert card["same_state"] and card["seed"] == 0 and card["scored"] == "deployed.pt2"
