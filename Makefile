@@ -8,6 +8,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export OMP_NUM_THREADS ?= 1
 # Imports are slow without bytecode; Python writes it for what is used, which is a small part of what is installed.
 unexport PYTHONDONTWRITEBYTECODE
+# Where the user has other programs install to: make installs into .venv.
+unexport PIP_TARGET PIP_PREFIX PIP_ROOT PIP_DRY_RUN PYTHONHOME UV_SYSTEM_PYTHON UV_TARGET UV_PREFIX UV_CONSTRAINT UV_OVERRIDE
+export PIP_USER := 0
 .PHONY: help repro time-repro test test-rest test-all test-scale check ui lock install docs clean
 COMPILE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --override requirements/overrides.txt
 SCALE := slurm ray remote

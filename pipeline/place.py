@@ -1,23 +1,42 @@
-"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files."""
+"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files.
+
+Everything that FedRepro takes from its surroundings, or guards against in them, is here: where temporary
+files go, proxies, Python's variables, graphics cards. tests/test_surroundings.py has a table of them.
+"""
 
 import contextlib
 import io
 import os
+import re
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, warn
 from pipeline.schema.documents import check_files
+from pipeline.source_code import FOLDERS
 
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 TRACKED = "MLFLOW_TRACKING_URI"
 LOOPBACK = "127.0.0.1,localhost"
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+# of Python: they would change what child processes do with the code, or where they look for it
+PYTHON = ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONSAFEPATH")
+# characters of a folder's path: a socket's name may have 107, and about 30 come after the folder
+LONGEST = 70
+# seconds that nvidia-smi may take: a driver that hangs does not come back
+PATIENCE = 20.0
+CARD = re.compile(r"\d+|(GPU|MIG)-[\w./-]+")
 
 
 def begin() -> None:
-    """To be called first: `check_root`, `check_files`, and what other programs and the stages of DVC, which
-    run in the root folder, would trip over."""
+    """To be called first: `check_root`, `check_code`, `check_files`, and what other programs and the stages
+    of DVC, which run in the root folder, would trip over."""
     check_root()
+    check_code(HOME)
     sets = [folder for folder in HOME.glob("data/*") if folder.name != "raw"]
     check_files(HOME / ".cells", HOME / "reports", *sets)
     _name_user()
@@ -30,7 +49,9 @@ def begin() -> None:
     path = address.removeprefix(kind)
     if path and ":" not in path and path != "databricks":  # a file or a folder, no server
         os.environ[TRACKED] = kind + os.path.abspath(path)
-    if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
+    for name in PYTHON:
+        os.environ.pop(name, None)
+    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
         if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's
             os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
@@ -45,6 +66,87 @@ def _name_user() -> None:
             pwd.getpwuid(os.getuid())
         except KeyError:
             os.environ["LOGNAME"] = f"user{os.getuid()}"
+
+
+@contextlib.contextmanager
+def short_temporary() -> Iterator[None]:
+    """Meanwhile this process's temporary files lie in a folder whose path leaves room for a socket's name,
+    where TMPDIR, as of a batch system, is a long one."""
+    given = tempfile.tempdir
+    if len(tempfile.gettempdir()) > LONGEST:
+        short = ("/tmp", "/var/tmp", "/dev/shm")
+        tempfile.tempdir = next((path for path in short if os.access(path, os.W_OK | os.X_OK)), given)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = given
+
+
+def cards() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES can say of one GPU each: the numbers, or of a card that is divided (MIG) its
+    instances; empty where FEDREPRO_DEVICE chooses a device, and where nobody knows.
+
+    The variable counts as CUDA reads it: up to the first word that is no card. nvidia-smi counts where it
+    ends well, in time, and says what a card's number looks like.
+    """
+    if os.environ.get("FEDREPRO_DEVICE", "cuda") != "cuda":
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return _leading(visible.split(","))
+    numbers = _nvidia_smi("--query-gpu=index", "--format=csv,noheader").split()
+    if not all(number.isdecimal() for number in numbers):
+        return []
+    return _instances(numbers) if numbers else []
+
+
+def _leading(words: list[str]) -> list[str]:
+    """The cards before the first word that is none."""
+    stripped = [word.strip() for word in words]
+    none = (at for at, word in enumerate(stripped) if not CARD.fullmatch(word))
+    return stripped[: next(none, len(stripped))]
+
+
+def _instances(numbers: list[str]) -> list[str]:
+    """The cards, each that is divided replaced by its instances."""
+    of: dict[str, list[str]] = {number: [] for number in numbers}
+    card = ""
+    for line in _nvidia_smi("-L").splitlines():
+        if match := re.match(r"GPU (\d+):", line):
+            card = match[1]
+        elif (match := re.search(r"\(UUID: (MIG-[\w./-]+)\)", line)) and card in of:
+            of[card].append(match[1])
+    return [name for number, instances in of.items() for name in instances or [number]]
+
+
+def _nvidia_smi(*arguments: str) -> str:
+    """What it prints; nothing where it is missing, fails or hangs."""
+    if not shutil.which("nvidia-smi"):
+        return ""
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=PATIENCE)
+        return done.stdout if done.returncode == 0 else ""
+    return ""
+
+
+def check_driver() -> None:
+    """One warning where a card is there that torch cannot use, as with a driver that is too old: training
+    then takes the CPU."""
+    if "FEDREPRO_DEVICE" in os.environ or not cards() or not shutil.which("nvidia-smi"):
+        return
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CUDA's own, of several lines
+        if torch.cuda.is_available() or torch.version.cuda is None:
+            return
+    driver = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"]
+    warn(
+        f"torch, built for CUDA {torch.version.cuda}, cannot use the GPU that nvidia-smi shows: its driver "
+        f"is {driver[0]}, perhaps too old. Training takes the CPU"
+    )
 
 
 def cores() -> int:
@@ -70,6 +172,34 @@ def check_root() -> None:
         if here not in (None, HOME):
             what = f"the current folder belongs to {here}, and the code is that of {HOME}"
             raise ParamError(f"{what}: call the command `fedrepro`, or set PYTHONPATH={here}")
+
+
+def check_code(root: Path) -> None:
+    """ParamError where Python would run other code than the files say whose text is hashed: a package beside
+    a module of its name, bytecode that is never compared with its source, bytecode in the place of a module,
+    and what Python runs by itself."""
+    for name in ("sitecustomize.py", "usercustomize.py"):
+        if (root / name).exists():
+            raise ParamError(f"{name}: Python would run it before anything else: remove it")
+    for folder in filter(Path.is_dir, (root / name for name in FOLDERS)):
+        for path in folder.rglob("*"):
+            if path.suffix == ".py" and (path.with_suffix("") / "__init__.py").exists():
+                inside = path.with_suffix("").relative_to(root)
+                raise ParamError(
+                    f"{inside}/: Python would import it instead of {inside}.py: remove one of them"
+                )
+            if path.suffix == ".pyc":
+                _check_bytecode(path, root)
+
+
+def _check_bytecode(path: Path, root: Path) -> None:
+    where = path.relative_to(root)
+    if path.parent.name != "__pycache__":
+        raise ParamError(f"{where}: bytecode without a source: remove it")
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # another process may replace it now
+        kind = file.read(8)[4:]  # PEP 552: after the version; 0 where time and size of the source count
+        if any(kind):
+            raise ParamError(f"{where}: bytecode that is not compared with its source: remove it")
 
 
 def surroundings(root: Path) -> dict[str, str]:

@@ -272,12 +272,18 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
-    assert report.after.mean == np.mean(result["measures"]["weighted"])
-    assert report.before.mean == np.mean(untuned["measures"]["weighted"])
-    fewer = untuned | {"seeds": [0, 1]}
-    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: fewer})
+    assert [*report.after.values()] == result["measures"]["weighted"]
+    assert [*report.before.values()] == untuned["measures"]["weighted"]
+    other_seeds = untuned | {"seeds": [0, 1]}
+    monkeypatch.setattr(
+        "pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: other_seeds}
+    )
     (report,), _ = tunings(short)
-    assert report.before and report.after is None  # other seeds are not compared
+    assert (sorted(report.before), sorted(report.after)) == ([0, 1], [0, 5])  # compared over the common one
+    redrawn = untuned | {"partition": "f" * 64}
+    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: redrawn})
+    (report,), _ = tunings(short)
+    assert report.after and not report.before  # the same seeds on another partition are no pair
     assert report.configurations == choices.means(tuned["configurations"])
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
 

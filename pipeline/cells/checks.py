@@ -9,6 +9,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.data.registry import sets
 from pipeline.errors import ParamError, unknown
 from pipeline.git import check_owner
+from pipeline.place import check_driver
 from pipeline.schema import (
     COMPUTED,
     MINIATURES,
@@ -189,6 +190,8 @@ def check_environment(here: bool = True) -> None:
         raise ParamError(f"FEDREPRO_MIRROR: {mirror} is not a folder")
     if here and any(os.environ.get(f"FEDREPRO_{name}") for name in ("DEVICE", "EXECUTOR", "PRECISION")):
         _check_device()
+    if here:
+        check_driver()
 
 
 def _check_device() -> None:

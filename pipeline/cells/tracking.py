@@ -448,8 +448,16 @@ def _key(name: str) -> str:
     return f"{group}{slash}{rest if plain == rest else f'{plain}-{digest}'}"
 
 
+def wants_login(error: Exception) -> bool:
+    """Does MLflow refuse for want of a user and a password, or for wrong ones?"""
+    return bool(re.search(r"\b40[13]\b|unauthori[sz]ed|unauthenticated|PERMISSION_DENIED", str(error), re.I))
+
+
 def no_answer(error: Exception, root: Path = ROOT) -> str:
     """That MLflow does not answer, and why, in one line."""
+    if wants_login(error):
+        names = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        return f"MLflow at {uri(root)} asks for a login: set {names}"
     refused = re.search(r"\[Errno -?\d+\] ([\w ]+)", str(error))
     why = refused[1] if refused else (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     return f"MLflow at {uri(root)} does not answer ({why})"
@@ -457,12 +465,14 @@ def no_answer(error: Exception, root: Path = ROOT) -> str:
 
 def say_import(printed: Printed | None = None, finished: Finished | None = None, show: bool = False) -> int:
     """Import and print the outcome; returns the exit code, 0 also where the server is down. The arguments are
-    those of `import_results`."""
+    those of `import_results`. FedReproError where it asks for a login."""
     try:
         new, old = import_results(printed=printed, finished=finished, show=show)
     except FedReproError:
         raise
     except Exception as error:
+        if wants_login(error):
+            raise FedReproError(no_answer(error)) from error
         warn(f"{no_answer(error)}; call this again when it does")
         return 0
     print(f"MLflow at {uri()}: {new} new runs, {old} already there")

@@ -6,7 +6,6 @@ already.
 
 import multiprocessing
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pipeline.cells import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters import Job, guard
 from pipeline.clusters.worker import train_here
-from pipeline.place import HOME, surroundings
+from pipeline.place import HOME, cards, short_temporary, surroundings
 from pipeline.schema import MINIATURES, ROOT, Cell
 
 FORKS = sys.platform == "linux"
@@ -77,13 +76,7 @@ class Local:
     @cached_property
     def cards(self) -> list[str]:
         """The GPUs among which cells are dealt; none where FEDREPRO_DEVICE chooses a device."""
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if os.environ.get("FEDREPRO_DEVICE", "cuda") != "cuda":
-            return []
-        if visible is None and shutil.which("nvidia-smi"):
-            command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-            visible = ",".join(subprocess.run(command, capture_output=True, text=True).stdout.split())
-        return [card.strip() for card in (visible or "").split(",") if card.strip()]
+        return cards()
 
     @cached_property
     def group(self) -> subprocess.Popen:
@@ -105,7 +98,8 @@ class Local:
         resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            forkserver.ensure_running()
+            with short_temporary():  # where its socket lies
+                forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.environ.clear()

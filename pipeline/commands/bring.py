@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.cells.results import collect, survey
+from pipeline.cells.results import check_plausible, collect, history, survey
 from pipeline.cells.tracking import say_import
 from pipeline.commands import archive
 from pipeline.commands.sync import sync
@@ -50,6 +50,9 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
             results, problems = survey(checkout)
             if problems:
                 raise FedReproError(next(iter(problems.values())))
+            for cell, result in results.items():
+                file = cell.folder(checkout) / "history.csv"
+                check_plausible(result, history(cell, checkout), file)
         except FedReproError as error:
             raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
         os.rename(new, target)

@@ -107,13 +107,29 @@ def explain() -> None:
 @main.command(epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
 @click.argument("what", nargs=-1, type=Name())
 @click.option("--seconds", type=Amount("seconds"), default=60, show_default=True, help="Time for each cell.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Only this seed (default: all in turn)."
+)
+@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds of a seed.")
 @jobs_option()
 @calls("verify:verify")
 def verify() -> None:
     """Check that today's code gives the results.
 
-    Trains as far as the time goes and compares every round. WHAT are cells, scenarios or papers. Default:
-    every cell whose code has changed and whose data are here. A result that agrees counts as today's.
+    Trains the seeds in an order that is drawn anew, as far as the time goes, and compares every round bit for
+    bit. WHAT are cells, scenarios or papers. Default: every cell whose code has changed and whose data are
+    here. A result that agrees counts as today's.
+    """
+
+
+@main.command(epilog=example("fedrepro check", "fedrepro check fedlsa"))
+@click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
+@calls("check:check")
+def check() -> None:
+    """Read everything that results rest on again.
+
+    Says what is damaged, which results are stale and why, and what rests on a stamp. The exit code is 1 where
+    a file is damaged.
     """
 
 
@@ -417,4 +433,7 @@ def here() -> None:
     with contextlib.suppress(OSError):  # a folder that is no more: `main` says so
         if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
             os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder))
+    if sys.flags.optimize > 1:  # without the texts of --help
+        os.environ.pop("PYTHONOPTIMIZE")
+        os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(HOME))
     main(prog_name="fedrepro")

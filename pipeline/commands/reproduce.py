@@ -57,22 +57,27 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
 
 
 def prepare(root: Path, again: bool = False) -> Path:
-    """The clone at the commit of `root`; what was trained in it at this commit stays, unless `again`."""
+    """The clone at the commit of `root`; what was trained in it at this commit stays, unless `again`.
+
+    Where `root` is a folder of a larger repository, that is cloned, and the same folder in it returned.
+    """
+    top, inner = git(root, "rev-parse", "--show-toplevel"), git(root, "rev-parse", "--show-prefix")
     clone = root / FOLDER
+    here = clone / inner
     commit = git(root, "rev-parse", "HEAD")
     if changed := git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
         print(f"{len(changed)} uncommitted changes take no part in {commit[:12]}", flush=True)
     if not (clone / ".git").is_dir():
         shutil.rmtree(clone, ignore_errors=True)
         with files.replace_folder(clone) as new:
-            git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(new))
+            git(root, "clone", "--quiet", "--no-hardlinks", top, str(new))
     if moved := git(clone, "rev-parse", "HEAD") != commit:
-        git(clone, "fetch", "--quiet", str(root), commit)
+        git(clone, "fetch", "--quiet", top, commit)
     if moved or again:  # first: a kill must not leave them to the new commit
-        shutil.rmtree(clone / ".cells", ignore_errors=True)
+        shutil.rmtree(here / ".cells", ignore_errors=True)
     if moved:
         git(clone, "checkout", "--quiet", "--force", "--detach", commit)
-    return clone
+    return here
 
 
 def _environment(root: Path, clone: Path) -> dict[str, str]:

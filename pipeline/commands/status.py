@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells import choices, provenance, stamps
+from pipeline.cells import changes, choices, companions, provenance, stamps
 from pipeline.cells.declarations import declarations, missing_seeds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
@@ -56,8 +56,10 @@ class Status:
     error: str = ""
     # of one process; None where nothing is left or no estimate is possible
     hours: float | None = None
-    # what shows that today's code gives a result of earlier code
+    # what shows that today's code gives a result of earlier code, or that nothing does any more
     verified: str = ""
+    # why it is stale, in a word: see pipeline.cells.changes
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,12 +131,16 @@ class Board:
         result = self.results[cell] if cell in self.results else read_result(cell, self.root)
         if result is not None and not stale(cell, result, self.root):
             stamp = provenance.verified(result, Experiment.of(cell, self.root))
-            return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
+            words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
+            return Status(DONE, stage, verified=words)
+        why = {} if result is None else {"verified": "", "cause": cause(cell, result, self.root)}
+        if result:
+            why["verified"] = not_verified(cell, result, self.root)
         if not stage:
-            return Status(UNPLANNED if result is None else STALE)
+            return Status(UNPLANNED if result is None else STALE, **why)
         error = self.failures.get(cell, "")
         state = FAILED if error else MISSING if result is None else STALE
-        return Status(state, stage, error, estimate(cell, self.rates, self.root))
+        return Status(state, stage, error, estimate(cell, self.rates, self.root), **why)
 
     def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
         """The cells that a tuning compares: of each method with the chosen values and with the row's."""
@@ -201,6 +207,24 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         return True
 
 
+def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
+    """Why a result is stale, in a word: the first reason."""
+    try:
+        return changes.cause(result, Experiment.of(cell, root))
+    except (*DAMAGED, FedReproError):
+        return changes.UNKNOWN
+
+
+def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
+    """`not verified since 1a2b3c4d` of a stale result whose former verification counts no more; else
+    nothing."""
+    try:
+        commit = provenance.unverified_since(result, Experiment.of(cell, root))
+    except (*DAMAGED, FedReproError):
+        return ""
+    return f"not verified since {commit[:8]}" if commit else ""
+
+
 def failures(root: Path = ROOT) -> dict[Cell, str]:
     """The failed cells and their errors. A mark next to the checkpoints counts while the cell still has the
     digest that its folder, .cells/<digest>, is named after: with the partition, features and corrupted images
@@ -244,6 +268,9 @@ def status(
     if table is None:
         for line in declared(overviews, board):
             print(line)
+        for key in overviews:
+            for line in companions.problems(key, board.results, root):
+                print(f"damaged: {line}")
     return 0
 
 
@@ -269,6 +296,12 @@ def lines(
     yield ""
     cells = [item for view in overviews.values() for item in view.cells.items()]
     yield from (f"failed: {cell}: {one.error}" for cell, one in cells if one.state == FAILED)
+    causes = Counter(one.cause for _, one in cells if one.state == STALE)
+    if causes:
+        yield "stale by " + ", ".join(f"{name}: {count}" for name, count in causes.most_common())
+    if unverified := [one for _, one in cells if one.state == STALE and one.verified]:
+        number = f"{len(unverified)} of the stale cells are"
+        yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
     every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
     yield from _legend([one for one in every if one.state in LEFT], rates, device)
     if tables:

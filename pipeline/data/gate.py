@@ -193,9 +193,11 @@ def _flat(values: np.ndarray, what: str) -> np.ndarray:
 def _whole(values: np.ndarray, what: str) -> np.ndarray:
     if not len(values):
         return values.astype(np.int64)
-    odd = values[~np.isfinite(values) | (np.rint(values) != values)] if values.dtype.kind == "f" else ()
-    if len(odd):
-        raise DataError(f"{what} holds the label {odd[0]:g}, expected whole numbers")
+    odd = (
+        values[~np.isfinite(values) | (np.rint(values) != values)] if values.dtype.kind == "f" else values[:0]
+    )
+    if odd.size:
+        raise DataError(f"{what} holds the label {odd.flat[0]:g}, expected whole numbers")
     low, high = values.min(), values.max()
     if low < -1 or high >= len(values) + 10**6:
         raise DataError(f"{what} holds labels from {low:g} to {high:g}, expected classes counted from 0")
@@ -233,7 +235,7 @@ class Found:
     def document(self, arrays: Arrays) -> dict:
         """What there is to tell; empty where nothing is."""
         split, of = np.asarray(arrays.split), np.asarray(arrays.labels)
-        parts = {"twins": twins.of_set(self.keys, split, of), "left_out": self.left_out}
+        parts: dict[str, object] = {"twins": twins.of_set(self.keys, split, of), "left_out": self.left_out}
         parts["unlabelled"] = int((of < 0).sum()) if (of >= 0).any() else 0
         parts["one_part"] = _one_part(arrays) if (split == TEST).any() else {}
         parts["dark"] = self.brightest if self.brightest < BRIGHT else None

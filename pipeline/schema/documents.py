@@ -1,5 +1,6 @@
 """Read YAML safely, refuse unsafe links and devices in a paper's folder, shorten paths for messages."""
 
+import configparser
 import os
 import re
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Of a YAML document; the largest here has some 6,000 values in 6 levels.
 MOST_VALUES = 100_000
 DEEPEST = 50
+# folders of a paper that git leaves out
+MADE = frozenset("partitions representations final-models extra-seeds sweeps".split())
 
 
 def shorten(path: Path) -> str:
@@ -39,12 +42,35 @@ def check_files(*folders: Path) -> None:
 
 def check_links(root: Path = ROOT) -> None:
     """ParamError naming a link in a paper's folder or in .cells that leads out of the repository: what is
-    written there would land outside. A paper's folder may be a link itself."""
+    written there would land outside. A paper's folder may be a link itself, and so may be what git leaves out
+    of it, as partitions on another disk; links into DVC's cache are DVC's own."""
+    caches = [os.path.realpath(folder) for folder in cache_folders(root)]
     for folder in (*root.glob("papers/*"), root / ".cells"):
-        inside = os.path.realpath(root), os.path.realpath(folder)
+        inside = os.path.realpath(root), os.path.realpath(folder), *caches
         for path in _below(folder):
-            if path.is_symlink() and not any(map(Path(os.path.realpath(path)).is_relative_to, inside)):
+            if not path.is_symlink() or (path.parent == folder and path.name in MADE):
+                continue
+            if not any(map(Path(os.path.realpath(path)).is_relative_to, inside)):
                 raise ParamError(f"{shorten(path)}: a link that leads out of the repository: remove it")
+
+
+def cache_folders(root: Path = ROOT) -> list[Path]:
+    """The folders of DVC's cache that its settings name, as a group shares one on a server."""
+    own, user = root / ".dvc", os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    places = [own / "config", own / "config.local"]
+    places.append(Path(os.environ.get("DVC_GLOBAL_CONFIG_DIR") or os.path.join(user, "dvc")) / "config")
+    places.append(Path(os.environ.get("DVC_SYSTEM_CONFIG_DIR") or "/etc/xdg/dvc") / "config")
+    folders = []
+    for place in places:
+        settings = configparser.RawConfigParser(strict=False, allow_no_value=True)
+        try:
+            settings.read_string(re.sub(r"^\s+", "", place.read_text(encoding="utf-8"), flags=re.M))
+        except (OSError, UnicodeDecodeError, configparser.Error):
+            continue
+        named = settings.get("cache", "dir", fallback=None)
+        if named:
+            folders.append(place.parent / os.path.expanduser(named.strip("'\"")))
+    return folders
 
 
 def _below(*folders: Path) -> Iterator[Path]:
