@@ -13,13 +13,10 @@ from PIL import Image
 from repository import CELL, PARAMETERS, edited, python, run
 from safetensors.torch import load_file
 
-from pipeline.cells import evaluation, final_models, loading, seeds, training
+from pipeline.cells import final_models, loading, seeds, training
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import export
 from pipeline.schema import Cell
-
-SCORES = lambda network, images, client: network(images)  # noqa: E731
-
 
 # A model takes more than a second: only the server's is written.
 EXPORT = """
@@ -27,35 +24,48 @@ import sys
 from pipeline.cells import final_models
 from pipeline.commands import export
 write = final_models._write_onnx
-final_models._write_onnx = lambda *args: args[-1].stem == "server" and write(*args)
+final_models._write_onnx = lambda *args: args[-1].stem == "deployed" and write(*args)
 sys.exit(export.model(sys.argv[1], None, sys.argv[2]))
 """
 
 
-def test_the_models_are_those_that_were_measured(project, reference, monkeypatch):
-    """By the code on the card, on the images of a client and on another picture; the same as ONNX."""
+@pytest.fixture
+def exported(project, reference):
+    """The folder of an exported seed."""
     folder = project / "models/x"
     assert "the state of the result" in python(project, EXPORT, CELL, str(folder)).stdout
-    card = json.loads((folder / "card.json").read_text())
-    assert len(card["files"]) == 11 and card["same_state"] and card["seed"] == 0
+    assert not (project / ".cells/models").exists() or not [*(project / ".cells/models").iterdir()]
+    return folder
+
+
+def test_the_models_are_those_that_were_measured(project, exported, monkeypatch):
+    """By accuracies on the card, which are of the files; by the code beside them, on a picture; as ONNX."""
+    card = json.loads((exported / "card.json").read_text())
+    assert [*card["files"]] == ["deployed.pt2", *(f"trained-{k}.pt2" for k in range(10))]
+    assert card["same_state"] and card["seed"] == 0 and card["scored"] == "deployed.pt2"
+    assert card["measured"]["pre"]["weighted"] == card["measures"]["weighted"]
+    assert card["measured"]["pre"]["clients"] == card["clients"]
+    assert card["measured"]["post"]["weighted"] == card["measures"]["post.weighted"]
+    readme = (exported / "README.md").read_text()
+    assert f"**{card['measures']['weighted']:.2f} %**" in readme
+
     images, labels = (np.load(project / f"data/digits/{name}.npy") for name in ("images", "labels"))
-    Image.fromarray(images[0].squeeze()).save(folder / "mine.png")
-    monkeypatch.chdir(folder)
-    code, output = (folder / "README.md").read_text().split("```")[1].removeprefix("python"), io.StringIO()
+    Image.fromarray(images[0].squeeze()).save(exported / "mine.png")
+    monkeypatch.chdir(exported)
+    monkeypatch.syspath_prepend(str(exported))
+    code, output = readme.split("```")[1].removeprefix("python"), io.StringIO()
     with redirect_stdout(output):
         exec(code, {})
     assert output.getvalue().strip() == str(labels[0])
-    world, tests = loading.load_world(Experiment.of(Cell.parse(CELL), project), 0)
-    model = load_file("server.safetensors")
-    measured, clients = evaluation.measure(world.everyone(model), world, tests, "clients", SCORES)
-    assert round(measured["weighted"], 4) == card["measures"]["weighted"]
-    assert [round(value, 4) for value in clients] == card["clients"]
-    assert not torch.equal(load_file("client-3.safetensors")["head.bias"], model["head.bias"])
-    assert not (project / ".cells/models").exists() or not [*(project / ".cells/models").iterdir()]
+    assert "pipeline" not in (exported / "predict.py").read_text()
+
+    world, _ = loading.load_world(Experiment.of(Cell.parse(CELL), project), 0)
+    model = load_file("deployed.safetensors")
+    assert not torch.equal(load_file("trained-3.safetensors")["head.bias"], model["head.bias"])
     pytest.importorskip("onnxscript")
     reference_of = pytest.importorskip("onnx.reference").ReferenceEvaluator
     images = world.clients[0].images[:7]
-    (scores,) = reference_of("server.onnx").run(None, {"images": images.numpy()})
+    (scores,) = reference_of("deployed.onnx").run(None, {"images": images.numpy()})
     assert torch.allclose(torch.tensor(scores), world.outputs(0, model, images), atol=1e-4)
 
 

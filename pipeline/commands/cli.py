@@ -177,7 +177,7 @@ def sweep() -> None:
 @main.command(
     epilog=example(
         "fedrepro compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --seeds 7,8,9",
-        "fedrepro compare fedlsa/mini/fedprox --set method.mu=0.1 --set training.local_epochs=5",
+        "fedrepro compare fedlsa/mini/fedprox --set method.mu=0.1,training.rounds=9",
     )
 )
 @click.argument("names", nargs=-1, required=True, type=Name(), metavar="CELL...")
