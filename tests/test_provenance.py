@@ -285,6 +285,7 @@ NOTICED = {
     "pipeline.cells.plausible": "test_verify.py:test_points_that_were_added_to_the_second_seed_are_refused",
     "pipeline.cells.syntax": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.source_code": "test_loading.py:test_bytecode_that_carries_a_hash_is_refused",
+    "pipeline.cells.code_digests": "cells/test_code_digests.py:test_it_is_the_digest_of_the_code",
     "pipeline.cells.definitions": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.cells.checkpoint": "test_resume.py:",
     "pipeline.cells.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import yaml
 from repository import edit, stage
 
 import stages.split as split_stage
@@ -15,6 +16,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.tuning import Axis, configurations, shares, space
 from pipeline.commands import tune
+from pipeline.commands.sync import written
 from pipeline.commands.tune import targets
 from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
@@ -369,3 +371,42 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     seconds = [sum(one["seconds"]) for one in tuned["configurations"]]
     lasted = [(run.info.end_time - run.info.start_time) / 1000 for run in (*below, parent)]
     assert lasted == pytest.approx([*seconds, sum(seconds)], abs=0.01)
+
+
+OWN_SPACE = "fedprox:\n  mu: {low: 0.5, high: 0.6, source: decade}\n"
+
+
+@pytest.fixture
+def own_space(prepared, tmp_path):
+    """A copy whose paper's folder has a search space of FedProx."""
+    copy = shutil.copytree(prepared, tmp_path / "copy", symlinks=True)
+    (copy / "papers/fedcrl/spaces.yaml").write_text(OWN_SPACE)
+    return copy
+
+
+def test_a_papers_own_space_counts_before_the_common_one(own_space):
+    axes = space(CELL, own_space)
+    assert axes["mu"][0].ends == [0.5, 0.6] and [*axes] == [RATE, "mu"]
+    assert space(Cell("fedcrl", "mini", "fedavg"), own_space).keys() == {RATE}
+
+
+def test_dvc_knows_the_file_of_the_space(own_space):
+    def wanted(document):
+        document["tuning"] = {"mini": {"configurations": 2, "seeds": [0], "methods": ["fedavg", "fedprox"]}}
+
+    edit(own_space / "papers/fedcrl/paper.yaml", wanted)
+    (text,) = (text for path, text in written(own_space).items() if path.parent.name == "tuning")
+    stages = yaml.safe_load(text)["stages"]
+    assert stages["tune-mini"]["foreach"] == {
+        "fedavg": {"algorithm": "fedavg", "spaces": SPACES},
+        "fedprox": {"algorithm": "fedprox", "spaces": "papers/fedcrl/spaces.yaml"},
+    }
+    assert {"${item.spaces}": ["${item.algorithm}"]} in stages["tune-mini"]["do"]["params"]
+
+
+def test_tune_writes_the_stages_that_paper_yaml_asks_for(monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(tune, "sync", lambda: [ROOT / "papers/fedcrl/tuning/dvc.yaml"])
+    monkeypatch.setattr(tune.run, "main", lambda stages, jobs, force: ran.append(stages) or 0)
+    assert tune.main(["fedcrl/mini/fedprox"]) == 0
+    assert "papers/fedcrl/tuning/dvc.yaml: written" in capsys.readouterr().out and len(ran) == 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.cells import arithmetic, stamps
+from pipeline.cells.code_digests import RememberedCode
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
@@ -36,7 +37,8 @@ NEUTRAL = {
     "pipeline.files",
     "pipeline.sealing",
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
-    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "definitions", "modules")),
+    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "code_digests")),
+    *(f"pipeline.cells.{name}" for name in ("definitions", "modules")),
     *(f"pipeline.cells.{name}" for name in ("normal_form", "plausible", "progress", "syntax")),
     *(f"pipeline.cells.{name}" for name in ("provenance", "results", "stamps", "tracking")),
     "pipeline.source_code",
@@ -107,12 +109,12 @@ def code_digest(*entries: str, root: Path = ROOT) -> str:
 
 @cache
 def _aside(root: Path) -> Code:
-    return Code(root, ASIDE, constants=CONSTANTS, registries=REGISTRIES)
+    return RememberedCode(root, ASIDE, constants=CONSTANTS, registries=REGISTRIES)
 
 
 @cache
 def _code(root: Path) -> Code:
-    return Code(root, NEUTRAL, COUNTED, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
+    return RememberedCode(root, NEUTRAL, COUNTED, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
 
 
 class Chosen(NamedTuple):

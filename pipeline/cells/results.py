@@ -189,9 +189,10 @@ def is_percent(measure: str) -> bool:
     return measure != "loss" and not measure.startswith("method.")
 
 
-def collect(root: Path = ROOT) -> dict[Cell, dict]:
-    """Every finished cell of every paper, in the order of the paths, with its checked result.json."""
-    documents = map(read, visible(root, "papers/*/runs/*/*/result.json"))
+def collect(root: Path = ROOT, paper: str = "*", scenario: str = "*") -> dict[Cell, dict]:
+    """Every finished cell, of all papers and scenarios or of one, in the order of the paths, with its checked
+    result.json."""
+    documents = map(read, visible(root, f"papers/{paper}/runs/{scenario}/*/result.json"))
     return {Cell.parse(document["cell"]): document for document in documents}
 
 

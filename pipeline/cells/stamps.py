@@ -21,8 +21,8 @@ import yaml
 
 from pipeline import files
 from pipeline.errors import FedReproError, ParamError, warn
-from pipeline.schema import ROOT, Cell, read_yaml, shorten
-from pipeline.schema.checker import check_keys
+from pipeline.schema import ROOT, Cell, check, read_yaml, shorten
+from pipeline.schema.checker import keys
 from pipeline.sealing import is_sealed, seal
 
 FILE = "verified.yaml"
@@ -68,12 +68,18 @@ def spans(walked: dict[int, int], rounds: int) -> dict[str, str]:
 
 
 @cache
+def _kind() -> type:
+    """Of an entry; made once, which takes longer than a check."""
+    return keys(KEYS)
+
+
+@cache
 def read(paper: str, root: Path = ROOT) -> dict[str, dict[str, Any]]:
     """Cell -> entry. One line on stderr names the first that cannot be trusted."""
     good, bad = {}, []
     for cell, entry in _listed(paper, root).items():
         try:
-            check_keys(entry, KEYS, f"papers/{paper}/{FILE}: {cell}:")
+            check(_kind(), entry, f"papers/{paper}/{FILE}: {cell}:")
             if not is_sealed(entry):
                 raise ParamError(f"papers/{paper}/{FILE}: {cell}: was edited by hand")
         except FedReproError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.cells.results import check_plausible, collect, history, survey
 from pipeline.cells.tracking import say_import
+from pipeline.commands import archive
 from pipeline.commands.sync import sync
 from pipeline.commands.ui import printed
 from pipeline.errors import FedReproError
@@ -24,11 +25,13 @@ def main(source: str | None, name: str | None) -> int:
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:
-    """Copy a folder, or clone a git repository, as papers/<name>, without running any of its code.
+    """Copy a folder, unpack an archive or clone a git repository as papers/<name>, without running its code.
 
     name: of the paper's folder; None: as the source is called. Nothing is written outside papers/, and
     nothing stays where the paper or one of its results cannot be used (FedReproError).
     """
+    if is_archive(source):
+        name = name or archive.paper_of(Path(source).expanduser())
     name = name or Path(source.rstrip("/")).name.removesuffix(".git")
     check_name(name)
     target = root / "papers" / name
@@ -68,10 +71,18 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     return 0
 
 
+def is_archive(source: str) -> bool:
+    """Whether a source is a file of `fedrepro archive`."""
+    return source.endswith(".zip") and Path(source).expanduser().is_file()
+
+
 def _fetch(source: str, target: Path, root: Path) -> None:
-    """Clone a repository, or copy what is in git or would be. FedReproError for what is no plain file."""
+    """Clone a repository, unpack an archive, or copy what is in git or would be. FedReproError for what is
+    no plain file."""
     local = Path(source).expanduser().resolve()
-    if local.is_dir() and not (local / ".git").exists():
+    if is_archive(source):
+        archive.unpack(local, target)
+    elif local.is_dir() and not (local / ".git").exists():
         _check_plain(local)
         shutil.copytree(local, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
     else:

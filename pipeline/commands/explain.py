@@ -26,9 +26,18 @@ PARTS = ("data", "public", "partition", "training", "evaluation")
 Printed = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
-def explain(what: Sequence[str], root: Path = ROOT) -> int:
+def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> int:
     """Print what a cell, or the numbers of a table that the words choose, are, or with `methods` the list of
-    these; returns the exit code."""
+    these; returns the exit code.
+
+    clients: print who holds what instead, of a scenario or cell
+    """
+    if clients:
+        from pipeline.commands import partition  # with pandas: a second
+
+        if len(what) != 1 or "/" not in what[0]:
+            raise ParamError("explain --clients: name a scenario, such as fedlsa/mini")
+        return partition.table(what[0], root)
     if tuple(what) == ("methods",):
         from pipeline.commands import methods  # with torch: seconds
 

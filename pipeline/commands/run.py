@@ -79,8 +79,8 @@ def main(
         raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
         raise FedReproError(f"this folder has no {PROJECT}: name a paper or a cell, or go to the root folder")
-    if any(map(_hidden, chosen or [PROJECT])):
-        show_grids()
+    if hidden := list(filter(_hidden, chosen or [PROJECT])):
+        show_grids(targets=[os.path.abspath(target.partition(":")[0]) for target in hidden])
     where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
     try:
         schedule = Schedule(chosen, force, lambda line: print(line, flush=True))

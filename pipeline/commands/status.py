@@ -95,11 +95,17 @@ def table_rows(
 
 
 class Board:
-    """The state of the cells of all papers: their results, what finished ones cost, errors of failed ones."""
+    """The state of the cells of all papers: their results, what finished ones cost, errors of failed ones.
 
-    def __init__(self, root: Path = ROOT):
-        self.root, self.results = root, read_results(root)
-        self.rates, self.failures = rates_of(self.results, root), failures(root)
+    device: hours are estimated from what was measured on it alone; None: from everything
+    """
+
+    def __init__(self, root: Path = ROOT, device: str | None = None):
+        self.root = root
+        self.device = device
+        self.results = read_results(root)
+        self.rates = rates_of(self.results, root, device)
+        self.failures = failures(root)
 
     def overview(self, key: str, tunings: bool = True) -> Overview:
         """A paper's cells and tables; without `tunings`, which take long, not those of its tunings."""
@@ -240,19 +246,24 @@ def failures(root: Path = ROOT) -> dict[Cell, str]:
 # -- printed lines -------------------------------------------------------------------------------------------
 
 
-def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT) -> int:
+def status(
+    wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT, device: str | None = None
+) -> int:
     """Print the state of the papers; returns the exit code.
 
     wanted: papers whose tables are printed; without any, a line for each paper.
     table: print only the names of the stages that this table still needs.
+    device: part of the name of what is to train, such as h200; None: whatever has trained
     """
     # of a checkout where nobody may write
     with contextlib.suppress(FedReproError):
         for line in locks.mend_locks(root):
             print(line, file=sys.stderr)
-    board = Board(root)
+    board = Board(root, device)
     overviews = {key: board.overview(key, bool(wanted or table)) for key in wanted or papers(root)}
-    printed = lines(overviews, board.rates, bool(wanted)) if table is None else _stages(overviews, table)
+    printed = (
+        lines(overviews, board.rates, bool(wanted), device) if table is None else _stages(overviews, table)
+    )
     print("\n".join(printed))
     if table is None:
         for line in declared(overviews, board):
@@ -272,7 +283,9 @@ def declared(keys: Iterable[str], board: Board) -> Iterator[str]:
                 yield f"declared in experiments/{name}.yaml, not run: {cell}, seeds {numbers}"
 
 
-def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> Iterator[str]:
+def lines(
+    overviews: dict[str, Overview], rates: list[Rate], tables: bool, device: str | None = None
+) -> Iterator[str]:
     """A row for each paper, or for each of its tables; then what failed and how to go on. At most 80 columns,
     but for errors and commands."""
     yield _row("", ("cells", *STATES), "hours left")
@@ -290,7 +303,7 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
         number = f"{len(unverified)} of the stale cells are"
         yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
     every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
-    yield from _legend([one for one in every if one.state in LEFT], rates)
+    yield from _legend([one for one in every if one.state in LEFT], rates, device)
     if tables:
         yield from _next(overviews)
     else:
@@ -312,14 +325,18 @@ def _counted(name: str, statuses: list[Status]) -> str:
 def _hours(statuses: list[Status]) -> str:
     """Of what is left; cells of unknown length are counted."""
     left = [status.hours for status in statuses if status.state in LEFT]
+    if left and not any(hours is not None for hours in left):
+        return "unknown"
     unsized, known = left.count(None), sum(filter(None, left))
     text = f"{max(known, 0.1):,.{0 if known >= 100 else 1}f}" if known else ""
     return " + ".join(filter(None, (text, f"{unsized} cells" if unsized else "")))
 
 
-def _legend(left: list[Status], rates: list[Rate]) -> list[str]:
-    if not left or not rates:
-        return ["Hours: unknown, nothing was measured yet."] * bool(left)
+def _legend(left: list[Status], rates: list[Rate], device: str | None) -> list[str]:
+    if not left:
+        return []
+    if not rates:
+        return [f"Hours: unknown, nothing was measured {f'on {device} ' if device else ''}yet."]
     devices = " and ".join(sorted({rate.device for rate in rates}))
     text = f"Hours: an estimate for one process on {devices}, from {len(rates)} measured cells."
     if any(one.hours is None for one in left):

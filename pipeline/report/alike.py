@@ -103,7 +103,9 @@ def compared(runs: Mapping[str, Mapping[int, float]], proposed: str, lower: bool
         if shared and name != proposed and proposed in runs:
             pairs = np.array([runs[proposed][seed] - by_seed[seed] for seed in shared])
             estimate = one_sample(pairs)
-            row = replace(row, ahead=estimate.d, interval=estimate.interval() if len(pairs) > 1 else None)
+            # a difference that two decimals do not show is none, without a sign
+            ahead = round(estimate.d, 2) + 0.0
+            row = replace(row, ahead=ahead, interval=estimate.interval() if len(pairs) > 1 else None)
         rows.append(row)
     return sorted(rows, key=lambda row: row.number.mean * (1 if lower else -1))
 

@@ -108,7 +108,7 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
             if int(row["twins"]):
                 sentences.append(
                     f"{row['twins']} of {row['tests']} test images of {row['domain'].upper()} have a "
-                    "byte-identical twin among the training images."
+                    "byte-identical twin in the training part, of which the clients hold a share."
                 )
     return [*dict.fromkeys(sentences)]
 

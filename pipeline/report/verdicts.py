@@ -464,11 +464,12 @@ class _Case:
 
         The observed difference does not enter: it is what is in doubt.
         """
-        if not self.expected.sign or None in self.by_run.values():
+        by_run = {source: number for source, number in self.by_run.items() if number is not None}
+        if not self.expected.sign or len(by_run) < len(self.by_run):
             return tested
-        printed = {leaf: leaf.at(self.by_run.__getitem__) for leaf in self.leaves}
+        printed = {leaf: leaf.at(by_run.__getitem__) for leaf in self.leaves}
         nearest = self.tree.pick(printed.__getitem__)
-        if not self.expected.fits(self.claim.value(self.tree, self.by_run.__getitem__)):
+        if not self.expected.fits(self.claim.value(self.tree, by_run.__getitem__)):
             return tested
         claimed = replace(family.estimates[nearest], d=printed[nearest])
         level = ALPHA / len(self.leaves)

@@ -112,3 +112,8 @@ def test_where_no_weight_is_negative_the_guard_changes_nothing():
 def test_it_sends_the_whole_model():
     world = image_world()
     assert FedAMP().traffic(world) == (world.scalars(), world.scalars())
+
+
+def test_its_defaults_are_those_of_a_former_command_of_pfllib():
+    method = FedAMP()
+    assert (method.alpha, method.sigma, method.lam) == (1000.0, 0.1, 1.0)

@@ -70,5 +70,5 @@ def test_twins_are_told_of_the_images_and_the_rule_that_were_counted(measured):
         f"set,digest,rule,domain,tests,twins\ndigits,{'a' * 64},,digits,360,7\ndigits,{'b' * 64},,other,9,9\n"
     )
     (measured / "data/twins.csv").write_text(rows)
-    text = "7 of 360 test images of DIGITS have a byte-identical twin among the training images."
-    assert [note for note in notes(measured) if "twin" in note] == [text]
+    [note] = [note for note in notes(measured) if "twin" in note]
+    assert note.startswith("7 of 360 test images of DIGITS have a byte-identical twin in the training part")
