@@ -316,7 +316,6 @@ def test_what_a_training_loads_is_recorded_and_known(project, reference):
     covered = provenance.modules_of(experiment, result["executor"]) | provenance.NEUTRAL
     loaded = result["modules"]
     assert {
-        "stages.train",
         "stages._stage",
         "pipeline.cells.seeds",
         "pipeline.methods.fedprox",

@@ -85,6 +85,8 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
     "file, old, new, where",
     [
         (SEEDS, ROUND, ROUND + "\n        if number == 3:\n            " + ROUND, "round 3"),
+        # the method's own ablation: its proximal term off
+        ("pipeline/methods/fedprox.py", "return fit + weight *", "return fit + 0.0 *", "round 1"),
         (
             "pipeline/models/__init__.py",
             '"""The papers\' networks',

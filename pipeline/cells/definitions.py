@@ -120,7 +120,8 @@ class Code:
         methods = {node.name: node for node in whole.body if isinstance(node, ast.FunctionDef)}
         rest = [node for node in whole.body if node not in methods.values()]
         head = ast.ClassDef(whole.name, whole.bases, whole.keywords, rest, whole.decorator_list)
-        return {one.name: [head]} | {f"{one.name}.{name}": [node] for name, node in methods.items()}
+        pieces: dict[str, list[ast.AST]] = {one.name: [head]}
+        return pieces | {f"{one.name}.{name}": [node] for name, node in methods.items()}
 
     def _all(
         self,

@@ -19,7 +19,9 @@ def loaded() -> dict[str, str]:
     """Module -> the first digits of the SHA-256 of the text that this process loaded it from."""
     hashes = {}
     for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
+        file, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
+        if name == "__main__" and spec is not None:
+            name = spec.name  # of `python -m stages.train`
         if name.partition(".")[0] not in FOLDERS or not file or not Path(file).is_file():
             continue
         # The first two modules are loaded before the loader is there.

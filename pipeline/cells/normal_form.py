@@ -187,8 +187,8 @@ class _Normal:
         rest = tuple([one and one.arg for one in (arguments.vararg, arguments.kwarg)])
         return names, rest, self.of(arguments.defaults), self.of(arguments.kw_defaults)
 
-    def _comprehension(self, node: ast.AST) -> tuple:
-        generators: list[ast.comprehension] = node.generators
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> tuple:
+        generators = node.generators
         first = self.of(generators[0].iter)
         depth, scope = len(self.scopes), dict[str, str]()
         for one in generators:

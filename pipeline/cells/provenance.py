@@ -47,7 +47,7 @@ NEUTRAL = {
 # anywhere. The last two lines are registries' modules, which count for the cells that name an entry.
 BESIDE = {
     *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine", "schema")),
-    *(f"pipeline.cells.{name}" for name in ("checks", "choices", "mlflow_database")),
+    *(f"pipeline.cells.{name}" for name in ("checks", "choices", "mlflow_bulk", "mlflow_database")),
     *("pipeline.clusters.order", "pipeline.commands.locks", "pipeline.data.registry", "pipeline.git"),
     *("pipeline.cells.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
     *(f"pipeline.models.{name}" for name in ("googlenet", "mobile", "resnet")),

@@ -1,0 +1,144 @@
+"""Why a result is stale, in words: definitions with their commits, parameters, partitions, data and seeds."""
+
+from types import SimpleNamespace
+
+import pytest
+from repository import commit, git
+
+from pipeline.cells import changes, provenance
+from pipeline.errors import DataError
+
+FILE = "pipeline/methods/fedprox.py"
+TEXT = """class FedProx:
+    mu = 0.01
+
+    def loss(self, x):
+        return x + self.mu
+
+    def copies(self):
+        return 3
+
+
+def helper():
+    return 1
+"""
+DEFINITIONS = {"pipeline.methods.fedprox": "FedProx 1a, FedProx.copies 2b, FedProx.loss 3c, helper 4d"}
+PARAMETERS = {"training.optimiser.lr": 0.01, "training.rounds": 10, "hyper.mu": 0.1}
+SETS = {"data": {"set": "digits", "digest": "d"}, "public": None}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A repository with one method."""
+    (tmp_path / FILE).parent.mkdir(parents=True)
+    (tmp_path / FILE).write_text(TEXT)
+    commit(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def experiment(root, monkeypatch):
+    """A cell of two seeds, with today's digests as results record them."""
+    today = {"definitions": dict(DEFINITIONS), "parameters": dict(PARAMETERS)}
+    monkeypatch.setattr(provenance, "recorded", lambda *of: today)
+    monkeypatch.setattr(changes, "inputs", lambda experiment, seed: {"digest": f"p{seed}", **SETS})
+    scenario = SimpleNamespace(seeds=[0, 1], partition=SimpleNamespace(fixed=False))
+    return SimpleNamespace(root=root, algorithm="fedprox", scenario=scenario)
+
+
+def result(experiment, **others) -> dict:
+    digests = {"definitions": dict(DEFINITIONS), "parameters": dict(PARAMETERS)}
+    state = {"commit": git(experiment.root, "rev-parse", "HEAD"), "dirty": False}
+    stored = {"seeds": [0, 1], "partitions": ["p0", "p1"], "executor": "sequential", "precision": "fp32"}
+    return stored | {"git": state, "digests": digests, **SETS} | others
+
+
+def lines(stored, experiment) -> list[str]:
+    return list(changes.lines(stored, experiment))
+
+
+def test_where_nothing_differs_nothing_is_said(experiment):
+    assert lines(result(experiment), experiment) == []
+
+
+def test_a_changed_definition_is_named_with_the_commit_that_changed_it(experiment, root):
+    stored = result(experiment)
+    stored["digests"]["definitions"]["pipeline.methods.fedprox"] = DEFINITIONS[
+        "pipeline.methods.fedprox"
+    ].replace("3c", "0f")
+    for text in (
+        TEXT.replace("return 1", "return 2"),
+        TEXT.replace("x + self", "x - self"),
+        TEXT + "\n# end\n",
+    ):
+        (root / FILE).write_text(text)
+        git(root, "commit", "-qam", "a change")
+    two = git(root, "rev-parse", "--short", "HEAD~1")
+    agreed, changed = lines(stored, experiment)
+    assert agreed.startswith(
+        f"its code agrees with today's up to {git(root, 'rev-parse', '--short', 'HEAD~2')}"
+    )
+    # the last commit takes the change back, but for a comment
+    assert "FedProx.loss of pipeline.methods.fedprox changed (commit " in changed
+    assert two in changed or git(root, "rev-parse", "--short", "HEAD") in changed
+
+
+def test_a_changed_parameter_has_both_values(experiment):
+    stored = result(experiment)
+    stored["digests"]["parameters"]["training.optimiser.lr"] = 0.02
+    assert lines(stored, experiment) == ["training.optimiser.lr 0.02 -> 0.01"]
+
+
+def test_another_partition_names_the_seed(experiment):
+    assert lines(result(experiment, partitions=["p0", "other"]), experiment) == ["partition of seed 1"]
+
+
+def test_another_data_set_is_named_once(experiment):
+    other = {"set": "digits", "digest": "of yesterday"}
+    assert lines(result(experiment, data=other), experiment) == ["data set digits"]
+
+
+def test_seeds_that_are_missing_are_listed(experiment):
+    experiment.scenario.seeds = [0, 1, 2, 3]
+    assert lines(result(experiment), experiment) == ["seeds 2, 3 are not in it"]
+
+
+def test_partitions_that_are_not_here_are_not_compared(experiment, monkeypatch):
+    def absent(experiment, seed):
+        raise DataError("no partition here")
+
+    monkeypatch.setattr(changes, "inputs", absent)
+    assert lines(result(experiment, partitions=["other", "other"]), experiment) == []
+
+
+def test_of_an_older_result_the_definitions_are_read_from_git(experiment, root, monkeypatch):
+    stored = result(experiment)
+    del stored["digests"]
+    monkeypatch.setattr(changes, "_parameters_since", lambda *of: iter(()))
+    (root / FILE).write_text(TEXT.replace("mu = 0.01", "mu = 0.02"))
+    git(root, "commit", "-qam", "another default")
+    when = git(root, "show", "-s", "--format=%h, %as")
+    assert lines(stored, experiment)[1:] == [f"FedProx of pipeline.methods.fedprox changed (commit {when})"]
+
+
+def test_without_the_commit_nothing_is_compared(experiment):
+    stored = result(experiment, git={"commit": "0" * 40})
+    del stored["digests"]
+    assert lines(stored, experiment) == [
+        "the commit that trained it is not here, so that nothing can be compared"
+    ]
+
+
+@pytest.mark.parametrize(
+    "stored, made, wanted",
+    [
+        ({}, None, changes.DAMAGE),
+        ({"seeds": [0]}, "m", changes.SEEDS),
+        ({"seeds": [0, 1]}, "m", changes.PARTITION),
+        ({"seeds": [0, 1], "partitions": []}, None, changes.PARAMETERS),
+        ({"seeds": [0, 1], "partitions": []}, "m", changes.CODE),
+    ],
+)
+def test_a_stale_cell_has_one_cause(experiment, monkeypatch, stored, made, wanted):
+    monkeypatch.setattr(provenance, "made_by", lambda result, experiment: made)
+    assert changes.cause(stored, experiment) == wanted
