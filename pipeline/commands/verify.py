@@ -30,6 +30,7 @@ from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
 from pipeline.schema import ROOT, Cell
 from pipeline.schema.cell import Seeded
+from pipeline.schema.documents import visible
 
 ALIKE = ("torch", "numpy")  # of machines that round alike; else also the processor
 NOT_COMPARED = ("seed", "round")
@@ -206,7 +207,7 @@ def verify(
 def _walks(wanted: list[str], root: Path) -> tuple[list[Walk], list[str]]:
     """What is to be walked, the quickest round first, and a line for each cell that cannot be."""
     walks, failed, known = list[Walk](), list[str](), set[str]()
-    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+    for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         mine = {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper}
         known |= mine
