@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pipeline.errors import ParamError, warn
 from pipeline.schema.documents import check_files
+from pipeline.source_code import FOLDERS
 
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 TRACKED = "MLFLOW_TRACKING_URI"
@@ -32,9 +33,10 @@ CARD = re.compile(r"\d+|(GPU|MIG)-[\w./-]+")
 
 
 def begin() -> None:
-    """To be called first: `check_root`, `check_files`, and what other programs and the stages of DVC, which
-    run in the root folder, would trip over."""
+    """To be called first: `check_root`, `check_code`, `check_files`, and what other programs and the stages
+    of DVC, which run in the root folder, would trip over."""
     check_root()
+    check_code(HOME)
     sets = [folder for folder in HOME.glob("data/*") if folder.name != "raw"]
     check_files(HOME / ".cells", HOME / "reports", *sets)
     _name_user()
@@ -47,18 +49,23 @@ def begin() -> None:
     path = address.removeprefix(kind)
     if path and ":" not in path and path != "databricks":  # a file or a folder, no server
         os.environ[TRACKED] = kind + os.path.abspath(path)
-    for name in PYTHON:
-        os.environ.pop(name, None)
-    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
+    if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
         if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's
             os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
 
 
 def _name_user() -> None:
-    """A user without a name, as of `docker run --user`, gets one: DVC asks for it."""
+    """A user without a name, as of `docker run --user`, gets one: DVC asks for it. What else child processes
+    would trip over is set here too: the statements of `begin` are part of every cell's digest, these not."""
     import pwd
 
+    for name in PYTHON:
+        os.environ.pop(name, None)
+    if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
+        given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+        if given != "*" and LOOPBACK not in given:
+            os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
     if not any(map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))):
         try:
             pwd.getpwuid(os.getuid())
@@ -170,6 +177,34 @@ def check_root() -> None:
         if here not in (None, HOME):
             what = f"the current folder belongs to {here}, and the code is that of {HOME}"
             raise ParamError(f"{what}: call the command `fedrepro`, or set PYTHONPATH={here}")
+
+
+def check_code(root: Path) -> None:
+    """ParamError where Python would run other code than the files say whose text is hashed: a package beside
+    a module of its name, bytecode that is never compared with its source, bytecode in the place of a module,
+    and what Python runs by itself."""
+    for name in ("sitecustomize.py", "usercustomize.py"):
+        if (root / name).exists():
+            raise ParamError(f"{name}: Python would run it before anything else: remove it")
+    for folder in filter(Path.is_dir, (root / name for name in FOLDERS)):
+        for path in folder.rglob("*"):
+            if path.suffix == ".py" and (path.with_suffix("") / "__init__.py").exists():
+                inside = path.with_suffix("").relative_to(root)
+                raise ParamError(
+                    f"{inside}/: Python would import it instead of {inside}.py: remove one of them"
+                )
+            if path.suffix == ".pyc":
+                _check_bytecode(path, root)
+
+
+def _check_bytecode(path: Path, root: Path) -> None:
+    where = path.relative_to(root)
+    if path.parent.name != "__pycache__":
+        raise ParamError(f"{where}: bytecode without a source: remove it")
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # another process may replace it now
+        kind = file.read(8)[4:]  # PEP 552: after the version; 0 where time and size of the source count
+        if any(kind):
+            raise ParamError(f"{where}: bytecode that is not compared with its source: remove it")
 
 
 def surroundings(root: Path) -> dict[str, str]:

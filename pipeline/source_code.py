@@ -2,19 +2,42 @@
 
 Python takes a file's bytecode for current where size and time of the file are the same. A file that was
 unpacked or copied with its time would then run as it was before, under the digest of what it now says.
+Bytecode that carries a hash of its source (PEP 552) is never run, as Python may be told not to compare it.
 """
 
 import hashlib
 import importlib.machinery
+import importlib.util
 import sys
 from pathlib import Path
+from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("pipeline", "stages", "papers")
 
 
+# Module -> SHA-256 of the text that it was loaded from, of this process.
+loaded: dict[str, str] = {}
+
+
 class Loader(importlib.machinery.SourceFileLoader):
     """Loads a file; in the place of its time, Python compares and stores 32 bits of its text's SHA-256."""
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The module's code; its text is noted in `loaded`."""
+        path = self.get_filename(fullname)
+        text = self.get_data(path)
+        loaded[fullname] = hashlib.sha256(text).hexdigest()
+        if self._compiled_with_hash(path):
+            return self.source_to_code(text, path)
+        return super().get_code(fullname)
+
+    def _compiled_with_hash(self, path: str) -> bool:
+        try:
+            head = self.get_data(importlib.util.cache_from_source(path))[:8]
+        except (OSError, NotImplementedError):
+            return False
+        return any(head[4:])
 
     def path_stats(self, path: str) -> dict[str, int]:
         text = self.get_data(path)

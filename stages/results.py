@@ -13,10 +13,9 @@ def main(paper: str) -> None:
     """Write to reports/curves what `dvc plots` shows, to reports/metrics what `dvc metrics` shows, and to
     reports/inputs the digests of its page's inputs, by which DVC knows when to render the reports."""
     load_paper(paper)
-    results, mine = collect(), (paper, MINIATURE)
-    cells = {cell: result for cell, result in results.items() if (cell.paper, cell.scenario) == mine}
+    cells = collect(ROOT, paper, MINIATURE)
     write_text(ROOT / "reports" / "curves" / f"{paper}.csv", as_csv(curves(cells)))
-    write_text(ROOT / "reports" / "metrics" / f"{paper}.json", metrics(paper, results))
+    write_text(ROOT / "reports" / "metrics" / f"{paper}.json", metrics(paper, cells))
     folder = ROOT / "papers" / paper
     parts = {
         "paper.yaml": ["paper.yaml", "figures.py", "templates/*.md"],

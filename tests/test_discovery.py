@@ -275,7 +275,7 @@ def test_other_ways_to_fetch_than_git_s_usual_ones_are_refused(root, source):
 
 def test_a_pipe_is_no_repository(root, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FedReproError, match="pipe: is no folder and no address"):
+    with pytest.raises(FedReproError, match="pipe: is no folder, no archive"):
         bring(str(tmp_path / "pipe"), "evil", root)
 
 

@@ -28,3 +28,11 @@ def test_quoted_lines_are_in_the_code():
     assert len(quotes) >= 5
     for name, block in quotes:
         assert stripped(block) <= stripped((ROOT / name).read_text(encoding="utf-8")), name
+
+
+def test_the_version_to_cite_is_the_last_one_that_the_changes_call_released():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    version, day = (re.search(rf"^{key}: (\S+)$", citation, re.M)[1] for key in ("version", "date-released"))
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## (\S+), (\d{4}-\d\d-\d\d)$", changes, re.M)
+    assert (version, day) == released[0]

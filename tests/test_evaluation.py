@@ -80,7 +80,8 @@ def test_worked_examples_by_domain_and_pooled():
     world = FixedWorld([[50, 100]], [100, 400], ["a", "b", "b"])
     one = Params({"row": 0})
     measures, per_client = measure(Clients([one, one, one]), world, world.tests(), "domains")
-    assert measures == {"average": 37.5, "a": 50.0, "b": 25.0} and per_client == [50, 25, 25]
+    assert measures == {"average": 37.5, "a": 50.0, "b": 25.0}
+    assert per_client == [50, 25, 25]
     assert world.calls == 2
     world = FixedWorld([[50, 0], [0, 100], [0, 200]], [100, 400], ["a", "b", "b"])
     measures, _ = measure(several(3), world, world.tests(), "domains")
@@ -96,7 +97,9 @@ def test_worked_examples_by_domain_and_pooled():
 def test_clients_without_test_images_are_left_out():
     world = FixedWorld([[5, 0, 4]] * 3, [10, 0, 8], ["a", "b", "c"])
     measures, per_client = measure(several(3), world, world.tests(), "clients")
-    assert measures["average"] == 50 and measures["weighted"] == 50 and math.isnan(per_client[1])
+    assert measures["average"] == 50
+    assert measures["weighted"] == 50
+    assert math.isnan(per_client[1])
     # Such as the unseen clients of a small partition.
     world = FixedWorld([[0, 0]] * 2, [0, 0], ["a", "b"])
     measures, per_client = measure(several(2), world, world.tests(), "clients")
@@ -148,7 +151,8 @@ def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_mod
     models = Clients(Params({"row": row}) for row in (0, 0, 1))
     actual = evaluation.by_class(models, World(), tests)
     # class 0: client a is right about its one, b's clients about half of two; class 1: half of three
-    assert actual[:3] == [pytest.approx(200 / 3), 50.0, 0.0] and math.isnan(actual[3])
+    assert actual[:3] == [pytest.approx(200 / 3), 50.0, 0.0]
+    assert math.isnan(actual[3])
     assert evaluation.by_class(models, World(), tests, top=4)[:3] == [100.0, 100.0, 100.0]
     worst = evaluation.by_class(
         models, World(), tests, scores=lambda network, images, client: -network(images)
@@ -179,7 +183,8 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
     source = image_clients((30, 20))
     tests = [TestSet("only", source[0].images, source[0].labels)]
     first = evaluation.representations(world.new_models(), world, tests, limit=12)
-    assert first["values"].shape == (12, 128) and sorted(set(first["clients"])) == [0, 1, 2]
+    assert first["values"].shape == (12, 128)
+    assert sorted(set(first["clients"])) == [0, 1, 2]
     assert (first["labels"] == source[0].labels.numpy()[first["ids"]]).all()
     other = evaluation.representations(
         world.local_epochs(world.new_models(), lambda m, b, *_: m(b.images).sum()).models,
@@ -187,7 +192,8 @@ def test_representations_are_the_same_images_for_every_method_and_deal_a_domain_
         tests,
         limit=12,
     )
-    assert (other["ids"] == first["ids"]).all() and (other["values"] != first["values"]).any()
+    assert (other["ids"] == first["ids"]).all()
+    assert (other["values"] != first["values"]).any()
     network = world.network(int(first["clients"][0]), world.new_models()[0])
     expected = network.features(source[0].images[first["ids"][:1]])
     close(first["values"][:1], expected, 1e-3)
@@ -199,7 +205,8 @@ def test_local_prototypes_are_class_means_of_the_training_images_of_who_takes_pa
     actual = evaluation.local_prototypes(models, world)
     (absent,) = {0, 1, 2} - set(world.participants)
     seen = world.class_means(models)
-    assert actual["prototypes"].dtype == np.float32 and not seen.present[absent].any()
+    assert actual["prototypes"].dtype == np.float32
+    assert not seen.present[absent].any()
     rows = np.stack([actual["prototype_clients"], actual["prototype_labels"]], 1)
     assert rows.tolist() == seen.present.nonzero().tolist()
     close(actual["prototypes"], seen.means[seen.present], 1e-5)
@@ -248,7 +255,8 @@ def test_no_network_embeds_more_than_so_many_images_at_once(monkeypatch):
     monkeypatch.setattr(evaluation, "EMBEDDED", 5)
     with nn.modules.module.register_module_forward_pre_hook(note):
         parts = evaluation.representations(world.new_models(), world, tests)
-    assert 0 < max(sizes) <= 5 and parts.keys() == whole.keys()
+    assert 0 < max(sizes) <= 5
+    assert parts.keys() == whole.keys()
     for name, values in whole.items():
         if values.dtype == np.float16:
             close(parts[name], values, 2e-3)
@@ -263,8 +271,10 @@ def test_crosses_hold_every_clients_features_of_every_domains_images(monkeypatch
     models = world.new_models()
     actual = evaluation.representations(models, world, tests)
     widths = [network.width for network in (world.network(k, models[k]) for k in range(2))]
-    assert "values" not in actual and len(set(widths)) == 2
-    assert actual["names"].tolist() == ["one", "two"] and actual["domains"].tolist() == ["M", "U"]
+    assert "values" not in actual
+    assert len(set(widths)) == 2
+    assert actual["names"].tolist() == ["one", "two"]
+    assert actual["domains"].tolist() == ["M", "U"]
     assert actual["cross_domains"].tolist() == ["M"] * 6 + ["U"] * 6
     assert sorted(actual["cross_labels"][6:]) == [0, 0, 1, 1, 2, 2]
     for k, name in enumerate(["one", "two"]):
@@ -301,9 +311,11 @@ def test_of_corrupted_images_every_clients_answers_are_recorded():
     tests = [test, TestSet("corrupted", test.images + 1, test.labels, damage)]
     models = world.new_models()
     actual = evaluation.representations(models, world, tests)
-    assert actual["corruptions"] is damage[0] and actual["severities"] is damage[1]
+    assert actual["corruptions"] is damage[0]
+    assert actual["severities"] is damage[1]
     with torch.no_grad():
         for k, correct in enumerate(actual["right"]):
             answers = world.network(k, models[k])(test.images + 1).argmax(1)
-            assert correct.dtype == bool and correct.tolist() == (answers == test.labels).tolist()
+            assert correct.dtype == bool
+            assert correct.tolist() == (answers == test.labels).tolist()
     assert "right" not in evaluation.representations(models, world, [test])

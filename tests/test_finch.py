@@ -106,7 +106,8 @@ def finch_by_hand(rows, early_exit):
 
 def test_a_few_points_in_the_plane():
     actual = finch(TWELVE)
-    assert actual.dtype == torch.int64 and counts(actual) == [6, 3]
+    assert actual.dtype == torch.int64
+    assert counts(actual) == [6, 3]
     assert actual[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert actual[:, 1].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
     close(representatives(TWELVE, "finch"), torch.tensor([[1, 0.2375], [0.31, 1], [-1, -0.125]]), 1e-5)
@@ -114,7 +115,8 @@ def test_a_few_points_in_the_plane():
     close(representatives(TWELVE, "mean"), TWELVE.mean(0, keepdim=True), 1e-5)
     assert counts(finch(TWELVE, early_exit=True)) == [6]
     four = finch(torch.tensor([[1, 0], [1, 0.1], [0, 1], [0.1, 1]]))
-    assert counts(four) == [2] and four[:, 0].tolist() == [0, 0, 1, 1]
+    assert counts(four) == [2]
+    assert four[:, 0].tolist() == [0, 0, 1, 1]
     assert finch(torch.tensor([[1.0, 0], [0, 1], [-1, 0]])).tolist() == [[0], [0], [0]]
 
 
@@ -161,7 +163,9 @@ def test_vectors_of_classes():
     assert actual.classes.tolist() == [2, 7, 7, 7]
     close(actual.vectors, torch.tensor([[-1, -0.02], [1, 0.2375], [0.31, 1], [-1, -0.125]]), 1e-5)
     none = by_class(rows[:0], labels[:0], "finch")
-    assert none.vectors.shape == (0, 2) and none.classes.shape == (0,) and none.classes.dtype == torch.int64
+    assert none.vectors.shape == (0, 2)
+    assert none.classes.shape == (0,)
+    assert none.classes.dtype == torch.int64
     old = State(
         vectors=torch.tensor([[1.0, 1], [2, 2], [3, 3]]),
         classes=torch.tensor([0, 1, 1]),
@@ -170,7 +174,8 @@ def test_vectors_of_classes():
     new = State(vectors=torch.tensor([[9.0, 9]]), classes=torch.tensor([0]), owners=torch.tensor([7]))
     saved = keep_missing(new, old)
     assert saved.vectors.tolist() == [[9, 9], [2, 2], [3, 3]]
-    assert saved.classes.tolist() == [0, 1, 1] and saved.owners.tolist() == [7, 5, 6]
+    assert saved.classes.tolist() == [0, 1, 1]
+    assert saved.owners.tolist() == [7, 5, 6]
     assert keep_missing(new, None) is new
     actual = class_averages(torch.tensor([[1.0, 0], [0, 1], [4, 4]]), torch.tensor([2, 2, 0]), 4)
     assert actual.vectors.tolist() == [[4, 4], [0, 0], [0.5, 0.5], [0, 0]]

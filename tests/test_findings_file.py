@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline.commands import explain
 from pipeline.errors import ParamError
 from pipeline.findings_file import COLUMNS, FILE, as_text, lost, of_cell, read_findings, withdrawn
 
@@ -51,3 +52,16 @@ def test_a_cells_findings_are_those_that_compare_it(tmp_path):
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_text(as_text([row(cells="p/s/a p/s/b"), row(id="L05", cells="p/s/ab")]))
     assert [one["id"] for one in of_cell("p/s/a", tmp_path)] == ["L04"]
+
+
+def test_explain_tells_a_finding_with_its_numbers():
+    one = row(claim="Better than FedAvg", verdict="direction holds; not tuned alike", low="2.02", high="5.52")
+    assert explain._finding(one | {"unit": "points", "printed": "7.02"}) == (
+        "L04 Better than FedAvg: direction holds; not tuned alike (3.77 [2.02, 5.52] points, printed 7.02)"
+    )
+
+
+def test_explain_tells_a_finding_without_an_interval():
+    assert explain._finding(row(claim="Anchors gain", verdict="one seed, for")) == (
+        "L04 Anchors gain: one seed, for (3.77)"
+    )

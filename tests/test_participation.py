@@ -67,7 +67,8 @@ def test_the_draw_depends_on_seed_and_round_alone(monkeypatch):
         w = world(executor, monkeypatch, sizes=(20,) * 10, participation=0.3)
         drawn[executor] = [w.at(round).participants for round in (1, 2, 3, 4)]
         assert w.at(4).at(2).participants == drawn[executor][1]
-    assert drawn["sequential"] == drawn["stacked"] and len(set(drawn["stacked"])) > 1
+    assert drawn["sequential"] == drawn["stacked"]
+    assert len(set(drawn["stacked"])) > 1
     assert all(len(present) == 3 and sorted(present) == list(present) for present in drawn["stacked"])
     others = image_world((20,) * 10, seed=1, participation=0.3)
     assert [others.at(round).participants for round in (1, 2, 3, 4)] != drawn["stacked"]
@@ -92,8 +93,11 @@ def test_a_round_shows_absent_clients_without_data_and_the_whole_with_it():
         == list(once.sizes)
         == [9 * (j == k) for j in range(3)]
     )
-    assert once.whole.clients is w.clients and once.whole.sizes == (9, 9, 9) and once.whole.round == 1
-    assert w.whole is w and image_world((9, 9, 9)).at(1).whole.round == 1
+    assert once.whole.clients is w.clients
+    assert once.whole.sizes == (9, 9, 9)
+    assert once.whole.round == 1
+    assert w.whole is w
+    assert image_world((9, 9, 9)).at(1).whole.round == 1
 
 
 def test_some_of_those_who_take_part_fail():
@@ -101,8 +105,10 @@ def test_some_of_those_who_take_part_fail():
     plain, w = (image_world((9,) * 10, participation=6, **more) for more in ({}, {"failing": 0.5}))
     for number in range(1, 6):
         sent = w.at(number).participants
-        assert len(sent) == 3 and {*sent} < {*plain.at(number).participants}
-        assert w.at(9).at(number).participants == sent and sum(map(bool, w.at(number).sizes)) == 3
+        assert len(sent) == 3
+        assert {*sent} < {*plain.at(number).participants}
+        assert w.at(9).at(number).participants == sent
+        assert sum(map(bool, w.at(number).sizes)) == 3
     assert len(image_world((9, 9), failing=1.0).at(1).participants) == 1
 
 
@@ -111,7 +117,8 @@ def test_stragglers_do_one_to_all_epochs():
     w = image_world((9,) * 20, local_epochs=4, stragglers=0.5)
     done = [[w.at(number).epochs_of(k) for k in range(20)] for number in range(1, 40)]
     late = [epochs for round in done for epochs in round if epochs < 4]
-    assert {*late} == {1, 2, 3} and all(sum(epochs == 4 for epochs in round) >= 10 for round in done)
+    assert {*late} == {1, 2, 3}
+    assert all(sum(epochs == 4 for epochs in round) >= 10 for round in done)
     assert 0.6 < len(late) / (39 * 10) < 0.9  # 3 of 4
     assert [w.at(7).at(2).epochs_of(k) for k in range(20)] == done[1] != done[2]
     assert [w.at(0).epochs_of(k) for k in range(20)] == [4] * 20
@@ -142,7 +149,8 @@ def test_the_absent_keep_their_state(method):
         dataclasses.replace(client, images=client.images * 100) if k in missing else client
         for k, client in enumerate(w.clients)
     ]
-    assert missing and same(run(method, World.create(others, w.training, 10, 0), 2), after)
+    assert missing
+    assert same(run(method, World.create(others, w.training, 10, 0), 2), after)
 
 
 def test_stacks_that_are_kept_from_round_to_round(monkeypatch):
@@ -233,7 +241,8 @@ def test_newcomers_change_nothing_and_get_a_model_each(method):
     state = run(method, image_world(), 2)
     before = [tensor.clone() for tensor in tensors_of(state)]
     models = method.adapted(state, newcomers())
-    assert len(models) == 2 and all(map(torch.equal, before, tensors_of(state)))
+    assert len(models) == 2
+    assert all(map(torch.equal, before, tensors_of(state)))
     assert same(models, method.adapted(state, newcomers()))
 
 
@@ -248,7 +257,8 @@ def test_shared_features_stay_and_a_new_head_learns(method):
     state = run(method, image_world(), 2)
     first, second = method.adapted(state, w := newcomers())
     for model in (first, second):
-        assert same(model.features, state.features) and not same(model.head, w.new_model().head)
+        assert same(model.features, state.features)
+        assert not same(model.head, w.new_model().head)
     assert not same(first.head, second.head)
     longer = newcomers(unseen=2, adaptation=3, local_epochs=3)
     alone = longer.everyone(state.features).joined(longer.new_models().heads)
@@ -278,7 +288,8 @@ def test_a_subclass_inherits_what_its_base_supports():
     class Child(FedAvg):
         pass
 
-    assert Child().supports == FedAvg().supports and not RESTRICTED.supports
+    assert Child().supports == FedAvg().supports
+    assert not RESTRICTED.supports
     cannot = {name for name in methods.method_names() if not methods.load(name, {}, "here").supports}
     assert {"fedala", "fedcrl", "fedlsa", "fedccl", "rahfl", "fedpac", "fedbn"} <= cannot
 
@@ -324,7 +335,8 @@ def test_it_has_no_weight_is_never_drawn_and_may_predict_every_class():
         run(FedAvg(), image_world((3, 2), batch_size=4, drop_last=True), 1)
     world = image_world((20, 3), batch_size=4, drop_last=True)
     owned = RESTRICTED.init(world).owned
-    assert torch.equal(owned[0], world.class_counts[0] > 0) and owned[1].all()
+    assert torch.equal(owned[0], world.class_counts[0] > 0)
+    assert owned[1].all()
 
 
 @pytest.mark.parametrize("variant, size", [("fo", 7), ("hf", 11)])

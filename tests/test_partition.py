@@ -329,6 +329,31 @@ def test_an_image_that_the_set_has_not_is_one_line(tmp_path, stored):
         splits.read(folder, stored)
 
 
+def test_what_is_written_for_pfllib_comes_back(tmp_path, stored):
+    train, test = [np.array([5, 3, 50]), np.array([7])], [np.array([20]), np.array([41, 8])]
+    splits.write_pfllib(train, test, stored, tmp_path)
+    assert lists(splits.read(tmp_path, stored)) == [[[5, 3, 50], [7]], [[20], [41, 8]]]
+
+
+def test_pfllibs_config_counts_each_clients_labels(tmp_path, stored):
+    splits.write_pfllib([np.array([5, 15, 3])], [np.array([], np.int64)], stored, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["num_clients"] == 1 and config["num_classes"] == 10
+    assert config["Size of samples for labels in clients"] == [[[3, 1], [5, 2]]]
+
+
+def test_what_is_written_for_flower_comes_back(tmp_path, stored):
+    mixed = dataclasses.replace(stored, split=1 - stored.split)
+    splits.write_flower([np.array([48, 50]), np.array([49])], mixed, tmp_path / "flower.json")
+    assert json.loads((tmp_path / "flower.json").read_text()) == {"0": [0, 2], "1": [1]}
+    assert lists(splits.read(tmp_path / "flower.json", mixed)) == [[[48, 50], [49]], [[], []]]
+
+
+def test_clients_that_train_on_official_test_images_are_not_written_for_flower(tmp_path, stored):
+    with pytest.raises(DataError, match="training images alone"):
+        splits.write_flower([np.array([0, 59])], stored, tmp_path / "flower.json")
+
+
 class Evil:
     def __reduce__(self):
         return print, ("run",)

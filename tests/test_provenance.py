@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -71,7 +72,7 @@ def digest(root: Path, files: dict[str, str], **more) -> str:
         ("losses", "return x", "return -x", True),  # what is not used
         ("losses", "0.5", "0.500001", False),  # a constant two files away
         ("losses", "SCALE * x", "x * SCALE", False),
-        ("loop", "step", "stride", False),  # a renamed variable, which verify restores
+        ("loop", "step", "stride", True),  # a renamed variable
         ("inner", "x + 1", "x + 2", False),  # which a function imports
         ("inner", "", ADAPTS, False),
         ("__init__", "", ADAPTS, False),
@@ -174,6 +175,18 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ("devices.py", "64 * 2**20", "32 * 2**20", every),
         ("cells/training.py", "    keep_memory()\n", "    keep_memory()\n    torch.set_x(2)\n", every),
         ("cells/training.py", "signal.SIG_IGN)", "signal.SIG_DFL)", every),
+        # wherever it runs
+        ("../stages/_stage.py", "        function(**arguments)", "        function(**arguments), 1", every),
+        ("place.py", "    check_root()\n", "    check_root()\n    os.environ['A'] = '1'\n", every),
+        ("clusters/worker.py", "import json\n", "import json\n\nprint.a = None\n", every),
+        ("clusters/worker.py", "(Cell.parse(cell))", "(Cell.parse(cell), write=False)", every),
+        (
+            "cells/cache.py",
+            "self.executor.run(phase)\n        seconds",
+            "self.executor.run(2)\n        seconds",
+            every,
+        ),
+        ("cells/checkpoint.py", "seal({**run, **marked})", "seal({**run, 'loss': 1, **marked})", every),
     ):
         text = changed_file(clone / "pipeline" / path, old, new)
         now = digests(every if changed is every else before)
@@ -189,6 +202,8 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ("schema/scenario.py", "    seeds: list", "    new: bool = False\n    seeds: list"),
         ("schema/partitions.py", 'kind = "pathological"', 'kind = ""\n    def draw(self): 0'),
         ("cells/training.py", '"""Leave the error', '"""It leaves the error'),
+        ("cells/seeds.py", "start = Pretraining(", "assert self.rows == []\n        start = Pretraining("),
+        ("cells/training.py", "-> Iterator[dict]:", "-> Iterator:"),
     ):
         changed_file(clone / "pipeline" / path, old, new)
     assert digests() == before
@@ -265,6 +280,12 @@ NOTICED = {
     "pipeline.schema.documents": "test_params.py:test_bad_yaml",
     "pipeline.schema.paper": "test_params.py:",
     "pipeline.cells.cache": "test_resume.py:",
+    "pipeline.cells.modules": "test_provenance.py:test_what_a_training_loads_is_recorded_and_known",
+    "pipeline.cells.normal_form": "test_normal_form.py:test_a_real_change_is_another_digest",
+    "pipeline.cells.plausible": "test_verify.py:test_points_that_were_added_to_the_second_seed_are_refused",
+    "pipeline.cells.syntax": "test_provenance.py:test_what_a_digest_covers",
+    "pipeline.source_code": "test_loading.py:test_bytecode_that_carries_a_hash_is_refused",
+    "pipeline.cells.code_digests": "cells/test_code_digests.py:test_it_is_the_digest_of_the_code",
     "pipeline.cells.definitions": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.cells.checkpoint": "test_resume.py:",
     "pipeline.cells.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",
@@ -285,6 +306,35 @@ def test_every_neutral_module_has_a_test():
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         ]
         assert tests and (not name or name in tests), module
+
+
+def test_what_a_training_loads_is_recorded_and_known(project, reference):
+    """Every module of the repository that a training loads is covered by the cell's digest, or is one of
+    those of which tests say that they change no number."""
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    experiment = Experiment.of(Cell.parse(CELL), project)
+    covered = provenance.modules_of(experiment, result["executor"]) | provenance.NEUTRAL
+    loaded = result["modules"]
+    assert {
+        "stages.train",
+        "stages._stage",
+        "pipeline.cells.seeds",
+        "pipeline.methods.fedprox",
+    } <= loaded.keys()
+    assert sorted(loaded.keys() - covered - provenance.BESIDE) == []
+    for name, text in loaded.items():
+        base = project.joinpath(*name.split("."))
+        file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+        assert hashlib.sha256(file.read_bytes()).hexdigest().startswith(text)
+
+
+def test_a_result_has_the_digest_of_each_definition_and_each_parameter(project, reference):
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    experiment = Experiment.of(Cell.parse(CELL), project)
+    definitions = provenance.definitions_in(result["digests"])
+    assert definitions == provenance.parts_of(experiment, result["executor"])
+    assert "pipeline.methods.fedprox:FedProx.loss" in definitions
+    assert result["digests"]["parameters"]["training.rounds"] == 4
 
 
 def test_values_that_the_schema_gives_are_part_of_a_cells_digest():

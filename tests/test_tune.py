@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import yaml
 from repository import edit, stage
 
 import stages.split as split_stage
@@ -15,6 +16,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.provenance import cell_digest
 from pipeline.cells.tuning import Axis, configurations, shares, space
 from pipeline.commands import tune
+from pipeline.commands.sync import written
 from pipeline.commands.tune import targets
 from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
@@ -270,12 +272,18 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     values = tuned["configurations"][tuned["chosen"]]["values"]
     assert {**cell.resolve(short)[2], RATE: cell.resolve(short)[0].training.optimiser.lr} == values
     (report,), _ = tunings(short)
-    assert report.after.mean == np.mean(result["measures"]["weighted"])
-    assert report.before.mean == np.mean(untuned["measures"]["weighted"])
-    fewer = untuned | {"seeds": [0, 1]}
-    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: fewer})
+    assert [*report.after.values()] == result["measures"]["weighted"]
+    assert [*report.before.values()] == untuned["measures"]["weighted"]
+    other_seeds = untuned | {"seeds": [0, 1]}
+    monkeypatch.setattr(
+        "pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: other_seeds}
+    )
     (report,), _ = tunings(short)
-    assert report.before and report.after is None  # other seeds are not compared
+    assert (sorted(report.before), sorted(report.after)) == ([0, 1], [0, 5])  # compared over the common one
+    redrawn = untuned | {"partition": "f" * 64}
+    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: redrawn})
+    (report,), _ = tunings(short)
+    assert report.after and not report.before  # the same seeds on another partition are no pair
     assert report.configurations == choices.means(tuned["configurations"])
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
 
@@ -363,3 +371,42 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     seconds = [sum(one["seconds"]) for one in tuned["configurations"]]
     lasted = [(run.info.end_time - run.info.start_time) / 1000 for run in (*below, parent)]
     assert lasted == pytest.approx([*seconds, sum(seconds)], abs=0.01)
+
+
+OWN_SPACE = "fedprox:\n  mu: {low: 0.5, high: 0.6, source: decade}\n"
+
+
+@pytest.fixture
+def own_space(prepared, tmp_path):
+    """A copy whose paper's folder has a search space of FedProx."""
+    copy = shutil.copytree(prepared, tmp_path / "copy", symlinks=True)
+    (copy / "papers/fedcrl/spaces.yaml").write_text(OWN_SPACE)
+    return copy
+
+
+def test_a_papers_own_space_counts_before_the_common_one(own_space):
+    axes = space(CELL, own_space)
+    assert axes["mu"][0].ends == [0.5, 0.6] and [*axes] == [RATE, "mu"]
+    assert space(Cell("fedcrl", "mini", "fedavg"), own_space).keys() == {RATE}
+
+
+def test_dvc_knows_the_file_of_the_space(own_space):
+    def wanted(document):
+        document["tuning"] = {"mini": {"configurations": 2, "seeds": [0], "methods": ["fedavg", "fedprox"]}}
+
+    edit(own_space / "papers/fedcrl/paper.yaml", wanted)
+    (text,) = (text for path, text in written(own_space).items() if path.parent.name == "tuning")
+    stages = yaml.safe_load(text)["stages"]
+    assert stages["tune-mini"]["foreach"] == {
+        "fedavg": {"algorithm": "fedavg", "spaces": SPACES},
+        "fedprox": {"algorithm": "fedprox", "spaces": "papers/fedcrl/spaces.yaml"},
+    }
+    assert {"${item.spaces}": ["${item.algorithm}"]} in stages["tune-mini"]["do"]["params"]
+
+
+def test_tune_writes_the_stages_that_paper_yaml_asks_for(monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(tune, "sync", lambda: [ROOT / "papers/fedcrl/tuning/dvc.yaml"])
+    monkeypatch.setattr(tune.run, "main", lambda stages, jobs, force: ran.append(stages) or 0)
+    assert tune.main(["fedcrl/mini/fedprox"]) == 0
+    assert "papers/fedcrl/tuning/dvc.yaml: written" in capsys.readouterr().out and len(ran) == 1

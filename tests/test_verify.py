@@ -8,16 +8,17 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import yaml
 from repository import CELL, ROOT, commit, git, reread, restore, run
 
 from pipeline.cells import provenance, stamps
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.results import survey
+from pipeline.cells.results import MEANS, survey
 from pipeline.commands import reproduce, status
 from pipeline.commands.reproduce import compare, summary
-from pipeline.commands.verify import Differs, Walk
+from pipeline.commands.verify import Differs, NotHere, Walk, check_machine
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
@@ -73,7 +74,8 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
     assert state(trained) == "stale"
     verify(trained)
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
-    assert (stamp["rounds"], stamp["how"], stamp["made"]) == ("1-4 of 4", stamps.BITS, made)
+    assert (stamp["rounds"], stamp["how"], stamp["made"]) == ("1-4, 1-4 of 4", stamps.BITS, made)
+    assert stamp["seed"] == "0, 1"
     assert stamp["code"] != made and state(trained) == "done"
     cells = yaml.safe_load((trained / "papers/fedcrl/sources.yaml").read_text())["cells"]
     assert cells["mini"]["fedprox"] == made  # so that DVC has nothing to run
@@ -117,6 +119,58 @@ def test_an_altered_history_is_stale_for_status_and_report(trained):
     assert state(trained) == "done" and Cell.parse(CELL) in survey(trained)[0]
 
 
+def test_walks_of_single_seeds_and_of_few_rounds_add_up(trained, planted):
+    planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
+    said = verify(trained, "--seed", "1", "--rounds", "2")
+    assert "verified: 1 of 2 seeds, rounds 1 to 2 of 4 (same bits" in said
+    said = verify(trained, CELL, "--seed", "0", "--rounds", "3")
+    assert "verified: 2 of 2 seeds, rounds 1 to 2 of 4 (same bits" in said
+    stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
+    assert (stamp["seed"], stamp["rounds"]) == ("0, 1", "1-3, 1-2 of 4")
+
+
+def forge(folder: Path, seed: int, points: float, clients: bool) -> None:
+    """Add points to a seed's reported accuracies, and make means, digest and seal anew, as a forger would who
+    leaves the digests of the states; also the `clients`' accuracies where asked."""
+    result = json.loads((folder / "result.json").read_text())
+    table = pd.read_csv(folder / "history.csv", dtype={"state": str})
+    chosen = (table["seed"] == seed) & (table["round"] > result["rounds"] - result["last"])
+    table.loc[chosen, ["average", "weighted"]] += points
+    at = result["seeds"].index(seed)
+    for part, last in {"measures": result["last"], **MEANS}.items():
+        for name in ("average", "weighted"):
+            values = table[table["seed"] == seed][name].dropna().to_numpy()
+            result[part][name][at] = round(float(values[-last:].mean()), 4)
+    if clients:
+        result["clients"][at] = [value + points for value in result["clients"][at]]
+    history = table.to_csv(index=False, lineterminator="\n").encode()
+    (folder / "history.csv").write_bytes(history)
+    (folder / "result.json").write_text(json.dumps(seal(result | {"history": stamps.digest(history)})))
+
+
+@pytest.mark.parametrize("clients", [False, True], ids=["without a walk", "by a walk"])
+def test_points_that_were_added_to_the_second_seed_are_refused(trained, clients):
+    before = {file: (trained / FOLDER / file).read_bytes() for file in ("result.json", "history.csv")}
+    forge(trained / FOLDER, 1, -5.0, clients)
+    try:
+        said = verify(trained, CELL, expect=1)
+        wanted = f"DIFFERENT  {CELL}: seed 1, round" if clients else "average is"
+        assert wanted in said and not (trained / "papers/fedcrl/verified.yaml").exists()
+    finally:
+        for file, content in before.items():
+            (trained / FOLDER / file).write_bytes(content)
+
+
+def test_a_seed_that_differs_withdraws_what_another_has_verified(trained, planted):
+    planted(SEEDS, ROUND, ROUND + "\n        if self.job.seed == 1:\n            " + ROUND)
+    verify(trained, CELL, "--seed", "0")
+    assert state(trained) == "done"
+    said = verify(trained, CELL, "--seed", "1", expect=1)
+    assert "DIFFERENT" in said and state(trained) == "stale"
+    result = json.loads((trained / FOLDER / "result.json").read_text())
+    assert status.not_verified(Cell.parse(CELL), result, trained).startswith("not verified since")
+
+
 MACHINE = {"processor": "A", "torch": "2", "numpy": "2"}
 
 
@@ -129,26 +183,43 @@ def walk(made_on: dict, **row: float) -> Walk:
 
 
 @pytest.mark.parametrize(
-    "made_on, exact",
+    "here, there, said",
     [
-        (MACHINE, True),
-        (MACHINE | {"processor": "B"}, False),
-        (MACHINE | {"torch": "3"}, False),
-        (MACHINE | {"arithmetic": "portable"}, False),
-        (MACHINE | {"processor": "B", "arithmetic": "portable"}, True),  # where both have it
+        ({}, {}, ""),
+        ({"arithmetic": "portable"}, {"arithmetic": "portable", "processor": "B"}, ""),
+        ({}, {"processor": "B"}, "trained on B"),
+        ({}, {"torch": "3"}, "trained on torch 3"),
+        ({}, {"arithmetic": "portable"}, "trained on portable"),
+        ({"arithmetic": "portable"}, {}, "trained on A"),
     ],
 )
-def test_which_machines_must_agree_bit_for_bit(made_on, exact):
-    actual = walk(made_on)
-    if exact:
-        actual.take({"machine": MACHINE | {"arithmetic": made_on.get("arithmetic", "")}})
-    assert actual.exact is exact
+def test_where_the_bits_cannot_be_had_nothing_is_compared(here, there, said):
+    if not said:
+        check_machine(MACHINE | here, MACHINE | there)
+        return
+    with pytest.raises(NotHere, match=f"cannot be compared here; {said}.*; train anew or walk there"):
+        check_machine(MACHINE | here, MACHINE | there)
+
+
+def test_a_result_of_another_processor_is_not_walked(trained, planted):
+    planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
+    file = trained / FOLDER / "result.json"
+    before, result = file.read_text(), json.loads(file.read_text())
+    for machine in [result["versions"], *result.get("machines", [])]:
+        machine["torch"] = "1.0"
+    file.write_text(json.dumps(seal(result)))
+    try:
+        said = verify(trained, CELL, expect=1)
+        assert f"{CELL}: cannot be compared here; trained on torch 1.0" in said
+        assert not (trained / "papers/fedcrl/verified.yaml").exists()
+    finally:
+        file.write_text(before)
 
 
 @pytest.mark.parametrize(
     "row, name", [({"loss": 1.0001}, "loss"), ({"average": 50.01}, "average"), ({"state": "b" * 16}, "state")]
 )
-def test_on_one_processor_every_value_counts(row, name):
+def test_every_value_counts(row, name):
     recorded = {"loss": 1.0, "average": 50.0, "state": "a" * 16}
     actual = walk(MACHINE, **recorded)
     actual.take({"round": 1, **recorded, "a new metric": 3.0})
@@ -159,19 +230,22 @@ def test_on_one_processor_every_value_counts(row, name):
         actual.take({"round": 3, **recorded, name: None})
 
 
-def test_on_another_processor_a_difference_may_grow_but_not_begin_large():
-    actual = walk(MACHINE | {"processor": "B"}, loss=1.0, average=50.0, state="a" * 16)
-    for number, loss in enumerate((1.0001, 1.0015, 1.02, 1.049), 1):
-        actual.take({"round": number, "loss": loss, "average": 52.0, "state": "b" * 16})
-    with pytest.raises(Differs, match="loss"):
-        actual.take({"round": 5, "loss": 1.051, "average": 50.0})
-    with pytest.raises(Differs, match="average"):
-        actual.take({"round": 5, "loss": 1.0, "average": 66.0})
-    with pytest.raises(Differs, match="loss"):
-        walk(MACHINE | {"processor": "B"}, loss=1.0).take({"round": 1, "loss": 1.003})
+ENTRY = dict.fromkeys(stamps.KEYS.keys() - {"self"}, "x") | {
+    "rounds": "1-12 of 100",
+    "seed": "0",
+    "how": stamps.BITS,
+}
 
 
-ENTRY = dict.fromkeys(stamps.KEYS.keys() - {"self"}, "x") | {"rounds": "1-12 of 100", "seed": "0"}
+@pytest.mark.parametrize("how", ["replay, within rounding", "ledger", "refused, seed 1"])
+def test_a_stamp_without_equal_numbers_verifies_nothing(tmp_path, how):
+    path = tmp_path / "papers/fedcrl/verified.yaml"
+    path.parent.mkdir(parents=True)
+    entry = seal(ENTRY | {"how": how})
+    path.write_text(yaml.safe_dump({CELL: entry}))
+    reread()
+    assert stamps.of(Cell.parse(CELL), tmp_path) is None
+    assert stamps.former(Cell.parse(CELL), tmp_path) == entry
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
         result = results.read(root / folder / "result.json", document)
         history = results.parse_history(rounds, root / folder / "history.csv")
         results.check_history(result, history, root / folder / "history.csv")
+        results.check_plausible(result, history, root / folder / "history.csv")
         return result, history
     except FedReproError:
         return None

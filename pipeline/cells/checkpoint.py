@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pipeline import files
+from pipeline.cells import modules
 from pipeline.cells.choices import Percent
 from pipeline.engine.state import unpack
 from pipeline.errors import FedReproError, ParamError, TrainingError, warn
@@ -42,6 +43,7 @@ KEYS: dict[str, Any] = {
 OPTIONAL: dict[str, Any] = {
     "holdings": keys(dict.fromkeys(("images", "classes"), list[Whole])),
     "by_class": list[Percent | None],
+    "modules": dict[str, str],
 }
 # What a checkpoint holds: of a seed, or of the training before round 1.
 CHECKPOINTS: tuple[dict[str, Any], ...] = (
@@ -99,6 +101,8 @@ class SeedFiles:
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
         files.write_bytes(self.representations, buffer.getvalue())
         marked = {"cell": self.folder.name, "pictures": files.sha256(self.representations)}
+        if not run.get("adopted"):
+            marked["modules"] = modules.loaded()
         document = seal({**run, **marked})
         files.write_json(self.finished, document)
         self.checkpoint.unlink(missing_ok=True)
@@ -156,6 +160,13 @@ class SeedFiles:
                 return None
             warn(f"{shorten(path)}: damaged ({reason}); renamed to {damaged.name}, and trained again")
             return None
+
+
+def set_aside(seed: SeedFiles, reason: str) -> None:
+    """Rename a finished seed that cannot be what training wrote, so that it is trained again."""
+    damaged = seed.finished.with_name(seed.finished.name + ".damaged")
+    os.replace(seed.finished, damaged)
+    warn(f"{shorten(seed.finished)}: damaged ({reason}); renamed to {damaged.name}, and trained again")
 
 
 def _check_shape(document: dict, kinds: dict[str, Any]) -> None:

@@ -54,15 +54,25 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
     """The result of a cell's tuning. FedReproError where it is not there, was altered or is another's."""
     file = path(cell, root)
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FedReproError(f"{shorten(file)}: no such file; `fedrepro tune {cell}` makes it") from None
     except DAMAGED as error:
         raise FedReproError(f"{shorten(file)}: not whole JSON: {error}; tune the cell again") from None
-    check_keys(document, KEYS, f"{shorten(file)}:")
-    if not is_sealed(document) or document["cell"] != str(cell):
-        raise FedReproError(f"{shorten(file)}: was altered, or is another cell's; tune the cell again")
-    _check_values(document, f"{shorten(file)}:")
+    return _checked(text, str(cell), shorten(file))
+
+
+@cache
+def _checked(text: str, cell: str, file: str) -> dict:
+    """What a tuning's file holds, checked once in a process; whoever changes it works on a copy."""
+    try:
+        document = json.loads(text)
+    except DAMAGED as error:
+        raise FedReproError(f"{file}: not whole JSON: {error}; tune the cell again") from None
+    check_keys(document, KEYS, f"{file}:")
+    if not is_sealed(document) or document["cell"] != cell:
+        raise FedReproError(f"{file}: was altered, or is another cell's; tune the cell again")
+    _check_values(document, f"{file}:")
     return document
 
 

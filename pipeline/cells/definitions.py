@@ -2,9 +2,9 @@
 
 A module is cut into its top-level functions, classes and constants. From an entry point the digest follows
 every name that a definition uses, through imports, to the definitions of this repository behind it. What is
-hashed is a definition's syntax tree without comments, docstrings and positions, and which definitions it
-uses; the names and places of modules are left out. So a function may move to another file, and a network that
-a cell does not use may change, without touching that cell's digest.
+hashed is a definition's normal form (`normal_form`) and which definitions it uses; the names and places of
+modules are left out. So a function may move to another file, a local variable may get another name, and a
+network that a cell does not use may change, without touching that cell's digest.
 
 A strict digest, which cells have, also covers what acts when the modules behind it are imported, every
 package's `__init__.py` included, and which external function a name means. It refuses code that cannot
@@ -17,9 +17,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pipeline.cells.syntax import Facts, Imports, Module, facts_of, meaning_of, parsed
+from pipeline.cells.normal_form import normal_form
+from pipeline.cells.syntax import Facts, Imports, Module, facts_of, parsed
 from pipeline.errors import FedReproError
 from pipeline.schema import shorten
 
@@ -27,6 +28,10 @@ from pipeline.schema import shorten
 WHOLE = "*"
 # of a module: statements that act on import
 EFFECTS = ""
+# How many definitions behind definitions tell two of the same form apart.
+DEPTH = 8
+# hex digits of the digest of one definition
+DIGITS = 10
 
 
 class Definition(NamedTuple):
@@ -45,6 +50,7 @@ class Code:
     """The Python files below `root`, read when they are needed.
 
     neutral: modules that compute no result; their definitions are ignored
+    counted: definitions of neutral modules that count ("package.module:name")
     constants: names of constants that change no result
     registries: dictionaries ("package.module:NAME") of which only the entries count whose key is named
     schema: modules whose classes hold values that a digest of parameters covers; of those only the methods
@@ -55,6 +61,7 @@ class Code:
 
     root: Path
     neutral: Collection[str] = ()
+    counted: Collection[str] = ()
     constants: Collection[str] = ()
     registries: Collection[str] = ()
     schema: Collection[str] = ()
@@ -75,6 +82,54 @@ class Code:
         not what they call. kinds: the schema's classes whose methods count. Raises KeyError for an entry that
         is not there, FedReproError for code that a strict digest refuses.
         """
+        reached, flat = self._all(entries, named, shallow, kinds)
+        return _sha256(
+            sorted({self._identity(one, DEPTH) for one in reached}) + sorted({*map(self._statements, flat)})
+        )
+
+    def parts(
+        self,
+        entries: tuple[str, ...],
+        named: frozenset[str] = frozenset(),
+        shallow: tuple[str, ...] = (),
+        kinds: frozenset[str] = frozenset(),
+    ) -> dict[str, str]:
+        """The first hex digits of the digest of every definition that `digest` covers, without what it uses;
+        of a class the methods apart: "package.module:Class.method"."""
+        reached, flat = self._all(entries, named, shallow, kinds)
+        digests: dict[str, str] = {}
+        for one in sorted({*reached, *flat}):
+            if self._is_neutral(one) and one not in flat or one.name == WHOLE:
+                continue
+            for name, nodes in self._pieces(one).items():
+                forms = [self._normal(one.module, node) for node in nodes]
+                digests[f"{one.module}:{name}"] = _sha256([_named(*form) for form in forms])[:DIGITS]
+        return digests
+
+    def modules(self, *given: Any) -> set[str]:
+        """The modules whose code `digest` covers; arguments as there."""
+        reached, flat = self._all(*given)
+        return {one.module for one in (*reached, *flat)}
+
+    def _pieces(self, one: Definition) -> dict[str, list[ast.AST]]:
+        """The statements of a definition, those of a class by method."""
+        nodes = self._nodes(one)
+        if len(nodes) != 1 or not isinstance(nodes[0], ast.ClassDef):
+            return {one.name or "on import": nodes}
+        whole = nodes[0]
+        methods = {node.name: node for node in whole.body if isinstance(node, ast.FunctionDef)}
+        rest = [node for node in whole.body if node not in methods.values()]
+        head = ast.ClassDef(whole.name, whole.bases, whole.keywords, rest, whole.decorator_list)
+        return {one.name: [head]} | {f"{one.name}.{name}": [node] for name, node in methods.items()}
+
+    def _all(
+        self,
+        entries: tuple[str, ...],
+        named: frozenset[str] = frozenset(),
+        shallow: tuple[str, ...] = (),
+        kinds: frozenset[str] = frozenset(),
+    ) -> tuple[set[Definition], list[Definition]]:
+        """What the entries reach, and the shallow ones; arguments as of `digest`."""
         named &= self.keys
         deep, flat = ([self._entry(entry) for entry in given] for given in (entries, shallow))
         reached = self._reached(deep, named)
@@ -83,10 +138,7 @@ class Code:
         if self.strict:
             reached |= self._reached(self._effects({*reached, *flat}), named)
             self._refuse(reached)
-        return _sha256(
-            sorted({self._identity(one, deep=True) for one in reached})
-            + sorted(self._identity(one, deep=False) for one in flat)
-        )
+        return reached, flat
 
     @cache  # noqa: B019
     def attributes(self, entry: str) -> frozenset[str]:
@@ -121,7 +173,7 @@ class Code:
                 one = one._replace(keys=named)
             if one not in reached:
                 reached.add(one)
-                waiting += (use for use in self._uses(one).values() if isinstance(use, Definition))
+                waiting += (use for use in self._uses(one) if isinstance(use, Definition))
         return reached
 
     def _methods(self, reached: set[Definition], kinds: frozenset[str]) -> set[Definition]:
@@ -176,9 +228,11 @@ class Code:
     @cache  # noqa: B019
     def _path(self, name: str) -> Path | None:
         base = self.root.joinpath(*name.split("."))
-        return next(
-            (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None
-        )
+        module, package = base.with_suffix(".py"), base / "__init__.py"
+        if package.is_file() and module.is_file():
+            both = f"Python would import the package {base.name}/ instead: remove one of them"
+            raise FedReproError(f"{shorten(module)}: {both}")
+        return next((path for path in (module, package) if path.is_file()), None)
 
     def _has(self, name: str) -> bool:
         return self._path(name) is not None
@@ -195,58 +249,78 @@ class Code:
             raise FedReproError(f"{shorten(path)}: {error}") from None
 
     @cache  # noqa: B019
-    def _uses(self, one: Definition) -> dict[str, Definition | str]:
-        """The names that a definition uses, as it writes them, each with the definition of this repository
-        behind it, or in words what is imported from outside."""
-        if self._is_neutral(one):
-            return {}
-        module = self._module(one.module)
-        uses: dict[str, Definition | str | None] = {}
-        if one.name == WHOLE:
-            every = {name: self._resolved(one.module, name, ()) for name in (*module.nodes, *module.imports)}
-            uses |= {name: meant for name, meant in every.items() if isinstance(meant, Definition)}
-        if one.name != EFFECTS and self._acting(one.module):
-            uses[EFFECTS] = Definition(one.module, EFFECTS)
-        for local, names in self._facts(one).names:  # local: of functions that import when they are called
-            for name, attributes in names:
-                written = ".".join((name, *attributes))
-                uses[written] = self._resolved(one.module, name, attributes, local)
-        return {written: meant for written, meant in uses.items() if meant is not None}
+    def _forms(self, one: Definition) -> list[tuple[object, list]]:
+        """The normal forms of a definition's statements, each with what its numbers stand for."""
+        return [self._normal(one.module, node) for node in self._nodes(one)]
 
-    def _resolved(
-        self, module: str, name: str, attributes: tuple[str, ...], local: Imports | None = None
-    ) -> Definition | str | None:
-        """What `name.attribute...` in a module means: a text for what is imported from outside this
-        repository, None for a name that is neither."""
-        here, local = self._module(module), local or {}
+    @cache  # noqa: B019
+    def _normal(self, module: str, node: ast.AST) -> tuple[object, list]:
+        (local, _), *_ = facts_of([node], self._module(module).package).names
+
+        def meaning(name: str, attributes: tuple[str, ...]) -> tuple[object, int] | None:
+            return self._meaning(module, name, attributes, local)
+
+        return normal_form(node, meaning)
+
+    @cache  # noqa: B019
+    def _uses(self, one: Definition) -> list[Definition | str]:
+        """What a definition uses: definitions of this repository, and in words what is imported from
+        outside."""
+        if self._is_neutral(one):
+            return []
+        module = self._module(one.module)
+        uses: list[Definition | str] = []
+        if one.name == WHOLE:
+            every = (self._meaning(one.module, name, (), {}) for name in (*module.nodes, *module.imports))
+            uses += [found[0] for found in every if found and isinstance(found[0], Definition)]
+        for _, seen in self._forms(one):
+            uses += seen
+        if one.name != EFFECTS and self._acting(one.module):
+            uses.append(Definition(one.module, EFFECTS))
+        return uses
+
+    def _meaning(
+        self, module: str, name: str, attributes: tuple[str, ...], local: Imports
+    ) -> tuple[Definition | str, int] | None:
+        """What `name.attribute...` in a module means, and how many of the attributes belong to it: a text for
+        what is imported from outside this repository, None for a name that is neither."""
+        here = self._module(module)
         if name in here.nodes and name not in local:
-            return Definition(module, name)
+            return Definition(module, name), 0
         target, attribute = local.get(name) or here.imports.get(name) or (None, None)
         if target is None:
             return None
         submodule = target if attribute is None else f"{target}.{attribute}"
-        if not self._has(submodule):  # a name of a module, perhaps imported there in turn
-            if not self._has(target):
-                return submodule
-            return self._resolved(target, attribute, ()) if attribute else None
-        if attributes:
-            return self._resolved(submodule, attributes[0], attributes[1:])
-        return Definition(submodule, WHOLE)  # a module as a value: anything of it may be used
+        if self._has(submodule):
+            if not attributes:  # a module as a value: anything of it may be used
+                return Definition(submodule, WHOLE), 0
+            found = self._meaning(submodule, attributes[0], attributes[1:], {})
+            return found and (found[0], found[1] + 1)
+        if not self._has(target):
+            outside = ".".join((submodule, *attributes))
+            return (outside, len(attributes)) if self.strict else None
+        # a name of a module, perhaps imported there in turn
+        return self._meaning(target, attribute, attributes, {}) if attribute else None
 
     @cache  # noqa: B019
-    def _identity(self, one: Definition, deep: bool) -> str:
-        """Digest of a definition's tree; `deep` also of the trees behind its names (of a registry, that it is
-        one)."""
-        if str(one) in self.registries and not deep:
+    def _identity(self, one: Definition, depth: int) -> str:
+        """Digest of a definition's form, and to a depth of the forms behind its names; of a registry that is
+        used, that it is one."""
+        if self._is_neutral(one):
+            return "neutral"
+        if str(one) in self.registries and depth < DEPTH:
             return "registry"
-        meaning = "neutral" if self._is_neutral(one) else tuple(map(meaning_of, self._nodes(one)))
-        used = []
-        for written, use in self._uses(one).items() if deep else ():
-            if isinstance(use, Definition):
-                used.append((written, self._identity(use, deep=False)))
-            elif self.strict:
-                used.append((written, use))
-        return _sha256((meaning, sorted(used)))
+        used = [
+            use if isinstance(use, str) else self._identity(use, depth - 1) if depth else "a definition"
+            for use in self._uses(one)
+        ]
+        if one.name == WHOLE:
+            return _sha256(sorted(used))
+        return _sha256(([form for form, _ in self._forms(one)], used))
+
+    def _statements(self, one: Definition) -> str:
+        """Digest of a definition's statements, with the names of what they use."""
+        return _sha256([_named(form, seen) for form, seen in self._forms(one)])
 
     def _nodes(self, one: Definition) -> list[ast.AST]:
         if one.name == EFFECTS:
@@ -266,7 +340,15 @@ class Code:
             return False
         if self.strict and one.module in self.schema:
             return isinstance(self._module(one.module).nodes.get(one.name), ast.ClassDef)
+        if str(one) in self.counted:
+            return False
         return one.module in self.neutral or one.name in self.constants
+
+
+def _named(form: object, seen: list) -> tuple[object, list[str]]:
+    """A normal form with the names of what it uses; those of private definitions do not count."""
+    names = [use if isinstance(use, str) else use.name for use in seen]
+    return form, ["private" if name.startswith("_") else name for name in names]
 
 
 def _sha256(value: object) -> str:

@@ -1,5 +1,9 @@
-"""Write a seed's final models: safetensors, ONNX if installed, and a card with code that loads them."""
+"""Write a seed's final models, those that were scored, as files that plain PyTorch runs, with a card.
 
+Where the extra `onnx` is installed they are also written as ONNX.
+"""
+
+import contextlib
 import dataclasses
 import os
 from importlib.util import find_spec
@@ -7,39 +11,105 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from pipeline import files
-from pipeline.cells import provenance, results
+from pipeline.cells import evaluation, portable, provenance, results
 from pipeline.cells.checkpoint import FORCE
 from pipeline.cells.evaluation import HEADLINE
 from pipeline.cells.experiment import Experiment
+from pipeline.cells.portable import scored
 from pipeline.cells.seeds import Job, SeedTraining, trained
 from pipeline.data import store
-from pipeline.engine.state import Params
+from pipeline.data.tensors import STATISTICS
+from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.errors import FedReproError
 from pipeline.methods.base import Method
-from pipeline.schema import load_paper
+from pipeline.models import Network
+from pipeline.schema import Data, load_paper
 
+# Which models a file holds, by the hook that scores them.
+NAMES = {"pre": "deployed", "post": "trained"}
+WHAT = {
+    "pre": "what a client uses after the server's message",
+    "post": "what a client holds after its local training",
+}
+# of each client, on which it is tried whether all clients predict alike
+TRIED_IMAGES = 64
 CARD = """# {label}, {title}
 
-`{cell}`, seed {seed}, {rounds} rounds: {headline} {accuracy} %. `card.json` has settings and accuracies.
+`{cell}`, seed {seed}, {rounds} rounds.
+
+{headline} accuracy: **{accuracy:.2f} %** on the scenario's test images, measured with {scored} as the code
+below loads it.
 {note}
 ```python
-import json, numpy
-from PIL import Image
-from safetensors.torch import load_file
-from pipeline.data.tensors import to_tensor
-from pipeline.models import build
-from pipeline.schema import Data, Model
+from predict import classify
 
-name, card = "{first}", json.load(open("card.json"))
-network = build(Model(**card["files"][name]["network"]), *card["input"], len(card["classes"])).eval()
-network.load_state_dict(load_file(name))
-pixels = numpy.array(Image.open("mine.png").convert("RGB"))[None]
-print(card["classes"][network(to_tensor(pixels, Data(**card["data"]))).argmax()])
+print(classify("mine.png"))
 ```
+
+`predict.py` needs torch, numpy and Pillow, no code of FedRepro. A `.pt2` file is a graph of `torch.export`
+that maps prepared images to scores of the classes, by the method's rule of prediction; `.safetensors` are the
+weights alone, `.onnx` the same graph for other programs, where it can be written. `card.json` has settings
+and accuracies.
+
+| file | what it is | client | accuracy, % |
+|---|---|---|--:|
+{rows}
 """
+PREDICT = '''"""Classify a picture by a model of this folder: `python predict.py mine.png [FILE.pt2]`."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+FOLDER = Path(__file__).resolve().parent
+CARD = json.loads((FOLDER / "card.json").read_text())
+# weights of red, green and blue in grey
+GREY = (0.299, 0.587, 0.114)
+
+
+def prepare(pixels):
+    """Network inputs, float32 (N, channels, side, side), of pixels, uint8 (N, height, width, 1 or 3)."""
+    given = CARD["prepare"]
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+    if given["channels"] == 3 and images.shape[1] == 1:
+        images = images.expand(-1, 3, -1, -1)
+    elif given["channels"] == 1 and images.shape[1] == 3:
+        images = (images * torch.tensor(GREY).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    side = (given["side"], given["side"])
+    if images.shape[-2:] != side:
+        images = torch.nn.functional.interpolate(
+            images, side, mode="bilinear", antialias=True, align_corners=False
+        )
+    mean, std = (torch.tensor(given[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
+    return (images - mean) / std
+
+
+def load(name=CARD["scored"]):
+    """A function from prepared images (N, channels, side, side) to scores (N, classes)."""
+    model = torch.export.load(FOLDER / name).module()
+    if CARD["files"][name]["any_number_of_images"]:
+        return model
+    return lambda images: torch.cat([model(image) for image in images.split(1)])
+
+
+def classify(picture, name=CARD["scored"]):
+    """The class of a picture's file."""
+    pixels = np.array(Image.open(picture).convert("RGB"))[None]
+    with torch.no_grad():
+        return CARD["classes"][int(load(name)(prepare(pixels)).argmax())]
+
+
+if __name__ == "__main__":
+    print(classify(*sys.argv[1:]))
+'''
 
 
 def write_all(experiment: Experiment, jobs: list[Job]) -> None:
@@ -54,50 +124,109 @@ def write_all(experiment: Experiment, jobs: list[Job]) -> None:
 
 
 def write(training: SeedTraining, experiment: Experiment, folder: Path) -> dict:
-    """Write models and card into an empty folder; returns card.json."""
-    world, written = training.world.whole, {}
-
-    def save(name: str, values: Params, client: int | None = None) -> None:
-        save_file({key: value.cpu().contiguous() for key, value in values.items()}, folder / name)
-        network = None if client is None else dataclasses.asdict(world.clients[client].model)
-        written[name] = {"sha256": files.sha256(folder / name), "network": network}
-        if client is not None and find_spec("onnxscript"):  # the extra `onnx`
-            _write_onnx(world, client, values, (folder / name).with_suffix(".onnx"))
-
-    hook, server = training.hook, training.state.get("model")
-    if server is not None:
-        save("server.safetensors", server, 0)
-    models = training.models(hook)
-    assert models is not None  # after a round
-    if all(values is server for values in models):  # the clients' are those that they trained last
-        hook, models = "post", training.models("post")
-    assert models is not None
-    for k, (client, values) in enumerate(zip(world.clients, models)):
-        save(f"client-{k}.safetensors", values, k)
-        written[f"client-{k}.safetensors"] |= {"client": client.name, "hook": hook}
+    """Write the scored models, what else the clients hold, and the card into an empty folder; returns
+    card.json."""
+    by_hook = {hook: training.models(hook) for hook in NAMES}
+    files_of = {
+        hook: write_models(training.method, training.state, training.world.whole, models, folder, hook)
+        for hook, models in by_hook.items()
+        if models is not None
+    }
     if (vectors := training.method.vectors(training.state)) is not None:
-        save("vectors.safetensors", Params(vectors=vectors))
-    card = _card(training, experiment, written)
+        save_file({"vectors": vectors.cpu().contiguous()}, folder / "vectors.safetensors")
+    measured = {hook: measure(training, by_hook[hook], folder, written) for hook, written in files_of.items()}
+    card = _card(training, experiment, files_of, measured)
     files.write_json(folder / "card.json", card)
     files.write_text(folder / "README.md", _described(card))
+    files.write_text(folder / "predict.py", PREDICT)
     return card
 
 
-def _write_onnx(world: World, client: int, values: Params, path: Path) -> None:
-    """`images` (B, C, H, W), as the network takes them, to `scores` (B, classes)."""
-    torch.onnx.export(
-        world.network(client, values).cpu(),
-        (torch.zeros(2, *world.clients[client].images.shape[1:]),),
-        path,
-        input_names=["images"],
-        output_names=["scores"],
-        dynamic_shapes=({0: torch.export.Dim("images")},),
-        external_data=False,
-        verbose=False,
+def write_models(
+    method: Method, state: State, world: World, models: Clients, folder: Path, hook: str
+) -> dict[str, dict]:
+    """Write the models that a hook scores, one file where all clients predict by the same; returns
+    {name of a .pt2 file: {its entry in card.json}}.
+
+    method, state: as after the last round
+    world: with all clients
+    models: every client's, of `deployed` or `after_training`
+    folder: where to
+    hook: `pre` or `post`
+    """
+    modules = [scored(method, state, world, k, model) for k, model in enumerate(models)]
+    if _alike(modules, models, world):
+        modules = modules[:1]
+    written = {}
+    for k, module in enumerate(modules):
+        name = NAMES[hook] + f"-{k}" * (len(modules) > 1)
+        program, any_number = portable.exported(module, world.clients[k].images.shape[1:])
+        portable.save(program, folder / f"{name}.pt2")
+        weights = {key: value.cpu().contiguous() for key, value in models[k].items()}
+        save_file(weights, folder / f"{name}.safetensors")
+        if find_spec("onnxscript"):  # the extra `onnx`
+            _write_onnx(program, (folder / name).with_suffix(".onnx"))
+        written[f"{name}.pt2"] = {
+            "sha256": files.sha256(folder / f"{name}.pt2"),
+            "weights": f"{name}.safetensors",
+            "hook": hook,
+            "client": world.clients[k].name if len(modules) > 1 else None,
+            "network": dataclasses.asdict(world.clients[k].model),
+            "any_number_of_images": any_number,
+        }
+    return written
+
+
+@torch.inference_mode()
+def _alike(modules: list[portable.Scored], models: Clients, world: World) -> bool:
+    """Whether all clients have one model and predict alike by it; a rule may read a client's prototypes."""
+    if any(model is not models[0] for model in models):
+        return False
+    if type(modules[0].method).scores is Method.scores:
+        return True
+    images = torch.cat([client.images[:TRIED_IMAGES].cpu() for client in world.clients])
+    first, *others = [module(images) for module in modules]
+    return all(torch.equal(first, other) for other in others)
+
+
+def measure(training: SeedTraining, models: Clients, folder: Path, written: dict[str, dict]) -> dict:
+    """The scenario's measures of what the files hold, in percent; `clients` are every client's accuracies.
+
+    models: those in the files, of which the clients' own are told apart
+    written: of `write_models`
+    """
+    loaded = [portable.load(folder / name, it["any_number_of_images"]) for name, it in written.items()]
+    every = loaded * len(models) if len(loaded) == 1 else loaded
+    protocol = training.job.experiment.scenario.evaluation
+
+    def scores(network: Network, images: Tensor, client: int) -> Tensor:
+        return every[client](images.cpu()).to(images.device)
+
+    measures, clients = evaluation.measure(
+        models, training.world.whole, training.tests, protocol.tests, scores, protocol.top
     )
+    named = {name: evaluation.rounded(value) for name, value in measures.items()}
+    return {**named, "clients": [evaluation.rounded(value) for value in clients]}
 
 
-def _card(training: SeedTraining, experiment: Experiment, written: dict) -> dict:
+def _write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
+    """`images` (B, C, H, W), as the network takes them, to `scores` (B, classes). No file for a rule of which
+    ONNX has no operator."""
+    with contextlib.suppress(torch.onnx.errors.OnnxExporterError):
+        torch.onnx.export(
+            program,
+            path,
+            input_names=["images"],
+            output_names=["scores"],
+            external_data=False,
+            verbose=False,
+        )
+
+
+def _card(
+    training: SeedTraining, experiment: Experiment, files_of: dict[str, dict], measured: dict[str, dict]
+) -> dict:
+    """card.json. files_of, measured: by hook"""
     job, world = training.job, training.world
     scenario, row = experiment.scenario, training.rows[-1]
     meta = store.read_meta(experiment.root / "data" / scenario.data.set)
@@ -124,22 +253,55 @@ def _card(training: SeedTraining, experiment: Experiment, written: dict) -> dict
         "classes": meta["classes"],
         "data": dataclasses.asdict(scenario.data),
         "input": [world.clients[0].images.shape[1], world.clients[0].images.shape[-1]],
-        "files": written,
+        "prepare": _preparation(scenario.data),
+        "files": {name: entry for written in files_of.values() for name, entry in written.items()},
+        "scored": next(iter(files_of[training.hook])),
+        "measured": measured,
         "versions": provenance.machine(),
         "git": provenance.git_state(experiment.root, experiment.cell.paper),
     }
 
 
+def _preparation(data: Data) -> dict:
+    """How pixels become what the networks take, for `predict.py`."""
+    mean, std = (values[: data.channels] for values in STATISTICS[data.normalise])
+    return {"channels": data.channels, "side": data.size, "mean": mean, "std": std}
+
+
 def _described(card: dict) -> str:
+    """README.md."""
+    hook, headline = card["hook"], card["headline"]
+    of_hook = [name for name, entry in card["files"].items() if entry["hook"] == hook]
+    accuracy, trained = card["measured"][hook][headline], card["measures"][headline]
     notes = {
-        "The accuracy is by the method's rule, not by the classifier.": not card["by_classifier"],
-        "The input is the frozen features, not an image.": card["data"]["features"] != "pixels",
+        f"While it trained, {trained} % were measured: the method's rule draws numbers, here others.\n": (
+            accuracy != trained
+        ),
+        "The method predicts by a rule of its own, which is in the `.pt2` files; the classifier of the "
+        "weights alone may do worse.\n": not card["by_classifier"],
+        "The input is the frozen features of an image, not the image.\n": card["data"]["features"]
+        != "pixels",
     }
     return CARD.format(
         **{key: card[key] for key in ("label", "cell", "seed", "headline")},
         title=card["data"]["set"],
         rounds=card["measures"]["round"],
-        accuracy=card["measures"][card["headline"]],
-        first=next(name for name in card["files"] if card["files"][name]["network"]),
-        note="".join(f"{text}\n" for text, needed in notes.items() if needed),
+        accuracy=accuracy,
+        scored=f"`{of_hook[0]}`" if len(of_hook) == 1 else f"the {len(of_hook)} files `{NAMES[hook]}-*.pt2`",
+        note="".join(f"\n{text}" for text, needed in notes.items() if needed),
+        rows="\n".join(_row(name, entry, card) for name, entry in card["files"].items()),
     )
+
+
+def _row(name: str, entry: dict, card: dict) -> str:
+    """A file's line of the table in README.md."""
+    measured = card["measured"][entry["hook"]]
+    if entry["client"] is None:
+        client, accuracy = "all", measured[card["headline"]]
+    else:
+        number = [other for other in card["files"] if card["files"][other]["hook"] == entry["hook"]].index(
+            name
+        )
+        client, accuracy = entry["client"], measured["clients"][number]
+    shown = "" if accuracy is None else f"{accuracy:.2f}"
+    return f"| `{name}` | {WHAT[entry['hook']]} | {client} | {shown} |"

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.cells import arithmetic, stamps
+from pipeline.cells.code_digests import RememberedCode
 from pipeline.cells.definitions import Code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
@@ -36,9 +37,23 @@ NEUTRAL = {
     "pipeline.files",
     "pipeline.sealing",
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
-    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "definitions", "progress")),
+    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "code_digests")),
+    *(f"pipeline.cells.{name}" for name in ("definitions", "modules")),
+    *(f"pipeline.cells.{name}" for name in ("normal_form", "plausible", "progress", "syntax")),
     *(f"pipeline.cells.{name}" for name in ("provenance", "results", "stamps", "tracking")),
+    "pipeline.source_code",
 }
+# Modules that a training loads and whose functions make no number: what acts in them on import counts like
+# anywhere. The last two lines are registries' modules, which count for the cells that name an entry.
+BESIDE = {
+    *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine", "schema")),
+    *(f"pipeline.cells.{name}" for name in ("checks", "choices", "mlflow_database")),
+    *("pipeline.clusters.order", "pipeline.commands.locks", "pipeline.data.registry", "pipeline.git"),
+    *("pipeline.cells.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
+    *(f"pipeline.models.{name}" for name in ("googlenet", "mobile", "resnet")),
+}
+# Of these modules, what carries out training or keeps its numbers.
+COUNTED = {"pipeline.cells.cache:Pretraining", "pipeline.cells.checkpoint:SeedFiles"}
 SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
 # Of stages that train nothing.
 ASIDE = {
@@ -71,8 +86,13 @@ TRAINING = (
     "pipeline.cells.seeds:train_seed",
     "pipeline.cells.seeds:summarise",
 )
-# What leads there: its statements count, not the showing and locking that it calls.
+# What leads there, on this machine or a cluster's: its statements count, not the showing and locking that it
+# calls.
 AROUND = (
+    "pipeline.place:begin",
+    "stages._stage:stage",
+    "pipeline.clusters.worker:train_here",
+    "pipeline.clusters.worker:work",
     "stages.train:train",
     "pipeline.cells.training:train_cell",
     "pipeline.cells.training:train_seeds",
@@ -89,24 +109,55 @@ def code_digest(*entries: str, root: Path = ROOT) -> str:
 
 @cache
 def _aside(root: Path) -> Code:
-    return Code(root, ASIDE, CONSTANTS, REGISTRIES)
+    return RememberedCode(root, ASIDE, constants=CONSTANTS, registries=REGISTRIES)
 
 
 @cache
 def _code(root: Path) -> Code:
-    return Code(root, NEUTRAL, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
+    return RememberedCode(root, NEUTRAL, COUNTED, CONSTANTS, REGISTRIES, SCHEMA, DYNAMIC, strict=True)
+
+
+class Chosen(NamedTuple):
+    """What of the code counts for a scenario; see `Code.digest`. kinds: classes of its schema's values."""
+
+    entries: tuple[str, ...]
+    named: frozenset[str]
+    around: tuple[str, ...]
+    names: frozenset[str]
+    kinds: frozenset[type]
+
+    @property
+    def of_code(self) -> tuple:
+        return self.entries, self.named, self.around, self.names
 
 
 def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
     names. FedReproError for code that cannot be followed."""
+    return _digest(_chosen_for(experiment, executor), experiment.root)
+
+
+def parts_of(experiment: Experiment, executor: str = "sequential") -> dict[str, str]:
+    """ "package.module:Class.method" -> the first digits of its digest, of every definition that `digest_of`
+    covers; of the schema's defaults that count "defaults:Training.batch_size"."""
+    chosen = _chosen_for(experiment, executor)
+    defaults = {f"defaults:{name}": sha256_of(value)[:10] for name, value in _defaults(chosen.kinds).items()}
+    return _code(experiment.root).parts(*chosen.of_code) | defaults
+
+
+def modules_of(experiment: Experiment, executor: str = "sequential") -> set[str]:
+    """The modules whose code `digest_of` covers, in whole or in part."""
+    return _code(experiment.root).modules(*_chosen_for(experiment, executor).of_code)
+
+
+def _chosen_for(experiment: Experiment, executor: str) -> Chosen:
     algorithm, root = experiment.algorithm, experiment.root
     method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
     metrics = experiment.scenario.evaluation.metrics or ()
     measured = (f"papers.{experiment.cell.paper}.metrics:{name}" for name in metrics)
     together = ("pipeline.cells.lockstep:together",) if executor == "stacked" else ()
     entries = (*TRAINING, f"pipeline.engine.{executor}", *together, method, *measured)
-    return scenario_digest(entries, experiment.scenario, experiment.hyper, AROUND, root)
+    return _chosen(entries, experiment.scenario, experiment.hyper, AROUND, root)
 
 
 def method_attributes(experiment: Experiment) -> frozenset[str]:
@@ -124,12 +175,22 @@ def scenario_digest(
 ) -> str:
     """sha256 over the definitions that entries reach for one scenario, of registries what it names alone, and
     over the default values of its schema."""
+    return _digest(_chosen(entries, scenario, hyper, around, root), root)
+
+
+def _chosen(
+    entries: tuple[str, ...], scenario: Scenario, hyper: dict | None, around: tuple[str, ...], root: Path
+) -> Chosen:
     values = list(_nested([scenario, scenario.partition.kind, hyper or {}]))
-    kinds = {type(value) for value in values if dataclasses.is_dataclass(value)}
+    kinds = frozenset(type(value) for value in values if dataclasses.is_dataclass(value))
     named = frozenset(value for value in values if isinstance(value, str))
     names = frozenset(kind.__name__ for kind in kinds)
-    code = _code(root).digest((*entries, *_of_papers(scenario)), named & _code(root).keys, around, names)
-    return sha256_of([code, json.dumps(_defaults(kinds), sort_keys=True)])
+    return Chosen((*entries, *_of_papers(scenario)), named & _code(root).keys, around, names, kinds)
+
+
+def _digest(chosen: Chosen, root: Path) -> str:
+    code = _code(root).digest(*chosen.of_code)
+    return sha256_of([code, json.dumps(_defaults(chosen.kinds), sort_keys=True)])
 
 
 def _of_papers(scenario: Scenario) -> Iterator[str]:
@@ -185,7 +246,7 @@ def made_by(result: dict, experiment: Experiment) -> str | None:
     try:
         known = [
             result.get("code"),
-            *((stamps.of(one, root) or {}).get("made") for one in alike(cell)),
+            *((stamps.former(one, root) or {}).get("made") for one in alike(cell)),
             digest_of(experiment, result["executor"]),
             *(noted(one.paper, root).get(str(one)) for one in alike(cell)),
         ]
@@ -235,6 +296,18 @@ def verified(result: dict, experiment: Experiment, code: str | None = None) -> d
     return stamp if stamp["code"] == (code or _today(result, experiment)) else None
 
 
+def unverified_since(result: dict, experiment: Experiment) -> str:
+    """The commit that trained a stale result for which a former entry of verified.yaml counts no more, since
+    it accepted the rounding of another processor or walked nothing; else nothing."""
+    former = stamps.former(experiment.cell, experiment.root)
+    if former is None or former["result"] != result.get("self") or current(result, experiment):
+        return ""
+    if stamps.of(experiment.cell, experiment.root) is not None:
+        return ""
+    state = result["git"]
+    return str(state.get("paper_commit") or state.get("commit") or "an unknown commit")
+
+
 def redrawn(result: dict, scenario: Scenario) -> bool:
     """Whether all seeds of a result share one draw of the partition where each should have one by now, or
     the reverse. One seed alone does not show it."""
@@ -253,20 +326,57 @@ def cell_digest(
 
     code: the digest to take for the cell's code instead of `code_of`.
     """
+    values = parameters(experiment, precision)
+    return sha256_of(values | {"partition": partition_digest, "code": code or code_of(experiment, executor)})
+
+
+def parameters(experiment: Experiment, precision: str) -> dict:
+    """The values that a cell's digest covers."""
     scenario = experiment.scenario
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     # The partition's digest already identifies the draw.
     values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
-    return sha256_of(
-        {
-            "scenario": _without_neutral(values),
-            "algorithm": experiment.algorithm,
-            "hyper": experiment.hyper,
-            "partition": partition_digest,
-            "code": code or code_of(experiment, executor),
-            **({} if precision == "fp32" else {"precision": precision}),
-        }
-    )
+    return {
+        "scenario": _without_neutral(values),
+        "algorithm": experiment.algorithm,
+        "hyper": experiment.hyper,
+        **({} if precision == "fp32" else {"precision": precision}),
+    }
+
+
+def recorded(experiment: Experiment, executor: str, precision: str) -> dict[str, dict]:
+    """What a result keeps of today's code and parameters, by which `explain` says what has changed.
+
+    `definitions`: module -> "name digest, name digest"; `parameters`: "training.optimiser.lr" -> value. The
+    partitions and data sets of the seeds are in the result already.
+    """
+    of_modules: dict[str, list[str]] = {}
+    for place, digest in parts_of(experiment, executor).items():
+        module, _, name = place.rpartition(":")
+        of_modules.setdefault(module, []).append(f"{name} {digest}")
+    definitions = {module: ", ".join(parts) for module, parts in of_modules.items()}
+    return {"definitions": definitions, "parameters": flat(parameters(experiment, precision))}
+
+
+def definitions_in(record: dict[str, dict]) -> dict[str, str]:
+    """`parts_of` as a result has recorded it."""
+    return {
+        f"{module}:{name}": digest
+        for module, parts in record["definitions"].items()
+        for name, _, digest in (part.rpartition(" ") for part in parts.split(", "))
+    }
+
+
+def flat(values: dict, at: str = "") -> dict[str, Any]:
+    """Nested values by their place: "training.optimiser.lr"; those of the scenario without its name."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        place = at if not at and name == "scenario" else f"{at}{name}"
+        if isinstance(value, dict):
+            found |= flat(value, f"{place}." if place else "")
+        else:
+            found[place] = value
+    return json.loads(json.dumps(found, default=str))
 
 
 def machine() -> dict[str, str]:

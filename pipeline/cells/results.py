@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import choices, stamps
+from pipeline.cells import choices, plausible, stamps
 from pipeline.cells.choices import Percent
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, unknown
@@ -69,6 +69,8 @@ OPTIONAL: dict[str, Any] = {
     "machines": list[dict[str, Any]],
     "resolved": dict[str, Any],
     "participants": Whole,
+    "modules": dict[str, str],
+    "digests": keys({"definitions": dict[str, str], "parameters": dict[str, Any]}),
 }
 OF_SEEDS = ("clients", "seconds", "by_class", "partitions", "machines")
 # (`self` of a result, digest of a history) that were found to agree in this process.
@@ -187,9 +189,10 @@ def is_percent(measure: str) -> bool:
     return measure != "loss" and not measure.startswith("method.")
 
 
-def collect(root: Path = ROOT) -> dict[Cell, dict]:
-    """Every finished cell of every paper, in the order of the paths, with its checked result.json."""
-    documents = map(read, visible(root, "papers/*/runs/*/*/result.json"))
+def collect(root: Path = ROOT, paper: str = "*", scenario: str = "*") -> dict[Cell, dict]:
+    """Every finished cell, of all papers and scenarios or of one, in the order of the paths, with its checked
+    result.json."""
+    documents = map(read, visible(root, f"papers/{paper}/runs/{scenario}/*/result.json"))
     return {Cell.parse(document["cell"]): document for document in documents}
 
 
@@ -263,6 +266,21 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
                 if not abs(mean - each[k]) <= ROUNDED:
                     gives = f"the last rounds of seed {seed} give {name} {mean:.4f}"
                     raise FedReproError(f"{path}: {gives}, result.json says {each[k]}; {again}")
+
+
+def check_plausible(result: dict, table: pd.DataFrame, file: Path) -> None:
+    """FedReproError where the numbers of the history, of any seed, do not fit together or with the clients'
+    accuracies of the last round (`pipeline/cells/plausible.py`)."""
+    kind = plausible.kind_of(result["measures"])
+    for k, seed in enumerate(result["seeds"]):
+        lines = table[table["seed"] == seed].to_dict("records")
+        for line in lines:
+            where = f"{shorten(file)}: seed {seed}, round {line['round']}"
+            wrong = plausible.of_row(line, kind)
+            if not wrong and line is lines[-1]:
+                wrong = plausible.of_clients_last(line, result["clients"][k], kind)
+            if wrong:
+                raise FedReproError(f"{where}: {wrong}; the file was altered, run the cell again")
 
 
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:

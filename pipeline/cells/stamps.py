@@ -6,7 +6,10 @@ edited by hand counts for nothing and is named on stderr.
 
     fedcrl/mini/fedprox: {code: <digest of the code that walked>, commit: ..., date: ..., history: <digest
       of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,
-      result: <self of result.json>, rounds: 1-15 of 15, seed: '0', self: <sha256 of the rest>}
+      result: <self of result.json>, rounds: '1-15, 1-9 of 15', seed: '0, 1', self: <sha256 of the rest>}
+
+Only equal numbers count. Former entries that say `within rounding` or `ledger` are kept for the digest of the
+code that trained (`made`), and verify nothing.
 """
 
 import hashlib
@@ -18,22 +21,56 @@ import yaml
 
 from pipeline import files
 from pipeline.errors import FedReproError, ParamError, warn
-from pipeline.schema import ROOT, Cell, read_yaml, shorten
-from pipeline.schema.checker import check_keys
+from pipeline.schema import ROOT, Cell, check, read_yaml, shorten
+from pipeline.schema.checker import keys
 from pipeline.sealing import is_sealed, seal
 
 FILE = "verified.yaml"
 HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro verify` alone.\n"
-BITS, NUMBERS, ROUNDING = "replay, same bits", "replay, same numbers", "replay, within rounding"
-# seed and rounds are empty where nothing was walked, but the result was certified in another way.
+# Every round's digest of the state, and every number.
+BITS = "replay, same bits"
+# Every number of a history from before rounds had a digest of the state.
+NUMBERS = "replay, same numbers"
+COUNTS = (BITS, NUMBERS)
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
 )
 
 
 def of(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
-    """The cell's entry; None where there is none that can be trusted."""
+    """The cell's entry; None where there is none that can be trusted and that verifies something."""
+    entry = former(cell, root)
+    return entry if entry and entry["how"] in COUNTS and walked(entry) else None
+
+
+def former(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
+    """The cell's entry, also one that verifies nothing any more; None where none can be trusted."""
     return read(cell.paper, root).get(str(cell))
+
+
+def walked(entry: dict[str, Any]) -> dict[int, int]:
+    """Seed -> the last round that was walked, of which `rounds` says `1-15, 1-9 of 15` for `0, 1`; nothing
+    where the two do not fit together."""
+    spans, _, _ = entry["rounds"].partition(" of ")
+    try:
+        seeds = [int(seed) for seed in entry["seed"].split(",")]
+        last = [int(span.partition("-")[2]) for span in spans.split(",")]
+        return dict(zip(seeds, last, strict=True))
+    except ValueError:
+        return {}
+
+
+def spans(walked: dict[int, int], rounds: int) -> dict[str, str]:
+    """`seed` and `rounds` of an entry; the reverse of `walked`. `rounds`: that the cell has."""
+    seeds = sorted(walked)
+    reach = ", ".join(f"1-{walked[seed]}" for seed in seeds)
+    return {"seed": ", ".join(map(str, seeds)), "rounds": f"{reach} of {rounds}"}
+
+
+@cache
+def _kind() -> type:
+    """Of an entry; made once, which takes longer than a check."""
+    return keys(KEYS)
 
 
 @cache
@@ -42,7 +79,7 @@ def read(paper: str, root: Path = ROOT) -> dict[str, dict[str, Any]]:
     good, bad = {}, []
     for cell, entry in _listed(paper, root).items():
         try:
-            check_keys(entry, KEYS, f"papers/{paper}/{FILE}: {cell}:")
+            check(_kind(), entry, f"papers/{paper}/{FILE}: {cell}:")
             if not is_sealed(entry):
                 raise ParamError(f"papers/{paper}/{FILE}: {cell}: was edited by hand")
         except FedReproError as error:
@@ -74,10 +111,16 @@ def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
     read.cache_clear()
 
 
-def words(stamp: dict[str, Any]) -> str:
-    """`verified at <commit> (2026-11-26: rounds 1-12 of 100 of seed 0, replay, same bits)`."""
-    walked = "" if not stamp["rounds"] else f"rounds {stamp['rounds']} of seed {stamp['seed']}, "
-    return f"verified at {stamp['commit']} ({stamp['date'][:10]}: {walked}{stamp['how']})"
+def words(stamp: dict[str, Any], seeds: int) -> str:
+    """`verified: 3 of 12 seeds, rounds 1 to 20 of 100 (same bits, at 1a2b3c4d, 2026-11-26)`; `seeds`: that
+    the result has. Of seeds that were walked differently far, the fewest rounds."""
+    reach, last = walked(stamp), stamp["rounds"].partition(" of ")[2]
+    rounds = f"rounds 1 to {min(reach.values())} of {last}"
+    how = stamp["how"].removeprefix("replay, ")
+    return (
+        f"verified: {len(reach)} of {seeds} {'seed' if seeds == 1 else 'seeds'}, {rounds} "
+        f"({how}, at {stamp['commit'][:8]}, {stamp['date'][:10]})"
+    )
 
 
 def digest(history: bytes) -> str:
@@ -88,7 +131,7 @@ def digest(history: bytes) -> str:
 def check_history(cell: Cell, result: dict, content: bytes, root: Path = ROOT) -> None:
     """FedReproError where the content of history.csv is not what was written with the result. A history from
     before results had its digest is as its stamp says, where it has one."""
-    stamp = of(cell, root) or {}
+    stamp = former(cell, root) or {}
     stamped = stamp.get("history") if stamp.get("result") == result["self"] else None
     written = result.get("history") or stamped
     if written and written != digest(content):

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # Calls whose value a module may keep under a name without acting on anything else.
 INERT = frozenset(
@@ -157,22 +157,3 @@ def _is_inert(node: ast.stmt) -> bool:
     if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
         return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def meaning_of(node):
-    """The tree as nested tuples without docstrings, positions and modules of imports, on any Python alike."""
-    if isinstance(node, list):
-        return tuple([meaning_of(item) for item in node])
-    if not isinstance(node, ast.AST):
-        return node
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return "import"
-    has_docstring = isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None
-    fields = []
-    for name in node._fields:
-        value: Any = getattr(node, name, None)
-        if name == "body" and has_docstring:
-            value = value[1:]
-        if value is not None and value != []:
-            fields.append((name, meaning_of(value)))
-    return type(node).__name__, tuple(fields)

@@ -1,6 +1,7 @@
 """Train a cell: all its seeds, in processes or batched together, from parameters to result files."""
 
 import dataclasses
+import json
 import multiprocessing
 import os
 import signal
@@ -19,9 +20,9 @@ import pandas as pd
 import torch
 
 from pipeline import files
-from pipeline.cells import provenance, stamps, tracking
+from pipeline.cells import modules, plausible, provenance, stamps, tracking
 from pipeline.cells.cache import adopt
-from pipeline.cells.checkpoint import FORCE
+from pipeline.cells.checkpoint import FORCE, set_aside
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs, verify
@@ -53,7 +54,13 @@ class Plan:
         """result.json of the finished seeds."""
         resolved = dataclasses.asdict(self.method)
         result = summarise(self.experiment, resolved, self.runs, self.metas, self.jobs[0].digest)
-        return seal({**result, "code": self.code, "history": stamps.digest(_history(self.runs))})
+        added = {
+            "code": self.code,
+            "history": stamps.digest(_history(self.runs)),
+            "modules": modules.joined(run.get("modules", {}) for run in self.runs),
+            "digests": provenance.recorded(self.experiment, result["executor"], result["precision"]),
+        }
+        return seal({**result, **added})
 
     def write(self, result: dict) -> None:
         """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
@@ -74,15 +81,35 @@ class Plan:
     def runs(self) -> list[dict]:
         """The results of every seed. TrainingError for one that is not finished, or was damaged since."""
         cell, runs = self.experiment.cell, []
-        for job in self.jobs:
+        for job, meta in zip(self.jobs, self.metas, strict=True):
             if (run := job.files.run()) is None:
                 raise TrainingError(f"{cell}: seed {job.seed} is not finished")
+            if problem := plausible.of_seed(run, self._expected(job, meta)):
+                set_aside(job.files, problem)
+                raise TrainingError(f"{cell}: seed {job.seed} cannot be what training wrote: {problem}")
             runs.append(run)
         devices = {run["device"] for run in runs}
         if "cpu" in devices and len(devices) > 1:
             mixed = ", ".join(sorted(devices))
             raise TrainingError(f"{cell}: its seeds were trained on {mixed}; train all on one: --force")
         return runs
+
+    def _expected(self, job: Job, meta: dict) -> plausible.Expected:
+        """What a seed of this cell has, by its scenario, method, partition and data."""
+        scenario = self.experiment.scenario
+        hook = scenario.evaluation.hook or self.method.headline
+        described = self.experiment.root / "data" / scenario.data.set / "meta.json"
+        classes = len(json.loads(described.read_text(encoding="utf-8"))["classes"])
+        unseen, clients = scenario.training.unseen, len(meta["clients"])
+        late = 0 if unseen is None else drawn_count(unseen, clients)
+        return plausible.Expected(scenario.training.rounds, clients - late, classes, hook)
+
+
+def drawn_count(wanted: float | int | list[str], total: int) -> int:
+    """How many clients come after the last round, by `training.unseen`."""
+    if isinstance(wanted, list):
+        return len(wanted)
+    return wanted if isinstance(wanted, int) else max(1, round(wanted * total))
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:

@@ -19,7 +19,7 @@ from pipeline.errors import ParamError, TrainingError, WorkerError, unknown
 from pipeline.schema import RATE, ROOT, Cell, Trial, check, read_yaml
 from pipeline.schema.cell import Changes
 from pipeline.schema.checker import Finite
-from pipeline.schema.discovery import SPACES
+from pipeline.schema.discovery import SPACES, SPACES_OF_PAPER, spaces_file
 from pipeline.sealing import seal
 
 
@@ -125,16 +125,22 @@ def space(cell: Cell, root: Path = ROOT) -> dict[str, tuple[Axis, float]]:
     """Hyper-parameter, or RATE -> its axis and what that is a multiple of; the learning rate first."""
     experiment = Experiment.of(cell, root)
     algorithm, method = experiment.algorithm, runnable(experiment)
-    document, at = read_yaml(ROOT / SPACES), f"{SPACES}: {algorithm}"
+    common = read_yaml(ROOT / SPACES)
+    file = spaces_file(algorithm, cell.paper, root)
+    document, at = common if file == SPACES else read_yaml(root / file), f"{file}: {algorithm}"
     if algorithm not in document:
-        raise ParamError(f"{SPACES}: {unknown('section', algorithm, document)}; every tuned method needs one")
+        own = f"papers/{cell.paper}/{SPACES_OF_PAPER}"
+        raise ParamError(
+            f"{SPACES}: {unknown('section', algorithm, document)}; every tuned method needs one, there or in "
+            f"{own}: `{algorithm}: {{mu: {{low: 0.01, high: 1, source: decade}}}}`"
+        )
     section = dict(document[algorithm] or {})
     field = section.pop(RATE, None)
     if field is not None and str(field) not in vars(method):
         raise ParamError(f"{at}.{RATE}: {unknown('hyper-parameter', str(field), vars(method))}")
     rate = getattr(method, field) if field else None
     unit = experiment.scenario.training.optimiser.lr if rate is None else rate
-    axes = {RATE if rate is None else field: (check(Axis, document.get(RATE), f"{SPACES}: {RATE}"), unit)}
+    axes = {RATE if rate is None else field: (check(Axis, common.get(RATE), f"{SPACES}: {RATE}"), unit)}
     for name, values in section.items():
         axis = check(Axis, values, f"{at}.{name}")
         for end in axis.ends:

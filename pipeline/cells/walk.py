@@ -1,14 +1,13 @@
 """Retrain one seed from round 0 and print every round's measures, for `fedrepro verify` to compare.
 
-`python -m pipeline.cells.walk fedcrl/mini/fedprox 0 FOLDER ROOT SECONDS`.
+`python -m pipeline.cells.walk fedcrl/mini/fedprox 0 FOLDER ROOT`.
 
 It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
-once the last round is over. SIGALRM ends it when the time is over.
+once the last round is over. Who reads them ends it when it has seen enough.
 """
 
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from pipeline.schema import Cell
 from pipeline.schema.cell import Seeded
 
 
-def walk(cell: Cell, seed: int, folder: Path, root: Path, seconds: float) -> None:
+def walk(cell: Cell, seed: int, folder: Path, root: Path) -> None:
     """Print the lines. FedReproError as of a training."""
     arithmetic.adopt(Experiment.of(cell, root).scenario.arithmetic)
     check_environment()
@@ -28,7 +27,6 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path, seconds: float) -> Non
     from pipeline.cells.training import train_cell
 
     _say({"machine": provenance.machine()})
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     link(root, folder)
     one = Seeded(cell.paper, cell.scenario, cell.method, (seed,))
     result = train_cell(one, folder, write=False, watch=_say)
@@ -43,7 +41,7 @@ def _say(document: dict) -> None:
 
 if __name__ == "__main__":
     try:
-        cell, seed, folder, root, seconds = sys.argv[1:]
-        walk(Cell.parse(cell), int(seed), Path(folder), Path(root), float(seconds))
+        cell, seed, folder, root = sys.argv[1:]
+        walk(Cell.parse(cell), int(seed), Path(folder), Path(root))
     except FedReproError as failure:
         sys.exit(f"error: {failure}")

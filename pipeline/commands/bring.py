@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 
 from pipeline import files
-from pipeline.cells.results import collect, survey
+from pipeline.cells.results import check_plausible, collect, history, survey
 from pipeline.cells.tracking import say_import
+from pipeline.commands import archive
 from pipeline.commands.sync import sync
 from pipeline.commands.ui import printed
 from pipeline.errors import FedReproError
@@ -29,11 +30,13 @@ def main(source: str | None, name: str | None) -> int:
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:
-    """Copy a folder, or clone a git repository, as papers/<name>, without running any of its code.
+    """Copy a folder, unpack an archive or clone a git repository as papers/<name>, without running its code.
 
     name: of the paper's folder; None: as the source is called. Nothing is written outside papers/, and
     nothing stays where the paper or one of its results cannot be used (FedReproError).
     """
+    if is_archive(source):
+        name = name or archive.paper_of(Path(source).expanduser())
     name = name or Path(source.rstrip("/")).name.removesuffix(".git")
     check_name(name)
     target = root / "papers" / name
@@ -51,6 +54,9 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
             results, problems = survey(checkout)
             if problems:
                 raise FedReproError(next(iter(problems.values())))
+            for cell, result in results.items():
+                file = cell.folder(checkout) / "history.csv"
+                check_plausible(result, history(cell, checkout), file)
         except FedReproError as error:
             raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
         code = _code(new)
@@ -107,12 +113,20 @@ def trust(name: str, root: Path = ROOT) -> int:
     return 0
 
 
+def is_archive(source: str) -> bool:
+    """Whether a source is a file of `fedrepro archive`."""
+    return source.endswith(".zip") and Path(source).expanduser().is_file()
+
+
 def _fetch(source: str, target: Path, root: Path) -> None:
-    """Clone a repository, or copy what is in git or would be. FedReproError for what is no plain file."""
+    """Clone a repository, unpack an archive, or copy what is in git or would be. FedReproError for what is
+    no plain file."""
     local = Path(source).expanduser().resolve()
-    if local.exists() and not local.is_dir():
-        raise FedReproError(f"{source}: is no folder and no address of a git repository")
-    if local.is_dir() and not (local / ".git").exists():
+    if is_archive(source):
+        archive.unpack(local, target)
+    elif local.exists() and not local.is_dir():
+        raise FedReproError(f"{source}: is no folder, no archive and no address of a git repository")
+    elif local.is_dir() and not (local / ".git").exists():
         _check_plain(local)
         shutil.copytree(local, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
     else:

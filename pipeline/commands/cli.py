@@ -13,9 +13,24 @@ import click
 from pipeline.commands.options import FORCE, Amount, Commands, Name, calls, example, jobs_option
 from pipeline.place import HOME, checkout_of, surroundings
 
+DEVICE = click.option(
+    "--device",
+    metavar="NAME",
+    help="Hours on this device, such as h200 (default: on what has trained).",
+)
+# What --help shows together.
+HEADINGS = {
+    "Run": ("run", "status", "plan", "tune", "sweep", "reproduce"),
+    "Look": ("explain", "compare", "report", "ui", "methods", "partition"),
+    "Trust": ("check", "verify", "trust"),
+    "Begin something of your own": ("new", "sync"),
+    "Share": ("export", "import", "archive"),
+}
+
 
 @click.group(
     cls=Commands,
+    headings=HEADINGS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=example(
         "fedrepro status", "fedrepro run fedlsa/mini/fedavg", "fedrepro explain fedlsa/mini/fedavg"
@@ -62,6 +77,7 @@ def run() -> None:
 )
 @click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
 @click.option("--stages", "table", metavar="TABLE", help="Only list the stages that a table still needs.")
+@DEVICE
 @calls("status:status")
 def status() -> None:
     """Show what is done, and about how many hours are left.
@@ -72,10 +88,13 @@ def status() -> None:
 
 @main.command(
     epilog=example(
-        "fedrepro explain fedlsa/mini/fedavg", "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx"
+        "fedrepro explain fedlsa/mini --clients",
+        "fedrepro explain fedlsa/mini/fedavg",
+        "fedrepro explain fedcrl 'table II' CIFAR-10 FedProx",
     ),
 )
 @click.argument("what", nargs=-1, required=True, type=Name())
+@click.option("--clients", is_flag=True, help="Who holds what, of a scenario: a histogram for each client.")
 @calls("explain:explain")
 def explain() -> None:
     """Explain a number: its data, settings with their sources, state.
@@ -88,13 +107,29 @@ def explain() -> None:
 @main.command(epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
 @click.argument("what", nargs=-1, type=Name())
 @click.option("--seconds", type=Amount("seconds"), default=60, show_default=True, help="Time for each cell.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", help="Only this seed (default: all in turn)."
+)
+@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds of a seed.")
 @jobs_option()
 @calls("verify:verify")
 def verify() -> None:
     """Check that today's code gives the results.
 
-    Trains as far as the time goes and compares every round. WHAT are cells, scenarios or papers. Default:
-    every cell whose code has changed and whose data are here. A result that agrees counts as today's.
+    Trains the seeds in an order that is drawn anew, as far as the time goes, and compares every round bit for
+    bit. WHAT are cells, scenarios or papers. Default: every cell whose code has changed and whose data are
+    here. A result that agrees counts as today's.
+    """
+
+
+@main.command(epilog=example("fedrepro check", "fedrepro check fedlsa"))
+@click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
+@calls("check:check")
+def check() -> None:
+    """Read everything that results rest on again.
+
+    Says what is damaged, which results are stale and why, and what rests on a stamp. The exit code is 1 where
+    a file is damaged.
     """
 
 
@@ -105,6 +140,7 @@ def verify() -> None:
 @click.option(
     "--with-network", "network", is_flag=True, help="Also plan claims whose data must be downloaded."
 )
+@DEVICE
 @calls("plan:plan")
 def plan() -> None:
     """Find the cells that settle the most claims in HOURS.
@@ -126,7 +162,7 @@ def tune() -> None:
     """
 
 
-@main.command(hidden=True, epilog=example("fedrepro sweep fedlsa/mini/fedprox mu=0.001,0.01,0.1"))
+@main.command(epilog=example("fedrepro sweep fedlsa/mini/fedprox mu=0.001,0.01,0.1"))
 @click.argument("name", type=Name(), metavar="CELL")
 @click.argument("assignment", metavar="NAME=VALUE,...")
 @jobs_option()
@@ -135,6 +171,33 @@ def sweep() -> None:
     """Train a cell with several values of a hyper-parameter.
 
     NAME is one of the method's or learning_rate. Tables stay unchanged.
+    """
+
+
+@main.command(
+    epilog=example(
+        "fedrepro compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --seeds 7,8,9",
+        "fedrepro compare fedlsa/mini/fedprox --set method.mu=0.1 --set training.local_epochs=5",
+    )
+)
+@click.argument("names", nargs=-1, required=True, type=Name(), metavar="CELL...")
+@click.option("--seeds", default="", metavar="N,N", help="On these seeds (default: those in git).")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE,...",
+    help="Also each cell with other values, of training, evaluation or method.",
+)
+@click.option("--csv", metavar="FILE", help="Write the differences as CSV.")
+@click.option("--latex", metavar="FILE", help="Write them as a LaTeX table.")
+@click.option("--plot", metavar="FILE", help="Draw accuracy over rounds, as .svg, .pdf or .png.")
+@jobs_option()
+@calls("compare:compare")
+def compare() -> None:
+    """Compare cells seed by seed: by how much the first is better.
+
+    The others and the variants of --set are compared with it. What is missing is trained; no table changes.
     """
 
 
@@ -205,24 +268,42 @@ def method() -> None:
     """Make a file with FedAvg's round to change, and a test of it."""
 
 
-for _what, _words in {
-    "data": "a data set",
-    "model": "a network",
-    "partition": "a kind of partition",
-    "metric": "a metric",
-}.items():
-    new.command(
-        _what,
-        help=f"Add {_words} to a paper's folder, with a test.",
-        epilog=example(f"fedrepro new {_what} mine --paper fedlsa"),
-        params=[
-            click.Argument(["name"]),
-            click.Option(["--paper"], metavar="PAPER", type=Name(), required=True, help="Whose folder."),
-        ],
-    )(calls("new:part", what=_what)(lambda: None))
+WHOSE_FOLDER = click.option("--paper", metavar="PAPER", type=Name(), required=True, help="Whose folder.")
 
 
-@main.group(hidden=True, epilog=example("fedrepro export model fedlsa/mini/fedavg"))
+@new.command("data", epilog=example("fedrepro new data mine --paper fedlsa"))
+@click.argument("name")
+@WHOSE_FOLDER
+@calls("new:part", what="data")
+def new_data() -> None:
+    """Add a data set to a paper's folder, with a test."""
+
+
+@new.command("model", epilog=example("fedrepro new model mine --paper fedlsa"))
+@click.argument("name")
+@WHOSE_FOLDER
+@calls("new:part", what="model")
+def new_model() -> None:
+    """Add a network to a paper's folder, with a test."""
+
+
+@new.command("partition", epilog=example("fedrepro new partition mine --paper fedlsa"))
+@click.argument("name")
+@WHOSE_FOLDER
+@calls("new:part", what="partition")
+def new_partition() -> None:
+    """Add a kind of partition to a paper's folder, with a test."""
+
+
+@new.command("metric", epilog=example("fedrepro new metric mine --paper fedlsa"))
+@click.argument("name")
+@WHOSE_FOLDER
+@calls("new:part", what="metric")
+def new_metric() -> None:
+    """Add a metric to a paper's folder, with a test."""
+
+
+@main.group(epilog=example("fedrepro export model fedlsa/mini/fedavg"))
 def export() -> None:
     """Write what other programs read."""
 
@@ -244,15 +325,43 @@ SEED = click.option("--seed", metavar="N", type=int, help="Whose draw (default: 
 SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
 
 
-@export.command("partition", epilog=example("fedrepro export partition fedcrl/mini clients"))
+@export.command(
+    "partition",
+    epilog=example(
+        "fedrepro export partition fedcrl/mini clients",
+        "fedrepro export partition fedcrl/mini PFLlib/dataset/digits --format pfllib",
+    ),
+)
 @SCENARIO
 @click.argument("folder")
 @SEED
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "flower", "pfllib"]),
+    default="csv",
+    show_default=True,
+    help="What is to read them.",
+)
 @calls("partition:export")
 def export_partition() -> None:
-    """Write every client's indices as CSV and npz.
+    """Write which images every client has.
 
-    They index the arrays of data/<set>.
+    csv: indices into the arrays of data/<set>. flower: a .json with positions in the training part. pfllib:
+    config.json and the images themselves.
+    """
+
+
+@export.command("results", epilog=example("fedrepro export results fedlsa --csv results.csv"))
+@click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
+@click.option("--csv", metavar="FILE", help="Write it as CSV.")
+@click.option("--parquet", metavar="FILE", help="Write it as Parquet.")
+@calls("table:export")
+def export_results() -> None:
+    """Write every seed's numbers of every round as one table.
+
+    Columns: paper, scenario, method, seed, round, measure, value, hook (models scored before or after local
+    training).
     """
 
 
@@ -281,28 +390,41 @@ def import_partition() -> None:
     """
 
 
-@main.command(hidden=True, epilog=example("fedrepro sync", "fedrepro sync --check"))
+@main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @calls("sync:main")
 def sync() -> None:
     """Write papers/*/dvc.yaml from the paper.yaml of each."""
 
 
-@main.command(hidden=True, epilog=example("fedrepro methods"))
+@main.command(epilog=example("fedrepro methods"))
 @click.option("--page", is_flag=True, help="Write the table of docs/methods.md instead.")
 @calls("methods:main")
 def methods() -> None:
     """List every method, in a line each."""
 
 
-@main.command("import", hidden=True, epilog=example("fedrepro import https://example.org/fedmine.git"))
+@main.command("import", epilog=example("fedrepro import https://example.org/fedmine.git"))
 @click.argument("source", required=False)
 @click.option("--name", metavar="NAME", help="Of the paper's folder (default: as SOURCE is called).")
 @calls("bring:main")
 def import_() -> None:
     """Add a paper's folder with its sealed results.
 
-    SOURCE is a folder or a git repository. Without it, every finished seed goes to MLflow, as with `ui`.
+    SOURCE is a folder, a .zip of `fedrepro archive` or a git repository. Without it, every finished seed
+    goes to MLflow, as with `ui`.
+    """
+
+
+@main.command(epilog=example("fedrepro archive fedlsa --to fedlsa.zip"))
+@click.argument("key", type=Name(), metavar="PAPER")
+@click.option("--to", "target", metavar="FILE", help="Default: PAPER.zip.")
+@calls("archive:archive")
+def archive() -> None:
+    """Pack a paper with results and code for a DOI.
+
+    A zip with RO-Crate metadata, CITATION.cff, results, digests of the partitions, code and environment,
+    which Zenodo takes and `fedrepro import` reads back.
     """
 
 

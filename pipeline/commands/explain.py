@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline import findings_file
-from pipeline.cells import choices
+from pipeline.cells import changes, choices
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
@@ -26,9 +26,18 @@ PARTS = ("data", "public", "partition", "training", "evaluation")
 Printed = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
-def explain(what: Sequence[str], root: Path = ROOT) -> int:
+def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> int:
     """Print what a cell, or the numbers of a table that the words choose, are, or with `methods` the list of
-    these; returns the exit code."""
+    these; returns the exit code.
+
+    clients: print who holds what instead, of a scenario or cell
+    """
+    if clients:
+        from pipeline.commands import partition  # with pandas: a second
+
+        if len(what) != 1 or "/" not in what[0]:
+            raise ParamError("explain --clients: name a scenario, such as fedlsa/mini")
+        return partition.table(what[0], root)
     if tuple(what) == ("methods",):
         from pipeline.commands import methods  # with torch: seconds
 
@@ -90,8 +99,11 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     title = paper.titles.get(cell.scenario, cell.scenario)
     yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
     yield from _entry("state", _state(now, result))
-    if now.verified:
+    if now.verified and result:
         yield from _entry("code", f"trained at {result['git'].get('commit', 'unknown')}, {now.verified}")
+    if result and now.state == status.STALE:
+        for line in changes.lines(result, experiment):
+            yield from _entry("differs", line)
     for row, measure in printed:
         place = ", ".join(filter(None, map(row.get, ("setting", "dataset", "column", "method"))))
         yield from _entry("printed", f"{row['value']} ({place})")
@@ -111,7 +123,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
 
 
 def _state(now: status.Status, result: dict) -> str:
-    stale = "stale: measured with other code, parameters, seeds or partitions"
+    stale = f"stale: measured with other {now.cause}" if now.cause else "stale"
     text = {"done": "measured", "stale": stale}.get(now.state, now.state)
     if result.get("seconds"):
         text += f", {clock(sum(result['seconds']))} of one process"

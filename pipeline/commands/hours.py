@@ -54,11 +54,18 @@ class Rate:
 # -- seconds -------------------------------------------------------------------------------------------------
 
 
-def rates_of(results: dict[Cell, dict], root: Path = ROOT) -> list[Rate]:
-    """The speed of every finished cell. Cells of unknown size or with other parameters than today's are left
-    out."""
+def on_device(result: dict, device: str | None) -> bool:
+    """Whether a result was trained on a device of this name, or of a name with this part; None: any."""
+    return device is None or device.casefold() in str(result.get("device", "")).casefold()
+
+
+def rates_of(results: dict[Cell, dict], root: Path = ROOT, device: str | None = None) -> list[Rate]:
+    """The speed of every finished cell, on a device (see `on_device`). Cells of unknown size or with other
+    parameters than today's are left out."""
     rates = []
     for cell, result in results.items():
+        if not on_device(result, device):
+            continue
         with contextlib.suppress(*DAMAGED, ParamError):
             experiment = Experiment.of(cell, root)
             whole, step = work(experiment)

@@ -4,11 +4,14 @@ import contextlib
 import io
 import keyword
 import re
+import shlex
 import shutil
 from collections.abc import Container
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
+from pipeline.commands.options import installed, interpreter
 from pipeline.commands.sync import sync, written
 from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError
@@ -21,6 +24,8 @@ from pipeline.schema.loader import check_name
 
 TEMPLATES = Path(__file__).with_name("templates")
 ROWS = {"fedavg": "{label: FedAvg}", "fedprox": "{label: FedProx, mu: 0.01}"}
+# What a user varies of them, in params.yaml.
+VARIED = {"fedavg": "{}", "fedprox": "{mu: null}"}
 # What a paper defines in another file: that file, and the line of a scenario in paper.yaml that names an
 # entry of it.
 PARTS = {
@@ -52,12 +57,13 @@ def project(name: str) -> int:
         with contextlib.redirect_stdout(io.StringIO()):
             paper(target.name, new, tuple(ROWS))
         git(new, "init", "--quiet")
-    print(f"To run it:  cd {target} && fedrepro run")
+    print(f"To run it:  cd {shlex.quote(name)} && {installed(elsewhere=True)} run")
     return 0
 
 
 def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) -> int:
-    """Make papers/<name>: a miniature with methods of ROWS and one table, and its stages."""
+    """Make papers/<name>: a miniature with methods of ROWS and one table, what a user varies, and its
+    stages."""
     _check_folder("paper", name)
     folder = root / "papers" / name
     _check_free(folder)
@@ -66,9 +72,11 @@ def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) 
     rows = "\n".join(f"  {method}: {ROWS[method]}" for method in methods)
     text = _template("paper.yaml", name=name, order=order, names=", ".join(methods), rows=rows)
     _write(folder / "paper.yaml", text)
+    varied = "\n".join(f"  {method}: {VARIED[method]}" for method in methods)
+    _write(folder / "params.yaml", _template("params.yaml", name=name, varied=varied))
     _write(folder / "published" / "table1.csv", _template("table1.csv", key=name))
     print("\n".join(f"{shorten(path)}: written" for path in sync(root)))
-    print(f"To run it:  fedrepro run {name}")
+    print(f"To run it:  {installed()} run {name}")
     return 0
 
 
@@ -90,8 +98,10 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
     sync(root)
     row = f"papers/{paper or '<paper>'}/paper.yaml"
     print(f"To run it:  a row `{name}: {{label: {kind}}}` under `methods` of {row},")
-    print(f"            `{name}` in its `miniature.methods`; fedrepro run {paper or '<paper>'}/mini/{name}")
-    print(f"To test it: python -m pytest {shorten(test)}")
+    print(
+        f"            `{name}` in its `miniature.methods`; {installed()} run {paper or '<paper>'}/mini/{name}"
+    )
+    print(f"To test it: {_pytest(test)}")
     return 0
 
 
@@ -113,8 +123,14 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
     _write(test, _template(f"test_{what}.py", **words))
     sync(root)
     print(f"To use it:  `{Template(use).substitute(words)}` in a scenario of papers/{paper}/paper.yaml")
-    print(f"To test it: python -m pytest {shorten(test)}")
+    print(f"To test it: {_pytest(test)}")
     return 0
+
+
+def _pytest(test: Path) -> str:
+    """The command that runs a test; first the one that installs pytest, where it is missing."""
+    install = "" if find_spec("pytest") else f"{interpreter()} -m pip install pytest && "
+    return f"{install}{interpreter()} -m pytest {shorten(test)}"
 
 
 def _check_free(*paths: Path | None) -> None:

@@ -2,12 +2,14 @@
 
 import math
 import os
+import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,9 +19,29 @@ from pipeline.place import begin
 
 
 class Commands(click.Group):
-    """Bad input ends with one line and exit code 2."""
+    """Bad input ends with one line and exit code 2.
+
+    headings: heading in --help -> names of commands; others come last. A name that is no command is left out.
+    """
 
     group_class = type  # nested groups are of this class too
+
+    def __init__(self, *arguments: Any, headings: Mapping[str, Sequence[str]] | None = None, **more: Any):
+        super().__init__(*arguments, **more)
+        self.headings = headings or {}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings, a line each."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        sections = dict(self.headings)
+        named = {name for names in sections.values() for name in names}
+        sections["More" if named else "Commands"] = [name for name in shown if name not in named]
+        room = formatter.width - 6 - max(map(len, shown))
+        for heading, names in sections.items():
+            rows = [(name, shown[name].get_short_help_str(room)) for name in names if name in shown]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         """The command that the first word names; an unknown one names the nearest."""
@@ -131,6 +153,38 @@ def jobs_option(default: str = "one for each core") -> Callable:
 
 
 FORCE = click.option("--force", "-f", is_flag=True, help="Start over, also what is up to date.")
+
+
+def installed(elsewhere: bool = False) -> str:
+    """How to call `fedrepro` in the environment at hand: by its name where the shell finds this one, else by
+    its path, else as a module.
+
+    elsewhere: whether it will be called from another folder
+    """
+    script = Path(sys.executable).with_name("fedrepro")
+    if _found("fedrepro", script):
+        return "fedrepro"
+    if not script.exists():
+        return f"{interpreter()} -m pipeline"
+    return shlex.quote(str(script)) if elsewhere else _path(script)
+
+
+def interpreter() -> str:
+    """How to call the Python at hand: `python` where the shell finds this one, else by its path."""
+    return "python" if _found("python", Path(sys.executable)) else _path(Path(sys.executable))
+
+
+def _found(name: str, path: Path) -> bool:
+    """Whether the shell finds this file by the name."""
+    found = shutil.which(name)
+    return found is not None and Path(found).absolute() == path.absolute()
+
+
+def _path(path: Path) -> str:
+    """From the current folder where it lies in it."""
+    here = Path.cwd()
+    inside = path.absolute().is_relative_to(here)
+    return shlex.quote(str(path.absolute().relative_to(here) if inside else path))
 
 
 def columns(most: int = 110) -> int:

@@ -1,11 +1,14 @@
 """`fedrepro partition`, `fedrepro export partition`: show, import or export the split over clients."""
 
+import csv
 import io
+import math
 from pathlib import Path
 
 import numpy as np
 
 from pipeline import files
+from pipeline.commands.options import wrapped
 from pipeline.data import histogram, partition, splits, store
 from pipeline.data.listed import as_csv
 from pipeline.data.parts import Parts
@@ -13,6 +16,40 @@ from pipeline.errors import FedReproError
 from pipeline.schema import ROOT, Cell, find_scenario, shorten
 
 BUBBLES = " ·•●"
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def table(what: str, root: Path = ROOT) -> int:
+    """Print, for each client of a scenario or cell, its images and a histogram of its classes; from the table
+    in git, so that no data are needed. Returns the exit code."""
+    paper, name = find_scenario("/".join(what.split("/")[:2]), root)[:2]
+    path = Cell(paper, Cell(paper, name, "").partition, "x").folder(root).with_name("clients.csv")
+    if not path.is_file():
+        raise FedReproError(f"{shorten(path)}: not there yet: `fedrepro run {paper}/{name}`")
+    print("\n".join(histograms(path)))
+    return 0
+
+
+def histograms(path: Path) -> list[str]:
+    """The lines of `table`, of a clients.csv: a bar for each class, its height the share of the largest."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    classes = [name for name in rows[0] if name not in histogram.OURS]
+    counts = [[int(row[name]) for name in classes] for row in rows]
+    domains = {row["domain"] for row in rows}
+    names = [row["client"] + f" ({row['domain']})" * (len(domains) > 1) for row in rows]
+    width = max(len("client"), *map(len, names))
+    most = max(1, *map(max, counts))
+    lines = [f"{'client':<{width}}  training  test  classes  training images of each class"]
+    for name, row, held in zip(names, rows, counts):
+        bars = "".join(BARS[math.ceil(count / most * (len(BARS) - 1))] for count in held)
+        present = sum(count > 0 for count in held)
+        lines.append(f"{name:<{width}}  {row['train']:>8}  {row['test']:>4}  {present:>7}  {bars}")
+    listed = ", ".join(classes)
+    lines += wrapped(
+        f"Classes from left to right: {listed}. {BARS[-1]} is {most:,} images, a gap none.", 2, 100
+    )
+    return lines
 
 
 def show(what: str, seed: int | None) -> int:
@@ -31,11 +68,22 @@ def show(what: str, seed: int | None) -> int:
     return 0
 
 
-def export(what: str, folder: str, seed: int | None) -> int:
-    """Write clients.csv and clients.npz (train.<client>, test.<client>): indices into the arrays of
-    data/<set>."""
+def export(what: str, folder: str, seed: int | None, form: str = "csv") -> int:
+    """Write the clients of a scenario into a folder; returns the exit code.
+
+    form: `csv` for clients.csv and clients.npz (train.<client>, test.<client>), indices into the arrays of
+        data/<set>; `flower` for flower.json; `pfllib` for the files of PFLlib
+    """
     parts, stored = _stored(what, seed)
     target = Path(folder)
+    if form == "flower":
+        splits.write_flower(parts.train, stored, target / "flower.json")
+        print(f"{folder}: flower.json; each client's positions in the training part of {stored.meta['set']}")
+        return 0
+    if form == "pfllib":
+        splits.write_pfllib(parts.train, parts.client_test, stored, target)
+        print(f"{folder}: config.json, train/ and test/; copy it to PFLlib's dataset/{stored.meta['set']}")
+        return 0
     pairs = (("train", parts.train), ("test", parts.client_test))
     arrays = {f"{part}.{k}": held for part, each in pairs for k, held in enumerate(each)}
     files.write_text(target / "clients.csv", as_csv(parts.train, parts.client_test))

@@ -16,7 +16,7 @@ from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
-from pipeline.commands import status
+from pipeline.commands import hours, status
 from pipeline.commands.options import columns, wrapped
 from pipeline.data import registry, sources
 from pipeline.report.claims import Printed, read_claims
@@ -132,17 +132,20 @@ def choose(needs: Sequence[Need], prices: dict[Cell, Price], budget: float) -> l
 # -- what claims need ----------------------------------------------------------------------------------------
 
 
-def outlay(wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False) -> Outlay:
-    """Of the papers named, or of all. network: also claims whose cells wait for a download."""
+def outlay(
+    wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False, device: str | None = None
+) -> Outlay:
+    """Of the papers named, or of all. network: also claims whose cells wait for a download. device: what is
+    to train, as of `status.Board`."""
     total = Outlay()
     results, problems = survey(root)
-    board = status.Board(root)
+    board = status.Board(root, device)
     for key, study in studies(results, root, problems).items():
         if key in wanted or not wanted:
             evidence = Evidence(Printed(study))
             cells = board.overview(key, tunings=False).cells
             for claim in read_claims(evidence.printed):
-                if why := _left_out(total, judge(claim, evidence), evidence, cells, network, root):
+                if why := _left_out(total, judge(claim, evidence), evidence, cells, network, board):
                     total.without[why] += 1
     return total
 
@@ -153,10 +156,10 @@ def _left_out(
     evidence: Evidence,
     cells: dict[Cell, status.Status],
     network: bool,
-    root: Path,
+    board: status.Board,
 ) -> str:
     """Why a claim is left out; else "", and what it needs is added, where it is not settled."""
-    claim, seeds, value = verdict.claim, dict[Cell, int](), 1.0
+    claim, seeds, value, root = verdict.claim, dict[Cell, int](), 1.0, board.root
     sources = [source for spot in claim.spots if (source := evidence.source(spot))]
     if verdict.chip == Chip.NOT_RUN:
         for cell in dict.fromkeys(cell for cell, _ in sources):
@@ -168,7 +171,7 @@ def _left_out(
         state = cells.get(cell)
         if state is None or not state.stage:
             return "no grid of paper.yaml holds their cells"
-        if (price := _price(cell, state, evidence, root)) is None:
+        if (price := _price(cell, state, evidence, board)) is None:
             return "how long their cells take is not known"
         total.prices[cell] = price
         total.fetched[cell] = _downloads(Experiment.of(cell, root).scenario, root)
@@ -191,15 +194,18 @@ def _figure(cell: Cell, measure: str) -> str:
     return name if measure.startswith("figure") else ""
 
 
-def _price(cell: Cell, state: status.Status, evidence: Evidence, root: Path) -> Price | None:
+def _price(cell: Cell, state: status.Status, evidence: Evidence, board: status.Board) -> Price | None:
     """None where no estimate is possible."""
-    experiment, result = Experiment.of(cell, root), evidence.results.get(cell)
+    experiment, result = Experiment.of(cell, board.root), evidence.results.get(cell)
     if (
         result
         and provenance.current(result, experiment)
         and not provenance.redrawn(result, experiment.scenario)
     ):
-        return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
+        if hours.on_device(result, board.device):
+            return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
+        left = hours.estimate(cell, board.rates, board.root)
+        return None if left is None else Price(len(result["seeds"]), left / len(experiment.scenario.seeds))
     return None if state.hours is None else Price(0, state.hours / len(experiment.scenario.seeds))
 
 
@@ -234,12 +240,13 @@ def plan(
     jobs: int | None = None,
     root: Path = ROOT,
     network: bool = False,
+    device: str | None = None,
 ) -> int:
     """Print the plan and write its cells to `FILE`; returns the exit code. budget: hours, of `jobs` processes
-    each. network: as of `outlay`."""
+    each. network, device: as of `outlay`."""
     for name in wanted:
         load_paper(name, root)  # reports a wrong name before anything is read
-    total = outlay(wanted, root, network)
+    total = outlay(wanted, root, network, device)
     bundles = chosen(total, budget, jobs)
     print("\n".join(lines(total, bundles, budget, jobs, root)))
     if bundles:

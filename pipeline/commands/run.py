@@ -3,6 +3,7 @@
 A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
 """
 
+import math
 import os
 import re
 import signal
@@ -44,6 +45,8 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_FRAMES = 0.5
 # rows of running stages
 ROWS = 8
+# of a time left: from how many seconds on, its seconds and its name
+UNITS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
 # in a cluster's queue, or for room there
 QUEUED = ("queued", "waits")
 
@@ -76,8 +79,8 @@ def main(
         raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
         raise FedReproError(f"this folder has no {PROJECT}: name a paper or a cell, or go to the root folder")
-    if any(map(_hidden, chosen or [PROJECT])):
-        show_grids()
+    if hidden := list(filter(_hidden, chosen or [PROJECT])):
+        show_grids(targets=[os.path.abspath(target.partition(":")[0]) for target in hidden])
     where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
     try:
         schedule = Schedule(chosen, force, lambda line: print(line, flush=True))
@@ -209,11 +212,20 @@ class Display:
         )
         done, count = len(self.schedule.of(DONE, UNCHANGED)), len(self.schedule.tasks)
         total = f"{done}/{count} stages done{_counts(self.schedule, FAILED, SKIPPED)}, "
-        total += f"{clock(now - self.begun)} so far" + ("" if left is None else f", about {clock(left)} left")
+        total += f"{clock(now - self.begun)} so far" + ("" if left is None else f", {between(*left)} left")
         if self.console.is_terminal:
             self.foot.update(Text("\n".join([total, *parts])), refresh=True)
         else:
             self.say(f"           {total}; running: {'; '.join(parts)}")
+
+
+def between(low: float, high: float) -> str:
+    """`8 to 11 minutes`, `20 to 40 seconds`, `3 to 5 hours`: a range of seconds, rounded outwards."""
+    unit, name = next((unit, name) for least, unit, name in UNITS if high >= least)
+    first, last = math.floor(low / unit), math.ceil(high / unit)
+    if name == "seconds":
+        first, last = first // 10 * 10, -(-last // 10) * 10
+    return f"{first} to {last} {name}"
 
 
 def _counts(schedule: Schedule, *states: str) -> str:

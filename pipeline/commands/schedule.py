@@ -5,6 +5,7 @@ once if each waits for the lock and something else keeps the order; this module 
 """
 
 import contextlib
+import heapq
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import Any
 
 from pipeline.cells.progress import event
@@ -32,9 +33,27 @@ AT_ONCE = 50
 TAIL = 20
 # bytes of a file of events, in which a training's last ones are
 EVENTS = 4096
-# Seconds of one core that a stage costs besides its training, by what its command has: DVC, imports, files;
-# of a training, after its last round.
-OVERHEAD, ENDING = {"stages.report": 19.0, "pipeline import": 30.0, "": 5.0}, 2.0
+# Seconds of one core that a stage costs besides its training, by what its command has: DVC, imports, files.
+# Measured on an Intel Xeon at 2.5 GHz.
+OVERHEAD = {
+    "stages.report": 51.0,
+    "stages.track": 25.0,
+    "stages.figures": 9.0,
+    "stages.results": 7.0,
+    "": 5.0,
+}
+# Seconds of a training after its last round.
+ENDING = 2.0
+# By which share of itself a cell's seconds, over the expected ones, differ from the other cells', before this
+# run has shown it: 0.6 between an Intel Xeon and an AMD EPYC (tests/recorded_seconds.csv).
+SPREAD_OF_CELLS = 0.6
+# How much a cell's own seconds, measured elsewhere, count beside the mean of all cells: 1 would be right for
+# the machine that they were measured on.
+OWN_SHARE = 0.8
+# Average cells at the pace of all papers that count as much as a paper's own.
+CELLS_OF_ALL = 1.0
+# Share by which the time left is uncertain however many cells are done: stages get into each other's way.
+UNCERTAINTY = 0.1
 # What becomes of a stage.
 WAITING, READY, RUNNING = "waiting", "ready", "running"
 DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
@@ -228,26 +247,74 @@ class Schedule:
         """The tasks in one of the states."""
         return [task for task in self.tasks if task.state in states]
 
-    def left(self, jobs: int, reported: dict[Task, float]) -> float | None:
-        """Seconds to the end; None before a training tells how fast it goes here.
+    def left(self, jobs: int, reported: dict[Task, float]) -> tuple[float, float] | None:
+        """Between how many seconds it is to the end; None before a training tells how fast it goes here.
 
         What a stage is expected to take was measured elsewhere and at another time, so it is multiplied by
-        the pace of this run: measured over expected, of the stages that are done and of the trainings
-        that have `reported` how many seconds they still need.
+        the pace of this run: measured over expected seconds, of the cells that are done and of those that
+        have `reported` how many seconds they still need, and so for the other stages. The more cells
+        are known, the narrower is the range.
         """
-        now, running = time.monotonic(), self.of(RUNNING)
-        measured = [(task, task.seconds) for task in self.of(DONE)]
-        measured += [(task, now - task.begun + seconds) for task, seconds in reported.items()]
-        if not any(task.cell for task, _ in measured):
+        now = time.monotonic()
+        measured = {task: task.seconds * task.workers for task in self.of(DONE)}
+        measured |= {task: (now - task.begun + rest) * task.workers for task, rest in reported.items()}
+        cells = {task: seconds for task, seconds in measured.items() if task.cell}
+        others = {task: seconds for task, seconds in measured.items() if not task.cell}
+        if not cells:
             return None
-        pace = sum(s * task.workers for task, s in measured) / sum(task.work for task, _ in measured)
-        rest = {task: pace * task.work / task.workers - (now - task.begun) for task in running}
-        rest |= {task: seconds + pace * ENDING for task, seconds in reported.items()}
-        rest = {task: max(seconds, 1.0) for task, seconds in rest.items()}
-        waiting = self.of(WAITING, READY)
-        work = sum(rest[task] * task.workers for task in running) + pace * sum(task.work for task in waiting)
-        chains = [rest[task] + pace * (task.rank - task.work) for task in running]
-        return max([work / jobs, *chains, *[pace * task.rank for task in waiting]])
+        work = self._expected_work()
+        pace_of_cells = _pace(cells, work)
+        pace_of_others = _pace(others, work) if others else pace_of_cells
+        paces = _pace_by_paper(cells, work)
+        expected = {
+            task: work[task]
+            * (paces.get(_paper(task), pace_of_cells) if task.cell else pace_of_others)
+            / task.workers
+            for task in self.of(RUNNING, READY, WAITING)
+        }
+        for task in self.of(RUNNING):
+            rest = expected[task] - (now - task.begun)
+            if task in reported:
+                rest = reported[task] + pace_of_cells * ENDING
+            expected[task] = max(rest, 1.0)
+        ratios = [seconds / work[task] / pace_of_cells for task, seconds in cells.items()]
+        spread = max(SPREAD_OF_CELLS, pstdev(ratios))
+        uncertain = UNCERTAINTY + spread / len(cells) ** 0.5
+        until = self._until_done(jobs, expected)
+        return until / (1 + uncertain), until * (1 + uncertain)
+
+    def _expected_work(self) -> dict[Task, float]:
+        """Seconds of one core that every stage is expected to take; of a cell between its own and the mean of
+        all, since one that took long elsewhere takes less long, relative to others, here."""
+        mean = fmean(task.work for task in self.tasks if task.cell)
+        return {
+            task: OWN_SHARE * task.work + (1 - OWN_SHARE) * mean if task.cell else task.work
+            for task in self.tasks
+        }
+
+    def _until_done(self, jobs: int, expected: dict[Task, float]) -> float:
+        """Seconds until the last of the stages ends, if each takes what is `expected` from now on, and
+        `launch` starts them: on `jobs` cores, after those that it needs, the longest chain first."""
+        missing = {task: sum(needed in expected for needed in task.upstream) for task in expected}
+        ends = [(seconds, number, task) for number, (task, seconds) in enumerate(expected.items())]
+        running = [end for end in ends if end[2].state == RUNNING]
+        numbers = {task: number for _, number, task in ends}
+        ready = [task for task, count in missing.items() if not count and task.state != RUNNING]
+        heapq.heapify(running)
+        free, now = jobs - sum(task.workers for *_, task in running), 0.0
+        while running or ready:
+            ready.sort(key=lambda task: task.rank)
+            while ready and (free > 0 or not running):
+                task = ready.pop()
+                heapq.heappush(running, (now + expected[task], numbers[task], task))
+                free -= task.workers
+            now, _, ended = heapq.heappop(running)
+            free += ended.workers
+            for task in ended.downstream:
+                missing[task] = missing.get(task, 0) - 1
+                if missing[task] == 0:
+                    ready.append(task)
+        return now
 
     def record(self, last: bool = False) -> None:
         """Enter trained cells into DVC's lock files, those of a few seconds together; `last`: at once."""
@@ -308,6 +375,30 @@ class Schedule:
     def _start(self, task: Task, executor: Any) -> None:
         task.job = executor.submit(task, self.force)
         task.state, task.begun = RUNNING, time.monotonic()
+
+
+def _pace(measured: dict[Task, float], work: dict[Task, float]) -> float:
+    """Measured over expected seconds of one core."""
+    return sum(measured.values()) / sum(work[task] for task in measured)
+
+
+def _paper(task: Task) -> str:
+    """The paper of a task's cell."""
+    return (task.cell or "").partition("/")[0]
+
+
+def _pace_by_paper(cells: dict[Task, float], work: dict[Task, float]) -> dict[str, float]:
+    """The pace of every paper's cells, whose networks and images are alike: of those measured, and of
+    CELLS_OF_ALL average ones at the pace of all, which count most where few of the paper are measured."""
+    pace, average = _pace(cells, work), fmean(work[task] for task in cells)
+    by_paper = {}
+    for paper in {_paper(task) for task in cells}:
+        of_paper = {task: seconds for task, seconds in cells.items() if _paper(task) == paper}
+        expected = sum(work[task] for task in of_paper)
+        measured = sum(of_paper.values())
+        others = CELLS_OF_ALL * average
+        by_paper[paper] = (measured + others * pace) / (expected + others)
+    return by_paper
 
 
 def record(jobs: list[Job], repo: Any) -> dict[Job, str]:

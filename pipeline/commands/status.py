@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells import choices, provenance, stamps
+from pipeline.cells import changes, choices, companions, provenance, stamps
 from pipeline.cells.declarations import declarations, missing_seeds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
@@ -56,8 +56,10 @@ class Status:
     error: str = ""
     # of one process; None where nothing is left or no estimate is possible
     hours: float | None = None
-    # what shows that today's code gives a result of earlier code
+    # what shows that today's code gives a result of earlier code, or that nothing does any more
     verified: str = ""
+    # why it is stale, in a word: see pipeline.cells.changes
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,17 @@ def table_rows(
 
 
 class Board:
-    """The state of the cells of all papers: their results, what finished ones cost, errors of failed ones."""
+    """The state of the cells of all papers: their results, what finished ones cost, errors of failed ones.
 
-    def __init__(self, root: Path = ROOT):
-        self.root, self.results = root, read_results(root)
-        self.rates, self.failures = rates_of(self.results, root), failures(root)
+    device: hours are estimated from what was measured on it alone; None: from everything
+    """
+
+    def __init__(self, root: Path = ROOT, device: str | None = None):
+        self.root = root
+        self.device = device
+        self.results = read_results(root)
+        self.rates = rates_of(self.results, root, device)
+        self.failures = failures(root)
 
     def overview(self, key: str, tunings: bool = True) -> Overview:
         """A paper's cells and tables; without `tunings`, which take long, not those of its tunings."""
@@ -123,12 +131,16 @@ class Board:
         result = self.results[cell] if cell in self.results else read_result(cell, self.root)
         if result is not None and not stale(cell, result, self.root):
             stamp = provenance.verified(result, Experiment.of(cell, self.root))
-            return Status(DONE, stage, verified=stamps.words(stamp) if stamp else "")
+            words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
+            return Status(DONE, stage, verified=words)
+        why = {} if result is None else {"verified": "", "cause": cause(cell, result, self.root)}
+        if result:
+            why["verified"] = not_verified(cell, result, self.root)
         if not stage:
-            return Status(UNPLANNED if result is None else STALE)
+            return Status(UNPLANNED if result is None else STALE, **why)
         error = self.failures.get(cell, "")
         state = FAILED if error else MISSING if result is None else STALE
-        return Status(state, stage, error, estimate(cell, self.rates, self.root))
+        return Status(state, stage, error, estimate(cell, self.rates, self.root), **why)
 
     def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
         """The cells that a tuning compares: of each method with the chosen values and with the row's."""
@@ -195,6 +207,24 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         return True
 
 
+def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
+    """Why a result is stale, in a word: the first reason."""
+    try:
+        return changes.cause(result, Experiment.of(cell, root))
+    except (*DAMAGED, FedReproError):
+        return changes.UNKNOWN
+
+
+def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
+    """`not verified since 1a2b3c4d` of a stale result whose former verification counts no more; else
+    nothing."""
+    try:
+        commit = provenance.unverified_since(result, Experiment.of(cell, root))
+    except (*DAMAGED, FedReproError):
+        return ""
+    return f"not verified since {commit[:8]}" if commit else ""
+
+
 def failures(root: Path = ROOT) -> dict[Cell, str]:
     """The failed cells and their errors. A mark next to the checkpoints counts while the cell still has the
     digest that its folder, .cells/<digest>, is named after: with the partition, features and corrupted images
@@ -216,23 +246,31 @@ def failures(root: Path = ROOT) -> dict[Cell, str]:
 # -- printed lines -------------------------------------------------------------------------------------------
 
 
-def status(wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT) -> int:
+def status(
+    wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT, device: str | None = None
+) -> int:
     """Print the state of the papers; returns the exit code.
 
     wanted: papers whose tables are printed; without any, a line for each paper.
     table: print only the names of the stages that this table still needs.
+    device: part of the name of what is to train, such as h200; None: whatever has trained
     """
     # of a checkout where nobody may write
     with contextlib.suppress(FedReproError):
         for line in locks.mend_locks(root):
             print(line, file=sys.stderr)
-    board = Board(root)
+    board = Board(root, device)
     overviews = {key: board.overview(key, bool(wanted or table)) for key in wanted or papers(root)}
-    printed = lines(overviews, board.rates, bool(wanted)) if table is None else _stages(overviews, table)
+    printed = (
+        lines(overviews, board.rates, bool(wanted), device) if table is None else _stages(overviews, table)
+    )
     print("\n".join(printed))
     if table is None:
         for line in declared(overviews, board):
             print(line)
+        for key in overviews:
+            for line in companions.problems(key, board.results, root):
+                print(f"damaged: {line}")
     return 0
 
 
@@ -245,7 +283,9 @@ def declared(keys: Iterable[str], board: Board) -> Iterator[str]:
                 yield f"declared in experiments/{name}.yaml, not run: {cell}, seeds {numbers}"
 
 
-def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> Iterator[str]:
+def lines(
+    overviews: dict[str, Overview], rates: list[Rate], tables: bool, device: str | None = None
+) -> Iterator[str]:
     """A row for each paper, or for each of its tables; then what failed and how to go on. At most 80 columns,
     but for errors and commands."""
     yield _row("", ("cells", *STATES), "hours left")
@@ -256,8 +296,14 @@ def lines(overviews: dict[str, Overview], rates: list[Rate], tables: bool) -> It
     yield ""
     cells = [item for view in overviews.values() for item in view.cells.items()]
     yield from (f"failed: {cell}: {one.error}" for cell, one in cells if one.state == FAILED)
+    causes = Counter(one.cause for _, one in cells if one.state == STALE)
+    if causes:
+        yield "stale by " + ", ".join(f"{name}: {count}" for name, count in causes.most_common())
+    if unverified := [one for _, one in cells if one.state == STALE and one.verified]:
+        number = f"{len(unverified)} of the stale cells are"
+        yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
     every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
-    yield from _legend([one for one in every if one.state in LEFT], rates)
+    yield from _legend([one for one in every if one.state in LEFT], rates, device)
     if tables:
         yield from _next(overviews)
     else:
@@ -279,14 +325,18 @@ def _counted(name: str, statuses: list[Status]) -> str:
 def _hours(statuses: list[Status]) -> str:
     """Of what is left; cells of unknown length are counted."""
     left = [status.hours for status in statuses if status.state in LEFT]
+    if left and not any(hours is not None for hours in left):
+        return "unknown"
     unsized, known = left.count(None), sum(filter(None, left))
     text = f"{max(known, 0.1):,.{0 if known >= 100 else 1}f}" if known else ""
     return " + ".join(filter(None, (text, f"{unsized} cells" if unsized else "")))
 
 
-def _legend(left: list[Status], rates: list[Rate]) -> list[str]:
-    if not left or not rates:
-        return ["Hours: unknown, nothing was measured yet."] * bool(left)
+def _legend(left: list[Status], rates: list[Rate], device: str | None) -> list[str]:
+    if not left:
+        return []
+    if not rates:
+        return [f"Hours: unknown, nothing was measured {f'on {device} ' if device else ''}yet."]
     devices = " and ".join(sorted({rate.device for rate in rates}))
     text = f"Hours: an estimate for one process on {devices}, from {len(rates)} measured cells."
     if any(one.hours is None for one in left):

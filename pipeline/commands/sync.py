@@ -5,6 +5,8 @@ paper's scenarios, which .dvcignore hides until one of them is run (`show_grids`
 no paper: it depends on folders under reports/ into which every paper's `results` stage writes.
 """
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,14 @@ from pipeline.schema import (
     read_yaml,
     shorten,
 )
-from pipeline.schema.discovery import SPACES
+from pipeline.schema.discovery import SPACES, spaces_file
 from pipeline.schema.documents import check_links
 from pipeline.schema.paper import PICTURE, scenario_key
 
 # by a paper's repository
-IGNORED = "/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"
+IGNORED = (
+    "/.dvcignore\n/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"
+)
 # of a paper, which only its page reads
 OF_PAGE = ("figures.py", "templates")
 # of the files that a computed figure is drawn from
@@ -99,11 +103,42 @@ def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
     return list(changed)
 
 
-def show_grids(root: Path = ROOT) -> None:
-    """Let DVC see the stages that .dvcignore hides in this checkout, until these files are deleted."""
-    for folder in ("papers", "data"):
-        if not (path := root / folder / ".dvcignore").exists():
+def show_grids(root: Path = ROOT, targets: Iterable[str] | None = None) -> None:
+    """Let DVC see stages that .dvcignore hides in this checkout, until the files written here are deleted.
+
+    targets: show the papers of these stages alone, with the data sets where one of them needs some; None:
+        all. What DVC sees it also lists and compares, which takes a minute for all papers.
+    """
+    for folder in ("papers", "data") if targets is None else sorted(_shown(targets, root)):
+        path = root / folder / ".dvcignore"
+        if not path.exists():
             write_text(path, "!dvc.yaml\n")
+
+
+def _shown(targets: Iterable[str], root: Path) -> set[str]:
+    """The folders whose hidden stages these targets need, from the root."""
+    folders = set()
+    for target in targets:
+        place = os.path.relpath(root / target.partition(":")[0], root)
+        top, _, rest = Path(place).as_posix().partition("/")
+        key = rest.partition("/")[0]
+        folders.add(f"papers/{key}" if top == "papers" else "data")
+        if top == "papers" and _needs_data(key, root):
+            folders.add("data")
+    return folders
+
+
+def _needs_data(key: str, root: Path) -> bool:
+    """Whether a scenario of a paper reads a set that data/dvc.yaml makes: neither bundled nor of a paper."""
+    own = {name for other in papers(root) for name in of_paper(other, root)}
+    own |= {name for name, entry in sets(root).items() if entry.bundled}
+    for name, scenario in load_paper(key, root).scenarios.items():
+        if name in MINIATURES:
+            continue
+        names = [part.set for part in (scenario.data, scenario.public) if part]
+        if not own.issuperset(names) or scenario.data.features != "pixels":
+            return True
+    return False
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
@@ -381,15 +416,25 @@ class _File:
         shared = [{"params.yaml": ["miniature"]}] * (name in MINIATURES)
         shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
 
+        algorithms = {method: self.paper.algorithm(method) for method in tuning.methods}
+        files = {name: spaces_file(name, self.key, self.root) for name in algorithms.values()}
+        items: dict[str, Any] = dict(algorithms)
+        spaces = [{SPACES: ["learning_rate", "${item}"]}]
+        if {*files.values()} != {SPACES}:  # some of the paper's folder
+            items = {
+                method: {"algorithm": name, "spaces": files[name]} for method, name in algorithms.items()
+            }
+            spaces = [{SPACES: ["learning_rate"]}, {"${item.spaces}": ["${item.algorithm}"]}]
+
         def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
             do = self.stage(f"tune {self.key}/{name}/${{key}} {word}".rstrip(), deps, params, outs)
-            return {"foreach": {method: self.paper.algorithm(method) for method in tuning.methods}, "do": do}
+            return {"foreach": items, "do": do}
 
         # A configuration trains with the tuning's seeds: more of the scenario's change no choice.
         of_choice = [f"{place}.{setting}" for setting in settings if setting != "seeds"]
         of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
         params = [{f"{at}/paper.yaml": of_choice}, *shared]
-        params += [_code("tune"), {SPACES: ["learning_rate", "${item}"]}]
+        params += [_code("tune"), *spaces]
         stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _committed(chosen))}
         of_final = [place, "methods.${key}", *[f"tuning.{name}.test_seeds"] * bool(tuning.test_seeds)]
         for kind, word in (("tuned", "chosen"), ("published", "published"))[: 2 if tuning.test_seeds else 1]:

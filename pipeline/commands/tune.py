@@ -6,17 +6,20 @@ from pathlib import Path
 
 from pipeline.cells import choices
 from pipeline.commands import run
+from pipeline.commands.sync import sync
 from pipeline.errors import ParamError
-from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned
+from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned, shorten
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
-    """Tune and train with what was chosen; without `what`, all that any paper.yaml asks for. Returns the exit
-    code."""
+    """Tune and train with what was chosen; without `what`, all that any paper.yaml asks for. Stages that
+    paper.yaml has asked for since are written before. Returns the exit code."""
     every = [key for key in papers() if load_paper(key).tuning]
     chosen = [target for name in what or every for target in targets(name)]
     if not chosen:
         raise ParamError("tune: no paper.yaml has the key 'tuning'; docs/tuning.md has an example")
+    for path in sync():
+        print(f"{shorten(path)}: written")
     if Path.cwd().is_relative_to(ROOT):
         os.chdir(ROOT)
     return run.main(chosen, jobs, force)

@@ -14,9 +14,9 @@ from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.commands import run
-from pipeline.errors import ParamError
+from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import RATE, ROOT, Cell, Whole, check, load_paper, shorten
-from pipeline.schema.cell import ExtraSeeds, Swept
+from pipeline.schema.cell import ExtraSeeds, Swept, Variant
 from pipeline.schema.paper import scenario_key
 
 
@@ -31,17 +31,12 @@ def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int
     if code := _bring(chosen, jobs):
         return code
     from pipeline.cells.training import train_cell  # with torch: seconds
-    from stages.partition import deal
 
     places = {}
     for cell in chosen:
         extra = ExtraSeeds(cell.paper, cell.scenario, cell.method, seeds)
-        scenario = load_paper(cell.paper).scenarios[cell.scenario]
-        where = f"papers/{cell.paper}/paper.yaml: {scenario_key(cell.scenario)}"
-        folder = ROOT / "papers" / extra.paper / "partitions" / extra.partition
-        if folder not in places:
-            deal(replace(scenario, seeds=list(seeds)), where, folder, f"{cell.paper}/{cell.scenario}")
-        places[folder] = where
+        if (cell.paper, extra.partition) not in places:
+            places[cell.paper, extra.partition] = deal_extra(extra)
         by_seed = _by_seed(train_cell(extra))
         rows = {f"seed {seed}": {seed: value} for seed, value in by_seed.items()}
         _print(cell, rows | {"yours": by_seed}, extra)
@@ -66,6 +61,34 @@ def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
     rows = {label: _by_seed(train_cell(cell)) for label, cell in swept.items()}
     _print(base, rows, next(iter(swept.values())))
     return 0
+
+
+def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> list[dict]:
+    """Train cells with a user's seeds; returns their results. FedReproError where their data cannot be
+    brought."""
+    if not cells:
+        return []
+    if _bring([cell.base for cell in cells], jobs):
+        raise FedReproError("the data or partitions of these cells could not be made: see above")
+    for cell in cells:
+        runnable(Experiment.of(cell))  # ParamError for a value that the method has not
+    from pipeline.cells.training import train_cell  # with torch: seconds
+
+    for cell in {(cell.paper, cell.partition, cell.seeds): cell for cell in cells}.values():
+        deal_extra(cell)
+    return [train_cell(cell) for cell in cells]
+
+
+def deal_extra(cell: ExtraSeeds | Variant) -> str:
+    """Deal the partition of a cell with a user's seeds; returns where its seeds are in paper.yaml."""
+    from stages.partition import deal
+
+    base = cell.base
+    scenario = load_paper(base.paper).scenarios[base.scenario]
+    where = f"papers/{base.paper}/paper.yaml: {scenario_key(base.scenario)}"
+    folder = ROOT / "papers" / base.paper / "partitions" / cell.partition
+    deal(replace(scenario, seeds=list(cell.seeds)), where, folder, f"{base.paper}/{base.scenario}")
+    return where
 
 
 def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
@@ -113,13 +136,14 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def _parse_values(text: str) -> tuple[str, list]:
     """`mu=0.001,0.01` -> ("mu", [0.001, 0.01]); ParamError for what is not NAME=VALUE,VALUE."""
     name, _, listed = text.partition("=")
-    values = [*map(_value, listed.split(","))]
+    values = [*map(parse_value, listed.split(","))]
     if not name.isidentifier() or "" in values or len(set(values)) < len(values):
         raise ParamError(f"sweep {text!r:.80}: expected NAME=VALUE,VALUE, such as {RATE}=0.01,0.1")
     return name, values
 
 
-def _value(text: str) -> int | float | bool | str:
+def parse_value(text: str) -> int | float | bool | str:
+    """`0.1` -> 0.1, `true` -> True; what is neither a number nor true or false stays a text."""
     with contextlib.suppress(ValueError):
         if isinstance(value := json.loads(text), (int, float)):
             return value

@@ -1,4 +1,5 @@
-"""Convert client splits of PFLlib, Flower Datasets or an exported CSV to image indices into data/<set>.
+"""Convert client splits of PFLlib, Flower Datasets or an exported CSV to image indices into data/<set>, and
+back.
 
 PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
 with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images
@@ -11,11 +12,13 @@ import json
 import pickle
 import zipfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline import files
 from pipeline.data import listed
 from pipeline.data.reading import reading
 from pipeline.data.store import TRAIN, Stored
@@ -82,6 +85,41 @@ def _places(path: Path, known: dict[bytes, list[int]], stored: Stored) -> np.nda
             raise DataError(f"{path}: image {number} of class {label} is not, or no more, in data/{name}")
         places.append(same.pop())
     return np.array(places, np.int64)
+
+
+def write_flower(train: Sequence[np.ndarray], stored: Stored, path: Path) -> None:
+    """Write a .json with each client's positions in the training part, as Flower's partitioners hold them.
+
+    train: each client's training indices into data/<set>
+    DataError for one that is of the test part, which Flower partitions by itself.
+    """
+    places = np.full(len(stored), -1)
+    training = np.flatnonzero(stored.split == TRAIN)
+    places[training] = np.arange(len(training))
+    held = {str(client): places[indices].tolist() for client, indices in enumerate(train)}
+    if any(min(positions, default=0) < 0 for positions in held.values()):
+        raise DataError("Flower's format numbers training images alone, and clients here train on others too")
+    files.write_json(path, held)
+
+
+def write_pfllib(
+    train: Sequence[np.ndarray], test: Sequence[np.ndarray], stored: Stored, folder: Path
+) -> None:
+    """Write config.json, train/<client>.npz and test/<client>.npz, as PFLlib's `save_file` does.
+
+    train, test: each client's training and test indices into data/<set>
+    """
+    held = []
+    for client, indices in enumerate(train):
+        labels, counts = np.unique(stored.labels[indices], return_counts=True)
+        held.append(np.stack([labels, counts], axis=1).tolist())
+        for part, chosen in (("train", indices), ("test", test[client])):
+            images = stored.images[np.asarray(chosen)].transpose(0, 3, 1, 2).astype(np.float32)
+            data: Any = {"x": (images / 255 - 0.5) / 0.5, "y": stored.labels[np.asarray(chosen)]}
+            np.savez_compressed(content := io.BytesIO(), data=data)
+            files.write_bytes(folder / part / f"{client}.npz", content.getvalue())
+    config = {"num_clients": len(train), "num_classes": len(stored.meta["classes"])}
+    files.write_json(folder / "config.json", {**config, "Size of samples for labels in clients": held})
 
 
 def _key(image: np.ndarray, label: int) -> bytes:

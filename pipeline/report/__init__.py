@@ -18,7 +18,7 @@ from pipeline.report import across, latex, markdown
 from pipeline.report.findings import as_rows
 from pipeline.report.page import Overview, Page
 from pipeline.report.study import studies
-from pipeline.report.words import citation, templates
+from pipeline.report.words import citation, counted, templates
 from pipeline.schema import ROOT, load_paper
 
 
@@ -74,7 +74,8 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
         write_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
     texts = list(dict.fromkeys(problems.values()))
     if gone:
-        texts.append(f"{FILE}: {len(gone)} numbers would disappear, the first: {gone[0]}; say why in {GONE}")
+        numbers = counted(len(gone), "number")
+        texts.append(f"{FILE}: {numbers} would disappear, the first: {gone[0]}; say why in {GONE}")
     if texts:
         raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}" if texts[1:] else texts[0])
     return [out / name for name in files]

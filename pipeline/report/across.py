@@ -228,9 +228,9 @@ def across(studies: dict[str, Study]) -> dict:
         key: Miniature(study, labels) for key, study in studies.items() if MINIATURE in study.paper.scenarios
     }
     root = next((study.root for study in studies.values()), ROOT)
-    done, problems = tunings(root)
+    done, problems = tunings(root, studies)
     tabs = tuning_tabs({key: one.study for key, one in miniatures.items()}, labels, done)
-    tuned = [one for tab in tabs for one in tab.rows.values()]
+    tuned = [one for tab in tabs for one in tab.tunings.values()]
     planned = [(one, name, cell) for one in miniatures.values() for name, cell in one.cells.items()]
     waiting = [one.study.target(cell) for one, name, cell in planned if name not in one.results]
     problems += [one.study.problems[cell] for one, _, cell in planned if cell in one.study.problems]
@@ -246,7 +246,7 @@ def across(studies: dict[str, Study]) -> dict:
         "groups": groups([*miniatures.values()], labels),
         "costs": costs(miniatures.values()),
         "tuned": tabs,
-        "changes": [one.change for one in tuned if one.change is not None],
+        "changes": [change for tab in tabs for change in tab.changes],
         "same": sum(one.same for one in tuned if one.before),
         "leakage": leakage(studies, root),
         "processors": processors(root),

@@ -59,6 +59,7 @@ class Column:
 
     numbers             method as printed -> mean and spread
     scenario, measure   that are behind them
+    runs                method as printed -> number by seed, of the seeds that all have
     main                whether it is the paper's setting
     short               whether training is shortened, which is not comparable with the print
     """
@@ -67,6 +68,7 @@ class Column:
     numbers: dict[str, Summary]
     scenario: str
     measure: str
+    runs: dict[str, dict[int, float]]
     main: bool = False
     short: bool = False
 
@@ -136,7 +138,7 @@ def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
         [scenario, *_] = [value.cell.scenario for value in values.values() if value.cell]
         variant = view.number.partition(", ")[2]
         heading = variant or view.heading
-        setting.columns.append(Column(heading, _common(runs), scenario, measure, main=not variant))
+        setting.columns.append(Column(heading, _common(runs), scenario, measure, runs, main=not variant))
     elif not runs:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
         names = {column.scenario for column in setting.columns}
@@ -158,7 +160,7 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
             by_seed = numbers(short, study.results[short], measure, study.root)
             runs.setdefault(short.scenario, {})[name] = by_seed
     return [
-        Column(SHORTENED, _common(each), scenario, measure, short=True)
+        Column(SHORTENED, _common(each), scenario, measure, each, short=True)
         for scenario, each in runs.items()
         if len(each) >= FEWEST
     ]
@@ -215,8 +217,13 @@ class Axis:
         ends = [n.mean + sign * (n.std or 0) for n in summaries for sign in (-1, 1)]
         return cls.over([*ends, *others])
 
+    def beyond(self, *numbers: float | None) -> tuple[bool, bool]:
+        """Whether some of these numbers lie left of the axis, and right of it."""
+        known = [number for number in numbers if number is not None]
+        return any(number < self.low for number in known), any(number > self.high for number in known)
+
     def at(self, number: float) -> float:
-        """The position of a number."""
+        """The position of a number; of one beyond the axis that of the axis's end."""
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 

@@ -204,8 +204,10 @@ class Controls:
 
     def _place(self, claim: Claim, evidence: Controlled) -> tuple[int, int] | None:
         """(place by the means over the common seeds, methods) of a method against several rivals."""
-        parts = claim.tree.parts if claim.tree else ()
-        if claim.expected.kind == "rank" or len(parts) < 2 or any(part.parts for part in parts):
+        if claim.expected.kind == "rank" or claim.tree is None:
+            return None
+        parts = claim.tree.parts
+        if len(parts) < 2 or any(part.parts for part in parts):
             return None
         sources = {spot: source for spot in claim.spots if (source := evidence.source(spot))}
         tree = claim.tree.renamed(sources.__getitem__)

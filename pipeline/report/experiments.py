@@ -1,8 +1,8 @@
 """Additional experiments for the page across papers: equal tuning, image leakage, rounding of processors."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,16 @@ import pandas as pd
 
 from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.results import Summary, of_tuning, summarise
+from pipeline.cells.results import of_tuning, read, summarise
 from pipeline.data.pictures import size
 from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
-from pipeline.report.comparison import Axis
-from pipeline.report.study import Study
+from pipeline.report.alike import Alike, compared, result_file
+from pipeline.report.comparison import Axis, sums_up
+from pipeline.report.study import SHORT, Study
+from pipeline.report.words import counted
 from pipeline.schema import MINIATURES, ROOT, Cell
+from pipeline.schema.discovery import CEILING
 
 # Of the attacks: the paper whose miniature is attacked, and the files.
 PAPER, FOLDER = "fedcrl", Path("reports", "leakage")
@@ -31,70 +34,203 @@ TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean
 class Tuning:
     """One method of a scenario.
 
-    before, after   percent on test images; None where the cell has not run
+    before, after   with the row's values and with the chosen ones: accuracy by seed, in percent on test
+                    images; empty where the cell has not run
     same            whether the chosen values are the row's
     configurations  validation accuracy of each, the row's first; None: diverged
     older           whether either result is of other code or parameters than today's
+    files           the two results, from the repository's root; empty where there is none
+    measure         what `before` and `after` are
+    hook            side of local training on which `after` is scored: `pre` or `post`
     """
 
     cell: Cell
-    before: Summary | None
-    after: Summary | None
+    before: dict[int, float]
+    after: dict[int, float]
     same: bool
     configurations: list[float | None]
     older: bool = False
+    files: tuple[str, str] = ("", "")
+    measure: str = ""
+    hook: str = ""
 
     @classmethod
-    def of(cls, cell: Cell, root: Path) -> "Tuning":
-        document, results = choices.read(cell, root), of_tuning(cell, root)
-        pair = {one: results.get(one) for one in (choices.published(cell, root), choices.tuned(cell, root))}
-        before, after = (
-            summarise(one["measures"][one["headline"]]) if one else None for one in pair.values()
-        )
-        if len({tuple(one["seeds"]) for one in pair.values() if one}) > 1:
-            # One is from before a change of the seeds.
-            after = None
-        older = any(one and not provenance.current(one, Experiment.of(at, root)) for at, one in pair.items())
-        values, chosen = document["configurations"], document["configurations"][document["chosen"]]
-        return cls(cell, before, after, not chosen["changes"], choices.means(values), older)
+    def of(cls, cell: Cell, root: Path, measure: str = "") -> "Tuning":
+        """From the files of a tuning.
 
-    @property
-    def change(self) -> float | None:
-        return self.after.mean - self.before.mean if self.before and self.after else None
+        measure  in which the methods are compared; empty: each result's main one
+        """
+        document, results = choices.read(cell, root), of_tuning(cell, root)
+        tuned, untuned = choices.tuned(cell, root), choices.published(cell, root)
+        after, before = results.get(tuned), results.get(untuned)
+        if before is None and after is not None:
+            # The scenario's own cell will do where its seeds have the tuning's partitions.
+            untuned, before = cell, _of_cell(cell, root)
+        known = {untuned: before, tuned: after}
+        older = any(one and not provenance.current(one, Experiment.of(at, root)) for at, one in known.items())
+        values, chosen = document["configurations"], document["configurations"][document["chosen"]]
+        measure = measure or (after or before or {"headline": ""})["headline"]
+        numbers = [by_block(one, measure) if one else {} for one in (before, after)]
+        if all(numbers):
+            # The same seed on another partition is no pair.
+            numbers[0] = {
+                block: value for block, value in numbers[0].items() if block[0] not in _moved(*numbers)
+            }
+        return cls(
+            cell,
+            {seed: value for (seed, _), value in numbers[0].items()},
+            {seed: value for (seed, _), value in numbers[1].items()},
+            not chosen["changes"],
+            choices.means(values),
+            older,
+            tuple(result_file(at) if one else "" for at, one in known.items()),
+            measure,
+            after["hook"] if after else "",
+        )
 
     @property
     def file(self) -> str:
         """What was tried, from the repository's root."""
         return choices.path(self.cell, Path()).as_posix()
 
+    @property
+    def words(self) -> str:
+        """What the choice was, where the two numbers do not tell it."""
+        if self.configurations[0] is None and not self.before:
+            return "diverged"
+        if self.same:
+            return "same values"
+        return "" if self.before else "not run"
+
+
+def by_block(result: dict, measure: str) -> dict[tuple[int, str], float]:
+    """(seed, its partition) -> a measure of a result."""
+    seeds = result["seeds"]
+    draws = result.get("partitions") or [result["partition"]] * len(seeds)
+    return dict(zip(zip(seeds, draws), result["measures"].get(measure, [])))
+
+
+def _moved(before: dict, after: dict) -> set[int]:
+    """The seeds that two results have on different partitions."""
+    draws = dict(after)
+    return {seed for seed, draw in before if seed in draws and draws[seed] != draw}
+
+
+def _of_cell(cell: Cell, root: Path) -> dict | None:
+    """The result of a scenario's cell; None where it has not run."""
+    path = cell.folder(root) / "result.json"
+    return read(path) if path.exists() else None
+
 
 class TuningTab:
-    """A scenario's methods on one axis: name -> tuning, the best afterwards first.
+    """A scenario's methods on one axis.
 
-    name    of the paper's method; scenario: empty for the miniature
-    best    the name that leads before tuning, None where nothing of it has run
+    alike   the rows, the best afterwards first, over the seeds that all results have
+    files   name -> what was tried
+    best    the row that leads before tuning, None where nothing of it has run
+    changes of the methods that ran with both values
     """
 
     def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
         self.key, self.name = f"{study.key}-{scenario or 'mini'}", study.name
         self.title = study.title(scenario) if scenario else "miniature"
         self.label = f"{study.name}, {self.title.partition(', ')[0]}"
-        self.axis = Axis.of_summaries([n for one in several for n in (one.before, one.after) if n])
-        order = sorted(several, key=lambda one: -one.after.mean if one.after else 0)
-        self.rows = {labels[study.paper.algorithm(one.cell.method)]: one for one in order}
-        before = {name: one.before.mean for name, one in self.rows.items() if one.before}
+        self.tunings = {labels[study.paper.algorithm(one.cell.method)]: one for one in several}
+        self.files = {name: one.file for name, one in self.tunings.items()}
+        tried = sorted({len(one.configurations) for one in several})
+        self.configurations = " or ".join(map(str, tried))
+        self.alike = self._alike(study, scenario)
+        self.axis = self.alike.axis
+        before = {row.name: row.before.mean for row in self.alike.rows if row.before}
         self.best = max(before, key=before.__getitem__, default=None)
+        self.before = before
+        self.changes = [row.number.mean - row.before.mean for row in self.alike.rows if row.before]
+
+    def _alike(self, study: Study, scenario: str) -> Alike:
+        runs = {name: one.after for name, one in self.tunings.items()}
+        earlier = {name: one.before for name, one in self.tunings.items() if one.before}
+        shared = sorted(set[int]().union(*runs.values()).intersection(*runs.values(), *earlier.values()))
+        if shared:
+            runs = {name: {seed: by_seed[seed] for seed in shared} for name, by_seed in runs.items()}
+            earlier = {name: {seed: by_seed[seed] for seed in shared} for name, by_seed in earlier.items()}
+        rows = []
+        for row in compared(runs, self.name):
+            one = self.tunings[row.name]
+            before = summarise([*earlier[row.name].values()]) if row.name in earlier else None
+            files = {"before_file": one.files[0], "file": one.files[1]}
+            rows.append(replace(row, before=before, words=one.words, **files))
+        about = (
+            f"Every method chose among {self.configurations} configurations, the paper’s values among them, "
+            "by its clients’ validation images."
+        )
+        notes = tuple(self._notes(study, scenario, shared))
+        title = f"{self.title}, tuned alike"
+        return Alike(f"tuned-{scenario or 'mini'}", title, about, "tuned", "paper’s values", rows, notes)
+
+    def _notes(self, study: Study, scenario: str, shared: list[int]) -> Iterator[str]:
+        """Whose seeds were left out, which methods were not tuned, which results are old."""
+        tuned = sorted(set[int]().union(*(one.after for one in self.tunings.values())))
+        table = sorted(set[int]().union(*(one.before for one in self.tunings.values())))
+        if shared and (tuned != shared or set(table) - set(shared)):
+            yield (
+                f"Tuned with {counted(len(tuned), 'seed')}, the table has {len(table)}: "
+                f"shown and compared are the {len(shared)} in common."
+            )
+        if missing := [name for name, one in self.tunings.items() if not one.before]:
+            yield f"Without a result for the paper’s values: {', '.join(missing)}."
+        if scenario:
+            rows = {study.label(cell.method): cell.method for cell in study.runs.get(scenario, {})}
+            algorithms = {study.paper.algorithm(one.cell.method) for one in self.tunings.values()}
+            others = [
+                name for name, row in rows.items() if study.paper.algorithm(row) not in algorithms | {CEILING}
+            ]
+            if others:
+                yield f"Not tuned: {', '.join(others)}."
+        if older := [name for name, one in self.tunings.items() if one.older]:
+            few = ", ".join(older) if len(older) < len(self.tunings) else "all"
+            yield f"By code or parameters that have changed since: {few}."
+        hooks = {one.hook for one in self.tunings.values()}
+        if len(hooks) > 1:
+            later = [name for name, one in self.tunings.items() if one.hook == "post"]
+            yield f"Scored after local training: {', '.join(later)}; the others before it."
 
 
-def tunings(root: Path = ROOT) -> tuple[list[Tuning], list[str]]:
-    """Every method that was tuned, in the order of the paths, and a line for each file that was altered."""
+def tuned_settings(study: Study) -> list[TuningTab]:
+    """The paper's own scenarios in which methods were tuned, without its miniature."""
+    cells = [cell for cell in choices.tuned_cells(study.root) if cell.paper == study.key]
+    done, _ = tunings(study.root, {study.key: study}, [c for c in cells if c.scenario not in MINIATURES])
+    labels = {study.paper.algorithm(one.cell.method): study.label(one.cell.method) for one in done}
+    return tuning_tabs({study.key: study}, labels, done)
+
+
+def tunings(
+    root: Path = ROOT, studies: Mapping[str, Study] = {}, cells: Iterable[Cell] | None = None
+) -> tuple[list[Tuning], list[str]]:
+    """Every method that was tuned, in the order of the paths, and a line for each file that was altered.
+
+    studies  papers whose tables say in which measure their scenarios are compared
+    cells    those that are read; None: all
+    """
     done, problems = [], []
-    for cell in choices.tuned_cells(root):
+    for cell in choices.tuned_cells(root) if cells is None else cells:
+        study = studies.get(cell.paper)
         try:
-            done.append(Tuning.of(cell, root))
+            done.append(Tuning.of(cell, root, table_measure(study, cell.scenario) if study else ""))
         except FedReproError as error:
             problems.append(str(error))
     return done, problems
+
+
+def table_measure(study: Study, scenario: str) -> str:
+    """The average that the paper's tables have of a scenario, or of the one that it shortens; empty where no
+    table has it."""
+    known = scenario.removesuffix(SHORT)
+    for table in study.paper.tables.values():
+        if known in {block.scenario for block in table.blocks.values()}:
+            for measure in table.columns.values():
+                if measure and sums_up(measure):
+                    return measure
+    return ""
 
 
 def tuning_tabs(studies: dict[str, Study], labels: dict[str, str], done: Iterable[Tuning]) -> list[TuningTab]:

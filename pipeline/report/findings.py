@@ -217,13 +217,13 @@ class Findings:
 
     def _planned(self, verdict: Verdict, sources: Sequence[Source]) -> str:
         """The experiment that has the claim's rows, measure and seeds."""
-        scenarios = {cell.scenario for cell, _ in sources}
-        named = {measure for _, measure in sources}
-        if len(scenarios) != 1 or len(named) != 1:
+        compared = {(cell.scenario, measure) for cell, measure in sources}
+        if len(compared) != 1:
             return ""
+        [(scenario, measure)] = compared
         methods = {cell.method for cell, _ in sources}
         for name, one in self.declared.items():
-            if one.covers(*scenarios, methods, *named) and set(verdict.by_seed) >= set(one.seeds):
+            if one.covers(scenario, methods, measure) and set(verdict.by_seed) >= set(one.seeds):
                 return name
         return ""
 

@@ -24,6 +24,8 @@ ESCAPES: dict[str, str | int | None] = {
     "✓": r"\checkmark{}",
     "≥": r"$\geq$",
     "≤": r"$\leq$",
+    "°": r"$^{\circ}$",
+    "†": r"$^{\dagger}$",
     **{letter: rf"$\{name.title() if letter.isupper() else name}$" for name, letter in GREEK.items()},
 }
 FIT = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{"
@@ -50,7 +52,8 @@ def caption(tab: Tab) -> list[str]:
 def _measured(value: Value) -> str:
     form = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s")
     spread = rf"{{\scriptsize$\pm${tex(value.spread)}}}" if value.spread else ""
-    return form % tex(value.mean) + spread if value.mean else ""
+    interval = rf" {{\scriptsize {tex(value.ends)}}}" if value.ends else ""
+    return form % tex(value.mean) + tex(value.signs) + spread + interval if value.mean else ""
 
 
 def _tabular(panel: Panel) -> str:
@@ -76,7 +79,8 @@ def table(tab: Tab, paper: str) -> str:
     tab    the table
     paper  name of the paper
     """
-    words = tex(" ".join([f"{paper},", *caption(tab), "Measured mean ± standard deviation, (printed)."]))
+    sentences = [*caption(tab), "Measured mean ± standard deviation, (printed).", *tab.footnotes]
+    words = tex(" ".join([f"{paper},", *sentences]))
     label = re.sub(r"[^a-z0-9]+", "-", f"{paper}-{tab.key}".lower())
     title = rf"\caption{{{words}}}\label{{tab:{label}}}"
     head = rf"\par\textit{{{tex(tab.panel.title)}}}\par" if tab.panel.title else ""

@@ -10,7 +10,7 @@ import jinja2
 from pipeline.errors import FedReproError
 from pipeline.report.latex import caption
 from pipeline.report.page import Page
-from pipeline.report.published import Panel, Value
+from pipeline.report.published import Value
 from pipeline.report.words import result_path, templates
 
 # What Markdown, its tables, mathematics in it or HTML would read as markup.
@@ -22,7 +22,7 @@ BLOCK = re.compile(r"(<!-- (\w+): written by `fedrepro report` -->\n).*?(<!-- en
 EXAMPLE = "fedlsa"
 
 # Numbers in a summary's tables, and claims behind the main ones, at most.
-NUMBERS, CLAIMS = 240, 20
+NUMBERS, CLAIMS = 340, 20
 
 
 class Raw(str):
@@ -35,21 +35,14 @@ def escape(text: object) -> str:
 
 
 def number(value: Value, leads: bool = True) -> Raw:
-    """`**71.23** ±0.41 (70.90)`: measured, which leads to the run, and printed."""
+    """`**71.23**† ±0.41 (70.90)`: measured, which leads to the run, its marks, and printed."""
     if not value.mean:
         return Raw("")
     mean = f"[{value.mean}](../{result_path(value.cell)})" if value.cell and leads else value.mean
-    mean = {"best": "**{}**", "second": "*{}*"}.get(value.mark, "{}").format(mean)
+    mean = {"best": "**{}**", "second": "*{}*"}.get(value.mark, "{}").format(mean) + value.signs
+    spread = f"±{value.spread}" if value.spread else ""
     printed = f"({escape(value.published)})" if value.published else ""
-    return Raw(" ".join(filter(None, [mean, f"±{value.spread}" if value.spread else "", printed])))
-
-
-def columns(panel: Panel) -> list[int]:
-    """Of a table with printed numbers, all but those of the other model; else all."""
-    every = range(len(panel.levels))
-    if any(value.published for row in panel.rows for value in row.values):
-        return [i for i in every if not all(row.values[i].other for row in panel.rows)]
-    return [*every]
+    return Raw(" ".join(filter(None, [mean, spread, escape(value.ends), printed])))
 
 
 def link(address: str) -> Raw:
@@ -67,7 +60,7 @@ def code(text: str) -> Raw:
 def environment() -> jinja2.Environment:
     """Of the Markdown templates; every expression is escaped."""
     made = templates(finalize=escape, keep_trailing_newline=True)
-    made.filters.update(caption=caption, columns=columns, number=number, code=code, link=link, raw=Raw)
+    made.filters.update(caption=caption, number=number, code=code, link=link, raw=Raw)
     return made
 
 

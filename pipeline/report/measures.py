@@ -9,6 +9,8 @@ above.hfl.average        percent of the evaluated rounds, from round 1 on, in wh
 pace.average             the first evaluated round in which a curve has covered 90 % of the way from its
                          first value to its last one
 other.average            of the models on the other side of local training than the reported ones
+before.average           of the models before local training, whichever the method is scored with
+after.average            of the models after local training
 domains.std              standard deviation over the accuracies of the scenario's domains
 scarce.accuracy          mean accuracy, after the last round, of the quarter of the clients with the
                          fewest training images; only where all seeds share one partition
@@ -35,6 +37,8 @@ from pipeline.data.reading import reading
 from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
+# Sides of local training, as measures name them -> as results do.
+SIDES = {"before": "pre", "after": "post"}
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
 _ABOVE = re.compile(r"above\.([\w-]+)\.(.+)")
 _CURVES = ("rounds.", "changes.", "pace.")
@@ -45,7 +49,7 @@ _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformi
 def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[int, float]:
     """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such
     number."""
-    seeds = result["seeds"]
+    seeds, measure = result["seeds"], _of_side(measure, result["hook"])
     if match := _FIGURE.fullmatch(measure):
         value = _stored(match[1], match[2], cell, root)
         return {} if value is None else {min(seeds): value}
@@ -59,9 +63,26 @@ def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[i
         return dict(sorted(zip(seeds, _over_domains(cell, result, root))))
     if measure == "scarce.accuracy":
         return dict(sorted(zip(seeds, _of_scarce(cell, result, root))))
-    if measure.startswith("other."):
-        measure = ("post" if result["hook"] == "pre" else "pre") + measure.removeprefix("other")
     return dict(sorted(zip(seeds, result["measures"].get(measure, []))))
+
+
+def _of_side(measure: str, hook: str) -> str:
+    """The name in result.json of a measure that names a side of local training; others stay as they are.
+
+    hook: the side of the reported numbers, `pre` or `post`, whose names have no prefix there
+    """
+    side, _, rest = measure.partition(".")
+    if side == "other":
+        return f"{'post' if hook == 'pre' else 'pre'}.{rest}"
+    if side in SIDES:
+        return rest if SIDES[side] == hook else f"{SIDES[side]}.{rest}"
+    return measure
+
+
+def window(measure: str) -> tuple[int, int] | None:
+    """(first, last) round of `rounds.10-100.average`; None of another measure."""
+    match = _ROUNDS.fullmatch(measure)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def in_points(measure: str) -> bool:

@@ -1,20 +1,33 @@
 """Collect a paper's tables, figures, claims and texts as plain data for the template of its HTML page."""
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
+from pipeline.report.alike import Alike, compared, scored_alike
 from pipeline.report.comparison import charts, claims_axis, compared_cells, settings, sums_up
 from pipeline.report.drawings import curves, figures
+from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
 from pipeline.report.findings import Findings, discoveries
+from pipeline.report.footnotes import footnotes
 from pipeline.report.measures import numbers
-from pipeline.report.published import OTHER, Panel, Row, Value, mark
+from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
 from pipeline.report.sentences import answers, headline, told
-from pipeline.report.study import SHORT, Study, deviations, provenance, readings_by_methods, values
-from pipeline.report.tables import TableView
+from pipeline.report.study import (
+    NOT_VERIFIED,
+    SHORT,
+    STALE,
+    Study,
+    deviations,
+    provenance,
+    readings_by_methods,
+    values,
+)
+from pipeline.report.tables import TableView, measured
 from pipeline.report.verdicts import Chip, Verdict, count, variants
 from pipeline.report.words import GROUPS, bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, printed
@@ -24,6 +37,8 @@ from pipeline.schema.discovery import CEILING
 TILES = 4
 # verdicts without a number
 OPEN = (Chip.NOT_RUN, Chip.NOT_TESTABLE)
+# verdicts that speak against the paper
+AGAINST = (Chip.FAILS, Chip.CONTRADICTED)
 
 # -- tables --------------------------------------------------------------------------------------------------
 
@@ -37,6 +52,7 @@ class Tab:
     done        `3 of 8` numbers measured; empty: all
     line        which model the main line scores; empty where results have no other
     rest        the table that has the other rows
+    footnotes   what has to be known of its runs, in sentences
     said        what the findings say of the main claim that it shows
     """
 
@@ -51,6 +67,12 @@ class Tab:
     done: str = ""
     rest: str = ""
     said: str = ""
+    footnotes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences below the table: paper.yaml's, then those of its runs."""
+        return [*filter(None, [self.note]), *self.footnotes]
 
 
 def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: Any) -> Tab:
@@ -58,18 +80,21 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: A
     values = [value for row in panel.rows for value in row.values]
     counts = [value.number.seeds for value in values if value.number and value.cell] or [0]
     few, most = min(counts), max(counts)
-    seeds = counted(few, "seed") if few == most else f"{few} to {most} seeds, compared over those in common"
+    seeds = (
+        counted(few, "seed") if few == most else f"{few} to {most} seeds, in a column over those in common"
+    )
     hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
     line = "as each method is scored" if len(hooks) > 1 else "".join(GROUPS[hook] for hook in hooks)
-    return Tab(key, label, title, cut(panel), seeds, line, **more)
+    shown = cut(panel)
+    return Tab(key, label, title, shown, seeds, line, footnotes=tuple(footnotes(study, shown)), **more)
 
 
 def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     """A table of the paper. base: the table with the same printed numbers in the paper's setting; rows that
-    are the same runs as there are left out."""
-    there = {value.cell for row in base.panel.rows for value in row.values} if base else set()
-    cells = [{value.cell for value in row.values if value.cell} for row in view.panel.rows]
-    rows = [row for row, runs in zip(view.panel.rows, cells) if not runs or runs - there]
+    have the same runs and seeds as there are left out."""
+    there = {_shown(value) for row in base.panel.rows for value in row.values} if base else set()
+    numbers = [{_shown(value) for value in row.values if value.cell} for row in view.panel.rows]
+    rows = [row for row, shown in zip(view.panel.rows, numbers) if not shown or shown - there]
     panel = replace(view.panel, rows=rows)
     return _tab(
         study,
@@ -81,6 +106,11 @@ def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> T
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
         rest=base.heading if base and len(panel.rows) < len(view.panel.rows) else "",
     )
+
+
+def _shown(value: Value) -> tuple:
+    """The run and the seeds of a number."""
+    return value.cell, tuple(value.by_seed)
 
 
 def scenario_tab(study: Study, scenario: str) -> Tab | None:
@@ -97,18 +127,19 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
     if not scenario.endswith(SHORT):
         names = [name for name in names if sums_up(name) or lower_is_better(name)]
     if not grouped and every.keys() & {"pre.average", "post.average"}:
-        names.insert(1, "other.average")
+        unequal = len(study.hooks(runs)) > 1
+        names[1:1] = ["before.average", "after.average"] if unequal else ["other.average"]
     names += metrics
     rows = []
     for cell, run in runs.items():
         label, values = study.label(cell.method), []
         for name in names:
             seeds = numbers(cell, run, name, study.root)
-            known = Value("measured", seeds, cell=cell, measure=name) if seeds else Value("outside")
-            values.append(known)
+            values.append(measured(study, cell, name, seeds) if seeds else Value("outside"))
         rows.append(Row(label, [label], values))
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]
     for i, name in enumerate(names):
+        share_seeds(row.values[i] for row in rows)
         if not name.startswith(OTHER):
             mark([row.values[i] for row in rivals], lower_is_better(name))
     words = [measure_words(name) for name in names]
@@ -125,6 +156,17 @@ def _label(study: Study, scenario: str) -> str:
     heads = [", ".join(parts[:n]) for n in range(1, len(parts))]
     unique = [head for head in heads if not any(other.startswith(head) for other in others)]
     return [*unique, ", ".join(parts)][0]
+
+
+def alike_tab(one: Alike, proposed: str) -> Tab:
+    """The table of methods on equal terms.
+
+    proposed  the paper's method
+    """
+    panel = one.panel(proposed)
+    additional = one.key.endswith(SHORT)
+    seeds = counted(one.seeds, "seed")
+    return Tab(one.key, one.title, one.title, panel, seeds, "", one.about, additional, footnotes=one.notes)
 
 
 def cut(panel: Panel) -> Panel:
@@ -163,8 +205,13 @@ class Page:
     findings    what the results say of every claim; all sentences come from it
     headline    the first sentences; brief: shorter, for the overview and the README
     answers     the questions of paper.yaml with what the results say
+    tuned       settings in which every method was tuned alike; alike: charts' settings, by scenario, in which
+                every method is scored on one side of local training
     elsewhere   what the settings are called in which other tables judge claims
     line        which model most tables score
+    done        cells of the paper's tables that are measured, of `planned`
+    every       all cells, with sweeps, shortened runs and miniature; every_done: those that are measured;
+                every_stale: of these, by code, parameters or seeds that have changed since
     waiting     tables without a measured number: heading, title, file of the printed numbers
     ranked      methods that the charts show, the paper's first
     curves      (setting, accuracy over rounds)
@@ -176,7 +223,11 @@ class Page:
         self.key, self.name, self.paper = study.key, study.name, study.paper
         self.findings = Findings(study)
         self.claims = [one.verdict for one in self.findings.rows.values()]
-        self.counts, self.axis = count(self.claims), claims_axis([*self.claims, *self.shortened])
+        # A claim that shortened runs judge is counted with them, not among those that did not run.
+        self.counts = count(one for one in self.claims if not one.shortened)
+        self.short_counts = count(self.shortened)
+        self.against = list(contradictions(study, self.claims))
+        self.axis = claims_axis([*self.claims, *self.shortened])
         by_id = {verdict.claim.id: verdict for verdict in self.claims}
         self.main = [by_id[name] for name in self.paper.main]
         self.elsewhere = list(
@@ -185,14 +236,25 @@ class Page:
         views = [TableView(key, study) for key in self.paper.tables]
         self.settings = settings(views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
+        self.tuned = [tab.alike for tab in tuned_settings(study)]
+        equal = [scored_alike(study, one) for one in self.dots]
+        self.first_runs = self.settings[0].first.runs if self.settings else {}
+        self.alike = {chart.first.scenario: one for chart, one in zip(self.dots, equal) if one}
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
-        self.tabs, self.by_verdict = self._said(_tabs(study, views)), in_order(self.claims)
+        before, after = (
+            [alike_tab(one, self.name) for one in several] for several in (self.tuned, self.alike.values())
+        )
+        self.tabs = [*before, *self._said(_tabs(study, views)), *after]
+        self.by_verdict = in_order(self.claims)
         lines = [tab.line for tab in self.tabs if tab.line]
         self.line = max(dict.fromkeys(lines), key=lines.count, default="")
         self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
         cells = printed(study.key, study.root)
         self.done, self.planned = sum(cell in study.results for cell in cells), len(cells)
+        measured = [cell for cell in study.cells if cell in study.results]
+        self.every, self.every_done = len(study.cells), len(measured)
+        self.every_stale = sum(map(study.is_stale, measured))
         self._words(study)
         self._folds(study)
 
@@ -205,7 +267,8 @@ class Page:
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
         cell = study.cell(scenario or next(iter(self.paper.scenarios)), methods[0])
-        self.command, self.cite = f"fedrepro run {cell} --seeds 7,8", bibtex(self.paper, self.key)
+        new = max(study.paper.scenarios[cell.scenario].seeds) + 1
+        self.command, self.cite = f"fedrepro run {cell} --seeds {new},{new + 1}", bibtex(self.paper, self.key)
 
     def _said(self, tabs: list[Tab]) -> list[Tab]:
         """The tables, each with what is said of the first main claim that it shows."""
@@ -229,7 +292,7 @@ class Page:
     def stale(self) -> int:
         """Runs, but for the miniature's, that today's code is not known to give."""
         batches = (cells for _, batches in self.provenance for cells in batches.values())
-        return sum(cell[-1] == "stale" for cells in batches for cell in cells)
+        return sum(cell[-1].startswith((STALE, NOT_VERIFIED)) for cells in batches for cell in cells)
 
     @property
     def measured(self) -> list[Verdict]:
@@ -254,6 +317,16 @@ class Page:
         return f"{first.split()[-1]}{' et al.' if others else ''}" + (f", {year[1]}" if year else "")
 
     @property
+    def place_decided(self) -> bool:
+        """Whether the paper's method differs from all rivals of its first setting, over the seeds in common,
+        in the paper's own setting; a place that is not decided is not set in bold."""
+        column = self.settings[0].first
+        runs = {name: number for name, number in self.first_runs.items() if number}
+        rows = compared(runs, self.name) if self.name in runs and not column.short else []
+        rivals = [row for row in rows if row.name != self.name]
+        return bool(rivals) and all(row.interval and row.interval[0] * row.interval[1] > 0 for row in rivals)
+
+    @property
     def place(self) -> tuple[int, int, int] | None:
         """(measured place, of so many methods, printed place) of the paper's method in its first setting."""
         for setting in self.settings[:1]:
@@ -261,6 +334,35 @@ class Page:
             if self.name in here.keys() & there:
                 return here[self.name].place, len(here), there[self.name].place
         return None
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A claim that measured numbers speak against.
+
+    verdict   as in the paper's setting
+    against   the verdict that speaks against the claim, which may be of another setting
+    heading   what that other setting is called; empty for the paper's own
+    note      what the table of that setting says
+    """
+
+    verdict: Verdict
+    against: Verdict
+    heading: str = ""
+    note: str = ""
+
+
+def contradictions(study: Study, claims: Iterable[Verdict]) -> Iterator[Contradiction]:
+    """Of every claim the verdicts that speak against it, in the paper's setting, in other ones and in
+    shortened runs."""
+    notes = {}
+    for key, (base, _) in variants(study.paper).items():
+        table = study.paper.tables[key]
+        notes[base, table.number.partition(", ")[2] or f"Table {table.number}"] = table.note
+    for claim in claims:
+        for heading, one in {"": claim, **claim.elsewhere}.items():
+            if one.chip in AGAINST:
+                yield Contradiction(claim, one, heading, notes.get((claim.claim.table, heading), ""))
 
 
 def in_order(rows: Iterable[Verdict]) -> list[Verdict]:
@@ -300,9 +402,22 @@ class Overview:
             for page in self.pages
         ]
         self.axis = claims_axis([one for _, several in self.main for one in several])
-        self.counts = count(one for page in self.pages for one in page.claims)
+        self.counts = _added(page.counts for page in self.pages)
+        self.short_counts = _added(page.short_counts for page in self.pages)
+        self.against = [(page, one) for page in self.pages for one in page.against]
         found = [one for page in self.pages for one in page.findings.rows.values()]
         kept, self.tested = discoveries(found)
         self.kept = [one for one in found if (one.paper, one.claim.id) in kept]
+        self.every = sum(page.every for page in self.pages)
+        self.every_done = sum(page.every_done for page in self.pages)
+        self.every_stale = sum(page.every_stale for page in self.pages)
         self.done = sum(page.done for page in self.pages)
         self.planned = sum(page.planned for page in self.pages)
+
+
+def _added(counts: Iterable[Mapping[Chip, int]]) -> dict[Chip, int]:
+    """The sum of counts of verdicts; every chip is there, in order."""
+    total: Counter[Chip] = Counter()
+    for one in counts:
+        total.update(one)
+    return {chip: total[chip] for chip in Chip}

@@ -6,7 +6,7 @@ order. From that order come the rows and the grouped columns.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -18,7 +18,7 @@ from pipeline.cells.results import Summary, summarise
 from pipeline.errors import ParamError
 from pipeline.files import read_csv
 from pipeline.report.measures import COSTS
-from pipeline.report.words import method_words, minus, pretty, setting_words, split_setting
+from pipeline.report.words import interval_words, method_words, minus, pretty, setting_words, split_setting
 from pipeline.schema import ROOT, Cell, Table, shorten
 from pipeline.schema.paper import PUBLISHED
 
@@ -32,6 +32,13 @@ BLANK = {"", "n/a"}
 FULL, TINTS = 15.0, 6
 # Prefixes of measures of the model on the other side of local training than the headline's.
 OTHER = ("pre.", "post.", "other.")
+# Marks behind a number, and what they say in a table's note.
+CHANCE = "°"
+STALE = "†"
+MARKS = {
+    CHANCE: "at chance level: below 1.5 times the share of one class",
+    STALE: "by code, parameters or seeds that have changed since",
+}
 
 
 # -- the numbers ---------------------------------------------------------------------------------------------
@@ -180,14 +187,19 @@ class Value:
     """One position of a table.
 
     state      `measured`; `missing`, to be measured; `outside`, nothing can be measured here
-    by_seed    of a measured number; empty for one that is computed from others
-    number     its mean and sample standard deviation over the seeds
+    by_seed    of a measured number, the seeds that it is compared over; empty for one that is computed from
+               others
+    number     its mean and sample standard deviation over these seeds
     published  as the paper prints it; printed: the same as a number, None where it is none or misread
     mark       best or second, of the column
     signed     a difference, written with its sign
     cell       of a measured number: the run that it comes from
     target     of a missing one: what `fedrepro run` takes to measure it
     measure    its name in result.json, of a missing number too
+    every      seeds of the run, of which `by_seed` may be a part
+    chance     whether it is an accuracy at chance level, which is never marked as the best
+    stale      whether code or parameters have changed since it was measured
+    interval   of a difference: the ends of its 95 % interval; None where there is none
     """
 
     state: str
@@ -200,10 +212,20 @@ class Value:
     cell: Cell | None = None
     target: str = ""
     measure: str = ""
+    every: tuple[int, ...] = ()
+    chance: bool = False
+    stale: bool = False
+    interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.by_seed:
             self.number = summarise([*self.by_seed.values()])
+            self.every = self.every or tuple(sorted(self.by_seed))
+
+    def over(self, seeds: Collection[int]) -> None:
+        """Keep the numbers of these seeds alone."""
+        self.by_seed = {seed: number for seed, number in self.by_seed.items() if seed in seeds}
+        self.number = summarise([*self.by_seed.values()])
 
     @property
     def other(self) -> bool:
@@ -213,6 +235,16 @@ class Value:
     @property
     def mean(self) -> str:
         return minus(format(self.number.mean, "+.2f" if self.signed else ".2f")) if self.number else ""
+
+    @property
+    def ends(self) -> str:
+        """`[−4.4, 4.6]`; empty where there is no interval."""
+        return interval_words(*self.interval) if self.interval else ""
+
+    @property
+    def signs(self) -> str:
+        """What is to be known of the number before it is quoted, as marks behind it (`MARKS`)."""
+        return CHANCE * self.chance + STALE * self.stale
 
     @property
     def spread(self) -> str:
@@ -280,6 +312,18 @@ class Panel:
         return [*above, [(texts[-1], 1) for texts in self.levels]]
 
 
+def share_seeds(values: Iterable[Value]) -> None:
+    """Cut numbers that are compared to the seeds that all of them have, so that every mean that is shown is
+    one that can be compared. Where no seed is in all, each keeps its own."""
+    runs = [value for value in values if value.by_seed]
+    shared = (
+        set[int]().union(*(value.by_seed for value in runs)).intersection(*(value.by_seed for value in runs))
+    )
+    for value in runs:
+        if shared and len(shared) < len(value.by_seed):
+            value.over(shared)
+
+
 def common(runs: Iterable[dict[int, float]]) -> list[list[float]]:
     """The numbers of each run over the seeds that all of them have: a mean over three seeds is not compared
     with means over one. Where no seed is in all, each has its whole mean."""
@@ -296,10 +340,10 @@ def _means(values: list[Value]) -> list[float]:
 
 
 def mark(values: list[Value], lower: bool) -> None:
-    """Best and second best of the measured values with two decimals; ties share a mark, one alone has
-    none."""
+    """Best and second best of the measured values with two decimals; ties share a mark, one alone and one at
+    chance level have none."""
     measured = [value for value in values if value.number]
     means = [round(mean, 2) for mean in _means(measured)]
     places = dict(zip(sorted({*means}, reverse=not lower), ("best", "second")))
     for value, mean in zip(measured, means):
-        value.mark = places.get(mean, "") if len(means) > 1 else ""
+        value.mark = places.get(mean, "") if len(means) > 1 and not value.chance else ""

@@ -69,7 +69,7 @@ def interval(verdict: Verdict, words: str = "95 % interval ") -> str:
     """`95 % interval 2.0 to 5.5`."""
     if verdict.low is None or verdict.high is None:
         return ""
-    low, high = (minus(f"{end:.1f}".replace("-0.0", "0.0")) for end in (verdict.low, verdict.high))
+    low, high = (signed(end).removeprefix("+") for end in (verdict.low, verdict.high))
     return f"{words}{low} to {high}"
 
 
@@ -307,7 +307,7 @@ def _answer(finding: Finding, controls: Iterable[Control]) -> str:
     if finding.shortened:
         text = f"shortened run: {text}"
     for control in controls:
-        if not control.measured or control.agrees or control.kind not in UNDER:
+        if not control.measured or control.kind not in UNDER:
             continue
         assert control.verdict is not None
         if control.place:

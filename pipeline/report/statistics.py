@@ -190,6 +190,22 @@ class Design:
         return one_sample(sums, names) if len(sums) else None
 
 
+def of_common_blocks(
+    rows: Mapping[str, Mapping[Any, float]], compared: Iterable[str], pool: Iterable[str]
+) -> Design | None:
+    """The design of the blocks that all the rows to be compared have, so that a difference is that of their
+    means over common seeds; None where they share none.
+
+    rows      name -> {block: number}
+    compared  names that a comparison is about
+    pool      names that give the residual
+    """
+    own = [{*rows.get(name, {})} for name in compared]
+    shared = set.intersection(*own) if own else set()
+    cut = {name: {at: number for at, number in row.items() if at in shared} for name, row in rows.items()}
+    return Design({name: row for name, row in cut.items() if row}, pool) if shared else None
+
+
 def holm(p: Sequence[float]) -> tuple[list[float], list[float]]:
     """(adjusted p values, the level that each comparison is tested at) of the step-down procedure, in the
     order given. The levels, which statsmodels.stats.multitest lacks, give intervals that agree with p."""

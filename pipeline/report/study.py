@@ -4,14 +4,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from pipeline.cells import provenance as origin
+from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
+from pipeline.data.registry import find
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,
@@ -29,8 +32,14 @@ from pipeline.schema import (
 
 # Rows of one algorithm that are named one by one.
 FEW = 3
+# What a page says of a result that was not made, and not walked again, by today's code.
+STALE = "stale"
+NOT_VERIFIED = "not verified"
 # ends the name of a scenario that is cut down to what a CPU can train
 SHORT = "-short"
+# Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for
+# all images has 1 / classes.
+CHANCE_LEVEL = 150.0
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class Study:
     results: dict[Cell, dict] = field(default_factory=dict)
     root: Path = ROOT
     problems: dict[Cell, str] = field(default_factory=dict)
+    # of finished cells, as far as asked for: whether today's code and parameters give them
+    currency: dict[Cell, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -102,6 +113,47 @@ class Study:
     def target(self, cell: Cell) -> str:
         """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
         return str(cell) if cell.stage(self.paper) else ""
+
+    def chance_level(self, cell: Cell) -> float:
+        """The accuracy, in percent, below which a run of this cell is at chance level; 0 where the number of
+        classes is not known."""
+        classes = find(self.paper.scenarios[cell.scenario].data.set, self.root).classes
+        return CHANCE_LEVEL / classes if classes else 0.0
+
+    def guesses(self, cell: Cell) -> bool:
+        """Whether the main accuracy of a finished cell is at chance level."""
+        result = self.results[cell]
+        return fmean(result["measures"][result["headline"]]) < self.chance_level(cell)
+
+    def hooks(self, cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+        """Side of local training, `pre` or `post` -> those of these finished cells that are scored there and
+        whose numbers on the other side differ; two keys say that the cells are not scored alike."""
+        sides: dict[str, list[Cell]] = {}
+        for cell in cells:
+            result = self.results[cell]
+            other = "post." if result["hook"] == "pre" else "pre."
+            scored = result["measures"][result["headline"]]
+            if result["measures"].get(other + result["headline"], scored) != scored:
+                sides.setdefault(result["hook"], []).append(cell)
+        return sides
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every cell of the paper: those with a stage, and those that its tables need. A cell is one method
+        in one setting with all its seeds; it is measured where it has a result, which may be stale."""
+        return [*dict.fromkeys([*self.planned, *printed(self.key, self.root)])]
+
+    def is_stale(self, cell: Cell) -> bool:
+        """Whether code, parameters, seeds or partitions have changed since a finished cell was measured, as
+        `fedrepro status` has it."""
+        if cell not in self.currency:
+            result, experiment = self.results[cell], Experiment.of(cell, self.root)
+            self.currency[cell] = (
+                origin.current(result, experiment)
+                and set(result["seeds"]) == set(experiment.scenario.seeds)
+                and not origin.redrawn(result, experiment.scenario)
+            )
+        return not self.currency[cell]
 
     def planned_in(self, scenario: str) -> list[Cell]:
         """The planned cells of a scenario."""
@@ -299,20 +351,22 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
             commit = (result["git"].get("paper_commit") or result["git"].get("commit", ""))[:8]
             hours = f"{sum(result['seconds']) / 3600:.2f}"
             file = (cell.folder(Path()) / "result.json").as_posix()
-            run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study.root)
+            run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study)
             batches.setdefault(key, []).append(run)
         sections.append((study.title(scenario), batches))
     return sections
 
 
-def code_words(cell: Cell, result: dict, root: Path) -> str:
-    """`stale` for a result of other code or parameters than today's, `✓1-4/100` for one of which today's code
-    has walked rounds 1 to 4 again, nothing for today's."""
-    experiment = Experiment.of(cell, root)
-    if not origin.current(result, experiment):
-        return "stale"
+def code_words(cell: Cell, result: dict, study: Study) -> str:
+    """Of a result of other code or parameters than today's `stale`, or `not verified since 1a2b3c4d` where a
+    former verification counts no more; `verified: 3 of 12 seeds, rounds 1 to 20 of 100` of one that today's
+    code has walked again; nothing for today's."""
+    experiment = Experiment.of(cell, study.root)
+    if study.is_stale(cell):
+        since = origin.unverified_since(result, experiment)
+        return f"{NOT_VERIFIED} since {since[:8]}" if since else STALE
     stamp = origin.verified(result, experiment)
-    return "✓" + stamp["rounds"].replace(" of ", "/") if stamp and stamp["rounds"] else ""
+    return stamps.words(stamp, len(result["seeds"])).partition(" (")[0] if stamp else ""
 
 
 def processor(machine: dict) -> str:

@@ -6,12 +6,23 @@ Measured numbers come from results alone; a published number is only ever the `p
 import re
 from statistics import fmean
 
-from pipeline.cells.results import Summary, lower_is_better
+from pipeline.cells.results import Summary, is_percent, lower_is_better
 from pipeline.errors import ParamError
 from pipeline.report.measures import COSTS, numbers
-from pipeline.report.published import Layout, Panel, Place, Row, Value, mark, printed_number, read_published
+from pipeline.report.published import (
+    Layout,
+    Panel,
+    Place,
+    Row,
+    Value,
+    mark,
+    printed_number,
+    read_published,
+    share_seeds,
+)
 from pipeline.report.study import Study
 from pipeline.report.verdicts import variants
+from pipeline.schema import Cell
 from pipeline.schema.paper import DELTA
 
 
@@ -77,7 +88,7 @@ class TableView:
         (cell, measure), results = source, self.study.results
         if cell in results:
             if by_seed := numbers(cell, results[cell], measure, self.study.root):
-                return Value("measured", by_seed, cell=cell, measure=measure)
+                return measured(self.study, cell, measure, by_seed)
             return Value("missing", measure=measure)
         target = self.study.target(cell)
         if target or (name, place) in self.printed or cell in self.study.problems:
@@ -95,7 +106,8 @@ class TableView:
         return self.table.baseline or next(plain, "")
 
     def _mark(self):
-        """The best of the methods of a column that compare with one another: in one setting, by one order."""
+        """The best of the methods of a column that compare with one another, over the seeds that these share:
+        in one setting, by one order."""
         for place in self.plain:
             groups: dict[tuple[str, bool], list[Value]] = {}
             for name in self.methods:
@@ -103,6 +115,7 @@ class TableView:
                 key = self.setting(name, place), lower_is_better(value.measure)
                 groups.setdefault(key, []).append(value)
             for (_, lower), values in groups.items():
+                share_seeds(values)
                 mark(values, lower)
 
     def _average(self, row: str):
@@ -129,6 +142,16 @@ class TableView:
             if block and name != baseline:
                 other = self.values.get((baseline, block[-1]), Value("outside"))
                 self.values[name, delta] = self.values[name, block[-1]].less(other)
+
+
+def measured(study: Study, cell: Cell, measure: str, by_seed: dict[int, float]) -> Value:
+    """A measured number of a finished cell with what is to be known of it: whether it is at chance level, and
+    whether code or parameters have changed since."""
+    value = Value("measured", by_seed, cell=cell, measure=measure, stale=study.is_stale(cell))
+    accuracy = is_percent(measure) and measure not in COSTS and not lower_is_better(measure)
+    if accuracy and value.number and study.guesses(cell):
+        value.chance = value.number.mean < study.chance_level(cell)
+    return value
 
 
 def _records(key: str, study: Study) -> list[dict[str, str]]:

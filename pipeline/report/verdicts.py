@@ -21,10 +21,19 @@ from statistics import fmean
 import numpy as np
 
 from pipeline.data.registry import find
-from pipeline.report import measures, sizes
+from pipeline.report import limits, measures, sizes
 from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
-from pipeline.report.statistics import ALPHA, ZERO, Design, Estimate, Family, combined, one_sample
-from pipeline.report.study import Study
+from pipeline.report.statistics import (
+    ALPHA,
+    ZERO,
+    Design,
+    Estimate,
+    Family,
+    combined,
+    of_common_blocks,
+    one_sample,
+)
+from pipeline.report.study import CHANCE_LEVEL, Study
 from pipeline.report.words import minus, ordinal, signed
 from pipeline.schema import Cell, Paper
 
@@ -34,9 +43,6 @@ Source = tuple[Cell, str]
 Block = tuple[int, str]
 # the heading under which shortened runs judge
 SHORTENED = "shortened"
-# percent, over the number of classes: fewer right answers, not one and a half times those of one answer for
-# all images, are chance
-GUESSED = 150.0
 # of a printed number with two decimals
 ROUNDING = 0.005
 # seeds that show a spread, and the most that are considered
@@ -130,21 +136,25 @@ class Evidence:
         anything else by its spread."""
         weights, methods = _factors(sources)
         if not weights:
-            sums = np.array([*self._sum(sources).values()])
+            sums = np.array([*self.sums(sources).values()])
             return one_sample(sums) if len(sums) else None
         here = (source for source in pool if source[0].scenario == scenario and source[1] in dict(weights))
         printed = tuple(dict.fromkeys(cell.method for cell, _ in here))
         others = tuple(name for name in methods if name not in printed)
-        return self.design(scenario, weights, printed, others).estimate(methods)
+        design = self.design(scenario, weights, printed, others, tuple(methods))
+        return design.estimate(methods) if design else None
 
-    def _design(self, scenario: str, weights: tuple, printed: tuple, others: tuple) -> Design:
+    def _design(
+        self, scenario: str, weights: tuple, printed: tuple, others: tuple, own: tuple
+    ) -> Design | None:
+        """Of the blocks that the rows `own`, which are compared, share; None where they share none."""
         rows = {}
         for method in (*printed, *others):
             cell = self.study.cell(scenario, method)
-            rows[method] = self._sum({(cell, measure): weight for measure, weight in weights})
-        return Design({method: row for method, row in rows.items() if row}, printed)
+            rows[method] = self.sums({(cell, measure): weight for measure, weight in weights})
+        return of_common_blocks({method: row for method, row in rows.items() if row}, own, printed)
 
-    def _sum(self, sources: dict[Source, float]) -> dict[Block, float]:
+    def sums(self, sources: dict[Source, float]) -> dict[Block, float]:
         """A weighted sum of runs in every block that all of them have."""
         rows = [(self.values(source), weight) for source, weight in sources.items()]
         blocks = sorted(set.intersection(*(set(row) for row, _ in rows)))
@@ -276,6 +286,7 @@ def verdicts(study: Study) -> list[Verdict]:
                 number = study.paper.tables[key].number
                 elsewhere[number.partition(", ")[2] or f"Table {number}"] = other
         verdict = judge(claim, evidence[""])
+        # Also where they have the numbers but cannot test the claim, which its reason says.
         if verdict.chip == Chip.NOT_RUN and (short := judge(claim, shortened)).by_seed:
             elsewhere[SHORTENED] = short
         judged.append(replace(verdict, elsewhere=elsewhere))
@@ -318,6 +329,8 @@ class _Case:
             return replace(empty, chip=Chip.NOT_RUN, reason=f"{done} of {len(cells)} cells measured")
         if guessing := self._at_chance():
             return replace(empty, reason=f"at chance: {', '.join(guessing)}")
+        if reason := limits.untestable(self.claim, self.sources, self.evidence):
+            return replace(empty, by_seed=self._by_seed(), reason=reason)
         pool = dict.fromkeys(source for spot in self.claim.spots for source in self.evidence.pool(spot))
         estimates = {leaf: self.evidence.estimate(leaf, pool) for leaf in self.leaves}
         known = {leaf: estimate for leaf, estimate in estimates.items() if estimate}
@@ -337,8 +350,23 @@ class _Case:
             return self._one_seed(replace(base, method="no spread over the seeds"))
         family = Family(known, self.expected.bound, 1 if self.expected.sign in (">=", "<") else -1)
         tested = self._tested(base, family)
+        careful = self._paired(family) if tested.chip != Chip.UNDECIDED else None
+        if careful and self._tested(base, careful).chip == Chip.UNDECIDED:
+            tested, family = self._tested(base, careful), careful
         open_still = tested.chip in (Chip.UNDECIDED, Chip.CONTRADICTED)
         return self._outlook(tested, family) if open_still else tested
+
+    def _paired(self, family: Family) -> Family | None:
+        """The same comparisons by the spread of each pair alone, where two seeds are decided by the residual
+        of all rows; None with more seeds, or where nothing was pooled."""
+        pooled = [one for one in family.estimates.values() if one.route == "pooled"]
+        if not pooled or max(one.n for one in pooled) > limits.PAIRED_SEEDS:
+            return None
+        sums = {leaf: self.evidence.sums(dict(leaf.weights)) for leaf in family.estimates}
+        if any(len(values) < ENOUGH for values in sums.values()):
+            return None
+        pairs = {leaf: one_sample(np.array([*values.values()])) for leaf, values in sums.items()}
+        return Family(pairs, family.bound, family.tie)
 
     def _at_chance(self) -> list[str]:
         """The methods of the nearest comparison whose runs answer by chance; of a level or a rank none."""
@@ -350,7 +378,7 @@ class _Case:
         guessing = []
         for cell in dict.fromkeys(cell for cell, _ in sources):
             result, classes = self.evidence.results[cell], self.evidence.classes(cell)
-            if classes and fmean(result["measures"][result["headline"]]) < GUESSED / classes:
+            if classes and fmean(result["measures"][result["headline"]]) < CHANCE_LEVEL / classes:
                 guessing.append(self.evidence.study.label(cell.method))
         return guessing
 
@@ -436,11 +464,12 @@ class _Case:
 
         The observed difference does not enter: it is what is in doubt.
         """
-        if not self.expected.sign or None in self.by_run.values():
+        by_run = {source: number for source, number in self.by_run.items() if number is not None}
+        if not self.expected.sign or len(by_run) < len(self.by_run):
             return tested
-        printed = {leaf: leaf.at(self.by_run.__getitem__) for leaf in self.leaves}
+        printed = {leaf: leaf.at(by_run.__getitem__) for leaf in self.leaves}
         nearest = self.tree.pick(printed.__getitem__)
-        if not self.expected.fits(self.claim.value(self.tree, self.by_run.__getitem__)):
+        if not self.expected.fits(self.claim.value(self.tree, by_run.__getitem__)):
             return tested
         claimed = replace(family.estimates[nearest], d=printed[nearest])
         level = ALPHA / len(self.leaves)

@@ -47,6 +47,8 @@ GROUPS = {
     "metric": "",
     "pre": "before local training",
     "post": "after local training",
+    "before": "before local training",
+    "after": "after local training",
     "other": "other model",
 }
 ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
@@ -111,6 +113,11 @@ def minus(number: str) -> str:
 def signed(number: float, digits: int = 2) -> str:
     """`+0.41`, `−7.23`."""
     return minus(f"{number:+.{digits}f}")
+
+
+def interval_words(low: float, high: float) -> str:
+    """`[−4.4, 4.6]`."""
+    return minus(f"[{low:.1f}, {high:.1f}]")
 
 
 def ordinal(place: int) -> str:
@@ -195,6 +202,8 @@ FILTERS = {
     "file": result_path,
     "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
     "signed": signed,
+    "thousands": lambda number: f"{number:,}",
+    "interval": lambda ends: interval_words(*ends),
     "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
     "hours": hours_words,
 }

@@ -1,6 +1,7 @@
 """A cell, the unit that is run and cached: a scenario and a method of a paper, or a tuned variant of them."""
 
 import dataclasses
+import typing
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from pipeline.schema.scenario import Scenario
 # Other values than the row's, by hyper-parameter; RATE is the learning rate of the scenario's optimiser.
 Changes = tuple[tuple[str, Any], ...]
 RATE = "learning_rate"
+# Parts of a scenario of which a variant may change values; others would need another partition.
+CHANGEABLE = ("training", "evaluation")
 
 
 def planned(key: str, root: Path = ROOT) -> "list[Cell]":
@@ -129,6 +132,11 @@ class ExtraSeeds(Seeded):
     table shows them; a seed that paper.yaml asks for later is not trained again."""
 
     @property
+    def base(self) -> Cell:
+        """The cell with its scenario's seeds."""
+        return Cell(self.paper, self.scenario, self.method)
+
+    @property
     def partition(self) -> str:
         return f".extra-seeds/{super().partition}"
 
@@ -196,6 +204,56 @@ class Swept(Tuned):
 
     def representations(self, root: Path = ROOT) -> Path:
         return self.folder(root) / "representations.npz"
+
+
+@dataclass(frozen=True)
+class Variant(Tuned):
+    """A cell with values and seeds that a user sets for a comparison. Its files are not in git, so that no
+    table shows them.
+
+    changes: by key, of `training.`, `evaluation.` or `method.`, such as `training.local_epochs`
+    seeds: the user's, each on its draw of the partition
+    """
+
+    @property
+    def partition(self) -> str:
+        return f".extra-seeds/{self.base.partition}"
+
+    def folder(self, root: Path = ROOT) -> Path:
+        values = ",".join(f"{name}={value}" for name, value in self.changes)
+        return root / "papers" / self.paper / "sweeps" / self.base.scenario / self.method / values
+
+    def representations(self, root: Path = ROOT) -> Path:
+        return self.folder(root) / "representations.npz"
+
+    def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
+        scenario, algorithm, hyper = self.base.resolve(root)
+        scenario = dataclasses.replace(scenario, seeds=list(self.seeds))
+        for key, value in self.changes:
+            part, _, name = key.partition(".")
+            if part == "method" and name:
+                hyper = hyper | {name: value}
+            elif part in CHANGEABLE and name:
+                changed = _with(getattr(scenario, part), name, value, f"{self.base}: --set {part}")
+                scenario = dataclasses.replace(scenario, **{part: changed})
+            else:
+                known = ", ".join(f"{name}.<key>" for name in (*CHANGEABLE, "method"))
+                raise ParamError(f"{self.base}: --set {key}: expected {known}")
+        return scenario, algorithm, hyper
+
+
+def _with(values: Any, key: str, value: Any, where: str) -> Any:
+    """A dataclass of the schema with another value under `local_epochs` or `optimiser.lr`, checked."""
+    name, _, rest = key.partition(".")
+    kinds = typing.get_type_hints(type(values), include_extras=True)
+    if name not in kinds:
+        raise ParamError(f"{where}: {unknown('key', name, kinds)}")
+    if rest:
+        below = getattr(values, name)
+        if not dataclasses.is_dataclass(below):
+            raise ParamError(f"{where}.{name}: has no key {rest!r}")
+        return dataclasses.replace(values, **{name: _with(below, rest, value, f"{where}.{name}")})
+    return dataclasses.replace(values, **{name: check(kinds[name], value, f"{where}.{name}")})
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.errors import ParamError, cause
 from pipeline.schema.checker import Spelling
-from pipeline.schema.documents import ROOT, check_trusted, shorten
+from pipeline.schema.documents import ROOT, check_trusted, read_yaml, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
 from pipeline.source_code import Loader
 
@@ -24,6 +24,8 @@ from pipeline.source_code import Loader
 CEILING = "centralised"
 # where tuning looks, of every method
 SPACES = "pipeline/methods/spaces.yaml"
+# the same of a paper's own methods, in its folder, or of others otherwise than there
+SPACES_OF_PAPER = "spaces.yaml"
 # roots of papers whose code nobody has read yet: it is not run
 UNREAD: set[Path] = set()
 
@@ -61,6 +63,15 @@ def _folders(paper: str | None, root: Path) -> dict[str, Path]:
     of_paper = {f"papers.{paper}.methods": root / "papers" / paper / "methods"} if paper else {}
     home = root if (root / "pipeline" / "methods").is_dir() else ROOT
     return of_paper | {"pipeline.methods": home / "pipeline" / "methods"}
+
+
+def spaces_file(algorithm: str, paper: str, root: Path = ROOT) -> str:
+    """Where tuning looks for a method, a path from the root: the paper's file where that has a section
+    for it, else the common one."""
+    own = root / "papers" / paper / SPACES_OF_PAPER
+    if own.is_file() and algorithm in read_yaml(own):
+        return f"papers/{paper}/{SPACES_OF_PAPER}"
+    return SPACES
 
 
 def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]:

@@ -281,8 +281,8 @@ def _references(paper: Paper) -> Iterator[tuple[str, str, Iterable[str]]]:
     findings = paper.findings
     yield "findings.same_network", "method", [*findings.same_network, *findings.same_network.values()]
     yield "findings.looks", "scenario", findings.looks
-    for at, answer in enumerate(findings.answers):
-        yield f"findings.answers[{at}].scenario", "scenario", filter(None, [answer.scenario])
+    for place, answer in enumerate(findings.answers):
+        yield f"findings.answers[{place}].scenario", "scenario", filter(None, [answer.scenario])
     if paper.communication:
         yield "communication.counts", "method", paper.communication.counts
     for key, values in paper.methods.items():

@@ -176,3 +176,51 @@ def test_a_state_of_digits_alone_is_read_as_text(tmp_path):
 def test_a_state_of_another_form_is_refused(tmp_path):
     with pytest.raises(FedReproError, match=r"history.csv:2: state"):
         results.parse_history(b"seed,round,loss,state\n0,0,,12e4\n", tmp_path / "history.csv")
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The documents that are checked, in this process so far unknown ones."""
+    checked = []
+    check_values = results._check_values
+    monkeypatch.setattr(results, "_check_values", lambda one: checked.append(one) or check_values(one))
+    results._checked.cache_clear()
+    return checked
+
+
+def test_a_result_is_checked_once_in_a_process(root, checks):
+    write_run(root, "mini/ours", {"average": [70.0]})
+    assert results.collect(root) == results.collect(root) and len(checks) == 1
+
+
+def test_a_result_that_has_changed_is_checked_again(root, checks):
+    path = write_run(root, "mini/ours", {"average": [70.0]})
+    results.collect(root)
+    path.write_text(path.read_text().replace("70.0", "71.0"))
+    with pytest.raises(FedReproError, match="the file was altered"):
+        results.collect(root)
+
+
+def test_a_history_that_has_changed_is_checked_again(root):
+    write_run(root, "mini/ours", {"average": [70.0]})
+    cell = Cell("fedcrl", "mini", "ours")
+    result = results.collect(root)[cell]
+    results.checked_history(cell, result, root)
+    path = cell.folder(root) / "history.csv"
+    path.write_text(path.read_text().replace("70.0", "71.0"))
+    with pytest.raises(FedReproError, match="history.csv"):
+        results.checked_history(cell, result, root)
+
+
+def test_a_history_may_be_changed_by_who_has_read_it(root):
+    write_run(root, "mini/ours", {"average": [70.0]})
+    cell = Cell("fedcrl", "mini", "ours")
+    results.history(cell, root)["average"] = 0.0
+    assert results.history(cell, root)["average"].max() > 0
+
+
+def test_the_results_of_one_scenario_alone(root):
+    write_run(root, "mini/ours", {"average": [70.0]})
+    write_run(root, "balanced/ours", {"average": [70.0]})
+    assert [*results.collect(root, "fedcrl", "mini")] == [Cell("fedcrl", "mini", "ours")]
+    assert len(results.collect(root, "fedcrl")) == 2 and not results.collect(root, "fedlsa")

@@ -20,7 +20,9 @@ import warm  # noqa: E402  # of the tests: commands that need not import torch a
 PATIENCE = 1800  # seconds after which a process counts as hanging, however busy the machine
 CELL = "tiny/mini/fedavg"
 STAGES = ("sources", "data", "track", "report")  # of the root; the rest serves other papers
-VOLATILE = ("started", "seconds", "memory", "git", "self")  # of result.json: when and how fast
+# Keys of result.json, at whatever depth, that may differ: when and how fast it was trained, and which modules
+# the process that trained it had loaded.
+VOLATILE = ("started", "seconds", "memory", "git", "self", "modules")
 ENVIRONMENT = {
     **{key: value for key, value in os.environ.items() if not key.startswith("FEDREPRO_")},
     "OMP_NUM_THREADS": "1",
@@ -166,14 +168,19 @@ print(json.dumps([names, sum(of.values()) - len(of)]))
 def _digest(path: Path) -> str:
     content = path.read_bytes()
     if path.name == "result.json":
-        document = json.loads(content)
-        lasting = {key: value for key, value in document.items() if key not in VOLATILE}
-        content = json.dumps(lasting, sort_keys=True).encode()
+        content = json.dumps(lasting(json.loads(content)), sort_keys=True).encode()
     elif path.name == "dvc.lock":
         content = repr(sorted(yaml.safe_load(content)["stages"])).encode()
     elif path.suffix in (".html", ".md", ".tex", ".npz") or path.parent.name == "inputs":
         content = b""  # they tell when and how long, or are archives with times
     return hashlib.sha256(content).hexdigest()
+
+
+def lasting(value: object) -> object:
+    """What of a result's values may not depend on what happened on the way."""
+    if isinstance(value, dict):
+        return {key: lasting(below) for key, below in value.items() if key not in VOLATILE}
+    return [lasting(below) for below in value] if isinstance(value, list) else value
 
 
 def _git(folder: Path, *arguments: str) -> str:

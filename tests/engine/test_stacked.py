@@ -50,7 +50,8 @@ def test_idle_rows_and_kept_stacks_change_nothing(monkeypatch):
     steps = [step for stack in w.executor.cached for step in stack.steps.values()]
     idle = [turn for stack in w.executor.cached for turn in stack.turns if turn.active < len(turn.rows)]
     # one for each round at least: kept from round to round
-    assert idle and max(step.taken for step in steps) >= 3
+    assert idle
+    assert max(step.taken for step in steps) >= 3
 
 
 def test_few_shapes(monkeypatch):
@@ -83,7 +84,8 @@ def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, c
     w = world(monkeypatch=monkeypatch)
     w.executor.records = True
     actual = run(FedAvg(), w)
-    assert not w.executor.records and capsys.readouterr().err.count("cannot be recorded") == 1
+    assert not w.executor.records
+    assert capsys.readouterr().err.count("cannot be recorded") == 1
     assert streams == ["before"]  # whatever the recording left
     assert devices == [w.device]  # which need not be the current one
     assert difference(actual.model, run(FedAvg(), world("sequential", monkeypatch)).model) < 1e-9
@@ -204,7 +206,8 @@ def test_a_seed_that_fails_ends_the_others():
 
     with pytest.raises(ValueError, match="seed 2 failed"):
         list(together(train, range(3)))
-    assert not phases and threading.active_count() < 4
+    assert not phases
+    assert threading.active_count() < 4
 
 
 def test_alike():
@@ -212,7 +215,8 @@ def test_alike():
     assert same_code(a.loss, b.loss)
     assert not same_code(a.loss, FedProx(mu=0.2).loss)
     assert not same_code(a.loss, FedAvg().loss)
-    assert same_code(cross_entropy, cross_entropy) and same_code(None, None)
+    assert same_code(cross_entropy, cross_entropy)
+    assert same_code(None, None)
     bound = 3
     assert not same_code(*[lambda: bound] * 2)  # a closure
     value = State(model=Params(w=torch.zeros(2)), pairs=[(1, torch.ones(3)), None], name="x")
@@ -222,7 +226,9 @@ def test_alike():
     assert not same_form(value, State(twin, name="y"))
     assert not same_form(value, State(twin, model=Params(w=torch.zeros(3))))
     again = with_tensors(value, iter(tensors_of(twin)))
-    assert difference(again, twin) == 0 and type(again.model) is Params and type(again.pairs[0]) is tuple
+    assert difference(again, twin) == 0
+    assert type(again.model) is Params
+    assert type(again.pairs[0]) is tuple
 
 
 def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatch):
@@ -233,7 +239,8 @@ def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatc
     values = tensors_of(
         [[stack.tensors, stack.client_states, stack.server_states] for stack in w.executor.cached]
     )
-    assert len(values) > 3 * len(w.new_model()) - 3 and all(value[0].is_contiguous() for value in values)
+    assert len(values) > 3 * len(w.new_model()) - 3
+    assert all(value[0].is_contiguous() for value in values)
 
 
 @pytest.mark.parametrize(("method", "wanted"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
@@ -305,7 +312,8 @@ def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path, text)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         w = world(monkeypatch=monkeypatch, sizes=(17, 16))
         results[wins] = run(FedAvg(), w, 1).model
-        assert len(used) > 2 and set(used.values()) == {wins}
+        assert len(used) > 2
+        assert set(used.values()) == {wins}
         assert json.loads((tmp_path / f"{wins}.json").read_text()) == {"card": used}
         way = "im2col" if wins else "grouped"
         assert sorted(machine()["convolutions"].split("; ")) == sorted(f"{key} {way}" for key in used)

@@ -1,5 +1,7 @@
 """What FedAvg+ and FedCCL+ share: training on attacked images."""
 
+import dataclasses
+
 import pytest
 from federation import image_clients, pictures, run, same, training
 
@@ -30,3 +32,10 @@ def test_with_eps_it_is_another(plain, plus):
 def test_pixels_out_of_range_are_refused(method):
     with pytest.raises(TrainingError, match=r"client c0: attacks need pixels in \[0, 1\]"):
         method.init(World.create(image_clients((20,)), training(), 10, 0))
+
+
+def test_black_and_white_pixels_are_in_range():
+    client = image_clients((2,))[0]
+    corners = dataclasses.replace(client, images=(client.images > 0).float())
+    assert {*corners.images.unique().tolist()} == {0.0, 1.0}
+    FEDAVG.init(World.create([corners], training(), 10, 0))

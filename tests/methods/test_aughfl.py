@@ -62,3 +62,10 @@ def test_it_sends_logits_and_firmness():
     dropped = Public("made up", batch_size=256, drop_last=True)
     w = small_world((8,) * 4, PROJECTED[0], public=dropped)
     assert AugHFL().traffic(w) == (48_640 + 19, 145_920)
+
+
+def test_where_models_are_averaged_they_are_sent_too():
+    w = small_world((20, 12), [Model("cnn2")] * 2, averaging="uniform")
+    apart = small_world((20, 12), [Model("cnn2")] * 2)
+    up, down = AugHFL().traffic(apart)
+    assert AugHFL().traffic(w) == (up + w.scalars(), down + w.scalars())

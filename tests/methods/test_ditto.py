@@ -4,6 +4,7 @@ import pytest
 from federation import image_world, run, same
 from tiny import ANCHOR, head, start, tiny
 
+from pipeline.engine.phase import LocalOptions
 from pipeline.engine.state import Clients, State
 from pipeline.methods.ditto import Ditto
 from pipeline.methods.fedavg import FedAvg
@@ -32,3 +33,20 @@ def test_dittos_global_model_is_fedavgs_bit_for_bit():
 def test_it_sends_the_whole_model():
     world = image_world()
     assert Ditto().traffic(world) == (world.scalars(), world.scalars())
+
+
+def test_clients_are_scored_by_their_personal_models():
+    world = image_world()
+    state = run(Ditto(), world, 1)
+    assert Ditto().deployed(state, world) is state.personal
+
+
+@pytest.mark.parametrize(
+    "changes, epochs", [({}, 2), ({"unseen": 2, "adaptation": 3}, 3)], ids=["default", "scenario"]
+)
+def test_newcomers_train_as_long_as_a_personal_model_or_as_the_scenario_says(changes, epochs):
+    world = image_world((20, 7), **changes).at(4)
+    state = State(model=world.new_model())
+    options = LocalOptions(epochs=epochs)
+    wanted = world.local_epochs(world.everyone(state.model), FedAvg().loss, options=options).models
+    assert same(Ditto(lam=0.0, personal_epochs=2).adapted(state, world), wanted)

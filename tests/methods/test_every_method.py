@@ -44,12 +44,14 @@ def test_small_clients_do_no_harm(method):
     world = world_for(method, (5, 50, 0, 1, 20), one_class=True, drop_last=True)
     state, trained = watched(method, world, 2)
     deployed = method.deployed(state, world)
-    assert finite(deployed) and finite(method.after_training(state, trained.models))
+    assert finite(deployed)
+    assert finite(method.after_training(state, trained.models))
     for k, model in enumerate(deployed):
         handle = Handle(world.network(k, model), client=k)
         with torch.inference_mode():
             scores = method.scores(handle, world.clients[1].images, state)
-        assert scores.shape == (50, 10) and not scores.isnan().any()
+        assert scores.shape == (50, 10)
+        assert not scores.isnan().any()
 
 
 @each_method
@@ -62,7 +64,8 @@ def test_a_checkpoint_continues_bit_for_bit_and_the_world_stays_as_it_is(method)
     again = unpack(torch.load(file, weights_only=True))
     assert same(again, state)
     assert same(method.round(again, world.at(3)), method.round(state, world.at(3)))
-    assert vars(world) == attributes and same(data_of(world), before)
+    assert vars(world) == attributes
+    assert same(data_of(world), before)
 
 
 def data_of(world) -> list[torch.Tensor]:

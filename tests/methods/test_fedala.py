@@ -152,3 +152,13 @@ def test_fedala_dropout_is_off_while_weights_are_learnt_unless_asked_for():
 def test_it_sends_the_whole_model():
     world = image_world()
     assert FedALA().traffic(world) == (world.scalars(), world.scalars())
+
+
+@pytest.mark.parametrize("threshold, settled", [(1.0, False), (1.1, True)])
+def test_losses_have_settled_when_their_deviation_is_below_the_threshold(threshold, settled):
+    """The last two deviate by 1."""
+    assert FedALA(losses=2, threshold=threshold)._settled([5.0, 0.0, 2.0]) is settled
+
+
+def test_losses_have_not_settled_before_there_are_enough():
+    assert not FedALA(losses=2, threshold=1.1)._settled([0.0, 2.0])

@@ -107,3 +107,13 @@ def test_where_no_weight_is_negative_the_guard_changes_nothing():
     calm = run(FedAMP(alpha=0.1, sigma=1.0), image_world(), 2)
     assert calm.rescaled == 0
     assert 0 < calm.self_weight < 1
+
+
+def test_it_sends_the_whole_model():
+    world = image_world()
+    assert FedAMP().traffic(world) == (world.scalars(), world.scalars())
+
+
+def test_its_defaults_are_those_of_a_former_command_of_pfllib():
+    method = FedAMP()
+    assert (method.alpha, method.sigma, method.lam) == (1000.0, 0.1, 1.0)

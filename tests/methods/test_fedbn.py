@@ -69,3 +69,9 @@ def test_it_sends_a_model_without_what_stays_at_home():
     affine = 2 * (16 + 32 + 64)  # as many running statistics
     assert FedBN().traffic(world) == (world.scalars() - 2 * affine,) * 2
     assert FedBN(local="statistics").traffic(world) == (world.scalars() - affine,) * 2
+
+
+def test_a_client_alone_has_norms():
+    state = FedBN().init(image_world((8,), **BN))
+    assert len(state.norms) == 1
+    assert len(state.norms[0]) == 15

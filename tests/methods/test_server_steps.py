@@ -9,7 +9,7 @@ from quadratic import instead_of_training
 from torch import nn
 
 from pipeline.errors import TrainingError
-from pipeline.methods._server_steps import steps_taken
+from pipeline.methods._server_steps import plain_sgd, shares, steps_taken
 from pipeline.methods.fedadam import FedAdam
 from pipeline.methods.fedavgm import FedAvgM
 from pipeline.methods.fedbn import FedBN
@@ -17,6 +17,7 @@ from pipeline.methods.feddyn import FedDyn
 from pipeline.methods.fednova import FedNova
 from pipeline.methods.scaffold import Scaffold
 from pipeline.models import Network
+from pipeline.schema import Optimiser
 
 AVERAGED = [Scaffold(server_lr=0.5), FedNova(), FedDyn(alpha=0.1), FedAvgM(), FedAdam()]
 
@@ -76,3 +77,50 @@ def test_a_round_without_any_step_is_refused(method):
     world = image_world((5, 3), drop_last=True, **setting(method))
     with pytest.raises(TrainingError, match="round 0: no client has enough images"):
         method.round(method.init(world), world)
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        (Optimiser("adam", 0.01, weight_decay=1e-3), Optimiser("sgd", 0.2)),
+        (Optimiser("sgd", 0.01, 0.9, 1e-3), Optimiser("sgd", 0.2, weight_decay=1e-3)),
+        (Optimiser("sgd", 0.01, clip=0.5), Optimiser("sgd", 0.2, clip=0.5)),
+    ],
+    ids=["adam", "momentum", "clip"],
+)
+def test_a_rate_of_a_methods_own_is_of_plain_sgd(given, wanted):
+    """With the scenario's decay of weights only where that is of SGD."""
+    assert plain_sgd(image_world(optimiser=given).at(1), 0.2, "why") == wanted
+
+
+def test_a_rate_of_a_methods_own_decays_as_the_scenarios():
+    world = image_world(optimiser=Optimiser("adam", 0.01, lr_decay=0.5))
+    assert plain_sgd(world.at(1), 0.2, "why").lr == 0.2
+    assert plain_sgd(world.at(3), 0.2, "why").lr == 0.05
+
+
+def test_without_a_rate_the_scenarios_optimiser_is_kept():
+    given = Optimiser("sgd", 0.01, weight_decay=1e-3)
+    assert plain_sgd(image_world(optimiser=given).at(1), None, "why") is given
+
+
+def test_momentum_may_be_allowed():
+    given = Optimiser("sgd", 0.01, 0.9)
+    assert plain_sgd(image_world(optimiser=given).at(1), None, "why", momentum=True) is given
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (Optimiser("adam", 0.01), "^x, but the scenario's optimiser is adam: give the method's row an `lr`"),
+        (Optimiser("sgd", 0.01, 0.9), "^x, but the scenario's optimiser is sgd with momentum 0.9: give"),
+    ],
+    ids=["adam", "momentum"],
+)
+def test_another_optimiser_is_refused_with_what_to_do(given, message):
+    with pytest.raises(TrainingError, match=message):
+        plain_sgd(image_world(optimiser=given).at(1), None, "x")
+
+
+def test_shares_sum_to_one():
+    assert shares([1, 3]) == [0.25, 0.75]

@@ -9,7 +9,7 @@ from reporting import BALANCED, write_run
 from repository import edit
 
 from pipeline import methods
-from pipeline.cells.results import collect, summarise
+from pipeline.cells.results import collect
 from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill, markdown
@@ -154,8 +154,8 @@ def tunings(scenario="mini"):
     return [
         experiments.Tuning(
             Cell("fedcrl", scenario, method),
-            before and summarise([before - 2, before + 2]),
-            after and summarise([after - 1, after + 1]),
+            {0: before - 2, 1: before + 2} if before else {},
+            {0: after - 1, 1: after + 1} if after else {},
             before == after,
             tried,
             method == "ditto",
@@ -173,10 +173,10 @@ def test_tuning_before_and_after(root):
         return experiments.tuning_tabs(papers_of, labels, several)
 
     (tab,) = tuned(tunings())
-    changes = [(name, one.change) for name, one in tab.rows.items()]
-    assert changes == [("FedProx", 6.0), ("FedAvg", 0.0), ("Ditto", None)]
-    assert tab.best == "FedAvg"
-    assert tab.rows["FedProx"].file == "papers/fedcrl/tuning/mini/fedprox.json"
+    rows = [(row.name, row.number.mean, row.before.mean if row.before else None) for row in tab.alike.rows]
+    assert rows == [("FedProx", 54.0, 48.0), ("FedAvg", 50.0, 50.0), ("Ditto", 44.0, None)]
+    assert tab.changes == [6.0, 0.0] and tab.best == "FedAvg"
+    assert tab.files["FedProx"] == "papers/fedcrl/tuning/mini/fedprox.json"
     tabs = tuned([*tunings(), *tunings("balanced")])
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
     assert tuned([]) == tuned(tunings()[3:]) == []
@@ -244,7 +244,7 @@ def test_a_page_with_one_result(measured):
         "across.md": markdown.fill("across.md", view=view),
     }
     for page in made.values():
-        assert "1 of 2 miniature cells" in page and "on processors of AMD and Intel" in page
+        assert "1 of 2 cells of the miniatures" in page and "on processors of AMD and Intel" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])
     assert {"ranks", "leakage"} <= {*ids} and len({*ids}) == len(ids)
     assert (

@@ -86,6 +86,7 @@ def test_the_overview_counts_as_the_pages_do_and_links_lead_to_files(texts, page
     [heads, *rows] = next(table for table in tables(texts["index"]) if table[0][-1] == "cells")
     for row, page in zip(rows, Overview(pages.values()).pages):
         numbers = {chip.value: n for chip, n in page.counts.items()}
+        numbers |= {f"shortened: {chip.value}": n for chip, n in page.short_counts.items()}
         assert [int(text or 0) for text in row[1:-1]] == [numbers[head] for head in heads[1:-1]]
         assert row[-1] == f"{page.done} of {page.planned}"
     made = {name for one in pages.values() for name in latex.files(one)}

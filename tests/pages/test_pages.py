@@ -15,7 +15,9 @@ from repository import edit
 
 from pipeline.errors import ParamError
 from pipeline.report import render
-from pipeline.schema import ROOT, papers
+from pipeline.report.verdicts import Chip
+from pipeline.schema import ROOT, Cell, papers
+from pipeline.schema import visible as files_in
 
 PAPERS = papers()
 VOID = {"br", "img", "input", "link", "meta", "hr"}
@@ -84,9 +86,50 @@ def test_every_page_counts_the_same(site):
         claims += parts(r'<li id="[^"]+" class="(\w+)">', site[name])
         [tally] = parts('<p class="tally" data-filter>(.*?)</p>', site[name])
         squares = parts(rf'<a class="q (\w+)" href="{name}.html#', site["index"])
+        shortened = parts(rf'<a class="q (\w+) shortened" href="{name}.html#', site["index"])
+        assert claims.count("shortened") == len(shortened)
+        claims = [claim for claim in claims if claim != "shortened"]
         assert counts(tally) == Counter(claims) == Counter(squares)
         total += Counter(claims)
     assert counts(parts('<p class="tally">(.*?)</p>', site["index"])[0]) == total
+
+
+def test_verdicts_of_shortened_runs_count_as_such(site, pages):
+    for name in PAPERS:
+        page = pages[name]
+        assert sum(page.counts.values()) + sum(page.short_counts.values()) == len(page.claims)
+        if sum(page.short_counts.values()):
+            [tally] = parts('<span class="short">in shortened runs:</span>(.*?)</p>', site[name])[-1:]
+            assert counts(tally) == {chip.name.lower(): n for chip, n in page.short_counts.items() if n}
+
+
+def test_what_speaks_against_a_paper_is_listed_on_the_overview(site, pages):
+    against = [one for page in pages.values() for one in page.against]
+    [table] = parts('<table class="list against">(.*?)</table>', site["index"])
+    assert table.count("<tr>") == 1 + len(against) and against
+    assert {one.against.chip for one in against} <= {Chip.FAILS, Chip.CONTRADICTED}
+
+
+def test_every_result_is_reached_from_a_page(site):
+    """No comparison that stored results allow is missing."""
+    linked = {link for html in site.values() for link in parts('href="../(papers/[^"]+)"', html)}
+    stored = [
+        *files_in(ROOT, "papers/*/runs/*/*/result.json"),
+        *files_in(ROOT, "papers/*/tuning/*/*/result.json"),
+    ]
+    assert {path.relative_to(ROOT).as_posix() for path in stored} <= linked
+
+
+def test_no_unit_is_said_twice(site):
+    for html in site.values():
+        assert not re.search(r"\bseeds?\.? seeds?\b", " ".join(words(html)))
+
+
+def test_a_command_for_further_seeds_names_none_that_the_table_has(pages):
+    for page in pages.values():
+        cell, seeds = re.fullmatch(r"fedrepro run (\S+) --seeds ([\d,]+)", page.command).groups()
+        scenario = page.paper.scenarios[Cell.parse(cell).scenario]
+        assert not {*map(int, seeds.split(","))} & {*scenario.seeds}
 
 
 def test_a_shortened_run_opens_the_page_alone_and_without_printed_numbers(site):

@@ -1,0 +1,207 @@
+"""Why a result is stale: which definitions, parameters, partitions or data differ from today's.
+
+A result has the digest of each definition and every parameter (`provenance.recorded`). For an older one,
+which has a single digest, code and parameters are read from git at the commit that trained it.
+"""
+
+import ast
+import contextlib
+import hashlib
+import io
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipeline.cells import provenance, results
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.inputs import inputs
+from pipeline.cells.normal_form import normal_form
+from pipeline.errors import DAMAGED, FedReproError
+from pipeline.git import git
+from pipeline.schema import Cell
+
+# Definitions that are named one by one.
+NAMED = 12
+# What a cell's parameters are read from at an earlier commit; {} is the paper.
+SETTINGS = ("params.yaml", "papers/{}/paper.yaml", "papers/{}/params.yaml", "papers/{}/partitions.py")
+# Names of parameters that say nothing: seeds are compared by themselves.
+NOT_COMPARED = frozenset(("seeds",))
+
+CODE, PARAMETERS, PARTITION = "code", "parameters", "partition"
+SEEDS, DAMAGE, UNKNOWN = "seeds", "damaged files", "unknown method or scenario"
+
+
+def cause(result: dict, experiment: Experiment) -> str:
+    """The first reason for which a result is stale, in a word, without a look into git."""
+    if not result:
+        return DAMAGE
+    if set(result["seeds"]) != set(experiment.scenario.seeds):
+        return SEEDS
+    if provenance.redrawn(result, experiment.scenario):
+        return PARTITION
+    return PARAMETERS if provenance.made_by(result, experiment) is None else CODE
+
+
+def lines(result: dict, experiment: Experiment) -> Iterator[str]:
+    """What differs between a stale result and today, a line each."""
+    yield from _seeds(result, experiment)
+    yield from _inputs(result, experiment)
+    root, commit = experiment.root, result["git"].get("commit", "")
+    today = provenance.recorded(experiment, result["executor"], result["precision"])
+    now = provenance.definitions_in(today)
+    if record := result.get("digests"):
+        yield from _parameters(record["parameters"], today["parameters"])
+        before = provenance.definitions_in(record)
+        changed = [place for place in {**now, **before} if now.get(place) != before.get(place)]
+    else:
+        try:
+            git(root, "cat-file", "-e", f"{commit or 'none'}^{{commit}}")
+        except FedReproError:
+            yield "the commit that trained it is not here, so that nothing can be compared"
+            return
+        yield from _parameters_since(commit, today["parameters"], experiment, result["precision"])
+        before = now
+        changed = [place for place in now if _at(root, commit, place) != _at(root, "", place)]
+    if changed and commit:
+        note = ", where it was trained with changes" if result["git"].get("dirty") else ""
+        yield f"its code agrees with today's up to {_last_agreed(changed, commit, root)}{note}"
+    own = f"pipeline.methods.{experiment.algorithm}:"
+    changed.sort(key=lambda place: (not place.startswith(own), place))
+    for place in changed[:NAMED]:
+        kind = "is new" if place not in before else "is gone" if place not in now else "changed"
+        by = _commit_of(place, commit, root)
+        module, _, name = place.partition(":")
+        yield f"{name} of {module} {kind}{f' (commit {by})' if by else ''}"
+    if len(changed) > NAMED:
+        yield f"and {len(changed) - NAMED} further definitions"
+
+
+def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
+    before, now = set(result["seeds"]), set(experiment.scenario.seeds)
+    if missing := sorted(now - before):
+        yield f"seeds {', '.join(map(str, missing))} are not in it"
+    if more := sorted(before - now):
+        yield f"seeds {', '.join(map(str, more))} are asked for no more"
+
+
+def _inputs(result: dict, experiment: Experiment) -> Iterator[str]:
+    """Partitions and data sets that are here and are not those of the result."""
+    sets: dict[str, None] = {}
+    for seed, digest in zip(result["seeds"], results.partitions(result), strict=True):
+        try:
+            today = inputs(experiment, seed)
+        except (*DAMAGED, FedReproError):  # not here
+            continue
+        if today["digest"] != digest:
+            yield f"partition of seed {seed}"
+        for part in ("data", "public"):
+            of_result, of_today = result[part], today.get(part)
+            if of_result and of_today and of_result["digest"] != of_today["digest"]:
+                sets[of_today["set"]] = None
+    yield from (f"data set {name}" for name in sets)
+
+
+def _parameters(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys((*before, *now)):
+        if name not in NOT_COMPARED and before.get(name) != now.get(name):
+            yield f"{name} {before.get(name)} -> {now.get(name)}"
+
+
+# -- in git --------------------------------------------------------------------------------------------------
+
+
+def _parameters_since(
+    commit: str, now: dict[str, Any], experiment: Experiment, precision: str
+) -> Iterator[str]:
+    """What differs from the parameters of a commit."""
+    cell = experiment.cell
+    with tempfile.TemporaryDirectory(prefix="fedrepro-then-") as folder:
+        for name in (one.format(cell.paper) for one in SETTINGS):
+            try:
+                text = git(experiment.root, "show", f"{commit}:{name}")
+            except FedReproError:
+                continue
+            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / name).write_text(text + "\n", encoding="utf-8")
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # of keys that have other names by now
+                then = Experiment.of(Cell(cell.paper, cell.scenario, cell.method), Path(folder))
+                before = provenance.flat(provenance.parameters(then, precision))
+        except (*DAMAGED, FedReproError) as problem:
+            yield f"its parameters of then cannot be read today: {problem}"
+            return
+    yield from _parameters(before, now)
+
+
+def _at(root: Path, commit: str, place: str) -> str:
+    """Digest of a definition in a commit, or as it is now without one."""
+    module, _, name = place.partition(":")
+    file = _file(module, root)
+    return "" if file is None else _pieces(root, commit, file).get(name, "")
+
+
+def _commit_of(place: str, commit: str, root: Path) -> str:
+    """The commit that changed a definition last since another, and its day; empty where none is found."""
+    module, _, name = place.partition(":")
+    file = _file(module, root)
+    if not commit or file is None:
+        return ""
+    try:
+        since = git(root, "rev-list", "--first-parent", f"{commit}..HEAD", "--", file).split()
+        for one in since:
+            if _pieces(root, f"{one}~1", file).get(name) != _pieces(root, one, file).get(name):
+                return git(root, "show", "-s", "--format=%h, %as", one)
+    except FedReproError:
+        pass
+    return ""
+
+
+def _last_agreed(changed: list[str], commit: str, root: Path) -> str:
+    """The last commit, from the one that trained the result on, before any of the definitions changed."""
+    files = sorted({file for place in changed if (file := _file(place.partition(":")[0], root))})
+    try:
+        since = git(root, "rev-list", "--first-parent", "--reverse", f"{commit}..HEAD", "--", *files).split()
+        for one in since:
+            if any(_at(root, f"{one}~1", place) != _at(root, one, place) for place in changed):
+                return git(root, "show", "-s", "--format=%h, %as", f"{one}~1")
+        return git(root, "show", "-s", "--format=%h, %as", commit if not since else "HEAD")
+    except FedReproError:
+        return commit[:8]
+
+
+def _file(module: str, root: Path) -> str | None:
+    base = Path(*module.split("."))
+    files = (base.with_suffix(".py"), base / "__init__.py")
+    return next((file.as_posix() for file in files if (root / file).is_file()), None)
+
+
+@cache
+def _pieces(root: Path, commit: str, file: str) -> dict[str, str]:
+    """Name -> digest of each definition of a file, "Class.method" or "function", by itself; empty where the
+    commit has no such file. Without a commit as it is now."""
+    try:
+        text = git(root, "show", f"{commit}:{file}") if commit else (root / file).read_text("utf-8")
+        body = ast.parse(text).body
+    except (FedReproError, SyntaxError, ValueError):
+        return {}
+    pieces: dict[str, list[ast.AST]] = {}
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+            rest = [inner for inner in node.body if inner not in methods]
+            head = ast.ClassDef(node.name, node.bases, node.keywords, rest, node.decorator_list)
+            pieces[node.name] = [head]
+            pieces |= {f"{node.name}.{inner.name}": [inner] for inner in methods}
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            pieces[node.name] = [node]
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            pieces |= {target.id: [node] for target in targets if isinstance(target, ast.Name)}
+        elif not isinstance(node, (ast.Import, ast.ImportFrom)):
+            pieces.setdefault("on import", []).append(node)
+    return {
+        name: hashlib.sha256(repr([normal_form(node) for node in nodes]).encode()).hexdigest()
+        for name, nodes in pieces.items()
+    }

@@ -1,0 +1,37 @@
+"""Which modules of the repository a process has loaded, by the hash of their text.
+
+Recorded with every seed: what ran, whatever a digest of code follows.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipeline import source_code
+from pipeline.source_code import FOLDERS
+
+# hex digits of a module's hash in a result
+DIGITS = 16
+
+
+def loaded() -> dict[str, str]:
+    """Module -> the first digits of the SHA-256 of the text that this process loaded it from."""
+    hashes = {}
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] not in FOLDERS or not file or not Path(file).is_file():
+            continue
+        # The first two modules are loaded before the loader is there.
+        text = source_code.loaded.get(name) or hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        hashes[name] = text[:DIGITS]
+    return hashes
+
+
+def joined(runs: Iterable[dict[str, str]]) -> dict[str, str]:
+    """The modules of several seeds; of one that changed between two of them, both hashes."""
+    together: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, text in run.items():
+            together.setdefault(name, {})[text] = None
+    return {name: ", ".join(texts) for name, texts in sorted(together.items())}

@@ -1,0 +1,296 @@
+"""Normal form of a definition: its syntax tree as nested tuples, blind to what changes no result.
+
+Left out or made alike: comments, positions, docstrings, annotations of parameters, of returned values and of
+local variables, imports, asserts and log lines that only look, what an error says, names of local variables,
+and the order of methods. What a name of this repository or of another package stands for is a number here,
+in the order of appearance; `definitions` puts the meaning behind it. All else stays: names of parameters,
+attributes and fields, defaults, decorators, numbers, texts, the order of statements.
+"""
+
+import ast
+from collections.abc import Callable, Iterable
+
+# What only looks at its arguments: an assert or a log line with other calls may act, and is kept.
+LOOKS = frozenset(
+    "len isinstance issubclass all any sum min max set sorted abs type hasattr callable str repr round list "
+    "tuple int float join format shape size dim numel isfinite isnan item keys values ndim "
+    "unknown shorten cause".split()
+)
+LOGS = frozenset(("print", "warn"))
+LOGGERS = frozenset(("logging", "logger", "log", "warnings"))
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+DYNAMIC = frozenset(("locals", "vars", "eval", "exec", "globals"))  # calls that see names of variables
+# name of a variable -> its number, of each function around a place; None: leave the names
+Scopes = list[dict[str, str]]
+# (name, attributes that follow) -> what stands for as many of them as have a meaning, and how many these are
+Meaning = Callable[[str, tuple[str, ...]], tuple[object, int] | None]
+
+
+def normal_form(node: ast.AST, meaning: Meaning = lambda name, attributes: None) -> tuple[object, list]:
+    """The tree of a top-level statement as nested tuples, on any Python alike, and what its numbers stand
+    for. The names of private definitions, annotations and texts of modules are left out."""
+    normal = _Normal(meaning)
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name.startswith("_"):
+        normal.private = node
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        node = ast.Assign(targets=[node.target], value=node.value)
+    if isinstance(node, ast.Assign) and all(
+        isinstance(target, ast.Name) and target.id.startswith("_") for target in node.targets
+    ):
+        return ("private", normal.of(node.value)), [*normal.seen]
+    return normal.of(node), [*normal.seen]
+
+
+class _Normal:
+    def __init__(self, meaning: Meaning):
+        self.meaning = meaning
+        self.scopes: Scopes = []
+        self.seen: dict[object, int] = {}
+        # the definition itself, where its name does not count
+        self.private: ast.AST | None = None
+
+    def of(self, node: object) -> object:
+        if isinstance(node, list):
+            return tuple([self.of(item) for item in node])
+        if not isinstance(node, ast.AST):
+            return node
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self._reference(node)
+        if isinstance(node, ast.ClassDef):
+            return self._class(node)
+        if isinstance(node, FUNCTIONS):
+            return self._function(node)
+        if isinstance(node, ast.Lambda):
+            return self._scoped(node, [])
+        if isinstance(node, COMPREHENSIONS):
+            return self._comprehension(node)
+        if isinstance(node, ast.Raise):
+            return self._raise(node)
+        if isinstance(node, ast.AnnAssign) and self.scopes:
+            if node.value is None:
+                return "pass"
+            return self.of(ast.Assign(targets=[node.target], value=node.value))
+        return self._plain(node)
+
+    def _plain(self, node: ast.AST, leave: Iterable[str] = ()) -> tuple:
+        """A node whose fields have their normal forms."""
+        fields = []
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if name in leave or value is None or value == []:
+                continue
+            if name in ("body", "orelse", "finalbody") and isinstance(value, list):
+                form: object = self._statements(value)
+                if form == () and name != "body":
+                    continue
+            elif name == "names" and isinstance(node, ast.Nonlocal):
+                form = tuple([self._local(one) or one for one in value])
+            elif name in ("name", "rest") and isinstance(value, str):
+                form = self._local(value) or value
+            elif name == "ctx":
+                form = type(value).__name__
+            else:
+                form = self.of(value)
+            fields.append((name, form))
+        return type(node).__name__, tuple(fields)
+
+    def _statements(self, body: list[ast.stmt]) -> tuple:
+        kept = [one for one in body if not _only_looks(one)]
+        forms = [self.of(one) for one in kept]
+        return tuple([form for form in forms if form not in ("pass", ("Pass", ()))])
+
+    # -- names -----------------------------------------------------------------------------------------------
+
+    def _local(self, name: str) -> str | None:
+        """What stands for a local variable; None for another name."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return None
+
+    def _reference(self, node: ast.Name | ast.Attribute) -> object:
+        chain: list[str] = []
+        base: ast.AST = node
+        while isinstance(base, ast.Attribute):
+            chain.append(base.attr)
+            base = base.value
+        if not isinstance(base, ast.Name):
+            assert isinstance(node, ast.Attribute)
+            return "Attribute", self.of(node.value), node.attr, type(node.ctx).__name__
+        attributes = tuple(reversed(chain))
+        local = self._local(base.id)
+        if local is not None:
+            return "local", local, attributes, type(node.ctx).__name__
+        found = self.meaning(base.id, attributes)
+        if found is None:
+            return "name", base.id, attributes, type(node.ctx).__name__
+        what, used = found
+        number = self.seen.setdefault(what, len(self.seen))
+        return "means", number, attributes[used:], type(node.ctx).__name__
+
+    # -- what has names of its own ---------------------------------------------------------------------------
+
+    def _class(self, node: ast.ClassDef) -> tuple:
+        body = [one for one in node.body if not _is_text(one) and not isinstance(one, ast.Pass)]
+        functions = {one.name: one for one in body if isinstance(one, FUNCTIONS)}
+        others = [one for one in body if not isinstance(one, FUNCTIONS)]
+        named = {name.id for one in others for name in ast.walk(one) if isinstance(name, ast.Name)}
+        decorated = {
+            name.id
+            for one in functions.values()
+            for part in (*one.decorator_list, *one.args.defaults, *one.args.kw_defaults)
+            if part is not None
+            for name in ast.walk(part)
+            if isinstance(name, ast.Name)
+        }
+        apart = len(functions) + len(others) == len(body) and not (named | decorated) & functions.keys()
+        if apart:
+            body = [*others, *(functions[name] for name in sorted(functions))]
+        scopes, self.scopes = self.scopes, []  # fields keep annotations and names
+        form = []
+        for one in body:
+            self.scopes = [*scopes] if isinstance(one, FUNCTIONS) else []
+            if not _only_looks(one):
+                form.append(self.of(one))
+        self.scopes = scopes
+        leave = ("body", "name", "type_params") if node is self.private else ("body", "type_params")
+        return "class", self._plain(node, leave), tuple(form)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple:
+        around = self._plain(node, ("body", "args", "name", "returns", "type_comment", "type_params"))
+        name = (self._local(node.name) or node.name) if node is not self.private else ""
+        body = node.body[1:] if node.body and _is_text(node.body[0]) else node.body
+        return "function", name, around, self._scoped(node, body)
+
+    def _scoped(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, body: list) -> tuple:
+        arguments = self._arguments(node.args)
+        every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        every += [one for one in (node.args.vararg, node.args.kwarg) if one]
+        parameters = {one.arg for one in every}
+        inside = [node.body] if isinstance(node, ast.Lambda) else node.body
+        scope = {name: f"={name}" for name in parameters}
+        if not _sees_names(inside):
+            for name in _bound(inside):
+                if name not in parameters:
+                    depth = len(self.scopes)
+                    scope[name] = f"{depth}.{len(scope) - len(parameters)}"
+        self.scopes.append(scope)
+        form = self.of(node.body) if isinstance(node, ast.Lambda) else self._statements(body)
+        self.scopes.pop()
+        return arguments, form
+
+    def _arguments(self, arguments: ast.arguments) -> tuple:
+        """Names and defaults of parameters."""
+        groups = (arguments.posonlyargs, arguments.args, arguments.kwonlyargs)
+        names = tuple([tuple([one.arg for one in group]) for group in groups])
+        rest = tuple([one and one.arg for one in (arguments.vararg, arguments.kwarg)])
+        return names, rest, self.of(arguments.defaults), self.of(arguments.kw_defaults)
+
+    def _comprehension(self, node: ast.AST) -> tuple:
+        generators: list[ast.comprehension] = node.generators
+        first = self.of(generators[0].iter)
+        depth, scope = len(self.scopes), dict[str, str]()
+        for one in generators:
+            for name in _bound([one.target]):
+                scope.setdefault(name, f"{depth}.{len(scope)}")
+        self.scopes.append(scope)
+        parts = []
+        for one in generators:
+            source = first if one is generators[0] else self.of(one.iter)
+            parts.append((self.of(one.target), source, self.of(one.ifs), one.is_async))
+        values = [self.of(getattr(node, name)) for name in node._fields if name != "generators"]
+        self.scopes.pop()
+        return type(node).__name__, tuple(values), tuple(parts)
+
+    def _raise(self, node: ast.Raise) -> tuple:
+        """What an error says is left out, where saying it only looks."""
+        error = node.exc
+        if isinstance(error, ast.Call) and _last_name(error.func).endswith("Error") and _looks(error):
+            return "raise", self.of(error.func)
+        return self._plain(node)
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def _is_text(node: ast.AST) -> bool:
+    """A docstring or another text that stands for itself."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _looks(call: ast.Call) -> bool:
+    """Do the arguments of a call act on nothing?"""
+    parts = [*call.args, *(keyword.value for keyword in call.keywords)]
+    for part in parts:
+        for inner in ast.walk(part):
+            if isinstance(inner, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
+                return False
+            if isinstance(inner, ast.Call) and _last_name(inner.func) not in LOOKS:
+                return False
+    return True
+
+
+def _only_looks(node: ast.stmt) -> bool:
+    """A statement without effect on a result: a text, an import, an assert, a log line."""
+    if _is_text(node) or isinstance(node, (ast.Import, ast.ImportFrom)):
+        return True
+    if isinstance(node, ast.Assert):
+        parts = [node.test] if node.msg is None else [node.test, node.msg]
+        return _looks(ast.Call(func=ast.Name("assert"), args=parts, keywords=[]))
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        return False
+    called = node.value.func
+    if isinstance(called, ast.Name):
+        logs = called.id in LOGS
+    else:
+        logs = isinstance(called, ast.Attribute) and _last_name(called.value) in LOGGERS
+    return logs and _looks(node.value)
+
+
+def _sees_names(body: Iterable[ast.AST]) -> bool:
+    return any(isinstance(one, ast.Name) and one.id in DYNAMIC for part in body for one in ast.walk(part))
+
+
+def _bound(body: Iterable[ast.AST]) -> list[str]:
+    """The names that statements bind in their own scope, in the order of appearance; not those of imports."""
+    bound: dict[str, None] = {}
+    outside: set[str] = set()
+
+    def look(node: ast.AST) -> None:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            bound[node.id] = None
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            outside.update(node.names)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            bound[node.name] = None
+        elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+            bound[node.name] = None
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            bound[node.rest] = None
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            bound[node.name] = None
+            for part in node.decorator_list:
+                look(part)
+            return
+        if isinstance(node, ast.Lambda):
+            return
+        if isinstance(node, COMPREHENSIONS):
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.NamedExpr):
+                    look(inner.target)
+            return
+        for inner in ast.iter_child_nodes(node):
+            look(inner)
+
+    for one in body:
+        look(one)
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for part in body
+        for one in ast.walk(part)
+        if isinstance(one, (ast.Import, ast.ImportFrom))
+        for alias in one.names
+    }
+    return [name for name in bound if name not in outside and name not in imported]

@@ -1,0 +1,234 @@
+"""`fedrepro archive PAPER`: a paper's folder with the code that trained it as one zip, to be given a DOI.
+
+The zip is an RO-Crate (https://w3id.org/ro/crate/1.1): ro-crate-metadata.json describes every file. `fedrepro
+import` reads it back.
+"""
+
+import hashlib
+import io
+import json
+import mimetypes
+import platform
+import zipfile
+from collections.abc import Iterator
+from datetime import date
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from pipeline import files
+from pipeline.cells.results import machines, partitions, survey
+from pipeline.commands.sync import IGNORED
+from pipeline.errors import FedReproError
+from pipeline.git import git
+from pipeline.schema import ROOT, load_paper, shorten
+from pipeline.schema.loader import check_name
+
+METADATA = "ro-crate-metadata.json"
+CONTEXT = "https://w3id.org/ro/crate/1.1/context"
+PROFILE = "https://w3id.org/ro/crate/1.1"
+LICENCE = "https://spdx.org/licenses/Apache-2.0"
+# what goes in beside the paper's folder, from the root
+CODE = (
+    *("pipeline/**/*.py", "pipeline/**/*.yaml", "pipeline/**/*.csv", "pipeline/**/*.txt", "stages/*.py"),
+    *("fedrepro/*.py", "reports/templates/*", "data/*.json", "data/dvc.yaml", "dvc.yaml", "params.yaml"),
+    *("sources.yaml", "pyproject.toml", "setup.py", "requirements/*", ".dvc/config", ".dvcignore", "LICENSE"),
+)
+# of a paper's folder: what can be made again, or is of one machine
+LEFT_OUT = {name.strip("/") for name in IGNORED.split()}
+# Every entry of a zip has a time; this one is the earliest that it can hold, so that equal content is equal.
+TIME = (1980, 1, 1, 0, 0, 0)
+# Bytes of all files that an archive may unpack to; FedCRL's folder, the largest, has less than a tenth.
+MOST_BYTES = 2 * 2**30
+
+
+def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
+    """Write the zip of a paper; returns the exit code. FedReproError for a result that cannot be trusted.
+
+    key: of the paper's folder
+    target: the file; None: <key>.zip in the current folder
+    """
+    paper = load_paper(key, root)
+    results, problems = survey(root)
+    mine = {cell: result for cell, result in results.items() if cell.paper == key}
+    for cell, problem in problems.items():
+        if cell.paper == key:
+            raise FedReproError(problem)
+    contents = {path.as_posix(): (root / path).read_bytes() for path in _files(key, root)}
+    contents["CITATION.cff"] = _citation(key, root).encode()
+    contents["environment.json"] = _json(_environment(mine))
+    contents["partitions.json"] = _json(
+        {str(cell): dict(zip(map(str, result["seeds"]), partitions(result))) for cell, result in mine.items()}
+    )
+    contents["README.md"] = _readme(key, paper.title, len(mine)).encode()
+    contents[METADATA] = _json(_crate(key, paper, contents, root))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name in sorted(contents):
+            entry = zipfile.ZipInfo(name, TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            pack.writestr(entry, contents[name])
+    file = Path(target or f"{key}.zip")
+    files.write_bytes(file, content.getvalue())
+    size = len(content.getvalue()) / 2**20
+    print(f"{file}: {len(contents)} files, {len(mine)} results, {size:.1f} MB")
+    print(f"To read it: fedrepro import {file}")
+    return 0
+
+
+def paper_of(file: Path) -> str:
+    """The key of the paper in an archive; FedReproError where it holds none, or several."""
+    with _opened(file) as pack:
+        parts = [PurePosixPath(name).parts for name in pack.namelist()]
+    keys = {part[1] for part in parts if len(part) == 3 and part[0] == "papers" and part[2] == "paper.yaml"}
+    if len(keys) != 1:
+        raise FedReproError(f"{shorten(file)}: expected one papers/<name>/paper.yaml, found {len(keys)}")
+    (key,) = keys
+    check_name(key)
+    return key
+
+
+def unpack(file: Path, target: Path) -> None:
+    """Write the paper's folder of an archive; nothing else of it. FedReproError for a file that is not as its
+    metadata say, or whose name leads elsewhere.
+
+    file: of `archive`
+    target: a folder that is not there yet
+    """
+    inside = f"papers/{paper_of(file)}/"
+    with _opened(file) as pack:
+        if sum(entry.file_size for entry in pack.infolist()) > MOST_BYTES:
+            raise FedReproError(f"{shorten(file)}: unpacks to more than {MOST_BYTES // 2**30} GB")
+        try:
+            described = {one["@id"]: one for one in json.loads(pack.read(METADATA))["@graph"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise FedReproError(f"{shorten(file)}: {METADATA}: {error!r}: no archive of a paper") from None
+        for entry in pack.infolist():
+            if entry.is_dir() or not entry.filename.startswith(inside):
+                continue
+            name = PurePosixPath(entry.filename.removeprefix(inside))
+            if name.is_absolute() or ".." in name.parts or "\\" in entry.filename:
+                raise FedReproError(
+                    f"{shorten(file)}: {entry.filename!r:.80} leads out of the paper's folder"
+                )
+            content = pack.read(entry)
+            if described.get(entry.filename, {}).get("sha256") != hashlib.sha256(content).hexdigest():
+                raise FedReproError(f"{shorten(file)}: {entry.filename}: not the file that {METADATA} names")
+            files.write_bytes(target / name, content)
+
+
+def _opened(file: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise FedReproError(f"{shorten(file)}: no zip: {error}") from None
+
+
+# -- what goes in --------------------------------------------------------------------------------------------
+
+
+def _files(key: str, root: Path) -> Iterator[Path]:
+    """Of the code and of the paper's folder, relative to the root."""
+    for pattern in CODE:
+        for path in sorted(root.glob(pattern)):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path.relative_to(root)
+    folder = root / "papers" / key
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)
+        if path.is_file() and not path.is_symlink() and not hidden and parts[0] not in LEFT_OUT:
+            yield path.relative_to(root)
+
+
+def _environment(mine: dict) -> dict:
+    """The packages here, and on what every cell was trained."""
+    packages = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    return {
+        "python": platform.python_version(),
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
+        "trained_on": {str(cell): machines(result)[0] for cell, result in mine.items()},
+    }
+
+
+def _citation(key: str, root: Path) -> str:
+    """CITATION.cff of the archive: the repository's, where there is one, with the paper's reference."""
+    paper, file = load_paper(key, root), root / "CITATION.cff"
+    document: dict[str, Any] = {"cff-version": "1.2.0", "type": "dataset"}
+    if file.is_file():
+        document |= yaml.safe_load(file.read_text(encoding="utf-8")) | {"type": "dataset"}
+    document |= {"title": f"Results of {paper.name}, reproduced", "message": "Cite this and the paper."}
+    document.setdefault("authors", [{"name": "The authors of this archive"}])
+    authors = [
+        {"name": name.strip()} for name in paper.authors.replace(" and ", ",").split(",") if name.strip()
+    ]
+    document["references"] = [{"type": "article", "title": paper.title, "authors": authors}]
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+
+
+def _readme(key: str, title: str, cells: int) -> str:
+    return f"""# {title}
+
+The results of {cells} cells, in papers/{key}/runs, with the code and the settings that gave them.
+
+    fedrepro import {key}.zip
+
+adds the paper to a checkout of FedRepro, after a check of every file; `fedrepro verify {key}` then trains a
+part again and compares. {METADATA} describes the files (RO-Crate 1.1), partitions.json has the digest of
+what each seed was trained on, environment.json the packages and machines.
+"""
+
+
+def _crate(key: str, paper: Any, contents: dict[str, bytes], root: Path) -> dict:
+    """ro-crate-metadata.json: the root, the paper, the programs, and every file with size and hash."""
+    parts = [
+        {
+            "@id": name,
+            "@type": "File",
+            "name": PurePosixPath(name).name,
+            "encodingFormat": mimetypes.guess_type(name)[0] or "text/plain",
+            "contentSize": str(len(content)),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        for name, content in sorted(contents.items())
+    ]
+    article = {
+        "@id": f"#{key}",
+        "@type": "ScholarlyArticle",
+        "name": paper.title,
+        "author": paper.authors,
+        "isPartOf": paper.reference,
+    }
+    whole = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": f"Results of {paper.name}, reproduced with FedRepro",
+        "description": f"{paper.idea} Measured results, partitions' digests, code and environment.",
+        "datePublished": _date(root),
+        "license": {"@id": LICENCE},
+        "about": {"@id": f"#{key}"},
+        "hasPart": [{"@id": part["@id"]} for part in parts],
+    }
+    descriptor = {
+        "@id": METADATA,
+        "@type": "CreativeWork",
+        "conformsTo": {"@id": PROFILE},
+        "about": {"@id": "./"},
+    }
+    licence = {"@id": LICENCE, "@type": "CreativeWork", "name": "Apache License 2.0"}
+    return {"@context": CONTEXT, "@graph": [descriptor, whole, article, licence, *parts]}
+
+
+def _date(root: Path) -> str:
+    """Of the last commit, so that the archive of a commit is always the same."""
+    try:
+        return git(root, "log", "-1", "--format=%cs")
+    except FedReproError:  # before the first one
+        return date.today().isoformat()
+
+
+def _json(document: Any) -> bytes:
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,229 @@
+"""`fedrepro check [paper ...]`: read every file that results rest on again, and say what is not whole.
+
+Read are results and histories, tuning, stamps, tables of clients, DVC's lock files, and, where they are here,
+partitions, representations and data sets, every digest computed from the bytes. The exit code is 1 where a
+file is damaged or does not fit the others. Stale results, and what rests on a stamp, are listed and no error.
+"""
+
+import contextlib
+import hashlib
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from pipeline.cells import choices, companions, inputs, provenance, results, stamps
+from pipeline.cells.experiment import Experiment
+from pipeline.commands import status
+from pipeline.data import partition, store
+from pipeline.errors import DAMAGED, FedReproError, cause, unknown
+from pipeline.place import check_code
+from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
+from pipeline.sealing import is_sealed
+
+# Bytes of a document: larger ones are not read, as nothing here writes one.
+LARGEST_DOCUMENT = 64 * 2**20
+# Cells that are named one by one after a line that counts them.
+NAMED = 6
+
+
+def check(wanted: Sequence[str] = (), root: Path = ROOT) -> int:
+    """Print what is damaged, stale and stamped; returns the exit code. wanted: papers; all by default."""
+    known = papers(root)
+    for name in wanted:
+        if name not in known:
+            raise FedReproError(unknown("paper", name, known))
+    keys, problems = [*(wanted or known)], list[str]()
+    for look in (_code, _data):
+        problems += look(root)
+    for key in keys:
+        problems += of_paper(key, root)
+    for problem in problems:
+        print(f"damaged: {problem}")
+    for line in _stale_and_stamped(keys, root):
+        print(line)
+    count = len(problems)
+    print(f"{count or 'no'} damaged {'file' if count == 1 else 'files'} of {', '.join(keys)}")
+    return 1 if problems else 0
+
+
+def of_paper(key: str, root: Path = ROOT) -> Iterator[str]:
+    """A line for each file of a paper's folder that is damaged or does not fit the others."""
+    folder = root / "papers" / key
+    for path in visible(root, f"papers/{key}/runs/*/*/result.json"):
+        cell = Cell(key, *path.parts[-3:-1])
+        yield from _problem(path, _result, cell, path, root)
+    for path in visible(root, f"papers/{key}/tuning/*/*/result.json"):
+        yield from _problem(path, _tuning_result, path)
+    for path in visible(root, f"papers/{key}/tuning/*/*.json"):
+        yield from _problem(path, choices.read, Cell(key, path.parent.name, path.stem), root)
+    for path in visible(root, f"papers/{key}/runs/*/clients.csv"):
+        yield from _problem(path, _clients, path, root)
+    yield from _problem(folder / stamps.FILE, _stamps, key, root)
+    yield from _problem(folder / "sources.yaml", check_sources, key, root)
+    for pattern in ("dvc.lock", "*/dvc.lock"):
+        for path in sorted(folder.glob(pattern)):
+            yield from _problem(path, _lock, path)
+    for path in sorted(folder.glob("partitions/**/meta.json")):
+        yield from _problem(path, _partition, path.parent, key, root)
+    for pattern in ("representations/*/*.npz", "figures/*.npz"):
+        for path in sorted(folder.glob(pattern)):
+            yield from _problem(path, check_arrays, path)
+
+
+def _problem(path: Path, look: Callable[..., object], *arguments: object) -> Iterator[str]:
+    """The error of a look at a file, in one line that names the file; nothing where it is whole."""
+    try:
+        look(*arguments)
+    except FileNotFoundError:
+        yield f"{shorten(path)}: no such file"
+    except FedReproError as error:
+        yield str(error) if shorten(path.parent) in str(error) else f"{shorten(path)}: {error}"
+    except (*DAMAGED, MemoryError, pd.errors.ParserError, yaml.YAMLError) as error:
+        yield f"{shorten(path)}: cannot be read ({cause(error)})"
+
+
+def _bounded(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST_DOCUMENT:
+        raise FedReproError(f"{shorten(path)}: {path.stat().st_size >> 20} MiB, no document is as large")
+    return path.read_bytes()
+
+
+# -- what is read --------------------------------------------------------------------------------------------
+
+
+def _code(root: Path) -> Iterator[str]:
+    yield from _problem(root / "pipeline", check_code, root)
+
+
+def _data(root: Path) -> Iterator[str]:
+    for path in sorted((root / "data").glob("*/meta.json")):
+        if (path.parent / "labels.npy").exists():
+            yield from _problem(path, store.verify, path.parent)
+
+
+def _result(cell: Cell, path: Path, root: Path) -> None:
+    """A result with its history: seal, digest, means, ranges, and that the numbers fit together."""
+    document = results.read(path, _bounded(path))
+    _bounded(path.with_name("history.csv"))
+    table = results.checked_history(cell, document, root)
+    results.check_plausible(document, table, path.with_name("history.csv"))
+
+
+def _tuning_result(path: Path) -> None:
+    document, history = results.read(path, _bounded(path)), path.with_name("history.csv")
+    content = _bounded(history)
+    if document.get("history") not in (None, stamps.digest(content)):
+        raise FedReproError(f"{shorten(history)}: not what was written with result.json; run the cell again")
+    table = results.parse_history(content, history)
+    results.check_history(document, table, history)
+    results.check_plausible(document, table, history)
+
+
+def _stamps(key: str, root: Path) -> None:
+    path = root / "papers" / key / stamps.FILE
+    _bounded(path)
+    for cell, entry in read_yaml(path).items():
+        if not isinstance(entry, dict) or "self" not in entry or not is_sealed(entry):
+            raise FedReproError(f"{shorten(path)}: {cell}: was edited by hand; verify the cell again")
+
+
+def _lock(path: Path) -> None:
+    """A lock file of DVC's: that it is one, and that files of git that it names are those."""
+    document = yaml.load(_bounded(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    base = path.parent
+    for name, stage in document["stages"].items():
+        top = _top(base)
+        for out in stage.get("outs", []):
+            file = top / out["path"]
+            if file.name != "result.json" or not file.is_file():
+                continue
+            if hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != out["md5"]:
+                raise FedReproError(f"{shorten(path)}: {name}: {out['path']} is another file by now")
+
+
+def _top(folder: Path) -> Path:
+    """The root of the checkout, to which paths of a paper's stages are relative."""
+    return next(one for one in (folder, *folder.parents) if (one / "papers").is_dir())
+
+
+def _partition(place: Path, key: str, root: Path) -> None:
+    """A draw of a partition: its digest, and where its data are here, that it fits them and the scenario."""
+    name = place.relative_to(root / "papers" / key / "partitions").parts[0]
+    cell = next((one for one in planned(key, root) if one.partition == name), None)
+    if cell is not None:
+        experiment = Experiment.of(cell, root)
+        if (root / "data" / experiment.scenario.data.set / "labels.npy").exists():
+            inputs.load(experiment, place)
+            return
+    partition.verify(place)
+
+
+def _clients(path: Path, root: Path) -> None:
+    """The table of a scenario's clients, and that its results were trained on them."""
+    _bounded(path)
+    files = visible(root, f"papers/{path.parts[-4]}/runs/{path.parts[-2]}/*/result.json")
+    of_scenario = {}
+    for file in files:
+        with contextlib.suppress(FedReproError):  # it has a line of its own
+            of_scenario[Cell(path.parts[-4], *file.parts[-3:-1])] = results.read(file)
+    companions.check_clients(path, of_scenario)
+
+
+def check_sources(key: str, root: Path = ROOT) -> None:
+    """FedReproError where sources.yaml is not what today's code, results and stamps give."""
+    from stages.sources import paper_digests  # the stage that writes it
+
+    path = root / "papers" / key / "sources.yaml"
+    _bounded(path)
+    today, noted = paper_digests(key, root), read_yaml(path)
+    if noted != today:
+        again = f"python -m stages.sources {key}"
+        raise FedReproError(f"{shorten(path)}: not of today's code, results and stamps: `{again}`")
+
+
+def check_arrays(path: Path) -> None:
+    """FedReproError where an archive of arrays is not whole, or unpacks to more than is ever written."""
+    companions.check_archive(path)
+    with zipfile.ZipFile(path) as archive:
+        if (name := archive.testzip()) is not None:
+            raise FedReproError(f"{shorten(path)}: {name} was altered")
+
+
+# -- what is printed -----------------------------------------------------------------------------------------
+
+
+def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
+    """Lines on stale results by cause, and on how much the stamps of the others cover."""
+    stale: dict[str, list[str]] = defaultdict(list)
+    stamped: dict[str, Counter[Any]] = defaultdict(Counter)
+    for key in keys:
+        for path in visible(root, f"papers/{key}/runs/*/*/result.json"):
+            cell = Cell(key, *path.parts[-3:-1])
+            result = status.read_result(cell, root)
+            if not result:
+                continue  # listed as damaged
+            if status.stale(cell, result, root):
+                since = status.not_verified(cell, result, root)
+                why = status.cause(cell, result, root)
+                stale[f"{why}, not verified any more" if since else why].append(str(cell))
+                continue
+            stamp = provenance.verified(result, Experiment.of(cell, root))
+            if stamp:
+                reach = stamps.walked(stamp)
+                rounds = sum(reach.values()), result["rounds"] * len(result["seeds"])
+                stamped[key].update(cells=1, walked=rounds[0], rounds=rounds[1])
+                stamped[key].update(seeds=len(reach), all_seeds=len(result["seeds"]))
+    for why, cells in sorted(stale.items()):
+        more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
+        yield f"stale by {why}: {len(cells)}: {', '.join(cells[:NAMED])}{more}"
+    for key, one in stamped.items():
+        share = 100 * one["walked"] / one["rounds"]
+        yield (
+            f"{key}: {one['cells']} results rest on a stamp: {one['seeds']} of {one['all_seeds']} seeds, "
+            f"{share:.0f} % of their rounds"
+        )

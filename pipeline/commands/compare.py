@@ -1,0 +1,326 @@
+"""`fedrepro compare A B ...`: which cell is better, by the differences of common seeds, with their interval.
+
+Numbers in git are used where they are; other seeds and changed values are trained first, beside the tables.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pipeline import files
+from pipeline.cells import provenance
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.results import as_csv, history, read, summarise
+from pipeline.commands import variants
+from pipeline.commands.options import columns
+from pipeline.errors import FedReproError, ParamError
+from pipeline.report.statistics import Estimate, one_sample
+from pipeline.schema import Cell, load_paper
+from pipeline.schema.cell import Changes, ExtraSeeds, Variant
+
+# columns at most
+WIDTH = 100
+# Differences are equal below this many points: numbers are recorded with four decimals.
+SAME_POINTS = 1e-4
+COLUMNS = [
+    "first",
+    "second",
+    "measure",
+    "seeds",
+    "first_mean",
+    "second_mean",
+    "difference",
+    "low",
+    "high",
+    "p",
+]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A cell, as it is or with changed values, and what was measured of it.
+
+    cell: the cell in paper.yaml
+    changes: of its values
+    label: its method, with what tells it from the others
+    measure: the main measure of its scenario
+    by_seed: seed -> accuracy in percent
+    curve: round -> the same, mean over these seeds
+    stale: whether the result in git was made by other code or parameters
+    """
+
+    cell: Cell
+    changes: Changes
+    label: str
+    measure: str
+    by_seed: dict[int, float]
+    curve: dict[int, float] = field(default_factory=dict)
+    stale: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two contestants on their common seeds, `first` minus `second`, in points."""
+
+    first: Contestant
+    second: Contestant
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        common = [seed for seed in self.first.by_seed if seed in self.second.by_seed]
+        return {seed: self.first.by_seed[seed] - self.second.by_seed[seed] for seed in common}
+
+    @property
+    def estimate(self) -> Estimate:
+        """By the paired t test."""
+        return one_sample(np.array([*self.by_seed.values()]))
+
+    @property
+    def words(self) -> str:
+        return sentence(self.first.label, self.second.label, self.estimate)
+
+
+def sentence(first: str, second: str, estimate: Estimate) -> str:
+    """What a paired difference says, in plain words.
+
+    first, second: what is compared
+    estimate: of first minus second, in points
+    """
+    seeds = f"{estimate.n} seed{'s' * (estimate.n > 1)}"
+    size = f"{abs(estimate.d):.1f} points"
+    better, worse = (first, second) if estimate.d > 0 else (second, first)
+    if estimate.n < 2:
+        return f"{better} is {size} better than {worse} with one seed; how far seeds spread is not known"
+    if abs(estimate.d) < SAME_POINTS and estimate.se < SAME_POINTS:
+        return f"{first} and {second} have the same accuracy ({seeds})"
+    low, high = estimate.interval()
+    if low <= 0 <= high:
+        between = f"95 % interval {low:.1f} to {high:.1f}, {seeds}"
+        return f"Whether {first} beats {second} is open: {estimate.d:+.1f} points ({between})"
+    low, high = sorted((abs(low), abs(high)))
+    return f"{better} beats {worse} by {size} (95 % interval {low:.1f} to {high:.1f}, {seeds})"
+
+
+def compare(
+    names: Sequence[str],
+    seeds: str = "",
+    settings: Sequence[str] = (),
+    csv: str | None = None,
+    latex: str | None = None,
+    plot: str | None = None,
+    jobs: int | None = None,
+) -> int:
+    """Print how the first cell does beside each other one, and beside itself with changed values; returns the
+    exit code.
+
+    names: cells
+    seeds: `7,8`; empty: those of the results in git
+    settings: `training.local_epochs=5,method.mu=0.1`, one text for each variant
+    csv, latex: files to write
+    plot: a picture to write, .svg, .pdf or .png
+    jobs: processes at once; None: one for each core
+    """
+    cells = [*dict.fromkeys(map(Cell.parse, names))]
+    changed = [parse_changes(text) for text in settings]
+    if len(cells) * (1 + len(changed)) < 2:
+        raise ParamError("compare: name two cells or more, or one with --set training.local_epochs=5")
+    wanted = variants.parse_seeds(seeds) if seeds else None
+    measured = contestants(cells, [(), *changed], wanted, jobs)
+    differences = pairs(measured, cells, [(), *changed])
+    show(measured.values(), differences)
+    if csv:
+        files.write_text(Path(csv), as_csv(table(differences)))
+        print(f"{csv}: written")
+    if latex:
+        files.write_text(Path(latex), as_latex(differences))
+        print(f"{latex}: written")
+    if plot:
+        draw(measured.values(), Path(plot))
+        print(f"{plot}: written")
+    return 0
+
+
+# -- what is compared ----------------------------------------------------------------------------------------
+
+
+def contestants(
+    cells: Sequence[Cell], changed: Sequence[Changes], seeds: tuple[int, ...] | None, jobs: int | None
+) -> dict[tuple[Cell, Changes], Contestant]:
+    """Every cell with every list of changes, of which () is none; trains what is missing."""
+    documents: dict[tuple[Cell, Changes], dict] = {}
+    missing: dict[tuple[Cell, Changes], ExtraSeeds | Variant] = {}
+    for changes in changed:
+        for cell in cells:
+            experiment = Experiment.of(cell)  # ParamError for a cell that no paper has
+            known = _in_git(cell)
+            if not changes and known and (seeds is None or {*seeds} <= {*known["seeds"]}):
+                documents[cell, changes] = known
+                continue
+            if seeds is None and not changes:
+                raise FedReproError(f"{cell}: has no result: `fedrepro run {cell}`, or name --seeds")
+            wanted = seeds or tuple(known["seeds"] if known else experiment.scenario.seeds)
+            if changes:
+                missing[cell, changes] = Variant.of(cell, changes, seeds=wanted)
+            else:
+                missing[cell, changes] = ExtraSeeds(cell.paper, cell.scenario, cell.method, wanted)
+    trained = variants.train([*missing.values()], jobs)
+    documents |= dict(zip(missing, trained, strict=True))
+    places = {(cell, changes): missing.get((cell, changes), cell) for cell, changes in documents}
+    several = len({(cell.paper, cell.scenario) for cell in cells}) > 1
+    return {
+        (cell, changes): _contestant(
+            cell, changes, documents[cell, changes], places[cell, changes], seeds, several
+        )
+        for changes in changed
+        for cell in cells
+    }
+
+
+def _in_git(cell: Cell) -> dict | None:
+    path = cell.folder() / "result.json"
+    return read(path) if path.exists() else None
+
+
+def _contestant(
+    cell: Cell, changes: Changes, result: dict, place: Cell, seeds: tuple[int, ...] | None, several: bool
+) -> Contestant:
+    """result: of the cell with the changes
+    place: in whose folder the result is
+    seeds: that count; None: all of the result
+    several: whether the cells are of more than one scenario, which the labels have to name
+    """
+    label = load_paper(cell.paper).label(cell.method)
+    if changes:
+        values = [f"{key.removeprefix('method.')} {value}" for key, value in changes]
+        label += f" ({', '.join(values)})"
+    if several:
+        label += f" [{cell.paper}/{cell.scenario}]"
+    measured = dict(zip(result["seeds"], result["measures"][result["headline"]]))
+    chosen = {seed: measured[seed] for seed in seeds} if seeds else measured
+    rounds = history(place)
+    rounds = rounds[rounds["seed"].isin(chosen)].groupby("round")[result["headline"]].mean().dropna()
+    curve = {int(number): float(value) for number, value in rounds.items()}
+    stale = place == cell and not provenance.current(result, Experiment.of(cell))
+    return Contestant(cell, changes, label, result["headline"], chosen, curve, stale)
+
+
+def pairs(
+    measured: dict[tuple[Cell, Changes], Contestant], cells: Sequence[Cell], changed: Sequence[Changes]
+) -> list[Difference]:
+    """The first cell beside each other one with the same values, then each cell with changed values beside
+    itself without."""
+    couples = [
+        (measured[cells[0], changes], measured[cell, changes]) for changes in changed for cell in cells[1:]
+    ]
+    couples += [
+        (measured[cell, changes], measured[cell, ()]) for changes in changed if changes for cell in cells
+    ]
+    differences = [Difference(first, second) for first, second in couples]
+    for one in differences:
+        if not one.by_seed:
+            raise FedReproError(
+                f"{one.first.label} and {one.second.label} have no common seed: name some by --seeds 7,8,9"
+            )
+        if one.first.measure != one.second.measure:
+            raise FedReproError(
+                f"{one.first.label} is scored by {one.first.measure!r}, {one.second.label} by "
+                f"{one.second.measure!r}: they cannot be compared"
+            )
+    return differences
+
+
+def parse_changes(text: str) -> Changes:
+    """`training.local_epochs=5,method.mu=0.1` -> the values by key; ParamError for what is no such list."""
+    changes = []
+    for item in text.split(","):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if "." not in key or not value:
+            raise ParamError(f"--set {text!r:.80}: expected KEY=VALUE, such as training.local_epochs=5")
+        changes.append((key, variants.parse_value(value)))
+    if len(dict(changes)) < len(changes):
+        raise ParamError(f"--set {text!r:.80}: a key twice")
+    return tuple(changes)
+
+
+# -- how it is shown -----------------------------------------------------------------------------------------
+
+
+def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> None:
+    """Print a table with a column for each seed, then a sentence for each difference."""
+    rows = [*measured]
+    seeds = sorted({seed for one in rows for seed in one.by_seed})
+    names = [one.label + " (stale)" * one.stale for one in rows]
+    wide = max(map(len, names))
+    print(f"{rows[0].measure} accuracy in %, mean ± standard deviation, then each seed")
+    fits = wide + 18 + 8 * len(seeds) <= columns(WIDTH)
+    if fits:
+        print(" " * (wide + 18) + "".join(f"{seed:>8}" for seed in seeds))
+    for name, one in zip(names, rows):
+        shown = str(summarise([*one.by_seed.values()])).removesuffix(" %")
+        values = (f"{one.by_seed[seed]:8.2f}" if seed in one.by_seed else " " * 8 for seed in seeds)
+        print(f"{name:<{wide}}  {shown:<16}" + "".join(values) * fits)
+    print()
+    for one in differences:
+        print(one.words)
+        values = ", ".join(f"{seed}: {value:+.2f}" for seed, value in one.by_seed.items())
+        print(f"  by seed {values}")
+    if any(one.stale for one in rows):
+        print("(stale): measured with other code or parameters than today's")
+
+
+def table(differences: Sequence[Difference]) -> pd.DataFrame:
+    """A row for each difference, with a column for the difference of each seed, in points."""
+    rows = []
+    for one in differences:
+        estimate, seeds = one.estimate, one.by_seed
+        low, high = estimate.interval() if estimate.n > 1 else (None, None)
+        means = [float(np.mean([side.by_seed[seed] for seed in seeds])) for side in (one.first, one.second)]
+        values = [one.first.label, one.second.label, one.first.measure, " ".join(map(str, seeds)), *means]
+        values += [estimate.d, low, high, estimate.p() if estimate.n > 1 else None]
+        rows.append(dict(zip(COLUMNS, values)) | {f"seed {seed}": value for seed, value in seeds.items()})
+    every = sorted({int(name.split()[1]) for row in rows for name in row if name.startswith("seed ")})
+    return pd.DataFrame(rows, columns=[*COLUMNS, *(f"seed {seed}" for seed in every)])
+
+
+def as_latex(differences: Sequence[Difference]) -> str:
+    """The same as a table of the package booktabs, for \\input."""
+    from pipeline.report.latex import tex
+
+    lines = ["% Needs \\usepackage{booktabs}.", "\\begin{tabular}{llrrr}", "\\toprule"]
+    lines += ["first & second & difference & 95 \\% interval & seeds \\\\", "\\midrule"]
+    for one in differences:
+        estimate = one.estimate
+        low, high = estimate.interval() if estimate.n > 1 else (None, None)
+        interval = "" if low is None else f"${low:.1f}$ to ${high:.1f}$"
+        sides = []
+        for side in (one.first, one.second):
+            mean = float(np.mean([side.by_seed[seed] for seed in one.by_seed]))
+            sides.append(f"{tex(side.label)} {mean:.1f}")
+        lines.append(" & ".join([*sides, f"${estimate.d:+.1f}$", interval, str(estimate.n)]) + " \\\\")
+    lines += ["\\bottomrule", "\\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def draw(measured: Iterable[Contestant], path: Path) -> None:
+    """Write a picture of accuracy over rounds, a line for each contestant, the mean over its seeds."""
+    from matplotlib.figure import Figure
+
+    kinds = (".svg", ".pdf", ".png")
+    if path.suffix not in kinds:
+        raise ParamError(f"--plot {path}: expected a name that ends with {', '.join(kinds)}")
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for one in measured:
+        axes.plot(
+            [*one.curve],
+            [*one.curve.values()],
+            label=f"{one.label} ({len(one.by_seed)} seed{'s' * (len(one.by_seed) > 1)})",
+        )
+    axes.set_xlabel("round")
+    axes.set_ylabel("accuracy, %")
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

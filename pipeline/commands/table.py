@@ -1,0 +1,73 @@
+"""`fedrepro export results`: every measured number of every seed and round as one tidy table."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from pipeline import files
+from pipeline.cells.results import STATE, survey
+from pipeline.cells.results import history as history_of
+from pipeline.errors import ParamError
+from pipeline.schema import ROOT, Cell, load_paper
+
+COLUMNS = ["paper", "scenario", "method", "seed", "round", "measure", "value", "hook"]
+# columns of history.csv that are no measure
+ASIDE = ("seed", "round", STATE, "participants")
+# measures of no model in particular
+WITHOUT_HOOK = ("loss", "method.", "unseen.")
+HOOKS = ("pre", "post")
+
+
+def export(
+    wanted: Sequence[str] = (), csv: str | None = None, parquet: str | None = None, root: Path = ROOT
+) -> int:
+    """Write the table as CSV, as Parquet, or both; returns the exit code.
+
+    wanted: papers; empty: all
+    csv, parquet: files to write
+    """
+    if not csv and not parquet:
+        raise ParamError("export results: name a file: --csv results.csv or --parquet results.parquet")
+    for name in wanted:
+        load_paper(name, root)  # ParamError for an unknown one
+    results, problems = survey(root)
+    for problem in problems.values():
+        print(f"left out: {problem}", file=sys.stderr)
+    chosen = {cell: result for cell, result in results.items() if not wanted or cell.paper in wanted}
+    table = tidy(chosen, root)
+    if csv:
+        files.write_text(Path(csv), table.to_csv(index=False, lineterminator="\n"))
+    if parquet:
+        files.write_bytes(Path(parquet), table.to_parquet(index=False, engine="pyarrow"))
+    where = " and ".join(name for name in (csv, parquet) if name)
+    print(f"{where}: {len(table):,} numbers of {len(chosen)} cells; columns {', '.join(COLUMNS)}")
+    return 0
+
+
+def tidy(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
+    """A row for each number of a history.csv, in percent but for losses and what methods tell of themselves.
+
+    hook: which models were scored, `pre` or `post` local training; empty where a number is of no model
+    """
+    parts = [_of_cell(cell, results[cell], root) for cell in sorted(results, key=str)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
+
+
+def _of_cell(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+    wide = history_of(cell, root)
+    names = [name for name in wide if name not in ASIDE]
+    table = wide.melt(["seed", "round"], names, var_name="measure", value_name="value").dropna(subset="value")
+    split = {name: _measure_and_hook(name, result["hook"]) for name in names}
+    table["hook"] = table["measure"].map(lambda name: split[name][1])
+    table["measure"] = table["measure"].map(lambda name: split[name][0])
+    return table.assign(paper=cell.paper, scenario=cell.scenario, method=cell.method)[COLUMNS]
+
+
+def _measure_and_hook(name: str, headline: str) -> tuple[str, str]:
+    """`post.average` -> ("average", "post"); a plain name is of the hook that the scenario's tables score."""
+    prefix, _, rest = name.partition(".")
+    if prefix in HOOKS:
+        return rest, prefix
+    return name, "" if name.startswith(WITHOUT_HOOK) else headline

@@ -1,0 +1,153 @@
+"""Comparisons on equal terms: every method tuned alike, or scored on the same side of local training.
+
+Each stands beside the paper's own setting, with the paper's method minus each rival over the seeds that all
+of them have, and the 95 % interval of that difference (Student's t over the seeds).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.cells.results import Summary, lower_is_better, summarise
+from pipeline.report.comparison import Axis, Setting
+from pipeline.report.measures import numbers
+from pipeline.report.published import Panel, Row, Value, mark
+from pipeline.report.statistics import one_sample
+from pipeline.report.study import Study
+from pipeline.report.words import counted
+from pipeline.schema import Cell
+
+
+@dataclass(frozen=True)
+class AlikeRow:
+    """One method of a comparison on equal terms.
+
+    number    its accuracy there, over the seeds that all rows have
+    before    the same as the paper has it; None where that has not run
+    ahead     the paper's method minus this one, and its interval; None of the paper's method itself
+    interval  None with one seed
+    file      the result.json of `number`; before_file: that of `before`
+    words     what else is to be said of the row
+    """
+
+    name: str
+    number: Summary
+    before: Summary | None = None
+    ahead: float | None = None
+    interval: tuple[float, float] | None = None
+    file: str = ""
+    before_file: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Methods on equal terms, the best first.
+
+    key     for links and files
+    title   what is compared; about: how, in a sentence or two
+    unit    heading of `number`; before: heading of what the paper has, whose mark is the hollow one
+    notes   what is to be known of the numbers
+    """
+
+    key: str
+    title: str
+    about: str
+    unit: str
+    before: str
+    rows: list[AlikeRow]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def axis(self) -> Axis:
+        return Axis.of_summaries([n for row in self.rows for n in (row.number, row.before) if n])
+
+    @property
+    def seeds(self) -> int:
+        return min(row.number.seeds for row in self.rows)
+
+    def panel(self, proposed: str) -> Panel:
+        """As a table of a page; rows keep the order of the comparison.
+
+        proposed  the paper's method, which the last column subtracts each row from
+        """
+        rows = []
+        for row in self.rows:
+            first = Value("measured", number=row.number)
+            second = Value("measured", number=row.before) if row.before else Value("outside")
+            last = Value("outside")
+            if row.ahead is not None:
+                difference = Summary(row.ahead, None, row.number.seeds)
+                last = Value("measured", number=difference, signed=True, interval=row.interval)
+            rows.append(Row(row.name, [row.name], [first, second, last]))
+        mark([row.values[0] for row in rows], lower=False)
+        mark([row.values[1] for row in rows], lower=False)
+        heads = [[self.unit], [self.before], [f"{proposed} minus it [95 %]"]]
+        return Panel("", ["method"], heads, rows)
+
+
+def compared(runs: Mapping[str, Mapping[int, float]], proposed: str, lower: bool = False) -> list[AlikeRow]:
+    """The rows of a comparison, the best first, over the seeds that all runs have; where none is in all, each
+    has its own and no difference.
+
+    runs      name -> accuracy by seed
+    proposed  the name that is compared with each
+    """
+    shared = sorted(set[int]().union(*runs.values()).intersection(*runs.values()))
+    rows = []
+    for name, by_seed in runs.items():
+        values = [by_seed[seed] for seed in shared] if shared else [*by_seed.values()]
+        row = AlikeRow(name, summarise(values))
+        if shared and name != proposed and proposed in runs:
+            pairs = np.array([runs[proposed][seed] - by_seed[seed] for seed in shared])
+            estimate = one_sample(pairs)
+            # a difference that two decimals do not show is none, without a sign
+            ahead = round(estimate.d, 2) + 0.0
+            row = replace(row, ahead=ahead, interval=estimate.interval() if len(pairs) > 1 else None)
+        rows.append(row)
+    return sorted(rows, key=lambda row: row.number.mean * (1 if lower else -1))
+
+
+def scored_alike(study: Study, setting: Setting) -> Alike | None:
+    """A setting's methods all after local training, where some are scored before it and others after; None
+    where all are scored alike."""
+    column = setting.first
+    cells = {study.label(cell.method): cell for cell in study.runs.get(column.scenario, {})}
+    cells = {name: cells[name] for name in column.numbers if name in cells}
+    sides = study.hooks(cells.values())
+    if len(sides) < 2:
+        return None
+    after = _by_seed(study, cells, f"after.{column.measure}")
+    before = _by_seed(study, cells, f"before.{column.measure}")
+    if len(after) < len(cells):
+        return None
+    rows = []
+    for row in compared(after, study.name, lower_is_better(column.measure)):
+        seeds = [seed for seed in before.get(row.name, {}) if all(seed in runs for runs in after.values())]
+        earlier = summarise([before[row.name][seed] for seed in seeds]) if seeds else None
+        path = result_file(cells[row.name])
+        rows.append(replace(row, before=earlier, file=path, before_file=path))
+    names = {side: [study.label(cell.method) for cell in several] for side, several in sides.items()}
+    here = "post" if study.name in names["post"] else "pre"
+    others = names["pre" if here == "post" else "post"]
+    words = {"post": "after", "pre": "before"}
+    about = (
+        f"The tables score {study.name} {words[here]} local training, "
+        f"{counted(len(others), 'method')} {words['pre' if here == 'post' else 'post']} it. "
+        "Here all are scored after it."
+    )
+    title = f"{setting.title}, scored alike"
+    return Alike(f"alike-{column.scenario}", title, about, "after local training", "before it", rows)
+
+
+def _by_seed(study: Study, cells: Mapping[str, Cell], measure: str) -> dict[str, dict[int, float]]:
+    """name -> the measure by seed, of the cells that have it."""
+    known = {name: numbers(cell, study.results[cell], measure, study.root) for name, cell in cells.items()}
+    return {name: by_seed for name, by_seed in known.items() if by_seed}
+
+
+def result_file(cell: Cell) -> str:
+    """Where a cell's result lies, from the repository's root."""
+    return (cell.folder(Path()) / "result.json").as_posix()

@@ -1,0 +1,130 @@
+"""What has to be known of a table's runs, as sentences below it: seeds, scored models, data, twins, dates."""
+
+from collections.abc import Collection, Iterable
+
+from pipeline.files import read_csv
+from pipeline.report.published import MARKS, Panel, Value
+from pipeline.report.study import Study, processor, seed_words
+from pipeline.report.words import counted
+from pipeline.schema import Cell
+
+# More names than this are counted.
+NAMED = 6
+# Test images with a byte-identical twin among the training images, by data set and rule of the test part;
+# `python -m stages.twins` writes it from the images.
+TWINS = "data/twins.csv"
+TWIN_COLUMNS = ["set", "digest", "rule", "domain", "tests", "twins"]
+
+
+def footnotes(study: Study, panel: Panel) -> list[str]:
+    """The sentences below a table, those that change how its numbers are read first."""
+    values = [value for row in panel.rows for value in row.values]
+    cells = [*dict.fromkeys(value.cell for value in values if value.cell in study.results)]
+    return [
+        *seeds(study, cells),
+        *hooks(study, cells),
+        *marks(values),
+        *origins(study, cells),
+        *twins(study, cells),
+        *process(study, cells),
+    ]
+
+
+def listed(names: Iterable[str]) -> str:
+    """`FedAvg, MOON`; of many only how many there are."""
+    names = [*dict.fromkeys(names)]
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} methods"
+
+
+def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
+    """Of each scenario whose rows have different seeds, or fewer than declared: which rows have which."""
+    scenarios: dict[str, dict[tuple[int, ...], list[str]]] = {}
+    for cell in cells:
+        rows = scenarios.setdefault(cell.scenario, {})
+        rows.setdefault(tuple(sorted(study.results[cell]["seeds"])), []).append(study.label(cell.method))
+    sentences = []
+    for scenario, rows in scenarios.items():
+        declared = sorted(study.paper.scenarios[scenario].seeds)
+        if [*rows] == [tuple(declared)]:
+            continue
+        groups = "; ".join(f"{listed(names)} {seed_words([*of])}" for of, names in rows.items())
+        where = f" of {study.title(scenario)}" if len(scenarios) > 1 else ""
+        text = f"Seeds{where}: {groups}; declared are {seed_words(declared)}."
+        shared = set[int]().union(*rows).intersection(*rows)
+        if len(rows) > 1 and shared:
+            text += f" Means are over the {counted(len(shared), 'seed')} that all rows have."
+        sentences.append(text)
+    return sentences
+
+
+def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
+    """Which rows are scored before and which after local training, where that is not the same for all."""
+    sides = study.hooks(cells)
+    if len(sides) < 2:
+        return []
+    words = {"post": "after local training", "pre": "before it"}
+    names = {side: [study.label(cell.method) for cell in sides[side]] for side in words}
+    few = min(names, key=lambda side: (study.name not in names[side], len(names[side])))
+    other = "pre" if few == "post" else "post"
+    return [
+        f"Not all are scored alike: {listed(names[few])} {words[few]}, {listed(names[other])} "
+        f"{'before it' if other == 'pre' else 'after it'}."
+    ]
+
+
+def marks(values: Iterable[Value]) -> list[str]:
+    """What the marks behind numbers say, of those that the table has."""
+    used = {sign for value in values for sign in value.signs}
+    return [f"{sign} {text}." for sign, text in MARKS.items() if sign in used]
+
+
+def origins(study: Study, cells: Iterable[Cell]) -> list[str]:
+    """Where the images come from, and how they differ from the official ones."""
+    sets = {}
+    for cell in cells:
+        for data in (study.results[cell]["data"], study.results[cell]["public"]):
+            if data:
+                sets[data["set"], data["source"]] = data["deviation"]
+    words = {"mirror": "a local copy", "bundled": "scikit-learn", "canonical": "the official files"}
+    return [
+        f"{name}: from {words.get(source, source)}{f', {deviation}' if deviation else ''}."
+        for (name, source), deviation in sets.items()
+    ]
+
+
+def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
+    """Test images that are trained on under another index, where they were counted for these images and the
+    rule by which the scenario takes its test part."""
+    sentences = []
+    for scenario, cell in {cell.scenario: cell for cell in cells}.items():
+        data = study.results[cell]["data"]
+        rule = getattr(study.paper.scenarios[scenario].partition, "test", "")
+        counts = [
+            row
+            for row in counted_twins(study)
+            if (row["set"], row["rule"], row["digest"]) == (data["set"], rule, data["digest"])
+        ]
+        for row in counts:
+            if int(row["twins"]):
+                sentences.append(
+                    f"{row['twins']} of {row['tests']} test images of {row['domain'].upper()} have a "
+                    "byte-identical twin in the training part, of which the clients hold a share."
+                )
+    return [*dict.fromkeys(sentences)]
+
+
+def counted_twins(study: Study) -> list[dict[str, str]]:
+    """The rows of `TWINS`; none where the project has no such file."""
+    path = study.root / TWINS
+    return [row for _, row in read_csv(path, TWIN_COLUMNS)] if path.exists() else []
+
+
+def process(study: Study, cells: Collection[Cell]) -> list[str]:
+    """When and on which processors the runs were made."""
+    runs = [study.results[cell] for cell in cells]
+    days = sorted({run["started"][:10] for run in runs if run.get("started")})
+    makes = {processor(machine) for run in runs for machine in run.get("machines", [run["versions"]])}
+    if not days:
+        return []
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return [f"Measured {when}, on {' and '.join(sorted(makes))}."]

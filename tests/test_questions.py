@@ -1,0 +1,78 @@
+"""docs/questions.md: every command is one that there is; those that train nothing are run."""
+
+import re
+import shlex
+
+import click
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from repository import ROOT
+
+from pipeline.commands import compare, variants
+from pipeline.commands.cli import main
+from pipeline.schema import Cell
+
+TEXT = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^fedrepro (.*)$", TEXT, re.MULTILINE)
+# By the results in git, in seconds. The others train, download, or take minutes: tests of their own try them.
+QUICK = [
+    "compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --csv compared.csv --latex compared.tex",
+    "explain fedlsa/mini --clients",
+    "compare fedlsa/mini/fedlsa fedlsa/mini/fedavg fedlsa/mini/fedprox fedlsa/mini/moon fedlsa/mini/fpl "
+    "--plot curves.svg",
+]
+# What compare trains for these is stood in for.
+TRAINED = [line for line in COMMANDS if line.startswith("compare") and ("--seeds" in line or "--set" in line)]
+
+
+def called(line: str, folder) -> str:
+    """What a command prints, called in a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = CliRunner().invoke(main, shlex.split(line), prog_name="fedrepro")
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_has_these_arguments(line):
+    group: click.Command = main
+    words = shlex.split(line)
+    while isinstance(group, click.Group):
+        _, group, words = group.resolve_command(click.Context(group), words)
+    group.make_context("fedrepro", words)
+
+
+def test_twelve_questions_have_an_answer():
+    assert len(re.findall(r"^\*\*.*\?\*\*$", TEXT, re.MULTILINE)) == 12
+
+
+@pytest.mark.parametrize("line", QUICK)
+def test_a_command_that_trains_nothing_runs(line, tmp_path):
+    assert line in COMMANDS
+    assert called(line, tmp_path)
+    for name in re.findall(r"\S+\.(?:csv|tex|svg)$|\S+\.csv(?= )", line):
+        assert (tmp_path / name).stat().st_size
+
+
+@pytest.mark.parametrize("line", TRAINED)
+def test_what_compare_would_train_is_compared(line, tmp_path, monkeypatch):
+    asked = []
+
+    def train(cells, jobs):
+        asked.extend(cells)
+        seeds = [list(cell.seeds) for cell in cells]
+        made = [[50.0 + number + seed for seed in each] for number, each in enumerate(seeds)]
+        return [
+            {"cell": str(cell), "seeds": each, "headline": "average", "measures": {"average": values}}
+            for cell, each, values in zip(cells, seeds, made)
+        ]
+
+    def history(cell: Cell) -> pd.DataFrame:
+        return pd.DataFrame({"seed": [0], "round": [0], "average": [50.0]})
+
+    monkeypatch.setattr(variants, "train", train)
+    monkeypatch.setattr(compare, "history", history)
+    printed = called(line, tmp_path)
+    assert asked and printed.count("by seed") == max(1, line.count("--set"))
