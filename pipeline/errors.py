@@ -17,6 +17,11 @@ NOT_INSTALLED = (
     "`source .venv/bin/activate`"
 )
 NO_MEMORY = "not enough memory; smaller batches or networks, or FEDREPRO_WORKERS=1, need less"
+# of the errors by which NumPy, torch, oneDNN, C++ and the system tell that there is none
+SHORT = (
+    *("out of memory", "allocate memory", "not enough memory", "could not create a primitive", "bad_alloc"),
+    *("can't start new thread", "failed to map segment", "unable to allocate", "std::bad"),
+)
 MOST = 24  # names that a message lists
 # What reading a damaged or foreign document or archive raises.
 DAMAGED = (
@@ -80,7 +85,7 @@ def cause(error: BaseException) -> str:
 def short_of_memory(error: Exception) -> bool:
     """Whether memory ran out, as Python, NumPy or torch tell it."""
     text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text
+    return isinstance(error, MemoryError) or any(words in text for words in SHORT)
 
 
 def guarded(call: Callable[[], object]) -> None:
@@ -90,7 +95,7 @@ def guarded(call: Callable[[], object]) -> None:
         call()
     except FedReproError as error:
         sys.exit(_fail(f"error: {error}"))
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if not short_of_memory(error):
             raise
         sys.exit(_fail(f"error: {NO_MEMORY}"))

@@ -143,6 +143,17 @@ def replace_folder(target: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """A folder next to `target`, which goes away afterwards; what a killed process left there goes first."""
+    temporary = _temporary(target)
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _swap(new: Path, target: Path) -> None:
     """Rename `new` over `target`, which steps aside first: no folder replaces a full one."""
     if not target.exists():

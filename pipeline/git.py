@@ -8,6 +8,9 @@ from pathlib import Path
 
 from pipeline.errors import NO_REPOSITORY, FedReproError
 
+# ways to fetch; others, as fd:: and ext::, run what an address says or wait for ever
+PROTOCOLS = "file:git:http:https:ssh"
+
 
 def git(root: Path, *arguments: str) -> str:
     """What git prints in `root`; FedReproError with its last line where it fails."""
@@ -17,7 +20,7 @@ def git(root: Path, *arguments: str) -> str:
             capture_output=True,
             text=True,
             check=True,
-            env={**os.environ, "LC_ALL": "C"},
+            env={"GIT_ALLOW_PROTOCOL": PROTOCOLS, **os.environ, "LC_ALL": "C"},
         ).stdout.rstrip("\n")
     except FileNotFoundError:
         raise FedReproError("FedRepro needs git, which is not installed") from None
@@ -28,7 +31,8 @@ def git(root: Path, *arguments: str) -> str:
             raise FedReproError(f"{whose}; if you trust it: `{add}`") from None
         lines = error.stderr.strip().splitlines() or ["failed"]
         none = any("not a git repository" in line for line in lines)  # a hint may come after it
-        raise FedReproError(NO_REPOSITORY if none else f"git {arguments[0]}: {lines[-1]}") from None
+        word = next((one for one in arguments if one.isalpha()), arguments[0])
+        raise FedReproError(NO_REPOSITORY if none else f"git {word}: {lines[-1]}") from None
 
 
 def check_owner(root: Path) -> None:

@@ -22,8 +22,7 @@ from pipeline.source_code import FOLDERS
 HOME = Path(__file__).resolve().parents[1]  # the checkout of this code
 TRACKED = "MLFLOW_TRACKING_URI"
 LOOPBACK = "127.0.0.1,localhost"
-# besides http_proxy, at which `begin` looks
-PROXIES = ("https_proxy", "all_proxy")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 # of Python: they would change what child processes do with the code, or where they look for it
 PYTHON = ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONSAFEPATH")
 # characters of a folder's path: a socket's name may have 107, and about 30 come after the folder
@@ -40,7 +39,7 @@ def begin() -> None:
     check_code(HOME)
     sets = [folder for folder in HOME.glob("data/*") if folder.name != "raw"]
     check_files(HOME / ".cells", HOME / "reports", *sets)
-    _tidy_environment()
+    _name_user()
     if isinstance(sys.stdout, io.TextIOWrapper) and "utf" not in sys.stdout.encoding.lower():
         sys.stdout.reconfigure(errors="replace")  # a terminal without `±` shows `?`
     if mirror := os.environ.get("FEDREPRO_MIRROR"):
@@ -50,18 +49,8 @@ def begin() -> None:
     path = address.removeprefix(kind)
     if path and ":" not in path and path != "databricks":  # a file or a folder, no server
         os.environ[TRACKED] = kind + os.path.abspath(path)
-    if os.environ.get("http_proxy") or os.environ.get("HTTP_PROXY"):
-        given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-        if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's
-            os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
-
-
-def _tidy_environment() -> None:
-    """Variables that would change what this process's children do: Python's that count are taken away, the
-    name of a user who has none is set, and a proxy for everything does not answer for this machine."""
     for name in PYTHON:
         os.environ.pop(name, None)
-    _name_user()
     if any(os.environ.get(name) or os.environ.get(name.upper()) for name in PROXIES):
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
         if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's

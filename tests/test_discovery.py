@@ -1,7 +1,9 @@
 """Papers and methods are found where they lie: the code lists neither, a paper needs its folder alone."""
 
 import math
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +13,21 @@ from federation import image_world
 from repository import commit, edit, git, reread
 
 from pipeline import methods
-from pipeline.cells import metrics, provenance
+from pipeline.cells import metrics, provenance, results
 from pipeline.cells.checks import check_names
 from pipeline.cells.evaluation import TestSet, measure
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
 from pipeline.commands import explain
-from pipeline.commands.bring import bring
+from pipeline.commands.bring import bring, trust
+from pipeline.commands.sync import sync
 from pipeline.data.partition import partition
 from pipeline.data.parts import Pool
 from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError, TrainingError
+from pipeline.files import machine
 from pipeline.methods.fedavg import FedAvg
-from pipeline.schema import ROOT, Cell, discovery, load_paper, method_names, papers
+from pipeline.schema import ROOT, Cell, discovery, folders, load_module, load_paper, method_names, papers
 
 OURS = '''"""Ours: FedAvg with a separate number."""
 from dataclasses import dataclass
@@ -243,10 +247,45 @@ class Halves(Pooled):
 
 def test_a_paper_is_imported_without_running_its_code(root, theirs, capsys):
     assert bring(str(theirs), None, root) == 0
+    with pytest.raises(FedReproError, match="papers/theirs: was imported, .*`fedrepro trust theirs`"):
+        load_paper("theirs", root)
+    with pytest.raises(FedReproError, match="papers/theirs: was imported"):
+        load_module("papers.theirs.data", root / "papers/theirs/data.py")
+    sets(root), sync(root), results.survey(root)
+    assert "theirs" not in folders(root) and not list((root / "papers/theirs").rglob("dvc.yaml"))
     assert not (root / "ran").exists()
-    assert "data.py and partitions.py" in capsys.readouterr().out
+    assert "data.py, figures.py" in capsys.readouterr().out
+    trust("theirs", root)
     assert load_paper("theirs", root).scenarios["mini"].partition.power == 2.0
     assert (root / "ran").exists()
+
+
+def test_trust_is_for_imported_papers(root):
+    with pytest.raises(FedReproError, match="papers/alpha: no imported paper that waits"):
+        trust("alpha", root)
+
+
+@pytest.mark.parametrize("source", ["fd::17", "ext::sh -c id", "unknown::x"])
+def test_other_ways_to_fetch_than_git_s_usual_ones_are_refused(root, source):
+    git(root, "init", "-q")
+    with pytest.raises(FedReproError, match="git clone: "):
+        bring(source, "evil", root)
+    assert not list((root / "papers").glob(".*"))
+
+
+def test_a_pipe_is_no_repository(root, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FedReproError, match="pipe: is no folder, no archive"):
+        bring(str(tmp_path / "pipe"), "evil", root)
+
+
+def test_what_a_killed_import_left_goes_with_the_next(root, theirs):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = root / "papers" / f".import.{gone.pid}-{machine()}.new"
+    (left / "papers").mkdir(parents=True)
+    bring(str(theirs), None, root)
+    assert not left.exists()
 
 
 def test_a_paper_of_a_kind_that_its_files_do_not_have_is_not_imported(root, theirs):

@@ -241,6 +241,12 @@ def test_parts_are_known_by_their_usual_names(prepare, train, test):
     assert stored.split.tolist() == [0, 0, 1, 1] and stored.meta["classes"] == ["cat", "dog"]
 
 
+def test_images_without_a_user_are_told(prepare):
+    text = "file,label,writer\n0.png,a,w1\n1.png,b,\n2.png,a, \n"
+    _, found = prepare("table", of_list(text))
+    assert found["blank"] == {"writer": 2}
+
+
 def test_a_part_is_no_class(prepare):
     with pytest.raises(DataError, match="expected train/ and test/, or a folder per class"):
         prepare("image_folder", {"a.zip": archive(tree("train/cat", "holdout/cat"))})

@@ -241,3 +241,13 @@ def test_a_zombie_is_not_alive():
     assert process.returncode is None and alive(os.getpid())
     process.wait()
     assert not alive(process.pid)
+
+
+MERGED = ["a0: &a0 {k: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 10)]
+LISTS = ["a0: &a0 [1]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 10)]
+
+
+@pytest.mark.parametrize("lines", [MERGED, LISTS, ["a: " + "[" * 5000]])
+def test_a_lock_file_that_would_unfold_without_end_is_cut(lines):
+    content = "\n".join(["schema: '2.0'", *lines, "stages: {}", ""]).encode()
+    assert locks.damage(content) == "is cut"

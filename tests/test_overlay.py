@@ -84,3 +84,35 @@ def test_dvc_sets_a_value_and_names_it(copy):
     header, *rows = csv.reader(run(copy, *DVC, "exp", "show", "--csv", "--only-changed").stdout.splitlines())
     column = [row[header.index(setting.partition("=")[0])] for row in rows]
     assert len(header) < 40 and column == ["0.5", "", "0.5"]
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"settings": {"mini": {"training": {"rounds": -1}}}}, "settings.mini.training.rounds: "),
+        ({"settings": {"cifar10-pat-2": {"seeds": []}}}, "settings.cifar10-pat-2"),
+        ({"methods": {"fedprox": {"label": 3}}}, "methods.fedprox.label: "),
+    ],
+)
+def test_a_wrong_value_is_blamed_on_the_file_that_has_it(copy, values, says):
+    write(copy, values)
+    load_paper.cache_clear()
+    with pytest.raises(ParamError, match=f"papers/fedcrl/params.yaml: {says}"):
+        load_paper("fedcrl", copy)
+    write(copy, {})
+    load_paper.cache_clear()
+
+
+def test_a_mistake_of_paper_yaml_is_not_blamed_on_the_overlay(copy):
+    write(copy, {"settings": {"mini": {"training": {"rounds": 3}}}})
+    paper = copy / "papers/fedcrl/paper.yaml"
+    text = paper.read_text()
+    try:
+        paper.write_text(text + "\nunknown_key: 1\n")
+        load_paper.cache_clear()
+        with pytest.raises(ParamError, match="papers/fedcrl/paper.yaml: .*unknown_key"):
+            load_paper("fedcrl", copy)
+    finally:
+        paper.write_text(text)
+        write(copy, {})
+        load_paper.cache_clear()

@@ -18,8 +18,7 @@ from PIL import Image
 from repository import RESULTS, ROOT, commit, copy_of_the_repository, git, python, run
 
 from pipeline.cells.provenance import git_state
-from pipeline.commands.bring import bring
-from pipeline.commands.sync import sync
+from pipeline.commands.bring import bring, trust
 from pipeline.errors import FedReproError
 from pipeline.report import render
 
@@ -120,7 +119,7 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     shutil.move(paper, elsewhere)
     before = git(project, "status", "--porcelain")
     bring(str(elsewhere), None, project)
-    sync(project)
+    trust("fedntd", project)
     assert "papers/fedntd: 6 results of 12 seeds" in capsys.readouterr().out
     assert results(project) == trained and not (paper / "partitions").exists()
     shutil.rmtree(paper)
@@ -130,7 +129,7 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     (elsewhere / "notes").unlink()
     commit(elsewhere)
     bring(str(elsewhere), None, project)
-    sync(project)
+    trust("fedntd", project)
     assert results(project) == trained
     state = git_state(project, "fedntd")
     assert state["paper_commit"] == git(elsewhere, "rev-parse", "HEAD") and not state["paper_dirty"]

@@ -16,7 +16,7 @@ from pipeline.cells import tracking
 from pipeline.clusters.local import Local
 from pipeline.commands import reproduce
 from pipeline.commands.cli import main
-from pipeline.errors import FedReproError, ParamError
+from pipeline.errors import NO_MEMORY, FedReproError, ParamError, guarded
 from pipeline.schema.documents import check_links
 
 SMI = "#!/bin/sh\n"
@@ -242,3 +242,22 @@ def test_an_mlflow_behind_a_login_names_its_variables(monkeypatch, text):
 def test_help_is_there_without_docstrings_of_the_first_process():
     result = CliRunner().invoke(main, ["status", "--help"])
     assert "Show what is done" in result.output and Path(place.__file__).exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "could not create a primitive",
+        "std::bad_alloc",
+        "can't start new thread",
+        "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory",
+        "libtorch_cpu.so: failed to map segment from shared object",
+    ],
+)
+def test_a_lack_of_memory_is_one_line_however_it_is_told(capsys, text):
+    def fail():
+        raise RuntimeError(text)
+
+    with pytest.raises(SystemExit):
+        guarded(fail)
+    assert capsys.readouterr().err == f"error: {NO_MEMORY}\n"

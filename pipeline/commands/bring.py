@@ -2,9 +2,9 @@
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
+from pipeline import files
 from pipeline.cells.results import check_plausible, collect, history, survey
 from pipeline.cells.tracking import say_import
 from pipeline.commands import archive
@@ -14,8 +14,13 @@ from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, load_paper, shorten
 from pipeline.schema.discovery import UNREAD
+from pipeline.schema.documents import UNTRUSTED
 from pipeline.schema.loader import check_name
 
+# files that a line names
+NAMED = 5
+# of git: a server that sends less than a byte a second for a minute is given up
+SLOW = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
 LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__pycache__", ".*")
 
 
@@ -37,9 +42,8 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     target = root / "papers" / name
     if target.exists() or target.is_symlink():
         raise FedReproError(f"{shorten(target)}: exists; choose another name by --name")
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=root / "papers") as folder:
+    with files.temporary_folder(root / "papers" / "import") as checkout:
         # Another checkout, so that the paper is read before it is among the others.
-        checkout = Path(folder)
         UNREAD.add(checkout)
         shutil.copy(root / "params.yaml", checkout)
         new = checkout / "papers" / name
@@ -55,19 +59,57 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
                 check_plausible(result, history(cell, checkout), file)
         except FedReproError as error:
             raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
+        code = _code(new)
+        if code:
+            _mark(new)
         os.rename(new, target)
-    unread = [file for file in ("data.py", "partitions.py") if (target / file).exists()]
     try:
-        if not unread:
+        if not code:
             sync(root)
     except FedReproError:
         shutil.rmtree(target)
         raise
     seeds = sum(len(result["seeds"]) for result in results.values())
     print(f"papers/{name}: {len(results)} results of {seeds} seeds, every seal whole")
-    then = f"; {' and '.join(unread)} from `fedrepro sync` on" if unread else ""
-    print(f"Its Python files run with your rights: read them first{then}.")
+    if code:
+        print(
+            f"Its files would run with your rights: {', '.join(code[:NAMED])}{' ...' * (len(code) > NAMED)}"
+        )
+        print(f"Nothing of it runs, and no command sees it, until you have read them:  fedrepro trust {name}")
     print(f"To train some rounds again and compare:  fedrepro verify {name}")
+    return 0
+
+
+def _code(folder: Path) -> list[str]:
+    """The files of a paper that something would run."""
+    found = (path for pattern in ("*.py", "templates/*") for path in folder.rglob(pattern))
+    return sorted(path.relative_to(folder).as_posix() for path in found if ".git" not in path.parts)
+
+
+def _mark(folder: Path) -> None:
+    """Nothing of the paper runs until the mark is gone; also no stage that it brings for DVC."""
+    (folder / UNTRUSTED).write_text(
+        "Imported. Read its files, then call `fedrepro trust`.\n", encoding="utf-8"
+    )
+    for path in [path for path in folder.rglob("dvc.yaml") if ".git" not in path.parts]:
+        path.unlink()
+
+
+def trust(name: str, root: Path = ROOT) -> int:
+    """Let an imported paper's files run from now on; returns the exit code. FedReproError for a paper that is
+    not waiting for it."""
+    check_name(name)
+    mark = root / "papers" / name / UNTRUSTED
+    if not mark.is_file():
+        raise FedReproError(f"papers/{name}: no imported paper that waits to be trusted")
+    text = mark.read_bytes()
+    mark.unlink()
+    try:
+        sync(root)
+    except BaseException:
+        mark.write_bytes(text)
+        raise
+    print(f"papers/{name}: its files run from now on")
     return 0
 
 
@@ -82,6 +124,8 @@ def _fetch(source: str, target: Path, root: Path) -> None:
     local = Path(source).expanduser().resolve()
     if is_archive(source):
         archive.unpack(local, target)
+    elif local.exists() and not local.is_dir():
+        raise FedReproError(f"{source}: is no folder, no archive and no address of a git repository")
     elif local.is_dir() and not (local / ".git").exists():
         _check_plain(local)
         shutil.copytree(local, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -89,7 +133,7 @@ def _fetch(source: str, target: Path, root: Path) -> None:
         address = str(local) if local.is_dir() else source
         # the same bytes whatever git is set to: seals and DVC hash them
         same = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
-        git(root, "clone", "--quiet", "--no-recurse-submodules", *same, "--", address, str(target))
+        git(root, *SLOW, "clone", "--quiet", "--no-recurse-submodules", *same, "--", address, str(target))
         _check_plain(target)
 
 

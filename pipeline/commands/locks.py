@@ -16,6 +16,7 @@ from typing import Any
 from pipeline import files, git
 from pipeline.errors import DAMAGED, FedReproError, conflict
 from pipeline.schema import ROOT
+from pipeline.schema.documents import read_plain
 
 LOCKS = "dvc.lock", "data/dvc.lock", "papers/*/dvc.lock", "papers/*/*/dvc.lock", "reports/*/dvc.lock"
 
@@ -78,9 +79,7 @@ def damage(content: bytes, copy: bytes | None = None) -> str:
 
 
 def _entries(content: bytes) -> dict:
-    import yaml
-
-    stages = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["stages"]
+    stages = read_plain(content.decode("utf-8"))["stages"]
     for entry in stages.values():
         entry["cmd"]
     return stages

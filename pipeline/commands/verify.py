@@ -32,6 +32,7 @@ from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
 from pipeline.schema import ROOT, Cell
 from pipeline.schema.cell import Seeded
+from pipeline.schema.documents import visible
 
 # Versions that two machines must have in common to round alike, besides portable arithmetic or a processor.
 ALIKE = ("torch", "numpy")
@@ -272,7 +273,7 @@ def _found(
     """What is to be walked, the quickest round first; a line for each cell that cannot be; and a line for
     each that can be on another machine alone."""
     found, lacking, elsewhere, known = list[Verification](), list[str](), list[str](), set[str]()
-    for path in sorted(root.glob("papers/*/runs/*/*/result.json")):
+    for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
         mine = {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper}
         known |= mine

@@ -238,6 +238,8 @@ class Found:
         parts: dict[str, object] = {"twins": twins.of_set(self.keys, split, of), "left_out": self.left_out}
         parts["unlabelled"] = int((of < 0).sum()) if (of >= 0).any() else 0
         parts["one_part"] = _one_part(arrays) if (split == TEST).any() else {}
+        blank = {name: _blank(values) for name, values in arrays.columns.items()}
+        parts["blank"] = {name: count for name, count in blank.items() if count}
         parts["dark"] = self.brightest if self.brightest < BRIGHT else None
         return {key: value for key, value in parts.items() if value or (key == "dark" and value is not None)}
 
@@ -306,6 +308,12 @@ def _left_out(arrays: Arrays, scratch: Path) -> dict[str, int]:
     return counted
 
 
+def _blank(values: np.ndarray) -> int:
+    """How many images have no value of a column; a partition by this column would make them one user's."""
+    values = np.asarray(values)
+    return int((np.char.strip(values) == "").sum()) if values.dtype.kind == "U" else 0
+
+
 def _one_part(arrays: Arrays) -> dict[str, list[str]]:
     """The classes that only the training or only the test part has."""
     of = {part: set(arrays.labels[arrays.split == part].tolist()) - {-1} for part in (TRAIN, TEST)}
@@ -355,6 +363,8 @@ def lines(document: dict) -> list[str]:
         said.append(f"only the {'training' if part == 'train' else part} part has the class {_some(classes)}")
     if count := document.get("unlabelled"):
         said.append(f"{count} images have no label")
+    for column, count in document.get("blank", {}).items():
+        said.append(f"{count} images have no {column}: a partition by it would take them for one user's")
     if (grey := document.get("dark")) is not None:
         said.append(f"the brightest pixel is {grey} of 255: are the values of another range?")
     return said

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.errors import ParamError, cause
 from pipeline.schema.checker import Spelling
-from pipeline.schema.documents import ROOT, read_yaml, shorten
+from pipeline.schema.documents import ROOT, check_trusted, read_yaml, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
 from pipeline.source_code import Loader
 
@@ -137,6 +137,9 @@ def load_module(name: str, file: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(file):
         return known
+    places = [folder for folder in file.parents if folder.name == "papers"]
+    if places:
+        check_trusted(file, places[0].parent)
     loader = Loader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None

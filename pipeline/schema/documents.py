@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,6 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # Of a YAML document; the largest here has some 6,000 values in 6 levels.
 MOST_VALUES = 100_000
 DEEPEST = 50
+# of dvc.lock, of which the largest here has 30,000
+MOST_OF_OTHERS = 3_000_000
+# in an imported paper's folder, until somebody has read its files: nothing of it runs
+UNTRUSTED = ".untrusted"
 # folders of a paper that git leaves out
 MADE = frozenset("partitions representations final-models extra-seeds sweeps".split())
 
@@ -25,12 +30,28 @@ def shorten(path: Path) -> str:
 
 
 def visible(root: Path, pattern: str) -> list[Path]:
-    """The files of a pattern by their paths, without the hidden files of tools (`._fedprox.json`)."""
+    """The files of a pattern by their paths, without the hidden files of tools (`._fedprox.json`) and without
+    imported papers that nobody trusts yet."""
     return sorted(
         path
         for path in root.glob(pattern)
         if not any(part.startswith(".") for part in path.relative_to(root).parts)
+        and not is_untrusted(path, root)
     )
+
+
+def is_untrusted(path: Path, root: Path = ROOT) -> bool:
+    """Does a path lie in the folder of an imported paper that nobody trusts yet?"""
+    parts = path.relative_to(root).parts[:2] if path.is_relative_to(root) else ()
+    return parts[:1] == ("papers",) and root.joinpath(*parts, UNTRUSTED).exists()
+
+
+def check_trusted(path: Path, root: Path = ROOT) -> None:
+    """ParamError for a file of an imported paper that nobody trusts yet."""
+    if is_untrusted(path, root):
+        name = path.relative_to(root).parts[1]
+        advice = f"read its Python files, then `fedrepro trust {name}`"
+        raise ParamError(f"papers/{name}: was imported, and nothing of it runs yet: {advice}")
 
 
 def check_files(*folders: Path) -> None:
@@ -157,7 +178,13 @@ def _unusable(node: yaml.Node) -> yaml.MarkedYAMLError:
     return _error(node, f"{getattr(node, 'value', '')!r:.80} is no {kind} that can be used")
 
 
-def _check_size(text: str) -> None:
+def read_plain(text: str) -> Any:
+    """A YAML document as other programs write it; YAMLError for too many values, as aliases make them."""
+    _check_size(text, MOST_OF_OTHERS)
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _check_size(text: str, most_values: int = MOST_VALUES) -> None:
     """MarkedYAMLError for a document that is nested too deeply or, with every alias written out, has too many
     values: each level of aliases may multiply those of the one before."""
     # anchor -> the values below it, aliases written out
@@ -177,6 +204,6 @@ def _check_size(text: str) -> None:
             anchor, before = inside.pop()
             if anchor:
                 whole[anchor] = count - before
-        if count > MOST_VALUES or len(inside) > DEEPEST:
-            most = f"{DEEPEST} levels" if count <= MOST_VALUES else f"{MOST_VALUES:,} values, aliases too"
+        if count > most_values or len(inside) > DEEPEST:
+            most = f"{DEEPEST} levels" if count <= most_values else f"{most_values:,} values, aliases too"
             raise yaml.MarkedYAMLError(None, None, f"more than {most}", event.start_mark)

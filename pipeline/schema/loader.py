@@ -1,16 +1,17 @@
 """Load and check the settings of params.yaml and the papers' experiments of papers/<paper>/paper.yaml."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.errors import ParamError, unknown
+from pipeline.errors import ParamError, cause, unknown
 from pipeline.schema.checker import Name, Spelling, Whole, check
 from pipeline.schema.discovery import partition_kinds
-from pipeline.schema.documents import ROOT, check_files, read_yaml, shorten
+from pipeline.schema.documents import ROOT, check_files, check_trusted, is_untrusted, read_yaml, shorten
 from pipeline.schema.paper import ACROSS, MINIATURE, MINIATURES, Choice, Figure, Grid, Paper
 from pipeline.schema.partitions import KINDS
 from pipeline.schema.scenario import Scenario, check_seeds, setting
@@ -75,6 +76,7 @@ def folders(root: Path = ROOT) -> list[str]:
     """Names of the papers' folders by the alphabet, without reading what is in them; hidden ones are none."""
     everything = (path.parent.name for path in root.glob("papers/*/paper.yaml"))
     names = sorted(name for name in everything if not name.startswith("."))
+    names = [name for name in names if not is_untrusted(root / "papers" / name, root)]
     for name in names:
         check_name(name)
     return names
@@ -89,13 +91,36 @@ def check_name(name: str) -> None:
 
 @cache
 def load_paper(name: str, root: Path = ROOT) -> Paper:
-    """papers/<name>/paper.yaml, its miniature added as the scenario `mini` and for other papers' methods."""
+    """papers/<name>/paper.yaml under its overlay params.yaml, the miniature added as the scenario `mini` and
+    for other papers' methods. ParamError names the file that a wrong value stands in."""
+    try:
+        return _loaded(name, root, varied=True)
+    except ParamError as error:
+        if not overlay(name, root):
+            raise
+        try:
+            _loaded(name, root, varied=False)
+        except ParamError:
+            raise error from None
+        raise ParamError(_of_overlay(str(error), name)) from None
+
+
+def _of_overlay(text: str, name: str) -> str:
+    """An error of paper.yaml in the words of the overlay, where its value stands."""
+    folder = f"papers/{name}"
+    text = text.replace(f"{folder}/paper.yaml", f"{folder}/params.yaml")
+    text = text.replace(": miniature.scenario.", f": settings.{MINIATURE}.")
+    return re.sub(r": scenarios\.", ": settings.", text)
+
+
+def _loaded(name: str, root: Path, varied: bool) -> Paper:
     path = root / "papers" / name / "paper.yaml"
     if Spelling().problem(name) or not path.is_file():
         raise ParamError(unknown("paper", name, folders(root)))
+    check_trusted(path, root)
     check_files(path.parent)
     where = f"{shorten(path)}:"
-    paper = check(Paper, _document(name, root), where)
+    paper = check(Paper, _document(name, root, varied), where)
     rows = {key: _row(row, f"{where} methods.{key}") for key, row in paper.methods.items()}
     for scenario in {MINIATURE, ACROSS} & paper.scenarios.keys():
         raise ParamError(f"{where} scenarios.{scenario}: the miniature has this name")
@@ -161,13 +186,14 @@ def _laid_over(below: dict, above: dict) -> dict:
     return {**below, **merged}
 
 
-def _document(name: str, root: Path) -> dict:
-    """paper.yaml under its overlay and the common values of miniatures, partitions of its kinds checked."""
+def _document(name: str, root: Path, varied: bool = True) -> dict:
+    """paper.yaml under its overlay, unless not `varied`, and the common values of miniatures, partitions of
+    its kinds checked."""
     path = root / "papers" / name / "paper.yaml"
-    varied, where = overlay(name, root), f"{shorten(path)}:"
-    settings = {**varied.get("settings", {})}
+    above_it, where = overlay(name, root) if varied else {}, f"{shorten(path)}:"
+    settings = {**above_it.get("settings", {})}
     of_miniature = {"scenario": settings.pop(MINIATURE, None)}
-    above = {"methods": varied.get("methods"), "scenarios": settings, "miniature": of_miniature}
+    above = {"methods": above_it.get("methods"), "scenarios": settings, "miniature": of_miniature}
     document = _laid_over(read_yaml(path), _without_null(above))
     miniature, scenarios = document.get("miniature"), document.get("scenarios")
     if isinstance(miniature, dict) and isinstance(miniature.get("scenario"), dict):
@@ -194,7 +220,13 @@ def _partitioned(scenario: Any, paper: str, root: Path, where: str) -> Any:
     if kind not in (kinds := partition_kinds(paper, root)):
         raise ParamError(f"{where}.partition.kind: {unknown('kind', kind, kinds)}")
     values = {key: value for key, value in cut.items() if key != "kind"}
-    return {**scenario, "partition": check(kinds[kind], values, f"{where}.partition")}
+    try:
+        return {**scenario, "partition": check(kinds[kind], values, f"{where}.partition")}
+    except ParamError:
+        raise
+    except Exception as error:  # of the class in the paper's file
+        file = shorten(root / "papers" / paper / "partitions.py")
+        raise ParamError(f"{file}: the kind {kind!r} fails: {cause(error)}") from error
 
 
 def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
