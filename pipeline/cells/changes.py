@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.cells import provenance, results
+from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.cells.normal_form import normal_form
@@ -89,7 +89,9 @@ def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
 def _inputs(result: dict, experiment: Experiment) -> Iterator[str]:
     """Partitions and data sets that are here and are not those of the result."""
     sets: dict[str, None] = {}
-    for seed, digest in zip(result["seeds"], results.partitions(result), strict=True):
+    # as pipeline.cells.results has them, which imports pandas
+    partitions = result.get("partitions") or [result["partition"]] * len(result["seeds"])
+    for seed, digest in zip(result["seeds"], partitions, strict=True):
         try:
             today = inputs(experiment, seed)
         except (*DAMAGED, FedReproError):  # not here
