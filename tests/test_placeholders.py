@@ -20,21 +20,28 @@ CARD = {
     "cell": "fedcrl/mini/fedprox",
     "seed": 3,
     "headline": "average",
+    "hook": "pre",
     "measures": {"round": 10, "average": 71.5},
     "by_classifier": False,
     "data": {"set": "digits", "features": "pixels"},
     "files": {
-        "vectors.safetensors": {"network": None},
-        "client-0.safetensors": {"network": {"name": "cnn4"}},
+        "deployed-0.pt2": {"hook": "pre", "client": "c0"},
+        "deployed-1.pt2": {"hook": "pre", "client": "c1"},
+        "trained.pt2": {"hook": "post", "client": None},
     },
+}
+CARD["measured"] = {
+    "pre": {"average": 71.5, "clients": [70.0, 73.0]},
+    "post": {"average": 80.5, "clients": [80.5]},
 }
 
 
 def test_a_models_page_has_every_value():
     text = final_models._described(CARD)
     assert "# FedProx, digits" in text
-    assert "`fedcrl/mini/fedprox`, seed 3, 10 rounds: average 71.5 %." in text
-    assert 'name, card = "client-0.safetensors"' in text
+    assert "`fedcrl/mini/fedprox`, seed 3, 10 rounds." in text
+    assert "average accuracy: **71.50 %**" in text
+    assert "| `deployed-1.pt2` |" in text
     assert not PLACEHOLDER.search(text)
 
 
@@ -42,9 +49,9 @@ def test_the_code_of_a_models_page_is_python():
     ast.parse(final_models._described(CARD).partition("```python\n")[2].partition("```")[0])
 
 
-def test_a_models_page_says_what_its_accuracy_is_of():
-    assert "The accuracy is by the method's rule" in final_models._described(CARD)
-    assert "The accuracy" not in final_models._described(CARD | {"by_classifier": True})
+def test_a_models_page_says_when_the_classifier_alone_may_do_worse():
+    assert "The method predicts by a rule of its own" in final_models._described(CARD)
+    assert "rule of its own" not in final_models._described(CARD | {"by_classifier": True})
 
 
 def test_the_note_of_a_papers_runs_has_its_title():

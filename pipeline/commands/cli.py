@@ -428,7 +428,7 @@ def archive() -> None:
     """
 
 
-@main.command(hidden=True, epilog=example("fedrepro trust fedmine"))
+@main.command(epilog=example("fedrepro trust fedmine"))
 @click.argument("name", metavar="PAPER")
 @calls("bring:trust")
 def trust() -> None:
