@@ -4,7 +4,7 @@ It needs data/SET and renews the set's rows of data/twins.csv, which the notes o
 """
 
 import csv
-from types import SimpleNamespace
+from typing import Final
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from pipeline.data.parts import Pool
 from pipeline.files import read_csv
 from pipeline.report.footnotes import TWIN_COLUMNS, TWINS
 from pipeline.schema import ROOT
+from pipeline.schema.partitions import Domains
+from pipeline.schema.scenario import Data
 from stages._stage import stage
 
 # The rule by which a test part is taken, where it does not depend on a seed.
-RULE = "index_mod_10"
+RULE: Final = "index_mod_10"
 
 
 def count(stored: store.Stored) -> list[dict[str, str]]:
@@ -25,8 +27,8 @@ def count(stored: store.Stored) -> list[dict[str, str]]:
 
     stored  the set, with its images as (N, H, W, C) uint8
     """
-    pool = Pool.of(SimpleNamespace(domains={}), stored, "data")
-    settings = SimpleNamespace(test=RULE, test_per_class=None)
+    pool = Pool.of(Data(stored.meta["set"]), stored, "data")
+    settings = Domains(clients={}, test=RULE)
     rows = []
     for number, domain in enumerate(pool.names):
         train, test = domain_split(pool, number, settings, np.random.default_rng(0))

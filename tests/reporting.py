@@ -118,9 +118,11 @@ def small_repository(path):
     return path
 
 
-def _averages(measures):
-    """Of each seed, or of its first measure where it has no average."""
-    return measures.get("average") or next(iter(measures.values()))
+def _clients(measures):
+    """Three clients of each seed, the last without test images, that give the run its mean and spread."""
+    averages = measures.get("average") or next(iter(measures.values()))
+    spreads = measures.get("clients_std", [10.0] * len(averages))
+    return [[mean - spread, mean + spread, None] for mean, spread in zip(averages, spreads, strict=True)]
 
 
 def write_run(root, name, measures, paper="fedcrl"):
@@ -148,8 +150,7 @@ def write_run(root, name, measures, paper="fedcrl"):
             # of the rounds 0, 1 and 2, below
             "last3": (halves := {name: [value / 2 for value in values] for name, values in measures.items()}),
             "last5": halves,
-            # whose mean is the accuracy
-            "clients": [[value - 10, value + 10, None] for value in _averages(measures)],
+            "clients": _clients(measures),
             "traffic": {"up": 1000, "down": 2000, "bytes": 12000},
             "warnings": [],
             "data": {

@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 import yaml
+from reporting import write_run
 
 from pipeline.cells.results import collect
 from pipeline.commands import archive, bring
@@ -89,12 +90,16 @@ def test_a_damaged_result_is_not_packed(measured, tmp_path):
         archive.archive("fedcrl", str(tmp_path / "x.zip"), measured)
 
 
-def test_import_reads_it_back(packed, measured, monkeypatch, capsys):
+def test_import_reads_it_back(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bring, "sync", lambda root: [])
-    before = collect(measured)
-    shutil.rmtree(measured / "papers/fedcrl")
-    bring.bring(str(packed), None, measured)
-    assert collect(measured) == before
+    for method, values in {"fedavg": [60.0, 61.0], "ours": [64.0, 62.0]}.items():
+        write_run(root, f"balanced/{method}", {"average": values})
+    before = collect(root)
+    packed = tmp_path / "mine.zip"
+    archive.archive("fedcrl", str(packed), root)
+    shutil.rmtree(root / "papers/fedcrl")
+    bring.bring(str(packed), None, root)
+    assert collect(root) == before
     assert f"papers/fedcrl: {len(before)} results" in capsys.readouterr().out
 
 

@@ -100,7 +100,7 @@ class SeedFiles:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
         files.write_bytes(self.representations, buffer.getvalue())
-        marked = {"cell": self.folder.name, "pictures": files.sha256(self.representations)}
+        marked: dict = {"cell": self.folder.name, "pictures": files.sha256(self.representations)}
         if not run.get("adopted"):
             marked["modules"] = modules.loaded()
         document = seal({**run, **marked})

@@ -7,11 +7,12 @@ root and on the code that follows them alone; where one byte of these differs, n
 import atexit
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,12 @@ ELSEWHERE = {"data", "mlartifacts", "reproduction", "site"}
 class RememberedCode(Code):
     """`Code` that asks FILE first. It is written where .cells exists when the process ends."""
 
+    @cache  # noqa: B019  # of a few roots
     def digest(self, entries: tuple[str, ...], *more: Any) -> str:
         """As `Code.digest`, whose arguments it takes by position."""
         return self._remembered("digest", (entries, *more), lambda: Code.digest(self, entries, *more))
 
+    @cache  # noqa: B019
     def attributes(self, entry: str) -> frozenset[str]:
         """As `Code.attributes`."""
         compute = lambda: sorted(Code.attributes(self, entry))  # noqa: E731
@@ -41,7 +44,8 @@ class RememberedCode(Code):
     @cached_property
     def keys(self) -> frozenset[str]:
         """As `Code.keys`."""
-        return frozenset(self._remembered("keys", (), lambda: sorted(Code.keys.func(self), key=repr)))
+        compute = lambda: sorted(super(RememberedCode, self).keys, key=repr)  # noqa: E731
+        return frozenset(self._remembered("keys", (), compute))
 
     def _remembered(self, what: str, arguments: tuple, compute: Callable[[], Any]) -> Any:
         """The value of FILE for these arguments, else what `compute` gives, which FILE then has."""
@@ -74,7 +78,7 @@ class RememberedCode(Code):
     def _sources(self) -> str:
         """sha256 over the paths and bytes of all Python files that a digest may depend on."""
         whole = hashlib.sha256(sys.version.encode())
-        follow = [Path(module.__file__) for module in (definitions, normal_form, syntax)]
+        follow = [Path(inspect.getfile(module)) for module in (definitions, normal_form, syntax)]
         for path in (*follow, *_python_files(self.root)):
             content = path.read_bytes()
             whole.update(f"{path}\0{len(content)}\0".encode())

@@ -126,11 +126,10 @@ def write_all(experiment: Experiment, jobs: list[Job]) -> None:
 def write(training: SeedTraining, experiment: Experiment, folder: Path) -> dict:
     """Write the scored models, what else the clients hold, and the card into an empty folder; returns
     card.json."""
-    by_hook = {hook: training.models(hook) for hook in NAMES}
+    by_hook = {hook: models for hook in NAMES if (models := training.models(hook)) is not None}
     files_of = {
         hook: write_models(training.method, training.state, training.world.whole, models, folder, hook)
         for hook, models in by_hook.items()
-        if models is not None
     }
     if (vectors := training.method.vectors(training.state)) is not None:
         save_file({"vectors": vectors.cpu().contiguous()}, folder / "vectors.safetensors")
@@ -215,7 +214,7 @@ def _write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
     with contextlib.suppress(torch.onnx.errors.OnnxExporterError):
         torch.onnx.export(
             program,
-            path,
+            f=path,
             input_names=["images"],
             output_names=["scores"],
             external_data=False,

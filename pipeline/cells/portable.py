@@ -18,6 +18,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Params, State, tensors_of, with_tensors
 from pipeline.engine.world import World
 from pipeline.methods.base import Method
+from pipeline.models import Network
 
 # How many images the graph is traced with; torch.export takes a batch of one for a constant.
 TRACED_IMAGES = 2
@@ -38,7 +39,7 @@ class Scored(nn.Module):
     does not depend on the others of its batch.
     """
 
-    def __init__(self, method: Method, state: State, network: nn.Module, client: int):
+    def __init__(self, method: Method, state: State, network: Network, client: int):
         super().__init__()
         self.network = network
         self.method = method

@@ -263,10 +263,10 @@ def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> N
         values = (f"{one.by_seed[seed]:8.2f}" if seed in one.by_seed else " " * 8 for seed in seeds)
         print(f"{name:<{wide}}  {shown:<16}" + "".join(values) * fits)
     print()
-    for one in differences:
-        print(one.words)
-        values = ", ".join(f"{seed}: {value:+.2f}" for seed, value in one.by_seed.items())
-        print(f"  by seed {values}")
+    for difference in differences:
+        print(difference.words)
+        by_seed = ", ".join(f"{seed}: {value:+.2f}" for seed, value in difference.by_seed.items())
+        print(f"  by seed {by_seed}")
     if any(one.stale for one in rows):
         print("(stale): measured with other code or parameters than today's")
 

@@ -133,14 +133,13 @@ class Board:
             stamp = provenance.verified(result, Experiment.of(cell, self.root))
             words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
             return Status(DONE, stage, verified=words)
-        why = {} if result is None else {"verified": "", "cause": cause(cell, result, self.root)}
-        if result:
-            why["verified"] = not_verified(cell, result, self.root)
+        why = "" if result is None else cause(cell, result, self.root)
+        verified = not_verified(cell, result, self.root) if result else ""
         if not stage:
-            return Status(UNPLANNED if result is None else STALE, **why)
+            return Status(UNPLANNED if result is None else STALE, verified=verified, cause=why)
         error = self.failures.get(cell, "")
         state = FAILED if error else MISSING if result is None else STALE
-        return Status(state, stage, error, estimate(cell, self.rates, self.root), **why)
+        return Status(state, stage, error, estimate(cell, self.rates, self.root), verified, why)
 
     def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
         """The cells that a tuning compares: of each method with the chosen values and with the row's."""

@@ -83,7 +83,7 @@ class Tuning:
             not chosen["changes"],
             choices.means(values),
             older,
-            tuple(result_file(at) if one else "" for at, one in known.items()),
+            (result_file(untuned) if before else "", result_file(tuned) if after else ""),
             measure,
             after["hook"] if after else "",
         )
@@ -157,8 +157,8 @@ class TuningTab:
         for row in compared(runs, self.name):
             one = self.tunings[row.name]
             before = summarise([*earlier[row.name].values()]) if row.name in earlier else None
-            files = {"before_file": one.files[0], "file": one.files[1]}
-            rows.append(replace(row, before=before, words=one.words, **files))
+            before_file, file = one.files
+            rows.append(replace(row, before=before, words=one.words, before_file=before_file, file=file))
         about = (
             f"Every method chose among {self.configurations} configurations, the paper’s values among them, "
             "by its clients’ validation images."

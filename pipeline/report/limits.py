@@ -1,8 +1,8 @@
 """What the runs of a claim cannot test, however many seeds they have: windows that they do not reach, times
 of several machines, curves of a few points. Each is a reason in words; empty where there is none."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Protocol
 
 from pipeline.report.claims import Claim
 from pipeline.report.measures import window
@@ -23,7 +23,7 @@ class Runs(Protocol):
     """Where results are looked up."""
 
     study: Study
-    results: Mapping[Cell, dict[str, Any]]
+    results: dict[Cell, dict]
 
 
 def untestable(claim: Claim, sources: Iterable[Source], evidence: Runs) -> str:
