@@ -42,7 +42,7 @@ def copy_of_the_repository(target: Path, *papers: str, without: Sequence[str] = 
             folder == "papers"
             and inside.partition("/")[0] not in papers
             or folder == "reports"
-            and not inside.startswith("templates/")
+            and not inside.startswith(("templates/", "withdrawn.csv"))
         )
         other = other or any(fnmatch(name, pattern) for pattern in without)
         if (ROOT / name).is_file() and folder != "tests" and not other:

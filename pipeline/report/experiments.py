@@ -112,7 +112,7 @@ def by_block(result: dict, measure: str) -> dict[tuple[int, str], float]:
 
 def _moved(before: dict, after: dict) -> set[int]:
     """The seeds that two results have on different partitions."""
-    draws = dict(after)
+    draws = {seed: draw for seed, draw in after}
     return {seed for seed, draw in before if seed in draws and draws[seed] != draw}
 
 
