@@ -21,6 +21,7 @@ from pipeline.schema import Cell
 EXPORT = """
 import sys
 from pipeline.cells import final_models
+from pipeline.commands import export
 write = final_models._write_onnx
 final_models._write_onnx = lambda *args: args[-1].stem == "deployed" and write(*args)
 sys.exit(export.model(sys.argv[1], None, sys.argv[2]))
