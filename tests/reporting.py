@@ -121,7 +121,7 @@ def small_repository(path):
 def _clients(measures):
     """Three clients of each seed, the last without test images, that give the run its mean and spread."""
     averages = measures.get("average") or next(iter(measures.values()))
-    spreads = measures.get("clients_std", [10.0] * len(averages))
+    spreads = measures.get("clients_std", [min(10.0, mean, 100.0 - mean) for mean in averages])
     return [[mean - spread, mean + spread, None] for mean, spread in zip(averages, spreads, strict=True)]
 
 
