@@ -51,7 +51,8 @@ def make(folder: Path) -> Path:
     shutil.rmtree(folder / ".git")
     for old in [*folder.glob("papers/*/"), folder / "reports/curves", folder / "reports/inputs"]:
         shutil.rmtree(old, ignore_errors=True)
-    for old in ("dvc.lock", "data/dvc.lock"):
+    # The findings of the papers that are gone would be missed.
+    for old in ("dvc.lock", "data/dvc.lock", "reports/findings.csv"):
         (folder / old).unlink(missing_ok=True)
     document = yaml.safe_load((folder / "dvc.yaml").read_text())
     document["stages"] = {name: document["stages"][name] for name in STAGES}
