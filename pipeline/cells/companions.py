@@ -54,7 +54,10 @@ def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
             raise FedReproError(
                 f"{shorten(path)}: client {client}: {train} images, {sum(of_classes)} by class"
             )
+    # One that cannot be read is empty: `status` and `check` say so themselves.
     for cell, result in results.items():
+        if not result:
+            continue
         held = (result.get("holdings") or {}).get("images")
         # Clients that come after the last round are in the table and hold nothing in the result.
         late = any(name.startswith("unseen.") for name in result["final"])
