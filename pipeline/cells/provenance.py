@@ -351,7 +351,8 @@ def recorded(experiment: Experiment, executor: str, precision: str) -> dict[str,
     partitions and data sets of the seeds are in the result already.
     """
     of_modules: dict[str, list[str]] = {}
-    for place, digest in parts_of(experiment, executor).items():
+    # In a fixed order: the same code is the same record.
+    for place, digest in sorted(parts_of(experiment, executor).items()):
         module, _, name = place.rpartition(":")
         of_modules.setdefault(module, []).append(f"{name} {digest}")
     definitions = {module: ", ".join(parts) for module, parts in of_modules.items()}
