@@ -166,6 +166,10 @@ def test_a_kind_keeps_what_it_promises(name):
         (Natural(4, "writter"), "column: unknown column 'writter' .nearest: 'writer'"),
         (Natural(40, "writer"), "clients: 40 clients, of 9 users"),
         (ExtendedDirichlet(6, 1.0, classes=11), "classes: 11 classes per client"),
+        (
+            ExtendedDirichlet(6, 1.0, classes=1),
+            "classes: in 50 draws of 1 classes for each of 6 clients no draw",
+        ),
         (QuantitySkew(200, 0.01), "beta: in .* no draw gave every client 1 images"),
         (Dirichlet(9, 0.01, min_samples=66, tries=5000), "beta: in 5,000 draws .* had [1-9]"),
         (Iid(700), "clients: 700 clients for only 600 images"),
@@ -177,6 +181,21 @@ def test_what_a_kind_cannot_do_names_its_key(settings, message, monkeypatch):
     p = dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
     with pytest.raises(ParamError, match=f"scenarios.y.partition.{message}"):
         partition(settings, p, WHERE)
+
+
+def test_owners_of_extended_dirichlet_are_drawn_and_not_dealt_evenly():
+    """Each of 20 clients draws 2 of 10 classes: the owners of a class are nearly binomial (20, 0.2), whose
+    standard deviation is 1.8; evenly dealt it would be 0."""
+    spread = []
+    for draw in range(20):
+        parts = partition(ExtendedDirichlet(20, 1.0, classes=2), pool(2000), WHERE, draw)
+        held = [np.concatenate(both) for both in zip(parts.train, parts.client_test, strict=True)]
+        owners = np.zeros(10)
+        for part in held:
+            owners[np.unique(pool(2000).labels[part])] += 1
+        assert owners.min() >= 2
+        spread.append(owners.std())
+    assert 1.0 < np.mean(spread) < 1.9
 
 
 def test_small_clients_are_reported_and_too_large_ones_refused():

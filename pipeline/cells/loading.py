@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.cells import inputs
 from pipeline.cells.evaluation import TestSet
 from pipeline.cells.experiment import Experiment
-from pipeline.data import partition
+from pipeline.cells.inputs import Inputs
+from pipeline.cells.inputs import load as load_inputs
+from pipeline.data.parts import Parts
 from pipeline.data.tensors import to_tensor
 from pipeline.engine.environment import default_device
 from pipeline.engine.handle import Batch
@@ -117,7 +118,7 @@ def load(experiment: Experiment, seed: int) -> Federation:
 
 @lru_cache(maxsize=1)
 def _load(experiment: Experiment, folder: Path) -> Federation:
-    scenario, device, checked = experiment.scenario, default_device(), inputs.load(experiment, folder)
+    scenario, device, checked = experiment.scenario, default_device(), load_inputs(experiment, folder)
     parts, pictures = checked.parts, _Pictures(scenario, checked, device)
     clients = tuple(
         Client(name, domain, _model(experiment, name, domain), *pictures.private(indices))
@@ -142,7 +143,7 @@ def _load(experiment: Experiment, folder: Path) -> Federation:
 
 
 def _tests(
-    scenario: Scenario, parts: partition.Parts, pooled: np.ndarray, pictures: "_Pictures"
+    scenario: Scenario, parts: Parts, pooled: np.ndarray, pictures: "_Pictures"
 ) -> tuple[TestSet, ...]:
     if scenario.evaluation.tests == "clients":  # as each client has them, corrupted or not
         return tuple(
@@ -163,29 +164,29 @@ class _Pictures:
     """Network inputs and labels of stored images: as they are, or corrupted."""
 
     scenario: Scenario
-    inputs: inputs.Inputs
+    loaded: Inputs
     device: torch.device
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        return self._tensors(self.inputs.stored.images, indices)
+        return self._tensors(self.loaded.stored.images, indices)
 
     def corrupted(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """All of them corrupted, where the scenario has corruption."""
-        return self._tensors((self.inputs.damage or self.inputs.stored).images, indices)
+        return self._tensors((self.loaded.damage or self.loaded.stored).images, indices)
 
     def corruption(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Name of the corruption and severity of each, where the scenario has corruption."""
-        if self.inputs.damage is None:
+        if self.loaded.damage is None:
             return None
-        kinds = np.array(self.inputs.damage.meta["corruption"]["kinds"])
-        return kinds[self.inputs.damage.kind[indices]], np.asarray(self.inputs.damage.severity[indices])
+        kinds = np.array(self.loaded.damage.meta["corruption"]["kinds"])
+        return kinds[self.loaded.damage.kind[indices]], np.asarray(self.loaded.damage.severity[indices])
 
     def private(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         """A client's images, of which the share that the scenario states is corrupted."""
-        if self.inputs.damage is None or self.scenario.corruption is None:
+        if self.loaded.damage is None or self.scenario.corruption is None:
             return self.clean(indices)
         images, labels = self.clean(indices)
-        hit = torch.from_numpy(self.inputs.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
+        hit = torch.from_numpy(self.loaded.damage.chosen(self.scenario.corruption)[indices]).to(images.device)
         return torch.where(hit[:, None, None, None], self.corrupted(indices)[0], images).contiguous(
             memory_format=torch.channels_last
         ), labels
@@ -195,9 +196,9 @@ class _Pictures:
         return Batch(*(self.corrupted(indices) if self.scenario.corruption else self.clean(indices)))
 
     def _tensors(self, images: np.ndarray, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        labels = torch.from_numpy(self.inputs.stored.labels[indices]).to(self.device)
-        if self.inputs.vectors is not None:
-            return torch.from_numpy(self.inputs.vectors[indices]).to(self.device), labels
+        labels = torch.from_numpy(self.loaded.stored.labels[indices]).to(self.device)
+        if self.loaded.vectors is not None:
+            return torch.from_numpy(self.loaded.vectors[indices]).to(self.device), labels
         return to_tensor(images[indices], self.scenario.data).to(self.device), labels
 
 

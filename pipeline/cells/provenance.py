@@ -73,6 +73,7 @@ REGISTRIES = {
     "pipeline.engine.public:AUGMENTATIONS",
     "pipeline.cells.evaluation:MEASURES",
     "pipeline.data.partition:CUTS",
+    "pipeline.data.partition:DEALS",
 }
 # What imports a module by its name, where a cell's method and executor are separate entries.
 DYNAMIC = {

@@ -223,26 +223,41 @@ def cut(draws: np.ndarray, sizes: np.ndarray, cap: bool = True) -> np.ndarray:
 def extended_dirichlet(
     settings: ExtendedDirichlet, pool: Pool, indices: Indices, rng: Random
 ) -> list[Indices]:
-    """Every client owns the classes that have fewest owners yet, ties at random; of a class its owners get
-    parts by Dir(beta), until every client has its minimum."""
+    """Every client draws its classes; of a class its owners get parts by Dir(beta), until all have their
+    minimum."""
     clients, least = settings.clients, max(1, minimum_size(len(indices), settings))
     _enough_classes(settings.classes, pool.classes)
     by_class = [rng.permutation(images) for images in pool.by_class(indices)]
     best = 0
     for _ in range(TRIES):
-        owners = np.zeros((clients, pool.classes), bool)
-        for k in range(clients):
-            order = np.lexsort((rng.random(pool.classes), owners.sum(0)))
-            owners[k, order[: settings.classes]] = True
+        owners = _drawn_owners(settings, pool.classes, rng)
         counts = np.zeros((clients, pool.classes), np.int64)
-        for c in np.flatnonzero(owners.any(0)):
+        for c in range(pool.classes):
             p = rng.dirichlet(np.full(owners[:, c].sum(), settings.beta))
             ends = np.append((np.cumsum(p)[:-1] * len(by_class[c])).astype(np.int64), len(by_class[c]))
             counts[owners[:, c], c] = np.diff(ends, prepend=0)
-        if (smallest := int(counts.sum(1).min())) >= least:
+        smallest = int(counts.sum(1).min())
+        if smallest >= least:
             return _dealt(by_class, counts)
         best = max(best, smallest)
     raise _no_draw(settings, TRIES, least, best)
+
+
+def _drawn_owners(settings: ExtendedDirichlet, classes: int, rng: Random) -> np.ndarray:
+    """(clients, classes) bools: each client draws its classes without regard to the others, again until every
+    class has half the owners that it would have if they were spread evenly, at least one (Li and Lyu 2023;
+    PFLlib's `exdir`). ValueError where no draw does."""
+    clients, k = settings.clients, settings.classes
+    fewest = max(clients * k // classes // 2, 1)
+    for _ in range(TRIES):
+        # The ranks of random numbers: the first k of a row are a draw of k classes.
+        owners = rng.random((clients, classes)).argsort(axis=1) < k
+        if owners.sum(0).min() >= fewest:
+            return owners
+    raise ValueError(
+        f".classes: in {TRIES:,} draws of {k} classes for each of {clients} clients no draw gave each of the "
+        f"{classes} classes {fewest} of the clients. Raise classes"
+    )
 
 
 def balanced_dirichlet(

@@ -6,7 +6,6 @@ indices.npz and meta.json.
 
 import hashlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +31,19 @@ KINDS: dict[str, Any] = {
     "tests": list[str],
     "warnings": list[str],
 }
-CUTS: dict[str, Callable[..., Parts]] = {
-    "dirichlet": partial(label_skew.divide, label_skew.dirichlet),
-    "pathological": partial(label_skew.divide, label_skew.pathological),
-    "domains": domains,
-    "subset": subset,
-    "iid": partial(label_skew.divide, label_skew.iid),
-    "shards": partial(label_skew.divide, label_skew.shards),
-    "quantity_skew": partial(label_skew.divide, label_skew.quantity_skew),
-    "extended_dirichlet": partial(label_skew.divide, label_skew.extended_dirichlet),
-    "balanced_dirichlet": partial(label_skew.divide, label_skew.balanced_dirichlet),
-    "natural": partial(label_skew.divide, label_skew.natural),
-    "listed": listed,
+# How one pool of images is divided ...
+CUTS: dict[str, label_skew.Kind] = {
+    "dirichlet": label_skew.dirichlet,
+    "pathological": label_skew.pathological,
+    "iid": label_skew.iid,
+    "shards": label_skew.shards,
+    "quantity_skew": label_skew.quantity_skew,
+    "extended_dirichlet": label_skew.extended_dirichlet,
+    "balanced_dirichlet": label_skew.balanced_dirichlet,
+    "natural": label_skew.natural,
 }
+# ... and what chooses the pools, domains or lists, itself.
+DEALS: dict[str, Callable[..., Parts]] = {"domains": domains, "subset": subset, "listed": listed}
 
 
 def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Parts:
@@ -53,8 +52,10 @@ def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Par
     draw: another number repeats all that is random with other random numbers. where: file and key, with which
     the ParamError begins where it cannot be done.
     """
+    if settings.kind in DEALS:
+        return DEALS[settings.kind](settings, pool, draw, where)
     if settings.kind in CUTS:
-        return CUTS[settings.kind](settings, pool, draw, where)
+        return label_skew.divide(CUTS[settings.kind], settings, pool, draw, where)
     assert isinstance(settings, Pooled)  # of a paper's kind, as the schema has checked
     try:
         return label_skew.divide(type(settings).cut, settings, pool, draw, where)
