@@ -54,9 +54,9 @@ def partition(settings: Partition, pool: Pool, where: str, draw: int = 0) -> Par
     """
     if settings.kind in DEALS:
         return DEALS[settings.kind](settings, pool, draw, where)
+    assert isinstance(settings, Pooled)  # as the schema has checked
     if settings.kind in CUTS:
         return label_skew.divide(CUTS[settings.kind], settings, pool, draw, where)
-    assert isinstance(settings, Pooled)  # of a paper's kind, as the schema has checked
     try:
         return label_skew.divide(type(settings).cut, settings, pool, draw, where)
     except FedReproError:

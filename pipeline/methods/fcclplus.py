@@ -23,8 +23,8 @@ FISHER_CHUNK = 8  # samples whose gradients are held at once
 
 @dataclass(frozen=True)
 class FCCLPlus(FCCL):
-    """Public: L_FCCM + omega L_FISL (Eq. 6). Private: CE + tau^2 L_FNTD with the model of the last round's
-    end as teacher (Eq. 14); before the first round that is the client's first model. No pretraining.
+    """Public: L_FCCM + omega L_FISL (Eq. 6). Private: CE + L_FNTD with the model of the last round's end as
+    teacher (Eq. 14); before the first round that is the client's first model. No pretraining.
 
     `local`: what keeps the client from forgetting. fntd; kd over all classes (Eq. 10); ce: nothing; ewc,
     whose weight is `ewc`; fccl: FCCL's two teachers, and then its theta* to start from (Table 10 without
@@ -42,8 +42,8 @@ class FCCLPlus(FCCL):
     ewc: NonNegative = 0.7
     # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
     renormalise: bool = False
-    # as the code and Eq. 10; Eq. 14 has no factor
-    tau_squared: bool = True
+    # tau^2 before L_FNTD, as in the code, whose tau is 1 for Office-Caltech and Office-Home; Eq. 14 has no factor
+    tau_squared: bool = False
     # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
 
@@ -111,18 +111,15 @@ class FCCLPlus(FCCL):
             return fit + self.ewc * elastic_penalty(model.params, previous, client_state["fisher"])
         teacher = self.taught(model, previous, batch.images)
         term = non_target_distillation(logits, teacher, batch.labels, self.tau, self.renormalise)
-        return fit + self.scale * term
+        weight = self.tau**2 if self.tau_squared else 1.0
+        return fit + weight * term
 
     def all_classes(self, model: Handle, batch: Batch, server_state: object, client_state: dict) -> Tensor:
         """CE + tau^2 KL over all classes (Eq. 10)."""
         logits = model(batch.images)
         teacher = self.taught(model, client_state["previous"], batch.images)
         term = knowledge_distillation(logits, teacher, self.tau)
-        return cross_entropy(logits, batch.labels) + self.scale * term
-
-    @property
-    def scale(self) -> float:
-        return self.tau**2 if self.tau_squared else 1.0
+        return cross_entropy(logits, batch.labels) + self.tau**2 * term
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         """The logits, and the B (B - 1) similarities of every public batch, up and down."""

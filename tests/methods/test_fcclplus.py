@@ -157,9 +157,15 @@ def test_in_the_first_round_the_teacher_is_the_clients_first_model(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options, tau, scale", [({}, 3.0, 9.0), ({"tau": 1.0}, 1.0, 1.0), ({"tau_squared": False}, 3.0, 1.0)]
+    "local, options, tau, scale",
+    [
+        ("fntd", {}, 3.0, 1.0),
+        ("fntd", {"tau": 1.0}, 1.0, 1.0),
+        ("fntd", {"tau_squared": True}, 3.0, 9.0),
+        ("kd", {}, 3.0, 9.0),
+        ("kd", {"tau": 1.0}, 1.0, 1.0),
+    ],
 )
-@pytest.mark.parametrize("local", ["fntd", "kd"])
 def test_local_phase_of_fcclplus_as_written_out(local, options, tau, scale, monkeypatch):
     world = federation(monkeypatch, (4, 4), ["bn", "plain"])
     state, after, calls, _ = home(FCCLPlus(local=local, **options), monkeypatch, 2, world)
