@@ -40,7 +40,8 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
 
     The same inputs give the same bytes, and a file whose bytes stay is not touched. Raises FedReproError for
     an unknown paper or a malformed published table; only after all the rest is written for a result that
-    cannot be used, and for a finding that would disappear from findings.csv without a line in withdrawn.csv.
+    cannot be used, and for a finding that would disappear from findings.csv without a line in withdrawn.csv,
+    unless the folder of its paper is gone.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
@@ -60,7 +61,8 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     files["across.md"] = markdown.fill("across.md", view=view)
     files["measured.csv"] = as_csv(tidy(results))
     found = as_rows(one for page in pages.values() for one in page.findings.rows.values())
-    gone = lost(read_findings(out / FILE.name), found, withdrawn(root / GONE))
+    before = [row for row in read_findings(out / FILE.name) if (root / "papers" / row["paper"]).is_dir()]
+    gone = lost(before, found, withdrawn(root / GONE))
     if not gone:
         files[FILE.name] = as_text(found)
     for name, text in files.items():
