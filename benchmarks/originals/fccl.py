@@ -43,7 +43,9 @@ def feddf(table: Table) -> None:
 
 
 def fcclplus(table: Table) -> None:
-    federation, options = federation_of(), {"mu": 0.05, "omega": 3.0, "tau": 3.0, "public_optimiser": "sgd"}
+    # as theirs: tau^2 before FNTD, where Eq. 14 has no factor
+    options = {"mu": 0.05, "omega": 3.0, "tau": 3.0, "tau_squared": True, "public_optimiser": "sgd"}
+    federation = federation_of()
     without, theirs = ours("local", federation), None
     for more, differs, remark in (
         ({"second_forward": True}, "", SGD),

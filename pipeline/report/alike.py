@@ -30,6 +30,9 @@ class AlikeRow:
     interval  None with one seed
     file      the result.json of `number`; before_file: that of `before`
     words     what else is to be said of the row
+    chance    accuracy in percent below which a run is at chance level; 0 where that is not known
+    stale     whether code or parameters have changed since `number` was measured
+    before_stale  the same of `before`
     """
 
     name: str
@@ -40,6 +43,15 @@ class AlikeRow:
     file: str = ""
     before_file: str = ""
     words: str = ""
+    chance: float = 0.0
+    stale: bool = False
+    before_stale: bool = False
+
+    def value(self, number: Summary | None, stale: bool) -> Value:
+        """`number` or `before` as a table shows it."""
+        if number is None:
+            return Value("outside")
+        return Value("measured", number=number, chance=number.mean < self.chance, stale=stale)
 
 
 @dataclass(frozen=True)
@@ -75,8 +87,8 @@ class Alike:
         """
         rows = []
         for row in self.rows:
-            first = Value("measured", number=row.number)
-            second = Value("measured", number=row.before) if row.before else Value("outside")
+            first = row.value(row.number, row.stale)
+            second = row.value(row.before, row.before_stale)
             last = Value("outside")
             if row.ahead is not None:
                 difference = Summary(row.ahead, None, row.number.seeds)
@@ -127,8 +139,10 @@ def scored_alike(study: Study, setting: Setting) -> Alike | None:
     for row in compared(after, study.name, lower_is_better(column.measure)):
         seeds = [seed for seed in before.get(row.name, {}) if all(seed in runs for runs in after.values())]
         earlier = summarise([before[row.name][seed] for seed in seeds]) if seeds else None
-        path = result_file(cells[row.name])
-        rows.append(replace(row, before=earlier, file=path, before_file=path))
+        cell = cells[row.name]
+        path, stale = result_file(cell), study.is_stale(cell)
+        row = replace(row, before=earlier, file=path, before_file=path)
+        rows.append(replace(row, chance=study.chance_level(cell), stale=stale, before_stale=stale))
     names = {side: [study.label(cell.method) for cell in several] for side, several in sides.items()}
     here = "post" if study.name in names["post"] else "pre"
     others = names["pre" if here == "post" else "post"]

@@ -158,7 +158,9 @@ class TuningTab:
             one = self.tunings[row.name]
             before = summarise([*earlier[row.name].values()]) if row.name in earlier else None
             before_file, file = one.files
-            rows.append(replace(row, before=before, words=one.words, before_file=before_file, file=file))
+            row = replace(row, before=before, words=one.words, before_file=before_file, file=file)
+            chance = study.chance_level(one.cell) if scenario else 0.0
+            rows.append(replace(row, chance=chance, stale=one.older))
         about = (
             f"Every method chose among {self.configurations} configurations, the paper’s values among them, "
             "by its clients’ validation images."
@@ -168,7 +170,7 @@ class TuningTab:
         return Alike(f"tuned-{scenario or 'mini'}", title, about, "tuned", "paper’s values", rows, notes)
 
     def _notes(self, study: Study, scenario: str, shared: list[int]) -> Iterator[str]:
-        """Whose seeds were left out, which methods were not tuned, which results are old."""
+        """Whose seeds were left out, and which methods were not tuned."""
         tuned = sorted(set[int]().union(*(one.after for one in self.tunings.values())))
         table = sorted(set[int]().union(*(one.before for one in self.tunings.values())))
         if shared and (tuned != shared or set(table) - set(shared)):
@@ -186,9 +188,6 @@ class TuningTab:
             ]
             if others:
                 yield f"Not tuned: {', '.join(others)}."
-        if older := [name for name, one in self.tunings.items() if one.older]:
-            few = ", ".join(older) if len(older) < len(self.tunings) else "all"
-            yield f"By code or parameters that have changed since: {few}."
         hooks = {one.hook for one in self.tunings.values()}
         if len(hooks) > 1:
             later = [name for name, one in self.tunings.items() if one.hook == "post"]

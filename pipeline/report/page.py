@@ -8,12 +8,12 @@ from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
-from pipeline.report.comparison import charts, claims_axis, compared_cells, settings, sums_up
+from pipeline.report.comparison import Setting, charts, claims_axis, compared_cells, settings, sums_up
 from pipeline.report.drawings import curves, figures
 from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
-from pipeline.report.findings import Findings, discoveries
-from pipeline.report.footnotes import footnotes
+from pipeline.report.findings import Finding, Findings, discoveries
+from pipeline.report.footnotes import footnotes, marks
 from pipeline.report.measures import numbers
 from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
 from pipeline.report.sentences import answers, headline, told
@@ -166,7 +166,8 @@ def alike_tab(one: Alike, proposed: str) -> Tab:
     panel = one.panel(proposed)
     additional = one.key.endswith(SHORT)
     seeds = counted(one.seeds, "seed")
-    return Tab(one.key, one.title, one.title, panel, seeds, "", one.about, additional, footnotes=one.notes)
+    notes = (*one.notes, *marks(value for row in panel.rows for value in row.values))
+    return Tab(one.key, one.title, one.title, panel, seeds, "", one.about, additional, footnotes=notes)
 
 
 def cut(panel: Panel) -> Panel:
@@ -214,6 +215,7 @@ class Page:
                 every_stale: of these, by code, parameters or seeds that have changed since
     waiting     tables without a measured number: heading, title, file of the printed numbers
     ranked      methods that the charts show, the paper's first
+    outdated    methods of the first chart whose results are of earlier code or parameters
     curves      (setting, accuracy over rounds)
     readings    by the methods that have them
     sections    (title, HTML) of the paper's templates
@@ -226,7 +228,7 @@ class Page:
         # A claim that shortened runs judge is counted with them, not among those that did not run.
         self.counts = count(one for one in self.claims if not one.shortened)
         self.short_counts = count(self.shortened)
-        self.against = list(contradictions(study, self.claims))
+        self.against = list(contradictions(study, self.findings.rows.values()))
         self.axis = claims_axis([*self.claims, *self.shortened])
         by_id = {verdict.claim.id: verdict for verdict in self.claims}
         self.main = [by_id[name] for name in self.paper.main]
@@ -239,6 +241,7 @@ class Page:
         self.tuned = [tab.alike for tab in tuned_settings(study)]
         equal = [scored_alike(study, one) for one in self.dots]
         self.first_runs = self.settings[0].first.runs if self.settings else {}
+        self.outdated = outdated(study, self.dots[0]) if self.dots else []
         self.alike = {chart.first.scenario: one for chart, one in zip(self.dots, equal) if one}
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
@@ -336,6 +339,12 @@ class Page:
         return None
 
 
+def outdated(study: Study, setting: Setting) -> list[str]:
+    """The methods of a chart whose results are of earlier code or parameters, not walked again since."""
+    cells = {study.label(cell.method): cell for cell in study.runs.get(setting.first.scenario, {})}
+    return [name for name, *_ in setting.rows if name in cells and study.is_stale(cells[name])]
+
+
 @dataclass(frozen=True)
 class Contradiction:
     """A claim that measured numbers speak against.
@@ -352,15 +361,17 @@ class Contradiction:
     note: str = ""
 
 
-def contradictions(study: Study, claims: Iterable[Verdict]) -> Iterator[Contradiction]:
-    """Of every claim the verdicts that speak against it, in the paper's setting, in other ones and in
-    shortened runs."""
+def contradictions(study: Study, findings: Iterable[Finding]) -> Iterator[Contradiction]:
+    """Of every claim the verdicts that speak against it: in the paper's setting, in other ones, in shortened
+    runs, and where the comparison is made equal by a control."""
     notes = {}
     for key, (base, _) in variants(study.paper).items():
         table = study.paper.tables[key]
         notes[base, table.number.partition(", ")[2] or f"Table {table.number}"] = table.note
-    for claim in claims:
-        for heading, one in {"": claim, **claim.elsewhere}.items():
+    for finding in findings:
+        claim = finding.verdict
+        controlled = {one.kind: one.verdict for one in finding.controls if one.verdict is not None}
+        for heading, one in {"": claim, **controlled, **claim.elsewhere}.items():
             if one.chip in AGAINST:
                 yield Contradiction(claim, one, heading, notes.get((claim.claim.table, heading), ""))
 

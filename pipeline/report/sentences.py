@@ -219,7 +219,7 @@ def headline(findings: Findings, brief: bool = False) -> str:
         return " ".join(texts)
     if short:
         return f"No setting of the paper has been run. In a shortened run: {_lower(measured(short[0].shown))}"
-    return "Nothing of it has been run."
+    return f"{findings.study.name} itself has not been run, in any setting but the miniature."
 
 
 def _lower(sentence: str) -> str:
