@@ -10,6 +10,7 @@ from pipeline.cells import results
 from pipeline.report.alike import compared, scored_alike
 from pipeline.report.comparison import Column, Setting
 from pipeline.report.experiments import Tuning, TuningTab
+from pipeline.report.published import CHANCE, STALE
 from pipeline.report.study import Study
 from pipeline.schema import Cell
 from pipeline.sealing import seal
@@ -68,7 +69,13 @@ def test_the_note_says_which_seeds_were_left_out_and_what_has_no_number(measured
     notes = " ".join(tab(study, older=True, hook="post").alike.notes)
     assert "Tuned with 2 seeds, the table has 3: shown and compared are the 2 in common." in notes
     assert "Without a result for the paper’s values: FedAvg." in notes
-    assert "changed since: FedAvg." in notes
+
+
+def test_old_results_and_results_at_chance_level_are_marked(measured, monkeypatch):
+    study = Study.of("fedcrl", results.collect(measured), measured)
+    monkeypatch.setattr(Study, "chance_level", lambda self, cell: 52.5)
+    rows = {row.name: row for row in tab(study, older=True).alike.panel("Ours").rows}
+    assert (rows["FedAvg"].values[0].signs, rows["FEDCRL"].values[0].signs) == (STALE, CHANCE)
 
 
 def test_fedlsas_table_2_is_shown_before_and_after_tuning_for_all_its_methods(pages):

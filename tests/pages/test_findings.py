@@ -12,10 +12,11 @@ from repository import edit
 
 from pipeline.cells.results import as_csv, collect, survey, tidy
 from pipeline.errors import FedReproError
-from pipeline.findings_file import FILE, GONE, lost, read_findings, withdrawn
+from pipeline.findings_file import COLUMNS, FILE, GONE, as_text, lost, read_findings, withdrawn
 from pipeline.report import markdown, render
 from pipeline.report.controls import HOOK, NETWORK, TUNED
 from pipeline.report.findings import Finding, Findings, as_rows, discoveries
+from pipeline.report.page import contradictions
 from pipeline.report.sentences import answers, compared, headline, told
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip
@@ -151,6 +152,25 @@ def test_a_withdrawn_number_may_disappear(measured):
     assert "sized" not in (measured / FILE).read_text()
 
 
+def test_the_findings_of_a_paper_whose_folder_is_gone_go_with_it(measured):
+    render(root=measured)
+    file = measured / FILE
+    row = dict.fromkeys(COLUMNS, "") | {"paper": "gone", "id": "G1", "difference": "1.00"}
+    file.write_text(as_text([*read_findings(file), row]))
+    render(root=measured)
+    assert "gone,G1" not in file.read_text()
+    file.write_text(as_text([*read_findings(file), row]))
+    (measured / "papers" / "gone").mkdir()
+    with pytest.raises(FedReproError, match="gone G1: the whole row"):
+        render(root=measured)
+
+
+def test_a_control_that_fails_speaks_against_the_paper(found):
+    findings = found(THREE | {"wide": [66.4, 68.7, 67.5]}, wide, [SIZED])
+    [one] = contradictions(findings.study, findings.rows.values())
+    assert (one.verdict.claim.id, one.heading) == ("sized", NETWORK)
+
+
 # -- the committed results -----------------------------------------------------------------------------------
 
 
@@ -167,9 +187,14 @@ def test_fedlsas_lead_is_smaller_than_printed_and_gone_when_both_are_tuned(fedls
     assert "not against tuned FedAvg" in lead.words
 
 
-def test_fedlsas_separation_loss_does_not_hold_without_a_word(fedlsa):
+def test_fedlsas_separation_loss_is_judged_on_fedlsas_network(fedlsa):
     separation = fedlsa.rows["L08b"]
-    assert separation.verdict.chip != Chip.HOLDS and separation.reservations
+    assert {cell.method for cell in separation.cells} == {"fedlsa-separation", "fedavg-normalised"}
+    assert separation.verdict.chip != Chip.HOLDS
+
+
+def test_fedlsa_without_its_losses_is_not_fedavg_by_construction(fedlsa):
+    assert {cell.method for cell in fedlsa.rows["L06b"].cells} == {"fedavg-normalised", "fedavg"}
 
 
 def test_no_claim_holds_without_every_control_that_it_has(pages):
