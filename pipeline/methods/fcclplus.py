@@ -42,7 +42,7 @@ class FCCLPlus(FCCL):
     ewc: NonNegative = 0.7
     # FNTD over the C - 1 other classes: Eq. 12 in place of Eq. 13
     renormalise: bool = False
-    # tau^2 before L_FNTD, as in the code, whose tau is mostly 1; Eq. 14 has no factor
+    # tau^2 before L_FNTD, as in the code, where tau is 1 for Office-Caltech; Eq. 14 has no factor
     tau_squared: bool = False
     # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
