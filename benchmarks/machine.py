@@ -2,7 +2,6 @@
 
 import os
 import resource
-import subprocess
 import time
 from pathlib import Path
 
@@ -22,22 +21,13 @@ def machine() -> dict:
     """What the numbers were measured on."""
     from pipeline.cells import provenance
     from pipeline.git import git
+    from pipeline.place import nvidia_smi
 
     return provenance.machine() | {
         "cores": os.cpu_count(),
-        "gpu": _gpu(),
+        # name and driver; empty where no card answers
+        "gpu": nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").strip() or None,
         "date": time.strftime("%Y-%m-%d"),
         "load": os.getloadavg()[0],
         "fedrepro": git(ROOT, "rev-parse", "HEAD").strip(),
     }
-
-
-def _gpu() -> str | None:
-    """The card's name and its driver's version; None where nvidia-smi is missing or fails."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    # A failing nvidia-smi prints its error where the name would stand.
-    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -94,7 +94,7 @@ def cards() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return _leading(visible.split(","))
-    numbers = _nvidia_smi("--query-gpu=index", "--format=csv,noheader").split()
+    numbers = nvidia_smi("--query-gpu=index", "--format=csv,noheader").split()
     if not all(number.isdecimal() for number in numbers):
         return []
     return _instances(numbers) if numbers else []
@@ -111,7 +111,7 @@ def _instances(numbers: list[str]) -> list[str]:
     """The cards, each that is divided replaced by its instances."""
     of: dict[str, list[str]] = {number: [] for number in numbers}
     card = ""
-    for line in _nvidia_smi("-L").splitlines():
+    for line in nvidia_smi("-L").splitlines():
         if match := re.match(r"GPU (\d+):", line):
             card = match[1]
         elif (match := re.search(r"\(UUID: (MIG-[\w./-]+)\)", line)) and card in of:
@@ -119,7 +119,7 @@ def _instances(numbers: list[str]) -> list[str]:
     return [name for number, instances in of.items() for name in instances or [number]]
 
 
-def _nvidia_smi(*arguments: str) -> str:
+def nvidia_smi(*arguments: str) -> str:
     """What it prints; nothing where it is missing, fails or hangs."""
     if not shutil.which("nvidia-smi"):
         return ""
@@ -142,7 +142,7 @@ def check_driver() -> None:
         warnings.simplefilter("ignore")  # CUDA's own, of several lines
         if torch.cuda.is_available() or torch.version.cuda is None:
             return
-    driver = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"]
+    driver = nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader").split() or ["unknown"]
     warn(
         f"torch, built for CUDA {torch.version.cuda}, cannot use the GPU that nvidia-smi shows: its driver "
         f"is {driver[0]}, perhaps too old. Training takes the CPU"

@@ -16,6 +16,7 @@ from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report.alike import Alike, compared, result_file
 from pipeline.report.comparison import Axis, sums_up
+from pipeline.report.measures import draws
 from pipeline.report.study import SHORT, Study
 from pipeline.report.words import counted
 from pipeline.schema import MINIATURES, ROOT, Cell
@@ -105,15 +106,13 @@ class Tuning:
 
 def by_block(result: dict, measure: str) -> dict[tuple[int, str], float]:
     """(seed, its partition) -> a measure of a result."""
-    seeds = result["seeds"]
-    draws = result.get("partitions") or [result["partition"]] * len(seeds)
-    return dict(zip(zip(seeds, draws), result["measures"].get(measure, [])))
+    return dict(zip(draws(result).items(), result["measures"].get(measure, [])))
 
 
 def _moved(before: dict, after: dict) -> set[int]:
     """The seeds that two results have on different partitions."""
-    draws = {seed: draw for seed, draw in after}
-    return {seed for seed, draw in before if seed in draws and draws[seed] != draw}
+    partitions = {seed: draw for seed, draw in after}
+    return {seed for seed, draw in before if seed in partitions and partitions[seed] != draw}
 
 
 def _of_cell(cell: Cell, root: Path) -> dict | None:

@@ -46,6 +46,12 @@ _OF_ROUNDS = ("above.", "pace.")  # numbers of rounds or shares of them, no accu
 _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformity)")
 
 
+def draws(result: dict) -> dict[int, str]:
+    """Seed -> the digest of its partition, of a result."""
+    seeds = result["seeds"]
+    return dict(zip(seeds, result.get("partitions") or [result["partition"]] * len(seeds)))
+
+
 def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[int, float]:
     """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such
     number."""

@@ -93,8 +93,7 @@ class Evidence:
         result = self.results.get(cell)
         if not result:
             return {}
-        seeds = result["seeds"]
-        draws = dict(zip(seeds, result.get("partitions") or [result["partition"]] * len(seeds)))
+        draws = measures.draws(result)
         numbers = measures.numbers(cell, result, measure, self.study.root)
         return {(seed, draws[seed]): number for seed, number in numbers.items()}
 
