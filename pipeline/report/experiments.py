@@ -75,7 +75,7 @@ class Tuning:
         if all(numbers):
             # The same seed on another partition is no pair.
             numbers[0] = {
-                block: value for block, value in numbers[0].items() if block[0] not in _moved(*numbers)
+                block: value for block, value in numbers[0].items() if block[0] not in moved(*numbers)
             }
         return cls(
             cell,
@@ -109,7 +109,7 @@ def by_block(result: dict, measure: str) -> dict[tuple[int, str], float]:
     return dict(zip(draws(result).items(), result["measures"].get(measure, [])))
 
 
-def _moved(before: dict, after: dict) -> set[int]:
+def moved(before: dict, after: dict) -> set[int]:
     """The seeds that two results have on different partitions."""
     partitions = {seed: draw for seed, draw in after}
     return {seed for seed, draw in before if seed in partitions and partitions[seed] != draw}

@@ -9,7 +9,7 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.report.alike import compared, scored_alike
 from pipeline.report.comparison import Column, Setting
-from pipeline.report.experiments import Tuning, TuningTab
+from pipeline.report.experiments import Tuning, TuningTab, moved
 from pipeline.report.published import CHANCE, STALE
 from pipeline.report.study import Study
 from pipeline.schema import Cell
@@ -69,6 +69,12 @@ def test_the_note_says_which_seeds_were_left_out_and_what_has_no_number(measured
     notes = " ".join(tab(study, older=True, hook="post").alike.notes)
     assert "Tuned with 2 seeds, the table has 3: shown and compared are the 2 in common." in notes
     assert "Without a result for the paper’s values: FedAvg." in notes
+
+
+def test_a_seed_that_was_drawn_again_is_no_pair():
+    before = {(0, "first draw"): 40.0, (1, "a"): 41.0, (2, "a"): 42.0}
+    after = {(0, "second draw"): 50.0, (1, "a"): 51.0}
+    assert moved(before, after) == {0}
 
 
 def test_old_results_and_results_at_chance_level_are_marked(measured, monkeypatch):
