@@ -31,7 +31,9 @@ HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro
 BITS = "replay, same bits"
 # Every number of a history from before rounds had a digest of the state.
 NUMBERS = "replay, same numbers"
-COUNTS = (BITS, NUMBERS)
+# Begins what is said where not the stored rounds were compared, but those that a commit's code gives on the
+# machine at hand: states and all. The commit follows, as whose the result counted.
+FORMER = "same bits as the code of"
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
 )
@@ -40,7 +42,12 @@ KEYS = dict.fromkeys(
 def of(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
     """The cell's entry; None where there is none that can be trusted and that verifies something."""
     entry = former(cell, root)
-    return entry if entry and entry["how"] in COUNTS and walked(entry) else None
+    return entry if entry and _counts(entry["how"]) and walked(entry) else None
+
+
+def _counts(how: str) -> bool:
+    """Whether a result counts that was verified so."""
+    return how in (BITS, NUMBERS) or how.startswith(f"{FORMER} ")
 
 
 def former(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
@@ -117,6 +124,8 @@ def words(stamp: dict[str, Any], seeds: int) -> str:
     reach, last = walked(stamp), stamp["rounds"].partition(" of ")[2]
     rounds = f"rounds 1 to {min(reach.values())} of {last}"
     how = stamp["how"].removeprefix("replay, ")
+    if how.startswith(f"{FORMER} "):
+        how = how[: len(FORMER) + 9]
     return (
         f"verified: {len(reach)} of {seeds} {'seed' if seeds == 1 else 'seeds'}, {rounds} "
         f"({how}, at {stamp['commit'][:8]}, {stamp['date'][:10]})"

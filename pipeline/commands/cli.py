@@ -104,13 +104,20 @@ def explain() -> None:
     """
 
 
-@main.command(epilog=example("fedrepro verify", "fedrepro verify fedcrl/mini/fedprox --seconds 10"))
+@main.command(
+    epilog=example(
+        "fedrepro verify",
+        "fedrepro verify fedcrl/mini/fedprox --seconds 10",
+        "fedrepro verify fedlsa/office-caltech --rounds 5 --code HEAD~3",
+    )
+)
 @click.argument("what", nargs=-1, type=Name())
 @click.option("--seconds", type=Amount("seconds"), default=60, show_default=True, help="Time for each cell.")
 @click.option(
     "--seed", type=click.IntRange(min=0), metavar="N", help="Only this seed (default: all in turn)."
 )
 @click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds of a seed.")
+@click.option("--code", metavar="COMMIT", help="Compare with the code of this commit, on any processor.")
 @jobs_option()
 @calls("verify:verify")
 def verify() -> None:
@@ -119,6 +126,9 @@ def verify() -> None:
     Trains the seeds in an order that is drawn anew, as far as the time goes, and compares every round bit for
     bit. WHAT are cells, scenarios or papers. Default: every cell whose code has changed and whose data are
     here. A result that agrees counts as today's.
+
+    With --code both codes train here. Where they give the same bits, a result that counted as that commit's
+    counts as today's: so a change of code is verified where the result's own processor is not at hand.
     """
 
 

@@ -5,8 +5,13 @@ function itself (`pipeline/cells/walk.py`), from round 0 and as far as the time 
 with history.csv: bits or nothing. Where all agree, papers/<paper>/verified.yaml says so, and the result
 counts as today's. Where a value differs, its cell, seed, round and name are printed, nothing is recorded, and
 the exit code is 1. What was trained with other arithmetic than this machine has cannot be compared here.
+
+With a commit, the code of that commit trains the seeds first, on this machine, and its rounds stand in the
+place of the stored ones (`former_code.py`). So a change of code is verified on any processor,
+for a result that counted as that commit's.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -27,6 +32,8 @@ from joblib import Parallel, delayed
 from pipeline.cells import inputs, provenance, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
+from pipeline.commands import former_code
+from pipeline.commands.former_code import FormerCode
 from pipeline.commands.run import partition_stage
 from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
@@ -57,6 +64,7 @@ class Walk:
     states: had every walked round a state to compare?
     walked: the last round that was compared
     ended: did the training come to its end?
+    former: whether the rows are what the code of an earlier commit gives on this machine
     """
 
     cell: Cell
@@ -67,6 +75,7 @@ class Walk:
     states: bool = True
     walked: int = 0
     ended: bool = False
+    former: bool = False
 
     @property
     def at(self) -> int:
@@ -78,11 +87,13 @@ class Walk:
         have the same bits."""
         if "machine" in line:
             self.machine = line["machine"]
-            check_machine(self.machine, results.machines(self.result)[self.at])
+            if not self.former:
+                check_machine(self.machine, results.machines(self.result)[self.at])
         elif "result" in line:
-            self._means(line["result"])
+            if not self.former:
+                self._means(line["result"])
             self.ended = True
-        else:
+        elif line["round"] in self.rows:
             self._row(line)
 
     def _means(self, result: dict) -> None:
@@ -124,6 +135,26 @@ def check_machine(here: dict, there: dict) -> None:
 
 
 @dataclass
+class Recording:
+    """A seed that an earlier commit's code trains, and the rounds that it said."""
+
+    cell: Cell
+    result: dict
+    seed: int
+    rows: dict[int, dict] = field(default_factory=dict)
+    walked: int = 0
+    ended: bool = False
+
+    def take(self, line: dict) -> None:
+        """Keep what the training says of a round."""
+        if "result" in line:
+            self.ended = True
+        elif "machine" not in line:
+            self.rows[line["round"]] = line
+            self.walked = max(self.walked, line["round"])
+
+
+@dataclass
 class Verification:
     """A cell's result, its seeds in the order in which they are walked, and what was found.
 
@@ -131,6 +162,7 @@ class Verification:
     walks: of the seeds that were begun
     difference: the first value that is not the same, or why a training fails
     elsewhere: why the training here says nothing
+    former: the code of an earlier commit, whose rounds stand in the place of the stored ones
     """
 
     cell: Cell
@@ -138,12 +170,20 @@ class Verification:
     seeds: list[int]
     table: Any
     digests: dict[str, str]
+    former: FormerCode | None = None
     walks: list[Walk] = field(default_factory=list)
     difference: str = ""
     elsewhere: str = ""
 
     @classmethod
-    def of(cls, cell: Cell, result: dict, root: Path, wanted: int | None = None) -> "Verification":
+    def of(
+        cls,
+        cell: Cell,
+        result: dict,
+        root: Path,
+        wanted: int | None = None,
+        former: FormerCode | None = None,
+    ) -> "Verification":
         """FedReproError where there is nothing that could be walked or compared. `wanted`: only this seed."""
         if result["device"] != "cpu":
             raise FedReproError(f"it was trained on {result['device']}, which is not compared")
@@ -159,7 +199,8 @@ class Verification:
         seeds, elsewhere = [], list[NotHere]()
         for seed, machine in zip(result["seeds"], results.machines(result), strict=True):
             try:
-                check_machine(expected, machine)
+                if former is None:
+                    check_machine(expected, machine)
             except NotHere as reason:
                 elsewhere.append(reason)
             else:
@@ -172,17 +213,24 @@ class Verification:
         inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, tuple(seeds)), root))
         code = provenance.digest_of(experiment, result["executor"])
         history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
-        return cls(cell, result, seeds, table, {"made": made, "code": code, "history": history})
+        if former is not None:
+            former.check_counts(cell, result)
+        return cls(cell, result, seeds, table, {"made": made, "code": code, "history": history}, former)
 
     @property
     def seconds(self) -> float:
         """What a round of the quickest seed took."""
         return min(self.result["seconds"]) / self.result["rounds"]
 
-    def walk(self, seed: int) -> Walk:
-        """The walk of a seed, before its first round."""
-        rows = self.table[self.table["seed"] == seed].to_dict("records")
-        return Walk(self.cell, self.result, seed, {row["round"]: row for row in rows})
+    def walk(self, seed: int, seconds: float, rounds: int, root: Path) -> Walk:
+        """The walk of a seed, before its first round; a former code has trained for so many seconds or rounds
+        then."""
+        if self.former is None:
+            stored = self.table[self.table["seed"] == seed].to_dict("records")
+            return Walk(self.cell, self.result, seed, {row["round"]: row for row in stored})
+        recording = Recording(self.cell, self.result, seed)
+        _trained(recording, seconds, rounds, self.former.root)
+        return Walk(self.cell, self.result, seed, recording.rows, former=True)
 
     @property
     def reach(self) -> dict[int, int]:
@@ -196,19 +244,24 @@ class Verification:
         same = ("result", "code", "made")
         now = self.digests | {"result": self.result["self"]}
         if earlier and all(earlier[key] == now[key] for key in same):
-            exact = exact and earlier["how"] == stamps.BITS
+            exact = exact and earlier["how"] == self._how(exact)
             for seed, last in stamps.walked(earlier).items():
                 reach[seed] = max(last, reach.get(seed, 0))
         return (
             now
             | stamps.spans(reach, self.result["rounds"])
             | {
-                "how": stamps.BITS if exact else stamps.NUMBERS,
+                "how": self._how(exact),
                 "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
                 "processor": self.walks[0].machine["processor"],
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
             }
         )
+
+    def _how(self, exact: bool) -> str:
+        if self.former is not None:
+            return f"{stamps.FORMER} {self.former.commit}"
+        return stamps.BITS if exact else stamps.NUMBERS
 
 
 def _expected_machine(experiment: Experiment) -> dict:
@@ -222,6 +275,7 @@ def verify(
     jobs: int | None = None,
     seed: int | None = None,
     rounds: int | None = None,
+    code: str | None = None,
     root: Path = ROOT,
 ) -> int:
     """Walk, record and print; returns the exit code.
@@ -229,10 +283,25 @@ def verify(
     what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
     quickest first. seconds: for each cell, from where its first training begins. jobs: how many cells at
     once, by default one for each core. seed: only this one; by default all, in an order that is drawn anew.
-    rounds: of each seed at most; by default all.
+    rounds: of each seed at most; by default all. code: a commit whose code is compared with today's.
     """
-    begun, wanted = time.monotonic(), [*what]
-    found, lacking, elsewhere = _found(wanted, seed, root)
+    with contextlib.ExitStack() as stack:
+        former = stack.enter_context(former_code.checked_out(code, root)) if code else None
+        return _verify([*what], seconds, jobs, seed, rounds, former, root)
+
+
+def _verify(
+    wanted: list[str],
+    seconds: float,
+    jobs: int | None,
+    seed: int | None,
+    rounds: int | None,
+    former: FormerCode | None,
+    root: Path,
+) -> int:
+    """As `verify`."""
+    begun = time.monotonic()
+    found, lacking, elsewhere = _found(wanted, seed, former, root)
     for line in dict.fromkeys(lacking + elsewhere):
         print(f"  not walked {line}", file=sys.stderr, flush=True)
     counts, papers = Counter[str](), set[str]()
@@ -268,7 +337,7 @@ def verify(
 
 
 def _found(
-    wanted: list[str], seed: int | None, root: Path
+    wanted: list[str], seed: int | None, former: FormerCode | None, root: Path
 ) -> tuple[list[Verification], list[str], list[str]]:
     """What is to be walked, the quickest round first; a line for each cell that cannot be; and a line for
     each that can be on another machine alone."""
@@ -284,7 +353,7 @@ def _found(
             if not wanted and provenance.current(result, Experiment.of(cell, root)):
                 continue
             if (root / "papers" / cell.paper / "partitions" / cell.partition).is_dir():
-                found.append(Verification.of(cell, result, root, seed))
+                found.append(Verification.of(cell, result, root, seed, former))
             else:
                 missing = f"no partition here yet: fedrepro run {partition_stage(cell)}"
                 lacking.append(f"{cell.paper}/{cell.partition}: {missing}")
@@ -305,10 +374,11 @@ def _follow(one: Verification, seconds: float, rounds: int | None, root: Path) -
     for seed in one.seeds:
         if left <= 0:
             break
-        walk = one.walk(seed)
-        one.walks.append(walk)
+        last = rounds or one.result["rounds"]
         try:
-            left -= _trained(walk, left, rounds or one.result["rounds"], root)
+            walk = one.walk(seed, left, last, root)
+            one.walks.append(walk)
+            left -= _trained(walk, left, last, root)
         except NotHere as reason:
             one.walks.pop()
             one.elsewhere = str(reason)
@@ -319,9 +389,9 @@ def _follow(one: Verification, seconds: float, rounds: int | None, root: Path) -
     return one
 
 
-def _trained(walk: Walk, seconds: float, rounds: int, root: Path) -> float:
-    """Follow a seed for so many seconds, from its first line on, or rounds; returns the seconds that it
-    took. Differs for another value; FedReproError where the training fails."""
+def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) -> float:
+    """Follow a seed, trained by the code in `root`, for so many seconds, from its first line on, or rounds;
+    returns the seconds that it took. Differs for another value; FedReproError where the training fails."""
     settings = {"DEVICE": "cpu", "WORKERS": "1", "FORCE": "", "TRACKING": "off", "EVENTS": ""}
     settings |= {"EXECUTOR": walk.result["executor"], "PRECISION": walk.result["precision"]}
     environment = os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()}
