@@ -105,6 +105,49 @@ def test_a_change_of_numbers_is_named_and_nothing_is_stamped(trained, planted, f
     assert not (trained / "papers/fedcrl/verified.yaml").exists()
 
 
+@pytest.fixture
+def committed(trained, planted):
+    """The commit of the project with its result; the history has other numbers than this machine gives, as of
+    another processor."""
+    path = trained / FOLDER / "history.csv"
+    text = path.read_text()
+    table = pd.read_csv(path)
+    table["loss"] += 0.0001
+    path.write_text(table.to_csv(index=False, lineterminator="\n"))
+    result = json.loads((trained / FOLDER / "result.json").read_text())
+    before = json.dumps(result)
+    result["history"] = stamps.digest(path.read_bytes())
+    (trained / FOLDER / "result.json").write_text(json.dumps(seal(result)))
+    commit(trained)
+    yield git(trained, "rev-parse", "HEAD")
+    path.write_text(text)
+    (trained / FOLDER / "result.json").write_text(before)
+    shutil.rmtree(trained / ".git")
+
+
+def test_on_another_processor_two_codes_are_compared(trained, planted, committed):
+    planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
+    assert "DIFFERENT" in verify(trained, CELL, expect=1)
+    (trained / "papers/fedcrl/verified.yaml").unlink(missing_ok=True)
+    assert "same bits as the code of" in verify(trained, CELL, "--code", committed)
+    stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
+    assert stamp["how"] == f"{stamps.FORMER} {committed}" and state(trained) == "done"
+    assert not [*(trained / ".cells").glob("code-*")]
+
+
+def test_an_ablation_has_other_bits_than_the_code_of_a_commit(trained, planted, committed):
+    planted("pipeline/methods/fedprox.py", "return fit + weight *", "return fit + 0.0 *")
+    assert "DIFFERENT" in verify(trained, CELL, "--code", committed, expect=1)
+    assert state(trained) == "stale"
+
+
+def test_a_result_that_the_commits_code_does_not_give_either_is_not_compared(trained, planted, committed):
+    planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
+    git(trained, "commit", "-qam", "code that gave no result")
+    after = git(trained, "rev-parse", "HEAD")
+    assert f"not count as that of {after[:8]}" in verify(trained, CELL, "--code", after, expect=1)
+
+
 def test_an_altered_history_is_stale_for_status_and_report(trained):
     """The loss of the first seed's first round, by 0.0001."""
     path = trained / FOLDER / "history.csv"
