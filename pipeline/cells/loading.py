@@ -14,7 +14,7 @@ from pipeline.cells import inputs
 from pipeline.cells.evaluation import TestSet
 from pipeline.cells.experiment import Experiment
 from pipeline.data import partition
-from pipeline.data.tensors import to_tensor
+from pipeline.data.tensors import Scale, numbers, to_tensor
 from pipeline.engine.environment import default_device
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, draw, least_batch
@@ -33,6 +33,7 @@ class Federation(NamedTuple):
     heldout: Batch | None
     judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
     digest: str  # of what they were loaded from
+    scale: Scale | None  # by which samples that are no images were normalised
 
 
 def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
@@ -118,7 +119,10 @@ def load(experiment: Experiment, seed: int) -> Federation:
 @lru_cache(maxsize=1)
 def _load(experiment: Experiment, folder: Path) -> Federation:
     scenario, device, checked = experiment.scenario, default_device(), inputs.load(experiment, folder)
-    parts, pictures = checked.parts, _Pictures(scenario, checked, device)
+    parts, scale = checked.parts, None
+    if scenario.data.normalise == "standard":
+        scale = Scale.of(checked.stored.images[np.concatenate(parts.train)])
+    pictures = _Pictures(scenario, checked, device, scale)
     clients = tuple(
         Client(name, domain, _model(experiment, name, domain), *pictures.private(indices))
         for (name, domain), indices in zip(parts.clients, parts.train, strict=True)
@@ -126,7 +130,7 @@ def _load(experiment: Experiment, folder: Path) -> Federation:
     public = None
     if scenario.public is not None:
         assert checked.public is not None
-        public = to_tensor(checked.public.images[parts.public], scenario.data).to(device), scenario.public
+        public = pictures.tensor(checked.public.images[parts.public]), scenario.public
     pooled = np.concatenate(list(parts.domain_test.values()))
     judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
     heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
@@ -138,6 +142,7 @@ def _load(experiment: Experiment, folder: Path) -> Federation:
         heldout,
         judged,
         checked.digest,
+        scale,
     )
 
 
@@ -160,11 +165,12 @@ def _tests(
 
 @dataclasses.dataclass(frozen=True)
 class _Pictures:
-    """Network inputs and labels of stored images: as they are, or corrupted."""
+    """Network inputs and labels of stored samples: as they are, or images corrupted."""
 
     scenario: Scenario
     inputs: inputs.Inputs
     device: torch.device
+    scale: Scale | None
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         return self._tensors(self.inputs.stored.images, indices)
@@ -198,7 +204,13 @@ class _Pictures:
         labels = torch.from_numpy(self.inputs.stored.labels[indices]).to(self.device)
         if self.inputs.vectors is not None:
             return torch.from_numpy(self.inputs.vectors[indices]).to(self.device), labels
-        return to_tensor(images[indices], self.scenario.data).to(self.device), labels
+        return self.tensor(images[indices]), labels
+
+    def tensor(self, samples: np.ndarray) -> Tensor:
+        """Stored images, or other samples, as the networks take them."""
+        data = self.scenario.data
+        inputs = to_tensor(samples, data) if data.of_images else numbers(samples, self.scale)
+        return inputs.to(self.device)
 
 
 def _model(experiment: Experiment, name: str, domain: str) -> Model:
