@@ -3,7 +3,8 @@ back.
 
 PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
 with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images
-are looked up in the set; samples that are no images are in x as they are. Flower's partitioners hold a list of positions in the training part for each client.
+are looked up in the set; samples that are no images are in x as they are. Flower's partitioners hold a list
+of positions in the training part for each client.
 """
 
 import hashlib
