@@ -15,6 +15,7 @@ from pipeline.schema import (
     MINIATURES,
     ROOT,
     Count,
+    Data,
     Domains,
     NonNegative,
     check,
@@ -24,7 +25,7 @@ from pipeline.schema import (
     method_names,
     planned,
 )
-from pipeline.schema.paper import scenario_key
+from pipeline.schema.paper import PICTURE, scenario_key
 from pipeline.schema.scenario import REQUIREMENTS
 
 # Columns of history.csv and measures, next to which are the accuracies of domains and clients.
@@ -58,7 +59,7 @@ def check_names(paper: str, root: Path = ROOT) -> None:
     for at, kind, name, known in _names(paper, root):
         if name not in known:
             raise ParamError(f"papers/{paper}/paper.yaml: {at}: {unknown(kind, name, known)}")
-    for at, why in (*_clashes(paper, root), *_measures(paper, root)):
+    for at, why in (*_clashes(paper, root), *_measures(paper, root), *_samples(paper, root)):
         raise ParamError(f"papers/{paper}/paper.yaml: {at}: {why}")
 
 
@@ -135,6 +136,29 @@ def _measures(key: str, root: Path) -> Iterator[tuple[str, str]]:
             yield f"{at}.partition", f"the mean over clients is called {MEAN!r}: rename the client"
 
 
+def _samples(key: str, root: Path) -> Iterator[tuple[str, str]]:
+    """(place, why) of sets whose samples a scenario does not take, and of pictures of what is no image."""
+    paper = load_paper(key, root)
+    for name, scenario in paper.scenarios.items():
+        at, data = scenario_key(name), scenario.data
+        entry = sets(root)[data.set]
+        if data.of_images and not entry.images:
+            of_what = f"{data.normalise!r} is of images, and {data.set} holds {entry.sample}"
+            yield f"{at}.data.normalise", f"{of_what}: set it to standard or raw"
+        if not data.of_images and (data.size, data.channels) != (Data.size, Data.channels):
+            yield f"{at}.data", "'size' and 'channels' are of images: leave them out"
+        if scenario.public is not None:
+            public = sets(root)[scenario.public.set]
+            fits = public.images if data.of_images else public.sample == entry.sample
+            if not fits:
+                wanted = "images" if data.of_images else entry.sample
+                yield f"{at}.public.set", f"{scenario.public.set} holds {public.sample}, expected {wanted}"
+    for name, figure in paper.figures.items():
+        shown = [paper.scenarios[one] for one in figure.scenarios if one in paper.scenarios]
+        if figure.kind == PICTURE and not all(sets(root)[one.data.set].images for one in shown):
+            yield f"figures.{name}.kind", "images can be drawn of a set of images alone"
+
+
 def _twice(values: Mapping[Any, str]) -> Iterator[tuple[Any, Any, str]]:
     """(first, second, value) of two keys that have one value."""
     first: dict[str, Any] = {}
@@ -159,6 +183,10 @@ def runnable(experiment: Experiment) -> Any:
         asks = f"which the scenario {cell.scenario!r} asks for by `{scenario.demands[refused[0]]}`"
         raise ParamError(f"{where}: {algorithm} has no rule for {refused[0]}, {asks}")
     for network in scenario.networks:
+        if not network.paper and not scenario.data.of_images:
+            at = f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}"
+            own = f"define one in papers/{cell.paper}/models.py"
+            raise ParamError(f"{at}: the network {network.name!r} is of images: {own}")
         known = functions(network.paper, "models", experiment.root) if network.paper else models.NAMES
         if network.name not in known:
             at = f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}"

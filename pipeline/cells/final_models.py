@@ -8,6 +8,7 @@ import dataclasses
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from string import Template
 
 import torch
 from safetensors.torch import save_file
@@ -18,10 +19,11 @@ from pipeline.cells import evaluation, portable, provenance, results
 from pipeline.cells.checkpoint import FORCE
 from pipeline.cells.evaluation import HEADLINE
 from pipeline.cells.experiment import Experiment
+from pipeline.cells.loading import load
 from pipeline.cells.portable import scored
 from pipeline.cells.seeds import Job, SeedTraining, trained
 from pipeline.data import store
-from pipeline.data.tensors import STATISTICS
+from pipeline.data.tensors import STATISTICS, Scale
 from pipeline.engine.state import Clients, State
 from pipeline.engine.world import World
 from pipeline.errors import FedReproError
@@ -47,19 +49,20 @@ below loads it.
 ```python
 from predict import classify
 
-print(classify("mine.png"))
+print(classify("{file}"))
 ```
 
-`predict.py` needs torch, numpy and Pillow, no code of FedRepro. A `.pt2` file is a graph of `torch.export`
-that maps prepared images to scores of the classes, by the method's rule of prediction; `.safetensors` are the
-weights alone, `.onnx` the same graph for other programs, where it can be written. `card.json` has settings
-and accuracies.
+`predict.py` needs torch, numpy{needs}, no code of FedRepro. A `.pt2` file is a graph of `torch.export`
+that maps prepared {inputs} to scores of the classes, by the method's rule of prediction; `.safetensors` are
+the weights alone, `.onnx` the same graph for other programs, where it can be written. `card.json` has
+settings and accuracies.
 
 | file | what it is | client | accuracy, % |
 |---|---|---|--:|
 {rows}
 """
-PREDICT = '''"""Classify a picture by a model of this folder: `python predict.py mine.png [FILE.pt2]`."""
+# of `predict.py`, whatever a sample is
+PREDICT = Template('''"""Classify $what by a model of this folder: `python predict.py $file [FILE.pt2]`."""
 
 import json
 import sys
@@ -67,11 +70,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
-
+$more
 FOLDER = Path(__file__).resolve().parent
 CARD = json.loads((FOLDER / "card.json").read_text())
-# weights of red, green and blue in grey
+$prepare
+
+def load(name=CARD["scored"]):
+    """A function from prepared $inputs to scores (N, classes)."""
+    model = torch.export.load(FOLDER / name).module()
+    if CARD["files"][name]["any_number_of_images"]:
+        return model
+    return lambda images: torch.cat([model(image) for image in images.split(1)])
+
+$classify
+
+if __name__ == "__main__":
+    print(classify(*sys.argv[1:]))
+''')
+OF_IMAGES = {
+    "what": "a picture",
+    "file": "mine.png",
+    "inputs": "images (N, channels, side, side)",
+    "more": "from PIL import Image\n",
+    "prepare": '''# weights of red, green and blue in grey
 GREY = (0.299, 0.587, 0.114)
 
 
@@ -90,26 +111,37 @@ def prepare(pixels):
         )
     mean, std = (torch.tensor(given[name]).view(1, -1, 1, 1) for name in ("mean", "std"))
     return (images - mean) / std
-
-
-def load(name=CARD["scored"]):
-    """A function from prepared images (N, channels, side, side) to scores (N, classes)."""
-    model = torch.export.load(FOLDER / name).module()
-    if CARD["files"][name]["any_number_of_images"]:
-        return model
-    return lambda images: torch.cat([model(image) for image in images.split(1)])
-
-
+''',
+    "classify": '''
 def classify(picture, name=CARD["scored"]):
     """The class of a picture's file."""
     pixels = np.array(Image.open(picture).convert("RGB"))[None]
     with torch.no_grad():
         return CARD["classes"][int(load(name)(prepare(pixels)).argmax())]
+''',
+}
+OF_NUMBERS = {
+    "what": "samples",
+    "file": "mine.npy",
+    "inputs": "samples (N, ...)",
+    "more": "",
+    "prepare": '''
 
-
-if __name__ == "__main__":
-    print(classify(*sys.argv[1:]))
-'''
+def prepare(samples):
+    """Network inputs of samples (N, ...), as the data set has them."""
+    given = CARD["prepare"]
+    if "mean" in given:
+        samples = (samples - np.array(given["mean"])) / np.array(given["std"])
+    return torch.from_numpy(np.array(samples, given["dtype"]))
+''',
+    "classify": '''
+def classify(samples, name=CARD["scored"]):
+    """The classes of the samples in a file of NumPy, (N, ...)."""
+    with torch.no_grad():
+        scores = load(name)(prepare(np.load(samples)))
+    return [CARD["classes"][best] for best in scores.argmax(1).tolist()]
+''',
+}
 
 
 def write_all(experiment: Experiment, jobs: list[Job]) -> None:
@@ -137,7 +169,8 @@ def write(training: SeedTraining, experiment: Experiment, folder: Path) -> dict:
     card = _card(training, experiment, files_of, measured)
     files.write_json(folder / "card.json", card)
     files.write_text(folder / "README.md", _described(card))
-    files.write_text(folder / "predict.py", PREDICT)
+    words = OF_IMAGES if experiment.scenario.data.of_images else OF_NUMBERS
+    files.write_text(folder / "predict.py", PREDICT.substitute(words))
     return card
 
 
@@ -159,7 +192,7 @@ def write_models(
     written = {}
     for k, module in enumerate(modules):
         name = NAMES[hook] + f"-{k}" * (len(modules) > 1)
-        program, any_number = portable.exported(module, world.clients[k].images.shape[1:])
+        program, any_number = portable.exported(module, world.clients[k].images)
         portable.save(program, folder / f"{name}.pt2")
         weights = {key: value.cpu().contiguous() for key, value in models[k].items()}
         save_file(weights, folder / f"{name}.safetensors")
@@ -251,8 +284,8 @@ def _card(
         "by_classifier": type(training.method).scores is Method.scores,
         "classes": meta["classes"],
         "data": dataclasses.asdict(scenario.data),
-        "input": [world.clients[0].images.shape[1], world.clients[0].images.shape[-1]],
-        "prepare": _preparation(scenario.data),
+        "input": list(world.clients[0].images.shape[1:]),
+        "prepare": _preparation(scenario.data, world.clients[0].images, load(experiment, job.seed).scale),
         "files": {name: entry for written in files_of.values() for name, entry in written.items()},
         "scored": next(iter(files_of[training.hook])),
         "measured": measured,
@@ -261,8 +294,11 @@ def _card(
     }
 
 
-def _preparation(data: Data) -> dict:
-    """How pixels become what the networks take, for `predict.py`."""
+def _preparation(data: Data, inputs: Tensor, scale: Scale | None) -> dict:
+    """How a sample becomes what the networks take, for `predict.py`."""
+    if not data.of_images:
+        normal = {} if scale is None else {"mean": scale.mean.tolist(), "std": scale.deviation.tolist()}
+        return {"dtype": str(inputs.dtype).removeprefix("torch."), **normal}
     mean, std = (values[: data.channels] for values in STATISTICS[data.normalise])
     return {"channels": data.channels, "side": data.size, "mean": mean, "std": std}
 
@@ -281,7 +317,11 @@ def _described(card: dict) -> str:
         "The input is the frozen features of an image, not the image.\n": card["data"]["features"]
         != "pixels",
     }
+    words = OF_IMAGES if "side" in card["prepare"] else OF_NUMBERS
     return CARD.format(
+        file=words["file"],
+        needs=" and Pillow" if words is OF_IMAGES else "",
+        inputs="images" if words is OF_IMAGES else "samples",
         **{key: card[key] for key in ("label", "cell", "seed", "headline")},
         title=card["data"]["set"],
         rounds=card["measures"]["round"],

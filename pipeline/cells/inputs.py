@@ -63,6 +63,7 @@ def load(experiment: Experiment, place: Path) -> Inputs:
     parts, meta = partition.verify(place)
     _check_tests(parts, scenario, experiment.scenario_key)
     stored = _listed(store.verify(folder), meta["data"], shorten(place))
+    _check_kind(stored, scenario, experiment.scenario_key)
     public = None
     if scenario.public is not None:
         public = _listed(store.verify(data / scenario.public.set), meta["public"], shorten(place))
@@ -80,6 +81,14 @@ def load(experiment: Experiment, place: Path) -> Inputs:
         raise ParamError(f"data/{folder.name}-corrupted: made from other images than are there; {again}")
     added += [damage.meta["corruption"]["digest"]] if damage else []
     return Inputs(parts, stored, public, vectors, damage, _joined(meta["digest"], *added))
+
+
+def _check_kind(stored: Stored, scenario: Scenario, where: str) -> None:
+    """ParamError where samples that are no images are to be normalised as images are."""
+    if "dtype" in stored.meta and scenario.data.of_images:
+        found = f"{stored.images.dtype} of shape {stored.images.shape[1:]}"
+        of_what = f"{scenario.data.normalise!r} is of images, and {scenario.data.set} holds {found}"
+        raise ParamError(f"{where}.data.normalise: {of_what}: set it to standard or raw")
 
 
 def _listed(stored: Stored, noted: dict | None, place: str) -> Stored:

@@ -15,7 +15,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import Inputs
 from pipeline.cells.inputs import load as load_inputs
 from pipeline.data.parts import Parts
-from pipeline.data.tensors import to_tensor
+from pipeline.data.tensors import Scale, numbers, to_tensor
 from pipeline.engine.environment import default_device
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import Client, draw, least_batch
@@ -34,6 +34,7 @@ class Federation(NamedTuple):
     heldout: Batch | None
     judged: Batch | None  # the test images under the scenario's corruption (RAHFL's literal reading)
     digest: str  # of what they were loaded from
+    scale: Scale | None  # by which samples that are no images were normalised
 
 
 def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
@@ -119,7 +120,10 @@ def load(experiment: Experiment, seed: int) -> Federation:
 @lru_cache(maxsize=1)
 def _load(experiment: Experiment, folder: Path) -> Federation:
     scenario, device, checked = experiment.scenario, default_device(), load_inputs(experiment, folder)
-    parts, pictures = checked.parts, _Pictures(scenario, checked, device)
+    parts, scale = checked.parts, None
+    if scenario.data.normalise == "standard":
+        scale = Scale.of(checked.stored.images[np.concatenate(parts.train)])
+    pictures = _Pictures(scenario, checked, device, scale)
     clients = tuple(
         Client(name, domain, _model(experiment, name, domain), *pictures.private(indices))
         for (name, domain), indices in zip(parts.clients, parts.train, strict=True)
@@ -127,7 +131,7 @@ def _load(experiment: Experiment, folder: Path) -> Federation:
     public = None
     if scenario.public is not None:
         assert checked.public is not None
-        public = to_tensor(checked.public.images[parts.public], scenario.data).to(device), scenario.public
+        public = pictures.tensor(checked.public.images[parts.public]), scenario.public
     pooled = np.concatenate(list(parts.domain_test.values()))
     judged = pictures.judged(pooled) if scenario.evaluation.tests == "pooled" else None
     heldout = pictures.judged(parts.heldout) if len(parts.heldout) else None
@@ -139,6 +143,7 @@ def _load(experiment: Experiment, folder: Path) -> Federation:
         heldout,
         judged,
         checked.digest,
+        scale,
     )
 
 
@@ -161,11 +166,12 @@ def _tests(
 
 @dataclasses.dataclass(frozen=True)
 class _Pictures:
-    """Network inputs and labels of stored images: as they are, or corrupted."""
+    """Network inputs and labels of stored samples: as they are, or images corrupted."""
 
     scenario: Scenario
     loaded: Inputs
     device: torch.device
+    scale: Scale | None
 
     def clean(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
         return self._tensors(self.loaded.stored.images, indices)
@@ -199,7 +205,13 @@ class _Pictures:
         labels = torch.from_numpy(self.loaded.stored.labels[indices]).to(self.device)
         if self.loaded.vectors is not None:
             return torch.from_numpy(self.loaded.vectors[indices]).to(self.device), labels
-        return to_tensor(images[indices], self.scenario.data).to(self.device), labels
+        return self.tensor(images[indices]), labels
+
+    def tensor(self, samples: np.ndarray) -> Tensor:
+        """Stored images, or other samples, as the networks take them."""
+        data = self.scenario.data
+        tensor = to_tensor(samples, data) if data.of_images else numbers(samples, self.scale)
+        return tensor.to(self.device)
 
 
 def _model(experiment: Experiment, name: str, domain: str) -> Model:

@@ -116,25 +116,25 @@ class _Repeated(nn.Module):
 
 
 @torch.no_grad()
-def exported(module: Scored, shape: torch.Size) -> tuple[torch.export.ExportedProgram, bool]:
+def exported(module: Scored, like: Tensor) -> tuple[torch.export.ExportedProgram, bool]:
     """The graph of a scored model, and whether it takes any number of images; else it takes one at a time.
 
     module: of `scored`
-    shape: of an image, (C, H, W), or of what the network takes
+    like: images (n, C, H, W), or other samples; their values do not matter
     """
-    truths = _Truths()
+    truths, one = _Truths(), torch.zeros(1, *like.shape[1:], dtype=like.dtype)
     with truths:
-        module(torch.zeros(1, *shape))
+        module(one)
     module.tracing = True
     repeated = _Repeated(module, truths).eval()
     many = {"images": {0: torch.export.Dim("images")}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            images = torch.zeros(TRACED_IMAGES, *shape)
+            images = one.expand(TRACED_IMAGES, *one.shape[1:]).contiguous()
             return torch.export.export(repeated, (images,), dynamic_shapes=many), True
         except UserError:  # the rule computes with the number of images
-            return torch.export.export(repeated, (torch.zeros(1, *shape),)), False
+            return torch.export.export(repeated, (one,)), False
 
 
 def save(program: torch.export.ExportedProgram, path: Path) -> None:

@@ -61,7 +61,8 @@ def _idx_array(path: Path) -> np.ndarray:
 def arrays(
     files: list[Path], scratch: Path, entry: DataSet, pixels: str = "x_{}", numbers: str = "y_{}"
 ) -> Arrays:
-    """An .npz or .mat file with x_train, x_test (N, H, W[, C]) and the labels y_train, y_test (N,)."""
+    """An .npz or .mat file with x_train, x_test (N, H, W[, C]), or (N, ...) of a set that is not of images,
+    and the labels y_train, y_test (N,)."""
     names = [(pixels.format(part), numbers.format(part)) for part in ("train", "test")]
     with reading(files[0]):
         content = matlab(files[0]) if files[0].suffix == ".mat" else np.load(files[0], allow_pickle=False)
@@ -72,7 +73,7 @@ def arrays(
     if left := [name for name in content if name not in taken and not name.startswith("__")]:
         say(f"{shorten(files[0])}: left out, no part of the set: {', '.join(sorted(left))}")
     where = f"{shorten(files[0])}: "
-    return two_parts(parts, entry.names, [(f"{where}{x}", f"{where}{y}") for x, y in names])
+    return two_parts(parts, entry.names, [(f"{where}{x}", f"{where}{y}") for x, y in names], entry)
 
 
 def usps(files: list[Path], scratch: Path, entry: DataSet) -> Arrays:

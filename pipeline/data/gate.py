@@ -7,6 +7,8 @@ data/<set>.found.json, beside the set's folder, which stays as it was.
 Pixels: uint8 is taken as it is; bool becomes 0 and 255; whole numbers must lie in 0 to 255; floats in [0, 1]
 are multiplied by 255, those that reach from -1 to 1 become (x + 1) * 127.5, those from 0 to 255 are rounded.
 All parts of a set need the same rule. Everything else has no known range and is refused.
+Samples that are no images (`registry.DataSet.images`): finite numbers of the set's shape, stored as its type;
+whole numbers where that is int64 or uint8.
 Labels: whole numbers from 0 on, or texts, which become numbers in the order of the names; -1, no label, where
 every class has images all the same.
 """
@@ -143,6 +145,35 @@ def _converted(values: np.ndarray, rule: str) -> np.ndarray:
     return out
 
 
+def numbers(entry: DataSet, parts: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """(N, ...) of the entry's shape and type, of every part of a set that is not of images.
+
+    parts: as of `pixels`. DataError for another shape, and for values that the type does not hold.
+    """
+    return [_numbers(entry, np.asarray(values), what) for what, values in parts.items()]
+
+
+def _numbers(entry: DataSet, values: np.ndarray, what: str) -> np.ndarray:
+    shape, kind = tuple(entry.shape), np.dtype(entry.dtype)
+    if not shape:
+        raise DataError(f"{what}: the set has the shape [], expected at least one number, [1]")
+    if values.shape[1:] != shape:
+        raise DataError(f"{what} has the shape {values.shape}, expected (N, {str(shape)[1:-1].rstrip(',')})")
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{what} holds {values.dtype}, expected numbers")
+    if not np.isfinite(values).all():
+        raise DataError(f"{what} holds values that are no numbers (NaN or infinite)")
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = values.astype(kind)
+    lost = not np.isfinite(stored).all() if kind.kind == "f" else (stored != values).any()
+    if lost:
+        raise DataError(
+            f"{what} holds {values.dtype} from {values.min():.6g} to {values.max():.6g}, "
+            f"which {entry.dtype} does not hold"
+        )
+    return stored
+
+
 # -- labels --------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +260,8 @@ class Found:
     """What a user should know of a set: counts, filled while its images go to disk."""
 
     keys: list[bytes] = field(default_factory=list)
-    brightest: int = 0
+    # grey level; None of a set that is not of images
+    brightest: int | None = 0
     left_out: dict[str, int] = field(default_factory=dict)
 
     def document(self, arrays: Arrays) -> dict:
@@ -240,7 +272,8 @@ class Found:
         parts["one_part"] = _one_part(arrays) if (split == TEST).any() else {}
         blank = {name: _blank(values) for name, values in arrays.columns.items()}
         parts["blank"] = {name: count for name, count in blank.items() if count}
-        parts["dark"] = self.brightest if self.brightest < BRIGHT else None
+        grey = self.brightest
+        parts["dark"] = grey if grey is not None and grey < BRIGHT else None
         return {key: value for key, value in parts.items() if value or (key == "dark" and value is not None)}
 
 
@@ -249,16 +282,21 @@ def admit(entry: DataSet, arrays: Arrays, scratch: Path) -> tuple[Arrays, Found]
 
     scratch: where its archives were unpacked. DataError for what has no rule.
     """
-    found = Found(left_out=_left_out(arrays, scratch))
+    found = Found(left_out=_left_out(arrays, scratch), brightest=0 if entry.images else None)
     images = arrays.images
     if isinstance(images, np.ndarray):
-        [images] = pixels({"the images": images})
+        [images] = converted(entry, {"the images" if entry.images else "the samples": images})
     [of], classes = _checked_labels(arrays)
     arrays = replace(arrays, labels=of, classes=classes, images=images)
     _check_classes(entry, arrays)
     if entry.without_twins:
         arrays = _without_twins(arrays)
-    return replace(arrays, images=_watched(arrays.images, found)), found
+    return replace(arrays, images=_watched(entry, arrays.images, found)), found
+
+
+def converted(entry: DataSet, parts: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Every part of a set in the stored form: `pixels` of images, else `numbers`."""
+    return pixels(parts) if entry.images else numbers(entry, parts)
 
 
 def _checked_labels(arrays: Arrays) -> tuple[list[np.ndarray], list[str]]:
@@ -330,13 +368,14 @@ def _without_twins(arrays: Arrays) -> Arrays:
     return replace(arrays, images=images[kept], columns=columns, **of)
 
 
-def _watched(images: np.ndarray | Iterable[np.ndarray], found: Found) -> Iterator[np.ndarray]:
+def _watched(entry: DataSet, images: np.ndarray | Iterable[np.ndarray], found: Found) -> Iterator[np.ndarray]:
     """The blocks as they are, counted on their way."""
     for block in [images] if isinstance(images, np.ndarray) else images:
-        if block.dtype != np.uint8:
-            [block] = pixels({"a block of images": block})
+        if block.dtype != entry.dtype:
+            [block] = converted(entry, {"a block of samples": block})
         found.keys += twins.keys(block)
-        found.brightest = max(found.brightest, int(block.max(initial=0)))
+        if found.brightest is not None:
+            found.brightest = max(found.brightest, int(block.max(initial=0)))
         yield block
 
 

@@ -14,6 +14,7 @@ from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
 from pipeline.data import gate
+from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DAMAGED, DataError, cause
 from pipeline.schema import shorten
@@ -48,13 +49,16 @@ def two_parts(
     parts: Sequence[tuple[np.ndarray, np.ndarray]],
     classes: Iterable[str] = (),
     names: Sequence[tuple[str, str]] = NAMES,
+    entry: DataSet | None = None,
 ) -> Arrays:
     """Arrays of one domain from (images, labels) of training and test part; (N, H, W) images are grey.
 
-    classes: their names; none: what the labels say. names: of the four arrays in a line of error. DataError
-    where the arrays do not pass the gate or do not fit each other.
+    classes: their names; none: what the labels say. names: of the four arrays in a line of error. entry: the
+    set, where it need not be of images: samples are then numbers of its shape. DataError where the arrays do
+    not pass the gate or do not fit each other.
     """
-    images = gate.pixels({names[at][0]: part[0] for at, part in enumerate(parts)})
+    samples = {names[at][0]: part[0] for at, part in enumerate(parts)}
+    images = gate.pixels(samples) if entry is None else gate.converted(entry, samples)
     counts = [len(part) for part in images]
     labels, known = gate.labels({names[at][1]: part[1] for at, part in enumerate(parts)}, counts, [*classes])
     return Arrays(

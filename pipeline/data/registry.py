@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.errors import DataError, ParamError, unknown
 from pipeline.schema import ROOT, Whole, check, load_module, read_yaml, shorten, visible
@@ -51,13 +51,15 @@ class DataSet:
     """One data set; bundled ones and composites (`parts`) have neither mirror nor canonical source.
 
     classes: 0 where they are not known beforehand. names: of the classes, where the official files hold none.
-    shape: stored (H, W, C) when read from the official files. domains: none: one, called as the set. counts:
-    as of Mirror; None: not known beforehand. without_twins: pictures that are there more than once are stored
-    once, in the test part where that has them.
+    shape: of a stored sample, (H, W, C) of images when read from the official files; channels come first in
+    all others. dtype: of the samples; images are uint8. domains: none: one, called as the set. counts: as of
+    Mirror; None: not known beforehand. without_twins: pictures that are there more than once are stored once,
+    in the test part where that has them.
     """
 
     title: str
     shape: list[Whole]
+    dtype: Literal["uint8", "float32", "int64"] = "uint8"
     classes: Whole = 0
     names: list[str] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
@@ -68,6 +70,16 @@ class DataSet:
     parts: list[str] = field(default_factory=list)
     mirror: Mirror | None = None
     canonical: Canonical | None = None
+
+    @property
+    def images(self) -> bool:
+        """Whether the samples are images; else numbers of any shape, such as a table's rows or a signal."""
+        return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[2] in (1, 3)
+
+    @property
+    def sample(self) -> str:
+        """What a sample is, for messages: `float32 of shape (13,)`."""
+        return f"{self.dtype} of shape {(*self.shape,)}"
 
     def expected(self, source: str) -> dict[str, tuple[int, int]]:
         """(training, test) images of every domain; empty where they are not known beforehand."""

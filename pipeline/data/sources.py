@@ -57,6 +57,7 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
             "classes": arrays.classes,
             "domains": entry.domains,
             "official_split": entry.official_split,
+            **({} if entry.images else {"dtype": entry.dtype}),
             **facts,
         }
         meta = store.write(

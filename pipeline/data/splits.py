@@ -3,7 +3,8 @@ back.
 
 PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
 with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images
-are looked up in the set. Flower's partitioners hold a list of positions in the training part for each client.
+are looked up in the set; samples that are no images are in x as they are. Flower's partitioners hold a list
+of positions in the training part for each client.
 """
 
 import hashlib
@@ -75,9 +76,7 @@ def _places(path: Path, known: dict[bytes, list[int]], stored: Stored) -> np.nda
     with reading(path):
         content = _unpickled(path)
         values, labels = np.asarray(content["x"], np.float64), np.asarray(content["y"], np.int64)
-        if values.min(initial=0) < 0:
-            values = values / 2 + 0.5
-        images = np.round(values * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+        images = _stored(values, stored)
     places = []
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):
         if not (same := known.get(_key(image, label))):
@@ -85,6 +84,15 @@ def _places(path: Path, known: dict[bytes, list[int]], stored: Stored) -> np.nda
             raise DataError(f"{path}: image {number} of class {label} is not, or no more, in data/{name}")
         places.append(same.pop())
     return np.array(places, np.int64)
+
+
+def _stored(values: np.ndarray, stored: Stored) -> np.ndarray:
+    """Samples as the set has them, of PFLlib's x in float64."""
+    if "dtype" in stored.meta:
+        return values.astype(stored.images.dtype)
+    if values.min(initial=0) < 0:
+        values = values / 2 + 0.5
+    return np.round(values * 255).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
 def write_flower(train: Sequence[np.ndarray], stored: Stored, path: Path) -> None:
@@ -114,8 +122,10 @@ def write_pfllib(
         labels, counts = np.unique(stored.labels[indices], return_counts=True)
         held.append(np.stack([labels, counts], axis=1).tolist())
         for part, chosen in (("train", indices), ("test", test[client])):
-            images = stored.images[np.asarray(chosen)].transpose(0, 3, 1, 2).astype(np.float32)
-            data: Any = {"x": (images / 255 - 0.5) / 0.5, "y": stored.labels[np.asarray(chosen)]}
+            x = stored.images[np.asarray(chosen)]
+            if "dtype" not in stored.meta:
+                x = (x.transpose(0, 3, 1, 2).astype(np.float32) / 255 - 0.5) / 0.5
+            data: Any = {"x": x, "y": stored.labels[np.asarray(chosen)]}
             np.savez_compressed(content := io.BytesIO(), data=data)
             files.write_bytes(folder / part / f"{client}.npz", content.getvalue())
     config = {"num_clients": len(train), "num_classes": len(stored.meta["classes"])}

@@ -4,6 +4,9 @@ images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where the
 int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
 the source, the SHA-256 digest of each array and a seal over the rest. Where a set has users or other groups,
 column-<name>.npy (N,) holds a text or a whole number for every image. Reading needs NumPy alone.
+
+Of samples that are no images, images.npy is (N, ...) of the type that meta["dtype"] names: float32, int64
+(tokens) or uint8. No set of images has this key.
 """
 
 import contextlib
@@ -15,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,6 +35,8 @@ ARRAYS: dict[str, np.dtype] = {
     "split.npy": np.dtype(np.uint8),
 }
 META = "meta.json"
+# types of images.npy
+SAMPLE = Literal["uint8", "float32", "int64"]
 # What readers use of it.
 KINDS: dict[str, Any] = {
     **dict.fromkeys(("set", "source", "deviation"), str),
@@ -53,8 +58,9 @@ UNIONS = ("digits4", "digits4_synth", "digit5")
 class Arrays:
     """A data set on its way to disk.
 
-    images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory;
-    labels, domains, split: (N,); classes: name of every label; columns: further (N,) by their names.
+    images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory; of
+    a set that is not of images (N, ...), such as rows (N, columns) or signals (N, channels, length); labels,
+    domains, split: (N,); classes: name of every label; columns: further (N,) by their names.
     """
 
     images: np.ndarray | Iterable[np.ndarray]
@@ -67,7 +73,8 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Stored:
-    """Images (N, H, W, C) uint8 in memory, read-only; the other arrays (N,); meta.json as a dict."""
+    """Images (N, H, W, C) uint8, or other samples (N, ...), in memory, read-only; the other arrays (N,);
+    meta.json as a dict."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -98,7 +105,8 @@ def write(
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
     others |= {_file(name): values for name, values in (columns or {}).items()}
     with files.replace_folder(folder) as temporary:
-        shape = _write_images(temporary / "images.npy", images, len(labels), folder)
+        kind = np.dtype(meta.get("dtype", "uint8"))
+        shape = _write_images(temporary / "images.npy", images, len(labels), kind, folder)
         for name, values in others.items():
             np.save(temporary / name, np.ascontiguousarray(values, ARRAYS.get(name)), allow_pickle=False)
         meta["digests"] = {name: files.sha256(temporary / name) for name in _names(meta)}
@@ -172,8 +180,9 @@ def array(folder: Path, name: str, digest: str) -> np.ndarray:
 
 
 def _check_meta(meta: dict, folder: Path) -> None:
-    """Names of columns, and the digest over those of the arrays."""
+    """Names of columns, the samples' type, and the digest over those of the arrays."""
     with readable(folder / META, _again(folder)):
+        check(SAMPLE, meta.get("dtype", "uint8"), f"{shorten(folder / META)}: dtype")
         check(list[Name], meta.get("columns", []), f"{shorten(folder / META)}: columns")
         actual = _over(meta)
     if actual != meta["digest"]:
@@ -193,7 +202,7 @@ def remake(folder: Path) -> str:
     return f"fedrepro run data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
 
-def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ...]:
+def _write_images(path: Path, images, count: int, kind: np.dtype, folder: Path) -> tuple[int, ...]:
     """Write blocks one after another behind an .npy header. A memory map is not used, because a full disk
     would then end the process by a signal instead of an error."""
     blocks = iter([images] if isinstance(images, np.ndarray) else images)
@@ -203,12 +212,13 @@ def _write_images(path: Path, images, count: int, folder: Path) -> tuple[int, ..
     shape = (count, *first.shape[1:])
     written = 0
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
         for block in itertools.chain([first], blocks):
-            if block.dtype != np.uint8 or block.shape[1:] != shape[1:]:
+            if block.dtype != kind or block.shape[1:] != shape[1:]:
                 raise DataError(
                     f"{shorten(folder)}: images of type {block.dtype} and shape {block.shape[1:]}, "
-                    f"expected uint8 and {shape[1:]}"
+                    f"expected {kind} and {shape[1:]}"
                 )
             file.write(np.ascontiguousarray(block).data)
             written += len(block)
@@ -240,7 +250,8 @@ def _check(stored: Stored, folder: Path) -> None:
         "domains.npy": (0, len(stored.meta["domains"])),
         "split.npy": (0, 2),
     }
-    for name, kind in ARRAYS.items():
+    kinds = ARRAYS | {"images.npy": np.dtype(stored.meta.get("dtype", "uint8"))}
+    for name, kind in kinds.items():
         values = getattr(stored, name.removesuffix(".npy"))
         shape = whole[:1] if name in ranges else whole
         if values.dtype != kind or values.shape != shape:
@@ -249,7 +260,7 @@ def _check(stored: Stored, folder: Path) -> None:
             (low, high), least, most = ranges[name], values.min(), values.max()
             if least < low or most >= high:
                 raise _broken(folder, name, f"holds {least} to {most}, expected {low} to {high - 1}")
-    if len(whole) != 4 or whole[3] not in (1, 3):
+    if "dtype" not in stored.meta and (len(whole) != 4 or whole[3] not in (1, 3)):
         raise _broken(folder, "images.npy", f"holds images of shape {whole}, expected (N, H, W, 1 or 3)")
     for name, values in stored.columns.items():
         if values.shape != whole[:1] or values.dtype.kind not in "iuU":

@@ -1,4 +1,4 @@
-"""Convert stored images to normalised network inputs, and inputs to pixels and back for augmentation."""
+"""Convert stored samples to normalised network inputs, and images to pixels and back for augmentation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pipeline.devices import to_device_of
+from pipeline.errors import TrainingError
 from pipeline.schema import Data
 
 STATISTICS = {  # mean and standard deviation per channel, of images in [0, 1]
@@ -49,13 +50,43 @@ def to_tensor(images: np.ndarray, data: Data) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Scale:
+    """Mean and deviation, (F, 1, ...) float64, of each entry of a sample's first axis: a column of a table
+    (F,), a channel of a signal (F, length)."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+
+    @classmethod
+    def of(cls, samples: np.ndarray) -> "Scale":
+        """That of (N, F, ...); the deviation of what is always the same is 1."""
+        axes = (0, *range(2, samples.ndim))
+        mean = samples.mean(axes, np.float64, keepdims=True)[0]
+        deviation = samples.std(axes, np.float64, keepdims=True)[0]
+        return cls(mean, np.where(deviation > 0, deviation, 1.0))
+
+
+def numbers(samples: np.ndarray, scale: Scale | None) -> Tensor:
+    """Samples (N, ...) as they are stored: int64 stays, all else becomes float32; with a scale, normalised,
+    float32."""
+    if scale is not None:
+        samples = ((samples - scale.mean) / scale.deviation).astype(np.float32)
+    elif samples.dtype != np.int64:
+        samples = samples.astype(np.float32)
+    return torch.from_numpy(np.array(samples))
+
+
+@dataclass(frozen=True)
 class Pixels:
     """Converts between network inputs and pixels, for augmentations and corruptions."""
 
     normalise: str = "half"
 
     def bytes(self, images: Tensor) -> Tensor:
-        """Network inputs (B, C, H, W) -> uint8 of the same shape."""
+        """Network inputs (B, C, H, W) -> uint8 of the same shape. TrainingError for what is no image."""
+        if images.dim() != 4 or self.normalise not in STATISTICS:
+            shape = (*images.shape[1:],)
+            raise TrainingError(f"views and augmentations are of images (C, H, W), not of the shape {shape}")
         mean, std = _statistics(self.normalise, images)
         return (images * std + mean).mul(255).round().clamp(0, 255).to(torch.uint8)
 

@@ -174,9 +174,13 @@ class Federation:
 
 
 def new_network(model: Model, like: Tensor, classes: int, device: torch.device) -> Network:
-    """A network for images as in `like` (n, C, H, W), drawn from torch's global generator."""
-    network = build(model, like.shape[1], like.shape[-1], classes)
-    return network.to(device, like.dtype).to(memory_format=torch.channels_last)
+    """A network for images as in `like` (n, C, H, W), or other samples (n, ...), drawn from torch's global
+    generator."""
+    channels, size = (like.shape[1], like.shape[-1]) if like.dim() > 1 else (1, 1)
+    network = build(model, channels, size, classes, like)
+    network = network.to(device, like.dtype if like.is_floating_point() else None)
+    # a layout of convolutions over images
+    return network.to(memory_format=torch.channels_last) if like.dim() == 4 else network
 
 
 def able(

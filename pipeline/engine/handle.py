@@ -16,7 +16,8 @@ from pipeline.models import Dropout, Network
 
 
 class Batch(NamedTuple):
-    """Images (B, C, H, W), labels (B,) int64, and views of the same images where the phase makes some."""
+    """Images (B, C, H, W), or other samples (B, ...), labels (B,) int64, and views of the same images where
+    the phase makes some."""
 
     images: Tensor
     labels: Tensor
@@ -75,7 +76,7 @@ class Handle:
 
     @property
     def classes(self) -> int:
-        return self._network.head.out_features
+        return self._network.classes
 
     def __call__(self, images: Tensor) -> Tensor:
         return self.head(self.features(images)[:, : self._network.width])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pipeline import keys
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.state import Clients, Params
-from pipeline.models import Network
+from pipeline.models import Network, described
 from pipeline.schema import Model, Optimiser, Training
 
 Part = Literal["all", "features", "head"]
@@ -33,8 +33,10 @@ class Client:
     """A client and its training data, in memory on the device.
 
     name, domain: as in the partition; the name is part of the key of the client's draws
-    model: its network
-    images: (n, C, H, W), channels last
+    model: its network; or any module of torch.nn, whose weights all start from, or a class or function that
+        makes one, drawn anew for every seed. `models.outside` has how it becomes features and a head. Clients
+        of one network get the same object.
+    images: (n, C, H, W), channels last; or other samples (n, ...) that the network takes
     labels: (n,) int64
     """
 
@@ -43,6 +45,9 @@ class Client:
     model: Model
     images: Tensor
     labels: Tensor
+
+    def __post_init__(self):
+        object.__setattr__(self, "model", described(self.model))
 
 
 @dataclass(frozen=True)

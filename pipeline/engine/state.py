@@ -7,9 +7,17 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
+from pipeline.errors import TrainingError
+
+# names that an entry of a State cannot have
+DICT = frozenset(dir(dict))
+
 
 class Params(dict):
     """One model's state, name -> tensor; names start with `features.` or `head.`."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise TrainingError(f"the network has no {name!r}; a method that reads it needs a linear head")
 
     @property
     def features(self) -> "Params":
@@ -51,10 +59,27 @@ class Clients(list[Params]):
 
 class State(dict):
     """What a method holds between rounds: named Params, Clients, tensors, numbers, lists and dicts of these.
-    An entry `model` is also `state.model`."""
+    An entry `model` is also `state.model`. A round makes a new one: `State(**state, model=new)`, or
+    `State({**state, "model": new})` in place of an older model.
+
+    ValueError for an entry that a dict has a method for, such as `values`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, *values: Any, **more: Any):
+        super().__init__(*values, **more)
+        if taken := sorted(name for name in self if name in DICT):
+            raise ValueError(f"State: {taken[0]!r} is a method of every dict: give the entry another name")
 
     def __getattr__(self, name: str) -> Any:
-        return self[name]
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the state has no {name!r}; it has {', '.join(map(str, self))}") from None
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *map(str, self)]
 
 
 def _named(value: dict) -> tuple[list, list]:

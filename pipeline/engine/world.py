@@ -40,7 +40,7 @@ class World(Federation):
         if not self.homogeneous:
             raise TrainingError(
                 f"this method averages models, but the clients hold different networks: "
-                f"{', '.join(sorted({client.model.name for client in self.clients}))}"
+                f"{', '.join(sorted({client.model.name for client in self.clients}))}; give all the same one"
             )
         return self._initial(self.clients[0].model, "shared")
 

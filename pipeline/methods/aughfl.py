@@ -41,6 +41,10 @@ class AugHFL(Collaborative):
     operations: Literal["nine", "all"] = "nine"
     released_bug: bool = False
 
+    @property
+    def requires(self) -> frozenset[str]:
+        return frozenset({"public data", "images"})
+
     def public_batches(self, state: State, world: World) -> Iterable[PublicBatch]:
         return world.public_batches(views=self.mixed)
 

@@ -46,7 +46,8 @@ class FedDyn(FedAvg):
         x, steps = part(state.model, state.drifts[0]), [weight > 0 for weight in weights]
         centres = Clients(combine([x, drift], [1, -1]) for drift in state.drifts)
         everyone = world.whole.weights
-        alphas = torch.tensor(self.alphas(everyone), dtype=world.clients[0].images.dtype, device=world.device)
+        kind = next(iter(x.values())).dtype
+        alphas = torch.tensor(self.alphas(everyone), dtype=kind, device=world.device)
         client_state = State(centre=centres, alpha=alphas)
         models = world.local_epochs(world.everyone(state.model), self.loss, client_state=client_state).models
         drifts = Clients(

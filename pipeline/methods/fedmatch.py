@@ -50,6 +50,10 @@ class FedMatch(Collaborative):
     pseudo_labels: bool = True
 
     @property
+    def requires(self) -> frozenset[str]:
+        return frozenset({"public data", "images"})
+
+    @property
     def copies(self) -> int:
         return 2 if self.decomposed else 1  # sigma and psi
 

@@ -67,9 +67,9 @@ class RAHFL(Collaborative):
     @property
     def requires(self) -> frozenset[str]:
         return frozenset(
-            {"public data", "held-out images"}
+            {"public data", "images", "held-out images"}
             if self.asymmetric and self.acc_source == "heldout"
-            else {"public data"}
+            else {"public data", "images"}
         )
 
     def before_round(self, state: State, world: World) -> State:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
 import torch
 from torch import nn
@@ -49,9 +50,11 @@ def set_generator(network: nn.Module, generator: torch.Generator | None) -> None
 class Network(nn.Module):
     """A classifier in two parts, which methods train and average separately.
 
-    features  (B, C, H, W) -> representation (B, d), without dropout
-    head      representation (B, d) -> logits (B, classes)
+    features  (B, ...) samples -> representation (B, d), without dropout
+    head      representation (B, d) -> logits (B, classes); one linear layer, or a module of which `width` and
+              `classes` are given
     width     d
+    classes   number of classes
     projector representation (B, d) -> embedding (B, e), where a scenario asks for one; no part of the
               classifier
 
@@ -61,7 +64,13 @@ class Network(nn.Module):
     """
 
     def __init__(
-        self, features: nn.Module, head: nn.Linear, dropout: float = 0.0, projector: nn.Module | None = None
+        self,
+        features: nn.Module,
+        head: Any,
+        dropout: float = 0.0,
+        projector: nn.Module | None = None,
+        width: int | None = None,
+        classes: int | None = None,
     ):
         super().__init__()
         self.features = features
@@ -69,7 +78,8 @@ class Network(nn.Module):
         if projector is not None:
             self.projector = projector
         self.dropout = Dropout(dropout)
-        self.width = head.in_features
+        self.width = head.in_features if width is None else width
+        self.classes = head.out_features if classes is None else classes
 
     def forward(self, x):
         return self.head(self.dropout(self.features(x)[:, : self.width]))

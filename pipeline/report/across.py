@@ -28,6 +28,7 @@ REASONS = {
     "public data": "needs unlabelled public images",
     "one network": "needs one network for all clients",
     "held-out images": "needs labelled images that no client holds",
+    "images": "augments images",
     "pixels in [0, 1]": "attacks images, which here are normalised",
     "not listed": "could run, but paper.yaml does not list it",
 }

@@ -16,15 +16,17 @@ Rounds = Annotated[int, Range(low=1, high=1_000_000)]
 
 @dataclass(frozen=True)
 class Data:
-    """Which images, and how they enter the network."""
+    """Which images or numbers, and how they enter the network."""
 
     set: Name  # a name of pipeline.data.registry
     # printed name -> domain of the set; empty: all domains under their names
     domains: dict[str, str] = field(default_factory=dict)
     size: Side = 32  # side in pixels after resizing
     channels: Literal[1, 3] = 3
-    # half: (x - .5) / .5; imagenet, cifar10: by that set's statistics; none: [0, 1].
-    normalise: Literal["half", "imagenet", "cifar10", "none"] = "half"
+    # Of images: half: (x - .5) / .5; imagenet, cifar10: by that set's statistics; none: [0, 1]. Of samples in
+    # the shape in which they are stored: standard: each column of a table, or channel of a signal, by mean
+    # and deviation over the clients' training samples; raw: as they are.
+    normalise: Literal["half", "imagenet", "cifar10", "none", "standard", "raw"] = "half"
     features: Literal["pixels", "vit_tiny"] = "pixels"  # vit_tiny: frozen ViT-Ti/16 class token, 192 numbers
     # Of training images. crop_flip: 4 reflected pixels around, a random crop, a horizontal flip.
     augmentation: Literal["crop_flip"] | None = None
@@ -32,6 +34,14 @@ class Data:
     def __post_init__(self):
         if len(set(self.domains.values())) < len(self.domains):
             raise ValueError("'domains' has two names for one domain")
+        asked = {"augmentation": self.augmentation is not None, "features": self.features != "pixels"}
+        for key in (key for key, given in asked.items() if given and not self.of_images):
+            raise ValueError(f"'{key}' needs images, and with 'normalise: {self.normalise}' there are none")
+
+    @property
+    def of_images(self) -> bool:
+        """Whether samples are images, which are resized; else numbers in their stored shape."""
+        return self.normalise not in ("standard", "raw")
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ REQUIREMENTS = {
     "projector": "`projector`, its width, in every network; a method's row may give it: `model: {projector: "
     "1024}`",
     "held-out images": "`partition.heldout`, labelled training images that no client gets",
+    "images": "a `data.set` of images, under a `data.normalise` that is of images",
     "pixels in [0, 1]": "`data.normalise: none`",
 }
 
@@ -216,6 +227,11 @@ class Scenario:
                 "'corruption' chooses among the official training images: set 'partition.pool' "
                 "to train, or 'partition.test' to official"
             )
+        augmented = self.public is not None and self.public.augmentation != "none"
+        for key, given in (("corruption", self.corruption), ("public.augmentation", augmented)):
+            if given and not self.data.of_images:
+                why = f"and with 'data.normalise: {self.data.normalise}' there are none"
+                raise ValueError(f"'{key}' needs images, {why}")
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
         if self.training.unseen is not None and self.evaluation.tests != "clients":
@@ -251,6 +267,7 @@ class Scenario:
             "one network": len(set(self.networks)) == 1,
             "projector": all(model.projector for model in self.networks),
             "held-out images": bool(getattr(self.partition, "heldout", None)),
+            "images": self.data.of_images,
             "pixels in [0, 1]": self.data.normalise == "none",
         }
         return {need for need in REQUIREMENTS if has[need]}
