@@ -132,7 +132,7 @@ def test_on_another_processor_two_codes_are_compared(trained, planted, committed
     assert "same bits as the code of" in verify(trained, CELL, "--code", committed)
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
     assert stamp["how"] == f"{stamps.FORMER} {committed}" and state(trained) == "done"
-    assert not [*(trained / ".cells").glob("code-*")]
+    assert not [*(trained / ".cells").glob("commit-*")]
 
 
 def test_an_ablation_has_other_bits_than_the_code_of_a_commit(trained, planted, committed):

@@ -57,7 +57,7 @@ def checked_out(commit: str, root: Path) -> Iterator[FormerCode]:
     """Meanwhile the commit lies in `.cells`, with hard links to the data sets and partitions of `root`.
     FedReproError where there is no such commit."""
     name = git(root, "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")
-    folder = root / ".cells" / f"code-{name}"
+    folder = root / ".cells" / f"commit-{name}"
     folder.parent.mkdir(exist_ok=True)
     remove(folder, root)
     try:
