@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline import files
 from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
@@ -58,17 +59,18 @@ def checked_out(commit: str, root: Path) -> Iterator[FormerCode]:
     FedReproError where there is no such commit."""
     name = git(root, "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")
     folder = root / ".cells" / f"commit-{name}"
-    folder.parent.mkdir(exist_ok=True)
-    remove(folder, root)
-    try:
-        git(root, "worktree", "add", "--force", "--detach", str(folder), name)
-        for path in (*root.glob("data/*/"), *root.glob("papers/*/partitions/")):
-            place = folder / path.relative_to(root)
-            if place.parent.is_dir() and path.is_dir():
-                shutil.copytree(path, place, copy_function=os.link, dirs_exist_ok=True)
-        yield FormerCode(name, folder)
-    finally:
+    waits = f"another command compares with {name[:8]}: waiting for it"
+    with files.locked(root / ".cells" / "former-code.lock", waits):
         remove(folder, root)
+        try:
+            git(root, "worktree", "add", "--force", "--detach", str(folder), name)
+            for path in (*root.glob("data/*/"), *root.glob("papers/*/partitions/")):
+                place = folder / path.relative_to(root)
+                if place.parent.is_dir():
+                    shutil.copytree(path, place, copy_function=os.link, dirs_exist_ok=True)
+            yield FormerCode(name, folder)
+        finally:
+            remove(folder, root)
 
 
 def remove(folder: Path, root: Path) -> None:
