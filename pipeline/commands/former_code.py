@@ -67,10 +67,18 @@ def checked_out(commit: str, root: Path) -> Iterator[FormerCode]:
             for path in (*root.glob("data/*/"), *root.glob("papers/*/partitions/")):
                 place = folder / path.relative_to(root)
                 if place.parent.is_dir():
-                    shutil.copytree(path, place, copy_function=os.link, dirs_exist_ok=True)
+                    shutil.copytree(path, place, copy_function=_link, dirs_exist_ok=True)
             yield FormerCode(name, folder)
         finally:
             remove(folder, root)
+
+
+def _link(source: str, target: str) -> None:
+    """A hard link; a copy where the file system has none, or is another one."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def remove(folder: Path, root: Path) -> None:
