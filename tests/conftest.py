@@ -19,7 +19,7 @@ from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
 
 # Their few tests take longest: they begin first, so that no process waits for the last one.
-SLOW = {"test_howto", "test_study", "test_wheel", "test_examples"}
+SLOW = {"test_howto", "test_study", "test_own_study", "test_wheel", "test_examples"}
 
 
 def pytest_configure(config):

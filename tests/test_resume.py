@@ -20,6 +20,7 @@ from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
 from pipeline.errors import TrainingError
 from pipeline.schema import Cell
+from pipeline.schema.cell import Variant
 
 ROUNDS = 4
 # What a method carries besides models, and must find again; of all methods: test_every_method.py.
@@ -230,3 +231,25 @@ def test_a_run_goes_on_where_a_shorter_or_longer_one_was(project, monkeypatch, m
         assert min(number for _, number in phases) == begins
     for run in alone:
         assert [after[run][name] for name in SAME] == [alone[run][name] for name in SAME]
+
+
+def test_a_finished_cell_is_trained_on_to_more_rounds(project, monkeypatch):
+    """From the last round that it does not report, to the numbers of a run with so many rounds; that one is
+    trained on in its turn."""
+    shutil.rmtree(project / ".cells" / "beginnings", ignore_errors=True)
+    partitions = project / "papers/fedlsa/partitions"
+    shutil.copytree(partitions / "mini", partitions / ".extra-seeds/mini", dirs_exist_ok=True)
+    cell = Cell("fedlsa", "mini", "fedavg")
+
+    def to(rounds: int) -> Variant:
+        return Variant.of(cell, (("training.rounds", rounds),), seeds=(0,))
+
+    alone, _ = trained(to(ROUNDS + 4), "on-alone", project, monkeypatch)
+    shutil.rmtree(project / ".cells" / "beginnings")
+    monkeypatch.setenv("FEDREPRO_KEEP", "state")
+    trained(cell, "on-first", project, monkeypatch)
+    monkeypatch.delenv("FEDREPRO_KEEP")
+    for rounds, begins in ((ROUNDS + 2, ROUNDS - 1), (ROUNDS + 4, ROUNDS + 1)):
+        run, phases = trained(to(rounds), f"on-{rounds}", project, monkeypatch)
+        assert min(number for _, number in phases) == begins
+    assert [run[name] for name in SAME] == [alone[name] for name in SAME]

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from repository import copy_of_the_repository, edit, run
+from repository import ROOT, copy_of_the_repository, edit, run
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +50,25 @@ def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
     fedrepro(installed, project, "new", "method", "ours", "--paper", "mine")
     run(project, sys.executable, "-m", "pytest", "-q", "papers/mine/tests/test_ours.py", PYTHONPATH="")
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
+
+
+def test_the_documented_lines_train_a_network_of_ones_own(installed, tmp_path):
+    """docs/library.md in a process that has the wheel alone."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)
+    code = f"import sys; sys.path.insert(0, {str(installed)!r})\n{code}"
+    command = ("env", "-u", "PYTHONPATH", sys.executable, "-c", f"{code}print(fedrepro.__file__)")
+    accuracy, file = run(tmp_path, *command).stdout.split()
+    assert float(re.sub(r"[^\d.]", "", accuracy)) > 0.7
+    assert file.startswith(str(installed))
+
+
+def test_the_example_study_runs_in_a_project(installed, tmp_path):
+    """A cell of each data set; tests/test_own_study.py has the rest."""
+    fedrepro(installed, tmp_path, "new", "project", "mine")
+    project = tmp_path / "mine"
+    shutil.copytree(ROOT / "examples/own_study", project / "papers/own_study")
+    fedrepro(installed, project, "sync")
+    fedrepro(installed, project, "run", "own_study/tumours/fedavg", "own_study/lines/fedper")
+    for cell in ("tumours/fedavg", "lines/fedper"):
+        result = json.loads((project / f"papers/own_study/runs/{cell}/result.json").read_text())
+        assert result["measures"]["metric.balanced_error"][0] < 60

@@ -8,6 +8,7 @@ begin together, both compute.
 import dataclasses
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -24,6 +25,12 @@ from pipeline.engine.trained import Trained
 from pipeline.engine.world import supervised
 from pipeline.errors import FedReproError
 from pipeline.schema import COMPUTED, MINIATURE, Cell, Scenario, load_paper, planned
+from pipeline.schema.cell import ExtraSeeds, Variant
+
+# below a root
+BEGINNINGS = Path(".cells") / "beginnings"
+# environment variable; `state`: what is needed to train a finished cell on stays
+KEEP = "FEDREPRO_KEEP"
 
 
 class Pretraining:
@@ -54,21 +61,23 @@ class Pretraining:
         trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
         # Of one network, clients begin alike or each with another draw, as the method has it.
         trained_on["alike"] = all(model is phase.models[0] for model in phase.models)
-        return _place(self.experiment, self.seed, code, trained_on)
+        return _places(self.experiment, self.seed, code)(trained_on)
 
 
 def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
     """Round -> where the run's checkpoint after it lies for other runs, or was left by them.
 
     For scenarios that train longer, only rounds before those that any of them reports: until there they
-    measure alike. None of these for a method whose rule depends on how many rounds there will be. With
-    `keep: models` also the round before the last, from which `final_models` goes on.
+    measure alike. None of these for a method whose rule depends on how many rounds there will be. What a user
+    varies, and with FEDREPRO_KEEP=state every cell, leaves its own such round, from which it is trained on
+    to more rounds. With `keep: models` also the round before the last, from which `final_models` goes on.
     """
     cell, root, scenario = experiment.cell, experiment.root, experiment.scenario
     values = {"scenario": _beginning(scenario), "method": [experiment.algorithm, experiment.hyper]}
     lengths = set()
+    extends = "rounds" not in provenance.method_attributes(experiment)
     for other in planned(cell.paper, root):
-        if other.method == cell.method and "rounds" not in provenance.method_attributes(experiment):
+        if other.method == cell.method and extends:
             longer = Experiment.of(other, root)
             method = [longer.algorithm, longer.hyper]
             if values == {"scenario": _beginning(longer.scenario), "method": method}:
@@ -76,27 +85,32 @@ def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
     most = max((rounds for rounds, _ in lengths), default=0)
     unreported = scenario.training.rounds - scenario.evaluation.last
     code = provenance.digest_of(experiment, executor_name(default_device()))
-    places = {
-        rounds - last: _place(experiment, seed, code, values | {"round": rounds - last})
-        for rounds, last in sorted(lengths)
-        if rounds < most and 0 < rounds - last <= unreported
-    }
+    place = _places(experiment, seed, code)
+    shared = {rounds - last for rounds, last in lengths if rounds < most}
+    if extends and (isinstance(cell, (ExtraSeeds, Variant)) or os.environ.get(KEEP) == "state"):
+        shared.add(unreported)
+    if extends and unreported > 0 and (root / BEGINNINGS).is_dir():
+        of_round = {number: place(values | {"round": number}) for number in range(1, unreported + 1)}
+        shared |= {number for number, files in of_round.items() if files.folder.is_dir()}
+    numbers = sorted(number for number in shared if 0 < number <= unreported)
+    places = {number: place(values | {"round": number}) for number in numbers}
     if scenario.keep and (last := scenario.training.rounds - 1):
         whole = {"cell": str(cell), "scenario": dataclasses.asdict(scenario), "hyper": experiment.hyper}
-        places[last] = _place(experiment, seed, code, whole | {"round": last})
+        places[last] = place(whole | {"round": last})
     return places
 
 
-def _place(experiment: Experiment, seed: int, code: str, values: dict) -> SeedFiles:
-    """Where a computation of these values lies."""
-    values = values | {
+def _places(experiment: Experiment, seed: int, code: str) -> Callable[[dict], SeedFiles]:
+    """Where a computation of some values lies."""
+    common = {
         "code": code,
         "partition": inputs(experiment, seed)["digest"],
         "precision": precision(),
         "machine": provenance.machine(),
         "device": torch.cuda.get_device_name() if default_device().type == "cuda" else "",
     }
-    return SeedFiles(experiment.root / ".cells" / "beginnings" / provenance.sha256_of(values), seed)
+    folder = experiment.root / BEGINNINGS
+    return lambda values: SeedFiles(folder / provenance.sha256_of(values | common), seed)
 
 
 def _beginning(scenario: Scenario) -> dict:

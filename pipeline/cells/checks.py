@@ -213,6 +213,9 @@ def check_environment(here: bool = True) -> None:
     tracking = os.environ.get("FEDREPRO_TRACKING") or "on"
     if tracking not in ("on", "off"):
         raise ParamError(f"FEDREPRO_TRACKING: {unknown('value', tracking, ('on', 'off'))}")
+    keep = os.environ.get("FEDREPRO_KEEP") or "state"
+    if keep != "state":
+        raise ParamError(f"FEDREPRO_KEEP: {unknown('value', keep, ('state',))}")
     mirror = os.environ.get("FEDREPRO_MIRROR")
     if mirror and not Path(mirror).expanduser().is_dir():
         raise ParamError(f"FEDREPRO_MIRROR: {mirror} is not a folder")

@@ -52,7 +52,7 @@ from predict import classify
 print(classify("{file}"))
 ```
 
-`predict.py` needs torch, numpy{needs}, no code of FedRepro. A `.pt2` file is a graph of `torch.export`
+`predict.py` needs {needs}, no code of FedRepro. A `.pt2` file is a graph of `torch.export`
 that maps prepared {inputs} to scores of the classes, by the method's rule of prediction; `.safetensors` are
 the weights alone, `.onnx` the same graph for other programs, where it can be written. `card.json` has
 settings and accuracies.
@@ -320,7 +320,7 @@ def _described(card: dict) -> str:
     words = OF_IMAGES if "side" in card["prepare"] else OF_NUMBERS
     return CARD.format(
         file=words["file"],
-        needs=" and Pillow" if words is OF_IMAGES else "",
+        needs="torch, numpy and Pillow" if words is OF_IMAGES else "torch and numpy",
         inputs="images" if words is OF_IMAGES else "samples",
         **{key: card[key] for key in ("label", "cell", "seed", "headline")},
         title=card["data"]["set"],
