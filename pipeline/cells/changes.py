@@ -202,7 +202,7 @@ def _pieces(root: Path, commit: str, file: str) -> dict[str, str]:
         module = parsed(text.encode(), "", file)
     except (FedReproError, SyntaxError, ValueError):
         return {}
-    found = {ON_IMPORT: [*module.effects, *module.calls]}
+    found: dict[str, list[ast.AST]] = {ON_IMPORT: [*module.effects, *module.calls]}
     for name, node in module.nodes.items():
         found |= pieces(name, [node])
     return {name: _digest(nodes) for name, nodes in found.items()}

@@ -2,9 +2,10 @@
 
 The seeds of a cell are trained once more, in an order that is drawn anew in each call, by the training
 function itself (`pipeline/cells/walk.py`), from round 0 and as far as the time goes. Every round is compared
-with history.csv: bits or nothing. Where all agree, papers/<paper>/verified.yaml says so, and the result
-counts as today's. Where a value differs, its cell, seed, round and name are printed, nothing is recorded, and
-the exit code is 1. What was trained with other arithmetic than this machine has cannot be compared here.
+with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its ablations
+(`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a value
+differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What was
+trained with other arithmetic than this machine has cannot be compared here.
 """
 
 import json
@@ -185,25 +186,35 @@ class Verification:
         return Walk(self.cell, self.result, seed, {row["round"]: row for row in rows})
 
     @property
+    def how(self) -> str:
+        """What was compared."""
+        return stamps.BITS if all(walk.states for walk in self.walks) else stamps.NUMBERS
+
+    @property
+    def least(self) -> int:
+        """Rounds of a seed without which nothing is stamped."""
+        return stamps.needed(self.how, self.result["rounds"])
+
+    @property
     def reach(self) -> dict[int, int]:
-        """Seed -> the last round that agrees."""
-        return {walk.seed: walk.walked for walk in self.walks if walk.walked}
+        """Seed -> the last round that agrees, of those that came far enough for a stamp."""
+        return {walk.seed: walk.walked for walk in self.walks if walk.walked >= self.least}
 
     def stamp(self, root: Path) -> dict:
         """The entry of verified.yaml, with what an earlier one says of the same result and code."""
         git, earlier = provenance.git_state(root, self.cell.paper), stamps.of(self.cell, root)
-        reach, exact = self.reach, all(walk.states for walk in self.walks)
+        reach, how = self.reach, self.how
         same = ("result", "code", "made")
         now = self.digests | {"result": self.result["self"]}
         if earlier and all(earlier[key] == now[key] for key in same):
-            exact = exact and earlier["how"] == stamps.BITS
-            for seed, last in stamps.walked(earlier).items():
+            how = how if earlier["how"] == stamps.BITS else stamps.NUMBERS
+            for seed, last in stamps.reach(earlier).items():
                 reach[seed] = max(last, reach.get(seed, 0))
         return (
             now
             | stamps.spans(reach, self.result["rounds"])
             | {
-                "how": stamps.BITS if exact else stamps.NUMBERS,
+                "how": how,
                 "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
                 "processor": self.walks[0].machine["processor"],
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -253,17 +264,19 @@ def verify(
         elif one.elsewhere:
             kind, text = "elsewhere", one.elsewhere
         else:
-            kind, text = "no round", f"none was over after {seconds:g} s; --seconds gives it more"
+            kind = "too short"
+            furthest = max((walk.walked for walk in one.walks), default=0)
+            text = f"{furthest} of the {one.least} rounds that a stamp needs; --seconds gives it more"
         print(f"  {kind:<10} {one.cell}: {text}", flush=True)
         counts[kind] += 1
     for paper in sorted(papers):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     same, different = counts["same"], counts["DIFFERENT"]
-    left = counts["no round"] + counts["elsewhere"] + len(lacking) + len(elsewhere)
+    left = counts["too short"] + counts["elsewhere"] + len(lacking) + len(elsewhere)
     print(
         f"{same} the same, {different} different, {left} not compared, in {clock(time.monotonic() - begun)}"
     )
-    refused = different or counts["no round"] or (wanted and (lacking or elsewhere or counts["elsewhere"]))
+    refused = different or counts["too short"] or (wanted and (lacking or elsewhere or counts["elsewhere"]))
     return 1 if refused else 0
 
 
