@@ -11,6 +11,7 @@ PACKAGE = {"test_wheel"}
 KILLS = {"test_resume", "test_locks", "test_clusters", "test_run"}
 # Whole commands that train, again and again, in copies of the repository.
 TRAININGS = {
+    "test_ablation_walks",
     "test_pipeline",
     "test_verify",
     "test_tune",

@@ -166,6 +166,9 @@ def test_an_altered_history_is_stale_for_status_and_report(trained):
 
 def test_walks_of_single_seeds_and_of_few_rounds_add_up(trained, planted):
     planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
+    said = verify(trained, "--seed", "1", "--rounds", "1", expect=1)
+    assert f"too short  {CELL}: 1 of the 2 rounds that a stamp needs" in said
+    assert state(trained) == "stale" and not (trained / "papers/fedcrl/verified.yaml").exists()
     said = verify(trained, "--seed", "1", "--rounds", "2")
     assert "verified: 1 of 2 seeds, rounds 1 to 2 of 4 (same bits" in said
     said = verify(trained, CELL, "--seed", "0", "--rounds", "3")
@@ -291,6 +294,39 @@ def test_a_stamp_without_equal_numbers_verifies_nothing(tmp_path, how):
     reread()
     assert stamps.of(Cell.parse(CELL), tmp_path) is None
     assert stamps.former(Cell.parse(CELL), tmp_path) == entry
+
+
+@pytest.mark.parametrize(
+    "how, seeds, rounds, counted",
+    [
+        (stamps.BITS, "0", "1-1 of 100", {}),
+        (stamps.BITS, "0", "1-2 of 100", {0: 2}),
+        (stamps.BITS, "0, 3", "1-1, 1-9 of 100", {3: 9}),
+        (stamps.BITS, "0", "1-1 of 1", {0: 1}),
+        (stamps.NUMBERS, "0", "1-2 of 100", {}),
+        (stamps.NUMBERS, "0, 3", "1-3, 1-4 of 100", {0: 3, 3: 4}),
+        (stamps.BITS, "0", "all", {}),
+    ],
+)
+def test_a_stamp_counts_for_as_many_rounds_as_refuse_an_ablation(tmp_path, how, seeds, rounds, counted):
+    entry = seal(ENTRY | {"how": how, "seed": seeds, "rounds": rounds})
+    path = tmp_path / "papers/fedcrl/verified.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(yaml.safe_dump({CELL: entry}))
+    reread()
+    assert stamps.reach(entry) == counted
+    assert stamps.of(Cell.parse(CELL), tmp_path) == (entry if counted else None)
+
+
+def test_a_stamp_without_states_says_so():
+    entry = ENTRY | {"commit": "1a2b3c4d5e", "date": "2026-11-26T08:00:00"}
+    assert stamps.words(entry, 12).startswith(
+        "verified: 1 of 12 seeds, rounds 1 to 12 of 100 (same bits, at 1a2b"
+    )
+    said = stamps.words(entry | {"how": stamps.NUMBERS}, 12)
+    assert said.startswith(
+        "verified by numbers, not by states: 1 of 12 seeds, rounds 1 to 12 of 100 (same numbers"
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import io
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.cells.normal_form import normal_form
+from pipeline.cells.syntax import ON_IMPORT, parsed, pieces
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
@@ -29,8 +30,13 @@ SETTINGS = ("params.yaml", "papers/{}/paper.yaml", "papers/{}/params.yaml", "pap
 # Names of parameters that say nothing: seeds are compared by themselves.
 NOT_COMPARED = frozenset(("seeds",))
 
-CODE, PARAMETERS, PARTITION = "code", "parameters", "partition"
-SEEDS, DAMAGE, UNKNOWN = "seeds", "damaged files", "unknown method or scenario"
+# Causes, by which `status` groups stale cells.
+CODE = "code"
+PARAMETERS = "parameters"
+PARTITION = "partition"
+SEEDS = "seeds"
+DAMAGE = "damaged files"
+UNKNOWN = "unknown method or scenario"
 
 
 def cause(result: dict, experiment: Experiment) -> str:
@@ -51,7 +57,8 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
     root, commit = experiment.root, result["git"].get("commit", "")
     today = provenance.recorded(experiment, result["executor"], result["precision"])
     now = provenance.definitions_in(today)
-    if record := result.get("digests"):
+    record = result.get("digests")
+    if record:
         yield from _parameters(record["parameters"], today["parameters"])
         before = provenance.definitions_in(record)
         changed = [place for place in {**now, **before} if now.get(place) != before.get(place)]
@@ -70,20 +77,26 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
     own = f"pipeline.methods.{experiment.algorithm}:"
     changed.sort(key=lambda place: (not place.startswith(own), place))
     for place in changed[:NAMED]:
-        kind = "is new" if place not in before else "is gone" if place not in now else "changed"
-        by = _commit_of(place, commit, root)
         module, _, name = place.partition(":")
-        yield f"{name} of {module} {kind}{f' (commit {by})' if by else ''}"
+        by = _commit_of(place, commit, root)
+        line = f"{name} of {module} {_kind(place, before, now)}"
+        yield f"{line} (commit {by})" if by else line
     if len(changed) > NAMED:
         yield f"and {len(changed) - NAMED} further definitions"
 
 
+def _kind(place: str, before: dict[str, str], now: dict[str, str]) -> str:
+    """What has become of a definition."""
+    if place not in before:
+        return "is new"
+    return "changed" if place in now else "is gone"
+
+
 def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
     before, now = set(result["seeds"]), set(experiment.scenario.seeds)
-    if missing := sorted(now - before):
-        yield f"seeds {', '.join(map(str, missing))} are not in it"
-    if more := sorted(before - now):
-        yield f"seeds {', '.join(map(str, more))} are asked for no more"
+    for seeds, how in ((now - before, "are not in it"), (before - now, "are asked for no more")):
+        if seeds:
+            yield f"seeds {', '.join(map(str, sorted(seeds)))} {how}"
 
 
 def _inputs(result: dict, experiment: Experiment) -> Iterator[str]:
@@ -162,7 +175,8 @@ def _commit_of(place: str, commit: str, root: Path) -> str:
 
 def _last_agreed(changed: list[str], commit: str, root: Path) -> str:
     """The last commit, from the one that trained the result on, before any of the definitions changed."""
-    files = sorted({file for place in changed if (file := _file(place.partition(":")[0], root))})
+    modules = {place.partition(":")[0] for place in changed}
+    files = sorted(filter(None, {_file(module, root) for module in modules}))
     try:
         since = git(root, "rev-list", "--first-parent", "--reverse", f"{commit}..HEAD", "--", *files).split()
         for one in since:
@@ -185,25 +199,15 @@ def _pieces(root: Path, commit: str, file: str) -> dict[str, str]:
     commit has no such file. Without a commit as it is now."""
     try:
         text = git(root, "show", f"{commit}:{file}") if commit else (root / file).read_text("utf-8")
-        body = ast.parse(text).body
+        module = parsed(text.encode(), "", file)
     except (FedReproError, SyntaxError, ValueError):
         return {}
-    pieces: dict[str, list[ast.AST]] = {}
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
-            rest = [inner for inner in node.body if inner not in methods]
-            head = ast.ClassDef(node.name, node.bases, node.keywords, rest, node.decorator_list)
-            pieces[node.name] = [head]
-            pieces |= {f"{node.name}.{inner.name}": [inner] for inner in methods}
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            pieces[node.name] = [node]
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            pieces |= {target.id: [node] for target in targets if isinstance(target, ast.Name)}
-        elif not isinstance(node, (ast.Import, ast.ImportFrom)):
-            pieces.setdefault("on import", []).append(node)
-    return {
-        name: hashlib.sha256(repr([normal_form(node) for node in nodes]).encode()).hexdigest()
-        for name, nodes in pieces.items()
-    }
+    found: dict[str, list[ast.AST]] = {ON_IMPORT: [*module.effects, *module.calls]}
+    for name, node in module.nodes.items():
+        found |= pieces(name, [node])
+    return {name: _digest(nodes) for name, nodes in found.items()}
+
+
+def _digest(nodes: Sequence[ast.AST]) -> str:
+    """Of statements in their normal form."""
+    return hashlib.sha256(repr([normal_form(node) for node in nodes]).encode()).hexdigest()

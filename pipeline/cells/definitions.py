@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.cells.normal_form import normal_form
-from pipeline.cells.syntax import Facts, Imports, Module, facts_of, parsed
+from pipeline.cells.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, parsed, pieces
 from pipeline.errors import FedReproError
 from pipeline.schema import shorten
 
@@ -101,7 +101,7 @@ class Code:
         for one in sorted({*reached, *flat}):
             if self._is_neutral(one) and one not in flat or one.name == WHOLE:
                 continue
-            for name, nodes in self._pieces(one).items():
+            for name, nodes in pieces(one.name or ON_IMPORT, self._nodes(one)).items():
                 forms = [self._normal(one.module, node) for node in nodes]
                 digests[f"{one.module}:{name}"] = _sha256([_named(*form) for form in forms])[:DIGITS]
         return digests
@@ -110,18 +110,6 @@ class Code:
         """The modules whose code `digest` covers; arguments as there."""
         reached, flat = self._all(*given)
         return {one.module for one in (*reached, *flat)}
-
-    def _pieces(self, one: Definition) -> dict[str, list[ast.AST]]:
-        """The statements of a definition, those of a class by method."""
-        nodes = self._nodes(one)
-        if len(nodes) != 1 or not isinstance(nodes[0], ast.ClassDef):
-            return {one.name or "on import": nodes}
-        whole = nodes[0]
-        methods = {node.name: node for node in whole.body if isinstance(node, ast.FunctionDef)}
-        rest = [node for node in whole.body if node not in methods.values()]
-        head = ast.ClassDef(whole.name, whole.bases, whole.keywords, rest, whole.decorator_list)
-        pieces: dict[str, list[ast.AST]] = {one.name: [head]}
-        return pieces | {f"{one.name}.{name}": [node] for name, node in methods.items()}
 
     def _all(
         self,

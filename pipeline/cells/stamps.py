@@ -8,8 +8,8 @@ edited by hand counts for nothing and is named on stderr.
       of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,
       result: <self of result.json>, rounds: '1-15, 1-9 of 15', seed: '0, 1', self: <sha256 of the rest>}
 
-Only equal numbers count. Former entries that say `within rounding` or `ledger` are kept for the digest of the
-code that trained (`made`), and verify nothing.
+Only equal values count, in as many rounds as tell a method from its ablations. Former entries that say
+`within rounding` or `ledger` are kept for the digest of the code that trained (`made`), and verify nothing.
 """
 
 import hashlib
@@ -29,11 +29,14 @@ FILE = "verified.yaml"
 HEADER = "# Results whose rounds today's code walked again. Written by `fedrepro verify` alone.\n"
 # Every round's digest of the state, and every number.
 BITS = "replay, same bits"
-# Every number of a history from before rounds had a digest of the state.
+# Every number, to four decimals, of a history from before rounds had a digest of the state.
 NUMBERS = "replay, same numbers"
 # Begins what is said where not the stored rounds were compared, but those that a commit's code gives on the
 # machine at hand: states and all. The commit follows, as whose the result counted.
 FORMER = "same bits as the code of"
+# Rounds of a seed by which such a walk has refused every ablation of every method (docs/ablations.md): of
+# fewer, a stamp is no evidence. Many methods begin with a round of plain training.
+LEAST = {BITS: 2, NUMBERS: 3, FORMER: 2}
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
 )
@@ -42,12 +45,7 @@ KEYS = dict.fromkeys(
 def of(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
     """The cell's entry; None where there is none that can be trusted and that verifies something."""
     entry = former(cell, root)
-    return entry if entry and _counts(entry["how"]) and walked(entry) else None
-
-
-def _counts(how: str) -> bool:
-    """Whether a result counts that was verified so."""
-    return how in (BITS, NUMBERS) or how.startswith(f"{FORMER} ")
+    return entry if entry and reach(entry) else None
 
 
 def former(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
@@ -65,6 +63,25 @@ def walked(entry: dict[str, Any]) -> dict[int, int]:
         return dict(zip(seeds, last, strict=True))
     except ValueError:
         return {}
+
+
+def reach(entry: dict[str, Any]) -> dict[int, int]:
+    """`walked` of the seeds that came far enough to be evidence; none where nothing was compared."""
+    rounds = entry["rounds"].partition(" of ")[2]
+    if kind(entry["how"]) not in LEAST or not rounds.isdecimal():
+        return {}
+    least = needed(entry["how"], int(rounds))
+    return {seed: last for seed, last in walked(entry).items() if last >= least}
+
+
+def needed(how: str, rounds: int) -> int:
+    """How many rounds of a seed a walk has to have compared; `rounds`: that the cell has."""
+    return min(LEAST[kind(how)], rounds)
+
+
+def kind(how: str) -> str:
+    """`how` without the commit that may follow."""
+    return FORMER if how.startswith(f"{FORMER} ") else how
 
 
 def spans(walked: dict[int, int], rounds: int) -> dict[str, str]:
@@ -119,15 +136,18 @@ def write(entries: dict[Cell, dict[str, Any]], root: Path = ROOT) -> None:
 
 
 def words(stamp: dict[str, Any], seeds: int) -> str:
-    """`verified: 3 of 12 seeds, rounds 1 to 20 of 100 (same bits, at 1a2b3c4d, 2026-11-26)`; `seeds`: that
-    the result has. Of seeds that were walked differently far, the fewest rounds."""
-    reach, last = walked(stamp), stamp["rounds"].partition(" of ")[2]
-    rounds = f"rounds 1 to {min(reach.values())} of {last}"
+    """`verified: 3 of 12 seeds, rounds 1 to 20 of 100 (same bits, at 1a2b3c4d, 2026-11-26)`; `verified by
+    numbers, not by states` where the result has no digests of states. `seeds`: that the result has. Of seeds
+    that were walked differently far, the fewest rounds."""
+    compared, last = reach(stamp), stamp["rounds"].partition(" of ")[2]
+    claim = "verified by numbers, not by states" if stamp["how"] == NUMBERS else "verified"
+    counted = f"{len(compared)} of {seeds} {'seed' if seeds == 1 else 'seeds'}"
     how = stamp["how"].removeprefix("replay, ")
-    if how.startswith(f"{FORMER} "):
+    if kind(how) == FORMER:
+        # the first digits of the commit
         how = how[: len(FORMER) + 9]
     return (
-        f"verified: {len(reach)} of {seeds} {'seed' if seeds == 1 else 'seeds'}, {rounds} "
+        f"{claim}: {counted}, rounds 1 to {min(compared.values())} of {last} "
         f"({how}, at {stamp['commit'][:8]}, {stamp['date'][:10]})"
     )
 

@@ -13,6 +13,8 @@ INERT = frozenset(
 )
 DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))  # calls that no digest can follow
+# The piece of a module that acts when it is imported.
+ON_IMPORT = "on import"
 
 
 # name -> (module, attribute of it or None)
@@ -85,6 +87,18 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
 def _called(call: ast.Call) -> str:
     """The last part of the name of what is called."""
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def pieces(name: str, nodes: list[ast.AST]) -> dict[str, list[ast.AST]]:
+    """The statements of the definition `name`; of a class by method, "Class.method", and the rest of it."""
+    if len(nodes) != 1 or not isinstance(nodes[0], ast.ClassDef):
+        return {name: nodes}
+    whole = nodes[0]
+    methods = {node.name: node for node in whole.body if isinstance(node, ast.FunctionDef)}
+    rest = [node for node in whole.body if node not in methods.values()]
+    head = ast.ClassDef(whole.name, whole.bases, whole.keywords, rest, whole.decorator_list)
+    parts: dict[str, list[ast.AST]] = {name: [head]}
+    return parts | {f"{name}.{method}": [node] for method, node in methods.items()}
 
 
 def facts_of(trees: list[ast.AST], package: str) -> Facts:

@@ -214,7 +214,7 @@ def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
                 continue
             stamp = provenance.verified(result, Experiment.of(cell, root))
             if stamp:
-                reach = stamps.walked(stamp)
+                reach = stamps.reach(stamp)
                 rounds = sum(reach.values()), result["rounds"] * len(result["seeds"])
                 stamped[key].update(cells=1, walked=rounds[0], rounds=rounds[1])
                 stamped[key].update(seeds=len(reach), all_seeds=len(result["seeds"]))

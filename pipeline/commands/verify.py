@@ -2,13 +2,14 @@
 
 The seeds of a cell are trained once more, in an order that is drawn anew in each call, by the training
 function itself (`pipeline/cells/walk.py`), from round 0 and as far as the time goes. Every round is compared
-with history.csv: bits or nothing. Where all agree, papers/<paper>/verified.yaml says so, and the result
-counts as today's. Where a value differs, its cell, seed, round and name are printed, nothing is recorded, and
-the exit code is 1. What was trained with other arithmetic than this machine has cannot be compared here.
+with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its ablations
+(`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a value
+differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What was
+trained with other arithmetic than this machine has cannot be compared here.
 
 With a commit, the code of that commit trains the seeds first, on this machine, and its rounds stand in the
-place of the stored ones (`former_code.py`). So a change of code is verified on any processor,
-for a result that counted as that commit's.
+place of the stored ones (`former_code.py`). So a change of code is verified on any processor, for a result
+that counted as that commit's.
 """
 
 import contextlib
@@ -233,35 +234,48 @@ class Verification:
         return Walk(self.cell, self.result, seed, recording.rows, former=True)
 
     @property
+    def how(self) -> str:
+        """What was compared."""
+        if self.former is not None:
+            return f"{stamps.FORMER} {self.former.commit}"
+        return stamps.BITS if all(walk.states for walk in self.walks) else stamps.NUMBERS
+
+    @property
+    def least(self) -> int:
+        """Rounds of a seed without which nothing is stamped."""
+        return stamps.needed(self.how, self.result["rounds"])
+
+    @property
     def reach(self) -> dict[int, int]:
-        """Seed -> the last round that agrees."""
-        return {walk.seed: walk.walked for walk in self.walks if walk.walked}
+        """Seed -> the last round that agrees, of those that came far enough for a stamp."""
+        return {walk.seed: walk.walked for walk in self.walks if walk.walked >= self.least}
 
     def stamp(self, root: Path) -> dict:
         """The entry of verified.yaml, with what an earlier one says of the same result and code."""
         git, earlier = provenance.git_state(root, self.cell.paper), stamps.of(self.cell, root)
-        reach, exact = self.reach, all(walk.states for walk in self.walks)
+        reach, how = self.reach, self.how
         same = ("result", "code", "made")
         now = self.digests | {"result": self.result["self"]}
         if earlier and all(earlier[key] == now[key] for key in same):
-            exact = exact and earlier["how"] == self._how(exact)
-            for seed, last in stamps.walked(earlier).items():
+            if {how, earlier["how"]} == {stamps.BITS, stamps.NUMBERS}:
+                how = stamps.NUMBERS
+            elif how != earlier["how"]:  # two codes, and not a code and a result, were compared
+                earlier = None
+        else:
+            earlier = None
+        if earlier is not None:
+            for seed, last in stamps.reach(earlier).items():
                 reach[seed] = max(last, reach.get(seed, 0))
         return (
             now
             | stamps.spans(reach, self.result["rounds"])
             | {
-                "how": self._how(exact),
+                "how": how,
                 "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
                 "processor": self.walks[0].machine["processor"],
                 "date": datetime.now(UTC).isoformat(timespec="seconds"),
             }
         )
-
-    def _how(self, exact: bool) -> str:
-        if self.former is not None:
-            return f"{stamps.FORMER} {self.former.commit}"
-        return stamps.BITS if exact else stamps.NUMBERS
 
 
 def _expected_machine(experiment: Experiment) -> dict:
@@ -322,17 +336,19 @@ def _verify(
         elif one.elsewhere:
             kind, text = "elsewhere", one.elsewhere
         else:
-            kind, text = "no round", f"none was over after {seconds:g} s; --seconds gives it more"
+            kind = "too short"
+            furthest = max((walk.walked for walk in one.walks), default=0)
+            text = f"{furthest} of the {one.least} rounds that a stamp needs; --seconds gives it more"
         print(f"  {kind:<10} {one.cell}: {text}", flush=True)
         counts[kind] += 1
     for paper in sorted(papers):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
     same, different = counts["same"], counts["DIFFERENT"]
-    left = counts["no round"] + counts["elsewhere"] + len(lacking) + len(elsewhere)
+    left = counts["too short"] + counts["elsewhere"] + len(lacking) + len(elsewhere)
     print(
         f"{same} the same, {different} different, {left} not compared, in {clock(time.monotonic() - begun)}"
     )
-    refused = different or counts["no round"] or (wanted and (lacking or elsewhere or counts["elsewhere"]))
+    refused = different or counts["too short"] or (wanted and (lacking or elsewhere or counts["elsewhere"]))
     return 1 if refused else 0
 
 
