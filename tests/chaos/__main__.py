@@ -3,7 +3,8 @@
     python tests/chaos kills --count 200 --seed 1        SIGKILL at random moments of every command
     python tests/chaos faults --count 100                the n-th file operation of a command fails
     python tests/chaos inputs --count 1000               a file that is read is changed at random
-    python tests/chaos --seconds 120                     all three, each for a third of the time
+    python tests/chaos foreign --count 2000              a data set from outside, in any form, is prepared
+    python tests/chaos --seconds 120                     all of them, each for the same part of the time
 
 All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is
 a line on the terminal, and the exit code is 1.
@@ -18,11 +19,12 @@ import time
 from pathlib import Path
 
 import faults
+import foreign
 import inputs
 import kills
 import project
 
-KINDS = {"kills": kills.chain, "faults": faults.chain, "inputs": inputs.changes}
+KINDS = {"kills": kills.chain, "faults": faults.chain, "inputs": inputs.changes, "foreign": foreign.cases}
 
 
 def main() -> int:
