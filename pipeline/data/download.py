@@ -52,9 +52,9 @@ def fetch(
 ) -> Path:
     """Download `url` to `target` and return it; nothing is done when a verified `target` is there already.
 
-    checksum: "md5:..." or "sha256:...", compared before the file gets its final name. A cut download stays as
-    `<target>.part` and goes on from there. Only http and https. Raises DataError for a wrong checksum or when
-    the last try failed, FedReproError when the disk is full.
+    checksum: "md5:..." or "sha256:...", or both with a blank between, compared before the file gets its final
+    name. A cut download stays as `<target>.part` and goes on from there. Only http and https. Raises DataError
+    for a wrong checksum or when the last try failed, FedReproError when the disk is full.
     """
     target = Path(target)
     if target.exists():
@@ -82,14 +82,15 @@ def fetch(
 
 
 def check(path: Path, checksum: str, final: Path | None = None, origin: str = "") -> None:
-    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:...")."""
-    algorithm, expected = checksum.split(":")
-    actual = files.checksum(path, algorithm)
-    if actual != expected:
-        advice = "" if final else "; remove it and run again"
-        raise DataError(
-            f"{shorten(final or path)}{origin}: {algorithm} {actual}, expected {expected}{advice}"
-        )
+    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:..."), or one of several."""
+    for each in checksum.split():
+        algorithm, expected = each.split(":")
+        actual = files.checksum(path, algorithm)
+        if actual != expected:
+            advice = "" if final else "; remove it and run again"
+            raise DataError(
+                f"{shorten(final or path)}{origin}: {algorithm} {actual}, expected {expected}{advice}"
+            )
 
 
 def _transfer(url: str, part: Path, timeout: float) -> None:
