@@ -378,6 +378,14 @@ def test_files_of_a_tar_that_tarfile_passes_over_are_noticed(prepare, content):
         prepare("image_folder", {"a.tar": content})
 
 
+@pytest.mark.parametrize("form", ["tar", "tar.gz"])
+def test_a_tar_that_ends_with_a_zip_is_a_tar(prepare, form):
+    members = {**tree("cat", "dog"), "top/more.zip": archive(tree("owl", "fox"))}
+    content = tar(members) if form == "tar" else gzip.compress(tar(members), 0)
+    stored, found = prepare("image_folder", {f"a.{form}": content})
+    assert stored.meta["classes"] == ["cat", "dog"] and found["left_out"] == {"top": 1}
+
+
 def test_two_files_of_one_name_are_refused(prepare):
     with pytest.raises(DataError, match="a.zip: holds two files of the name 'top/./cat/0.png'"):
         prepare("image_folder", {"a.zip": twice()})

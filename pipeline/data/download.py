@@ -53,8 +53,8 @@ def fetch(
     """Download `url` to `target` and return it; nothing is done when a verified `target` is there already.
 
     checksum: "md5:..." or "sha256:...", or both with a blank between, compared before the file gets its final
-    name. A cut download stays as `<target>.part` and goes on from there. Only http and https. Raises DataError
-    for a wrong checksum or when the last try failed, FedReproError when the disk is full.
+    name. A cut download stays as `<target>.part` and goes on from there. Only http and https. Raises
+    DataError for a wrong checksum or when the last try failed, FedReproError when the disk is full.
     """
     target = Path(target)
     if target.exists():
@@ -82,7 +82,7 @@ def fetch(
 
 
 def check(path: Path, checksum: str, final: Path | None = None, origin: str = "") -> None:
-    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:..."), or one of several."""
+    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:..."), or not each."""
     for each in checksum.split():
         algorithm, expected = each.split(":")
         actual = files.checksum(path, algorithm)
@@ -193,12 +193,13 @@ def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda 
 
 
 def _unpack(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
-    """By the first bytes where these are known: of a cut file tarfile lists in lines what it is not."""
+    """By the first bytes where these are known: of a cut file tarfile lists in lines what it is not, and an
+    archive whose last file is a .zip looks like that to zipfile."""
     with open(archive, "rb") as file:
         head = file.read(tarfile.BLOCKSIZE)
     kind = next((kind for start, kind in HEADS.items() if head.startswith(start)), "")
     plain = head[USTAR : USTAR + 5] == b"ustar"
-    if zipfile.is_zipfile(archive):
+    if kind in ("", ".zip") and not plain and zipfile.is_zipfile(archive):
         _unzip(archive, target, wanted)
     elif kind == ".zip":
         raise DataError(f"{shorten(archive)}: is a .zip archive that is cut or damaged; {AGAIN}")

@@ -408,6 +408,14 @@ def told(name: str, root: Path = ROOT) -> list[str]:
         return []
 
 
+def noted(paper: str, scenario: str, root: Path = ROOT) -> list[str]:
+    """What was found of a scenario's set, as the partition noted it in git; twins apart."""
+    try:
+        return lines(twins.noted(paper, scenario, root).get("found", {}))
+    except DAMAGED:
+        return []
+
+
 def lines(document: dict) -> list[str]:
     """What was found of a set, a sentence each."""
     said = []

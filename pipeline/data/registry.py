@@ -30,8 +30,8 @@ class Canonical:
 
     reader: a name of `formats.READERS`, or a paper's function with the same arguments. files: path below
     `base` -> checksum, "md5:..." or "sha256:...", or both with a blank between; empty where none is known.
-    base: addresses, tried in order; one that does not end with / is of the file itself; none: a person fetches
-    the files. page: where that person finds them. note: size and licence, printed before a download.
+    base: addresses, tried in order; one that does not end with / is of the file itself; none: a person
+    fetches the files. page: where that person finds them. note: size and licence, printed before a download.
     """
 
     reader: Any
