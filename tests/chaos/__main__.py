@@ -3,6 +3,8 @@
     python tests/chaos kills --count 200 --seed 1        SIGKILL at random moments of every command
     python tests/chaos faults --count 100                the n-th file operation of a command fails
     python tests/chaos inputs --count 1000               a file that is read is changed at random
+    python tests/chaos disk --count 100                  a disk fails below Python, or the clock jumps
+    python tests/chaos power --count 40                  the power is cut: what was not synchronised is lost
     python tests/chaos foreign --count 2000              a data set from outside, in any form, is prepared
     python tests/chaos --seconds 120                     all of them, each for the same part of the time
 
@@ -18,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import disk
 import faults
 import foreign
 import inputs
@@ -25,6 +28,9 @@ import kills
 import project
 
 KINDS = {"kills": kills.chain, "faults": faults.chain, "inputs": inputs.changes, "foreign": foreign.cases}
+# these need a compiler
+if disk.compiler():
+    KINDS |= {"disk": disk.chain, "power": disk.power}
 
 
 def main() -> int:
@@ -40,6 +46,8 @@ def main() -> int:
         parser.error("say how much: --count or --seconds")
     kinds = arguments.kinds or list(KINDS)
     print(f"seed {arguments.seed}", flush=True)
+    if not disk.compiler():
+        print("disk and power: left out, there is no C compiler", flush=True)
     with tempfile.TemporaryDirectory() as place:
         fresh, whole = project.make(Path(place) / "fresh"), Path(place) / "whole"
         shutil.copytree(fresh, whole, symlinks=True)
