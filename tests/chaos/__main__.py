@@ -8,8 +8,8 @@
     python tests/chaos foreign --count 2000              a data set from outside, in any form, is prepared
     python tests/chaos --seconds 120                     all of them, each for the same part of the time
 
-All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is
-a line on the terminal, and the exit code is 1.
+All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign, `--write` puts its
+figures into docs/reliability.md. What went wrong is a line on the terminal, and the exit code is 1.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import disk
 import faults
+import figures
 import foreign
 import inputs
 import kills
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("--count", type=float, default=float("inf"), help="so many of each kind")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--write", action="store_true", help="the figures into docs/reliability.md")
     arguments = parser.parse_args()
     if min(arguments.count, arguments.seconds) == float("inf"):
         parser.error("say how much: --count or --seconds")
@@ -70,6 +72,8 @@ def campaign(kind, arguments, place: Path, bases: tuple[Path, Path], expected: d
         state = f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s"
         print(state, *filter(None, [reply]), sep="\n     ", flush=True)
         shutil.rmtree(folder)
+    if arguments.write:
+        figures.write(kind, arguments.seed, done, wrong)
     return wrong
 
 

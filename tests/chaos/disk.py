@@ -20,8 +20,8 @@ from pathlib import Path
 
 import project
 
-CHAIN = 6  # failing commands before what is left is finished and compared
-CUTS = 3  # power cuts likewise
+CHAIN = 4  # failing commands before what is left is finished and compared
+CUTS = 2  # power cuts likewise
 SOURCE = Path(__file__).parent / "faulty" / "disk.c"
 # operation -> the error numbers that it may end with
 OPERATIONS = {
