@@ -1,6 +1,7 @@
 """Write files and folders atomically, read and write CSV, compute checksums.
 
-Everything is written under a temporary name in the same folder, then renamed.
+Everything is written under a temporary name in the same folder and synchronised, then renamed, and the folder
+synchronised: after a power cut there is the old or the new content, whole, and what followed came later.
 """
 
 import contextlib
@@ -25,6 +26,8 @@ from pipeline.schema.checker import CONTROL
 
 # of some shared file systems
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+# of file systems that synchronise no folder
+NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EACCES, errno.EPERM)
 # seconds
 WEEK = 7 * 86400.0
 # with which a spreadsheet's formula begins
@@ -55,6 +58,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.write_bytes(content)
             sync(temporary)
             os.replace(temporary, path)
+            sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -156,8 +160,11 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 def _swap(new: Path, target: Path) -> None:
     """Rename `new` over `target`, which steps aside first: no folder replaces a full one."""
+    sync_tree(new)
     if not target.exists():
-        return os.replace(new, target)
+        os.replace(new, target)
+        sync_folder(target.parent)
+        return
     old = _temporary(target, "old")
     os.replace(target, old)
     try:
@@ -165,6 +172,7 @@ def _swap(new: Path, target: Path) -> None:
     except BaseException:
         os.replace(old, target)
         raise
+    sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -236,6 +244,28 @@ def sync(path: Path) -> None:
     """Wait until the file is on the disk: a power cut after a renaming could leave an empty one."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where its file system can do that."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until all that lies below a folder, and the names in it, are on the disk."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            if not path.is_symlink():
+                sync(path)
+        sync_folder(Path(place))
 
 
 @contextlib.contextmanager

@@ -30,7 +30,10 @@ class Loader(importlib.machinery.SourceFileLoader):
         loaded[fullname] = hashlib.sha256(text).hexdigest()
         if self._compiled_with_hash(path):
             return self.source_to_code(text, path)
-        return super().get_code(fullname)
+        try:
+            return super().get_code(fullname)
+        except (EOFError, ValueError, TypeError):  # of bytecode that a power cut has torn
+            return self.source_to_code(text, path)
 
     def _compiled_with_hash(self, path: str) -> bool:
         try:

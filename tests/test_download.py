@@ -64,6 +64,27 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("wrong", ["md5", "sha256"])
+def test_each_of_several_checksums_counts(server, tmp_path, wrong):
+    digests = {name: hashlib.new(name, CONTENT).hexdigest() for name in ("md5", "sha256")}
+    server.content["file"] = CONTENT
+    good = " ".join(f"{name}:{digest}" for name, digest in digests.items())
+    assert fetch(server, tmp_path / "good", good).read_bytes() == CONTENT
+    digests[wrong] = "0" * len(digests[wrong])
+    bad = " ".join(f"{name}:{digest}" for name, digest in digests.items())
+    with pytest.raises(DataError, match=f"{wrong} .*, expected 000"):
+        fetch(server, tmp_path / "bad", bad)
+    assert names(tmp_path) == ["good"]
+
+
+def test_what_comes_over_plain_http_has_a_checksum_that_nobody_forges():
+    for name, entry in registry.sets().items():
+        official = entry.canonical
+        if official and any(address.startswith("http://") for address in official.base):
+            assert official.base[0].startswith("https://"), name
+            assert all("sha256:" in checksum for checksum in official.files.values()), name
+
+
 @pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (503, 3)])
 def test_what_another_try_cannot_mend_is_not_tried(server, tmp_path, status, requests):
     server.status = [status] * 9

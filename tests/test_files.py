@@ -111,6 +111,80 @@ def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
     assert names(tmp_path) == ["set/old"]
 
 
+@pytest.fixture
+def disk(monkeypatch):
+    """What is synchronised and renamed meanwhile, in its order: names of files and folders."""
+    events, sync, replace = [], os.fsync, os.replace
+
+    def name(path):
+        path = str(path)
+        return "temporary" if path.endswith(".new") else path.rpartition("/")[2]
+
+    def synchronised(handle):
+        events.append(f"sync {name(os.readlink(f'/proc/self/fd/{handle}'))}")
+        sync(handle)
+
+    def replaced(old, new):
+        events.append(f"rename {name(old)} {name(new)}")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synchronised)
+    monkeypatch.setattr(os, "replace", replaced)
+    return events
+
+
+def test_a_power_cut_leaves_the_old_or_the_new_text(tmp_path, disk):
+    files.write_text(tmp_path / "a.txt", "1")
+    assert disk == ["sync temporary", "rename temporary a.txt", f"sync {tmp_path.name}"]
+
+
+def test_a_power_cut_leaves_the_old_or_the_new_folder(tmp_path, disk):
+    with files.replace_folder(tmp_path / "set") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "x").write_text("1")
+        (folder / "link").symlink_to("nowhere")
+    renamed = disk.index("rename temporary set")
+    assert disk[:renamed] == ["sync temporary", "sync x", "sync inner"]
+    assert disk[renamed + 1 :] == [f"sync {tmp_path.name}"]
+
+
+def test_a_file_system_that_synchronises_no_folder_is_used_all_the_same(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def refusing(handle):
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", refusing)
+    files.write_text(tmp_path / "a.txt", "1")
+    assert (tmp_path / "a.txt").read_text() == "1"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_disk_that_fails_while_synchronising_is_one_line(tmp_path, monkeypatch, what):
+    files.write_text(tmp_path / "a.txt", "old")
+
+    def failing(handle):
+        if os.path.isdir(f"/proc/self/fd/{handle}") == (what == "folder"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(FedReproError, match="a.txt: cannot be written: Input/output error"):
+        files.write_text(tmp_path / "a.txt", "new")
+    assert names(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == ("old" if what == "file" else "new")
+
+
+def test_a_seed_of_a_worker_is_on_the_disk_before_its_checkpoint_goes(tmp_path, disk):
+    cell = tmp_path / ".cells" / "x"
+    cell.mkdir(parents=True)
+    (cell / "seed-0.pt").touch()
+    Keeper(str(tmp_path)).save("x/seed-0.json", b"{}")
+    assert disk == ["sync temporary", "rename temporary seed-0.json", "sync x"]
+    assert names(cell) == ["seed-0.json"]
+
+
 LEFT = ("._fedavg.py", ".#other.py", "fedavg~", "fedavg copy.py", "fedavg (1).py", "-x.py", "fed.avg.py")
 
 

@@ -1,7 +1,10 @@
 """What a data set from outside may hold: types, ranges, labels, left-out files, pictures that occur twice."""
 
+import gzip
 import io
 import random
+import tarfile
+import warnings
 import zipfile
 
 import numpy as np
@@ -50,8 +53,9 @@ def test_every_usual_form_gives_the_same_picture(name):
     assert images.dtype == np.uint8 and np.array_equal(images, PICTURES)
 
 
-def test_true_is_white():
-    [images] = gate.pixels({"x": PICTURES > 127})
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int64])
+def test_true_is_white(kind):
+    [images] = gate.pixels({"x": (PICTURES > 127).astype(kind)})
     assert set(np.unique(images)) == {0, 255} and np.array_equal(images == 255, PICTURES > 127)
 
 
@@ -282,6 +286,7 @@ ROWS = "0.png,a,train\n1.png,b,train\n2.png,a,test\n3.png,b,test\n"
         f"file,label,split\r\n{ROWS}".replace("\n", "\r\n").replace("\r\r", "\r"),
         f"file,label,split\n{ROWS}".replace(",a", ", a ").replace("train", "Train"),
         f'"file","label",split\n{ROWS}'.replace("0.png", "./0.png"),
+        f'" file","label "," SPLIT "\n{ROWS}',
     ],
 )
 def test_a_list_means_the_same_however_it_is_written(prepare, text):
@@ -333,6 +338,59 @@ def test_what_is_no_archive_of_images_is_one_line(prepare, content, says):
     assert "\n" not in str(error.value)
 
 
+def tar(members):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as target:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            target.addfile(member, io.BytesIO(content))
+    return file.getvalue()
+
+
+def twice():
+    file = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as target:
+        warnings.simplefilter("ignore")
+        for name, content in [*tree("cat", "dog").items(), ("top/./cat/0.png", picture(3))]:
+            target.writestr(name, content)
+    return file.getvalue()
+
+
+# a header and the one block of its picture
+MEMBER = 1024
+TAR = tar(tree("cat", "dog", "owl"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TAR[: 2 * MEMBER],
+        TAR[: 2 * MEMBER + 100],
+        TAR[: 2 * MEMBER] + b"x" + TAR[2 * MEMBER + 1 :],
+        TAR + tar(tree("fox")),
+        gzip.compress(TAR[: 2 * MEMBER] + b"x" + TAR[2 * MEMBER + 1 :]),
+    ],
+    ids=["cut behind a file", "cut in a header", "a damaged header", "two behind each other", "packed"],
+)
+def test_files_of_a_tar_that_tarfile_passes_over_are_noticed(prepare, content):
+    with pytest.raises(DataError, match=r"a.tar: is a .tar.* archive that is cut or damaged"):
+        prepare("image_folder", {"a.tar": content})
+
+
+@pytest.mark.parametrize("form", ["tar", "tar.gz"])
+def test_a_tar_that_ends_with_a_zip_is_a_tar(prepare, form):
+    members = {**tree("cat", "dog"), "top/more.zip": archive(tree("owl", "fox"))}
+    content = tar(members) if form == "tar" else gzip.compress(tar(members), 0)
+    stored, found = prepare("image_folder", {f"a.{form}": content})
+    assert stored.meta["classes"] == ["cat", "dog"] and found["left_out"] == {"top": 1}
+
+
+def test_two_files_of_one_name_are_refused(prepare):
+    with pytest.raises(DataError, match="a.zip: holds two files of the name 'top/./cat/0.png'"):
+        prepare("image_folder", {"a.zip": twice()})
+
+
 def broken_reader(files, scratch, entry):
     return {}["no such key"]
 
@@ -357,6 +415,54 @@ def test_a_paper_s_reader_that_fails_is_one_line(prepare, reader, says):
 def test_a_paper_s_reader_passes_the_same_gate(prepare):
     stored, _ = prepare(float_reader, {"a.bin": b"1"})
     assert np.array_equal(stored.images, PICTURES) and stored.labels.tolist() == LABELS.tolist()
+
+
+def own(**changes):
+    """A reader whose arrays differ from good ones in this."""
+    none = np.zeros(30, np.int64)
+    good = {"images": PICTURES, "labels": LABELS, "domains": none, "split": none, "classes": ["a", "b", "c"]}
+
+    def reader(files, scratch, entry):
+        return Arrays(**(good | changes))
+
+    return reader
+
+
+def failing():
+    yield PICTURES[:10]
+    raise KeyError("no such file")
+
+
+WRONG_ARRAYS = {
+    "a split of halves": ({"split": LABELS / 2}, "the parts .* go from 0 to 1, expected 0 to 1"),
+    "a split that wraps": ({"split": LABELS * 256}, "the parts .* go from 0 to 512, expected 0 to 1"),
+    "a split of texts": ({"split": np.array(["train"] * 30)}, "the parts .* are <U5"),
+    "a short split": ({"split": LABELS[:9] * 0}, r"the parts .* have the shape \(9,\)"),
+    "domains of halves": ({"domains": np.full(30, 0.5)}, "the domains go from 0.5"),
+    "an unknown domain": ({"domains": LABELS}, "the domains go from 0 to 2, expected 0 to 0"),
+    "a class twice": ({"classes": ["a", "b", "a"]}, "the classes a, a, b are not each there once"),
+    "classes of numbers": ({"classes": [0, 1, 2]}, "the class 0 is int, expected a text"),
+    "a column of objects": ({"columns": {"user": np.array([None] * 30)}}, "the column 'user' holds object"),
+    "blocks that fail": ({"images": failing()}, "its reader fails: KeyError: 'no such file'"),
+    "blocks of two rules": (
+        {"images": iter([PICTURES[:9], PICTURES[9:] / 255.0])},
+        "values from 0 to 255; .* values from 0 to 1: expected the same",
+    ),
+    "a block of another range": ({"images": iter([PICTURES / 255.0 / 255.0])}, "a range without a rule"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARRAYS)
+def test_what_a_reader_returns_is_not_bent(prepare, name):
+    changes, says = WRONG_ARRAYS[name]
+    with pytest.raises(DataError, match=f"^mine: .*{says}"):
+        prepare(own(**changes), {"a.bin": b"1"})
+
+
+def test_an_error_of_a_reader_names_the_set(prepare):
+    short = gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 2, 1, 1]))
+    with pytest.raises(DataError, match="mine: the training images has the shape"):
+        prepare("idx", {f"{at}.gz": short for at in range(4)})
 
 
 # -- twins ---------------------------------------------------------------------------------------------------

@@ -97,3 +97,15 @@ def test_what_python_runs_by_itself_is_refused(checkout, name):
 
 def test_the_code_of_this_checkout_is_accepted():
     check_code(ROOT)
+
+
+@pytest.mark.parametrize("kept", [0, 10, 20, 0.5])
+def test_bytecode_that_a_power_cut_has_torn_is_compiled_again(checkout, kept):
+    file = checkout / "pipeline/methods/fedavg.py"
+    Loader("fedavg", str(file)).get_code("fedavg")
+    [compiled] = (checkout / "pipeline/methods/__pycache__").glob("fedavg*.pyc")
+    content = compiled.read_bytes()
+    compiled.write_bytes(content[: int(kept * len(content)) if kept < 1 else kept])
+    module = types.ModuleType("fedavg")
+    exec(Loader("fedavg", str(file)).get_code("fedavg"), vars(module))
+    assert module.average() == 1

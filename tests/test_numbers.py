@@ -25,10 +25,10 @@ from pipeline.schema import Data, Public, check
 from pipeline.schema.scenario import Scenario
 from pipeline.sealing import seal
 
-ROWS = DataSet("rows", shape=[3], dtype="float32", classes=2)
-SIGNALS = DataSet("signals", shape=[2, 5], dtype="float32", classes=2)
-TOKENS = DataSet("tokens", shape=[4], dtype="int64", classes=2)
-BYTES = DataSet("bytes", shape=[2, 2], dtype="uint8", classes=2)
+ROWS = DataSet("rows", domains=["all"], shape=[3], dtype="float32", classes=2)
+SIGNALS = DataSet("signals", domains=["all"], shape=[2, 5], dtype="float32", classes=2)
+TOKENS = DataSet("tokens", domains=["all"], shape=[4], dtype="int64", classes=2)
+BYTES = DataSet("bytes", domains=["all"], shape=[2, 2], dtype="uint8", classes=2)
 
 
 def samples(entry: DataSet, n: int = 4) -> np.ndarray:

@@ -51,8 +51,15 @@ class Keeper:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{platform.node()}.new")
-        temporary.write_bytes(data)
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
+        handle = os.open(path.parent, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # of file systems that synchronise no folder
+            os.fsync(handle)
+        os.close(handle)
         if seed and path == finished:
             path.with_suffix(".pt").unlink(missing_ok=True)
 

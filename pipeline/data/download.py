@@ -32,6 +32,8 @@ FINAL = {400, 401, 403, 404, 405, 410, 451}
 MIB = 1 << 20
 # first bytes of an archive -> what it is
 HEADS = {b"PK\x03\x04": ".zip", b"\x1f\x8b": ".tar.gz", b"BZh": ".tar.bz2", b"\xfd7zXZ\x00": ".tar.xz"}
+# where a tar says what it is
+USTAR = 257
 AGAIN = "remove it and get it again"
 # an archive that unpacks to more than this many times its size ...
 LARGEST = 200
@@ -50,9 +52,9 @@ def fetch(
 ) -> Path:
     """Download `url` to `target` and return it; nothing is done when a verified `target` is there already.
 
-    checksum: "md5:..." or "sha256:...", compared before the file gets its final name. A cut download stays as
-    `<target>.part` and goes on from there. Only http and https. Raises DataError for a wrong checksum or when
-    the last try failed, FedReproError when the disk is full.
+    checksum: "md5:..." or "sha256:...", or both with a blank between, compared before the file gets its final
+    name. A cut download stays as `<target>.part` and goes on from there. Only http and https. Raises
+    DataError for a wrong checksum or when the last try failed, FedReproError when the disk is full.
     """
     target = Path(target)
     if target.exists():
@@ -80,14 +82,15 @@ def fetch(
 
 
 def check(path: Path, checksum: str, final: Path | None = None, origin: str = "") -> None:
-    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:...")."""
-    algorithm, expected = checksum.split(":")
-    actual = files.checksum(path, algorithm)
-    if actual != expected:
-        advice = "" if final else "; remove it and run again"
-        raise DataError(
-            f"{shorten(final or path)}{origin}: {algorithm} {actual}, expected {expected}{advice}"
-        )
+    """Raise DataError if the file does not have the checksum ("md5:..." or "sha256:..."), or not each."""
+    for each in checksum.split():
+        algorithm, expected = each.split(":")
+        actual = files.checksum(path, algorithm)
+        if actual != expected:
+            advice = "" if final else "; remove it and run again"
+            raise DataError(
+                f"{shorten(final or path)}{origin}: {algorithm} {actual}, expected {expected}{advice}"
+            )
 
 
 def _transfer(url: str, part: Path, timeout: float) -> None:
@@ -190,21 +193,33 @@ def extract(archive: Path, target: Path, wanted: Callable[[str], bool] = lambda 
 
 
 def _unpack(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
-    """By the first bytes where these are known: of a cut file tarfile lists in lines what it is not."""
+    """By the first bytes where these are known: of a cut file tarfile lists in lines what it is not, and an
+    archive whose last file is a .zip looks like that to zipfile."""
     with open(archive, "rb") as file:
-        head = file.read(max(map(len, HEADS)))
+        head = file.read(tarfile.BLOCKSIZE)
     kind = next((kind for start, kind in HEADS.items() if head.startswith(start)), "")
-    if zipfile.is_zipfile(archive):
+    plain = head[USTAR : USTAR + 5] == b"ustar"
+    if kind in ("", ".zip") and not plain and zipfile.is_zipfile(archive):
         _unzip(archive, target, wanted)
     elif kind == ".zip":
         raise DataError(f"{shorten(archive)}: is a .zip archive that is cut or damaged; {AGAIN}")
     else:
         try:
-            _untar(archive, target, wanted)
+            _untar(archive, target, wanted, plain=not kind)
         except (tarfile.ReadError, EOFError, zlib.error, lzma.LZMAError) as error:
+            kind = kind or ".tar" * plain
             what = f"a {kind} archive that is cut or damaged; {AGAIN}" if kind else "no .zip or .tar archive"
             reason = str(error).splitlines()[0] if kind else "of an unknown kind"
             raise DataError(f"{shorten(archive)}: is {what} ({reason})") from None
+
+
+def _check_once(archive: Path, members: list, name: Callable, content: Callable[[Any], bytes]) -> None:
+    """DataError for two files of one name that differ: unpacked, the second would replace the first."""
+    first: dict[str, Any] = {}
+    for member in members:
+        other = first.setdefault(os.path.normpath(name(member)), member)
+        if other is not member and content(other) != content(member):
+            raise DataError(f"{shorten(archive)}: holds two files of the name {name(member)!r}; refused")
 
 
 def _unzip(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
@@ -214,24 +229,45 @@ def _unzip(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive was not made on Unix
             special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
             members.append((member, member.filename, special, member.is_dir(), member.file_size))
-        source.extractall(target, _chosen(archive, members, wanted))
+        chosen = _chosen(archive, members, wanted)
+        _check_once(archive, chosen, lambda member: member.filename, source.read)
+        source.extractall(target, chosen)
 
 
-def _untar(archive: Path, target: Path, wanted: Callable[[str], bool]) -> None:
+def _untar(archive: Path, target: Path, wanted: Callable[[str], bool], plain: bool) -> None:
+    """plain: not compressed, so that nothing but the mark at the end tells of a cut file."""
     with tarfile.open(archive) as source:
         members = [
             (member, member.name, not (member.isfile() or member.isdir()), member.isdir(), member.size)
             for member in source
         ]
-        while source.fileobj.read(BLOCK):  # to the very end, where gzip compares its checksum
-            pass
+        _check_end(source, plain)
         chosen = _chosen(archive, members, wanted)
+        _check_once(archive, chosen, lambda member: member.name, lambda member: _content(source, member))
         for member in chosen:
             member.mode, member.uname, member.gname = 0o644, "", ""
             member.uid, member.gid = os.getuid(), os.getgid()
         # Pythons before 3.11.4 know no filters. What this one refuses has been refused above.
         filtered: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         source.extractall(target, chosen, **filtered)
+
+
+def _check_end(source: tarfile.TarFile, plain: bool) -> None:
+    """Read to the very end, where gzip compares its checksum. ReadError where a tar does not end with zeros:
+    it is cut, or a damaged header hides the files behind it, which tarfile passes over in silence."""
+    file: Any = source.fileobj
+    if plain:
+        file.seek(source.offset)
+        if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("it does not end where its last file ends")
+    while block := file.read(BLOCK):
+        if block.count(0) < len(block):
+            raise tarfile.ReadError("there is more behind its last file")
+
+
+def _content(source: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = source.extractfile(member)
+    return file.read() if file else b""
 
 
 def _chosen(archive: Path, members: list[tuple], wanted: Callable[[str], bool]) -> list:

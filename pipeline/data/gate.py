@@ -4,9 +4,10 @@ A reader hands over what it read as it is. Here it becomes the stored form by th
 one line. What a user should know of the set, such as pictures that occur twice, is counted in
 data/<set>.found.json, beside the set's folder, which stays as it was.
 
-Pixels: uint8 is taken as it is; bool becomes 0 and 255; whole numbers must lie in 0 to 255; floats in [0, 1]
-are multiplied by 255, those that reach from -1 to 1 become (x + 1) * 127.5, those from 0 to 255 are rounded.
-All parts of a set need the same rule. Everything else has no known range and is refused.
+Pixels: bool, and whole numbers that are 0 and 1 alone, become 0 and 255; other whole numbers must lie in 0
+to 255; floats in [0, 1] are multiplied by 255, those that reach from -1 to 1 become (x + 1) * 127.5, those
+from 0 to 255 are rounded. All parts of a set need the same rule. Everything else has no known range and is
+refused.
 Samples that are no images (`registry.DataSet.images`): finite numbers of the set's shape, stored as its type;
 whole numbers where that is int64 or uint8.
 Labels: whole numbers from 0 on, or texts, which become numbers in the order of the names; -1, no label, where
@@ -22,7 +23,7 @@ import numpy as np
 from pipeline.data import twins
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
-from pipeline.errors import DAMAGED, DataError
+from pipeline.errors import DAMAGED, DataError, FedReproError, cause
 from pipeline.schema import ROOT, shorten
 
 # of floats, as rounding or resampling leaves it
@@ -110,6 +111,10 @@ def _rule(values: np.ndarray, what: str) -> str:
     if not (np.isfinite(low) and np.isfinite(high)):
         raise DataError(f"{what} holds values that are no numbers (NaN or infinite)")
     if kind.kind in "iu":
+        if low == high == 0:
+            return "any"
+        if 0 <= low and high == 1:
+            return "True and False"
         if 0 <= low and high <= 255:
             return "from 0 to 255"
     elif low >= -TOLERANCE and high <= 1 + TOLERANCE:
@@ -132,10 +137,10 @@ def _rule(values: np.ndarray, what: str) -> str:
 def _converted(values: np.ndarray, rule: str) -> np.ndarray:
     if not values.size:
         return np.empty(values.shape, np.uint8)
-    if values.dtype == np.uint8:
-        return values
     if rule == "True and False":
         return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype == np.uint8:
+        return values
     grey = {"from 0 to 1": lambda x: x * 255.0, "from -1 to 1": lambda x: (x + 1.0) * 127.5}
     if rule not in grey:
         return np.rint(values).astype(np.uint8)
@@ -282,12 +287,16 @@ def admit(entry: DataSet, arrays: Arrays, scratch: Path) -> tuple[Arrays, Found]
 
     scratch: where its archives were unpacked. DataError for what has no rule.
     """
+    _check_classes_are_names(arrays.classes)
+    arrays = replace(arrays, columns={name: _column(values, name) for name, values in arrays.columns.items()})
     found = Found(left_out=_left_out(arrays, scratch), brightest=0 if entry.images else None)
     images = arrays.images
     if isinstance(images, np.ndarray):
         [images] = converted(entry, {"the images" if entry.images else "the samples": images})
     [of], classes = _checked_labels(arrays)
-    arrays = replace(arrays, labels=of, classes=classes, images=images)
+    split = _indices(arrays.split, "the parts (0 training, 1 test)", len(of), 2).astype(np.uint8)
+    domains = _indices(arrays.domains, "the domains", len(of), len(entry.domains))
+    arrays = replace(arrays, labels=of, classes=classes, images=images, split=split, domains=domains)
     _check_classes(entry, arrays)
     if entry.without_twins:
         arrays = _without_twins(arrays)
@@ -304,6 +313,37 @@ def _checked_labels(arrays: Arrays) -> tuple[list[np.ndarray], list[str]]:
     if len(arrays.classes):
         return labels({"the labels": of}, [len(of)], arrays.classes)
     return [_whole(_flat(of, "the labels"), "the labels")], []
+
+
+def _check_classes_are_names(classes: Sequence[str]) -> None:
+    """DataError for classes that are no texts or not each there once."""
+    if odd := [name for name in classes if not isinstance(name, str)]:
+        raise DataError(f"the class {odd[0]!r:.80} is {type(odd[0]).__name__}, expected a text")
+    if len(set(classes)) < len(classes):
+        raise DataError(f"the classes {_some(sorted(classes))} are not each there once")
+
+
+def _indices(values: np.ndarray, what: str, count: int, most: int) -> np.ndarray:
+    """int64 (count,) from 0 to below `most`; DataError for anything else, such as halves, which a cast would
+    cut."""
+    values = np.asarray(values)
+    if values.shape != (count,):
+        raise DataError(f"{what} have the shape {values.shape}, expected ({count},), one for each label")
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{what} are {values.dtype}, expected whole numbers")
+    whole = values.astype(np.int64)
+    if not np.array_equal(whole, values) or (count and (whole.min() < 0 or whole.max() >= most)):
+        raise DataError(f"{what} go from {values.min():g} to {values.max():g}, expected 0 to {most - 1}")
+    return whole
+
+
+def _column(values: np.ndarray, name: str) -> np.ndarray:
+    """A column as it is; DataError for what is neither texts nor whole numbers."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "iuU" or values.ndim != 1:
+        holds = f"holds {values.dtype} {values.shape}, expected texts or whole numbers (N,)"
+        raise DataError(f"the column {name!r:.80} {holds}")
+    return values
 
 
 def _check_classes(entry: DataSet, arrays: Arrays) -> None:
@@ -369,14 +409,39 @@ def _without_twins(arrays: Arrays) -> Arrays:
 
 
 def _watched(entry: DataSet, images: np.ndarray | Iterable[np.ndarray], found: Found) -> Iterator[np.ndarray]:
-    """The blocks as they are, counted on their way."""
-    for block in [images] if isinstance(images, np.ndarray) else images:
-        if block.dtype != entry.dtype:
-            [block] = converted(entry, {"a block of samples": block})
-        found.keys += twins.keys(block)
-        if found.brightest is not None:
-            found.brightest = max(found.brightest, int(block.max(initial=0)))
-        yield block
+    """The blocks as they are stored, counted on their way. DataError for blocks of different rules, and for
+    those of a paper's reader that fails meanwhile."""
+    rules: dict[str, str] = {}
+    for block in [images] if isinstance(images, np.ndarray) else _blocks(images):
+        if entry.images:
+            done = _picture_block(np.asarray(block), rules)
+            found.brightest = max(found.brightest or 0, int(done.max(initial=0)))
+        else:
+            [done] = converted(entry, {"a block of samples": np.asarray(block)})
+        found.keys += twins.keys(done)
+        yield done
+
+
+def _picture_block(block: np.ndarray, rules: dict[str, str]) -> np.ndarray:
+    """A block of images as uint8. DataError where the values are of another kind than in earlier blocks, as
+    `rules` has them."""
+    what = "a block of images"
+    shaped = _images(block, what)
+    rule = "from 0 to 255" if shaped.dtype == np.uint8 else _rule(shaped, what) if shaped.size else "any"
+    if rule != "any":
+        rules.setdefault(rule, f"{what} ({len(rules) + 1})")
+    _same({name: kind for kind, name in rules.items()}, "values")
+    return _converted(shaped, rule)
+
+
+def _blocks(images: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """What a reader yields; what fails in it becomes a DataError."""
+    try:
+        yield from images
+    except (MemoryError, OSError, FedReproError):
+        raise
+    except Exception as error:  # of a paper's code
+        raise DataError(f"its reader fails: {cause(error)}") from error
 
 
 # -- in words ------------------------------------------------------------------------------------------------
@@ -386,6 +451,14 @@ def told(name: str, root: Path = ROOT) -> list[str]:
     """What was found of a set when it was prepared; nothing where nothing was, or where nobody knows."""
     try:
         return lines(twins.read(root / "data" / f"{name}.{twins.OF_SET}"))
+    except DAMAGED:
+        return []
+
+
+def noted(paper: str, scenario: str, root: Path = ROOT) -> list[str]:
+    """What was found of a scenario's set, as the partition noted it in git; twins apart."""
+    try:
+        return lines(twins.noted(paper, scenario, root).get("found", {}))
     except DAMAGED:
         return []
 

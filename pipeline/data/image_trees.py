@@ -238,7 +238,7 @@ def listing(text: str, name: str) -> list[tuple[int, dict[str, str]]]:
 
 def _header(line: str, separator: str) -> list[str]:
     """Names of columns, those that mean something here in small letters."""
-    names = [name.strip().strip('"') for name in line.split(separator)]
+    names = [name.strip().strip('"').strip() for name in line.split(separator)]
     return [name.casefold() if name.casefold() in COLUMNS else name for name in names]
 
 

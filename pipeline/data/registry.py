@@ -29,9 +29,9 @@ class Canonical:
     """The official distribution, in data/raw/<set>/.
 
     reader: a name of `formats.READERS`, or a paper's function with the same arguments. files: path below
-    `base` -> checksum, "md5:..." or "sha256:...", empty where none is known. base: addresses, tried in order;
-    one that does not end with / is of the file itself; none: a person fetches the files. page: where that
-    person finds them. note: size and licence, printed before a download.
+    `base` -> checksum, "md5:..." or "sha256:...", or both with a blank between; empty where none is known.
+    base: addresses, tried in order; one that does not end with / is of the file itself; none: a person
+    fetches the files. page: where that person finds them. note: size and licence, printed before a download.
     """
 
     reader: Any

@@ -65,8 +65,16 @@ def prepare(name: str, out_folder: Path, source: str = "auto") -> dict:
         )
         _tell(name, out_folder, found.document(arrays))
         return meta
+    except DataError as error:
+        raise DataError(_named(str(error), name)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _named(text: str, name: str) -> str:
+    """A line of error that begins with the set's name where it names neither the set nor one of its files."""
+    known = (f"{name}:", f"/{name}/", f"/{name}:", f"/{name} ")
+    return text if any(word in f" {text}" for word in known) else f"{name}: {text}"
 
 
 def _admitted(
@@ -74,10 +82,7 @@ def _admitted(
 ) -> tuple[Arrays, gate.Found, dict]:
     """What the gate lets through; facts with the number of twins that it left out."""
     before = len(arrays.labels)
-    try:
-        arrays, found = gate.admit(entry, arrays, scratch)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
+    arrays, found = gate.admit(entry, arrays, scratch)
     if gone := before - len(arrays.labels):
         parts = (facts["deviation"], f"{gone} images left out that another is the same as")
         facts = {**facts, "deviation": "; ".join(filter(None, parts))}

@@ -86,16 +86,20 @@ def of_parts(parts: Parts, known: Sequence[bytes]) -> dict[str, list[int]]:
 
 def note(scenario: str, root: Path = ROOT) -> str:
     """Count the twins of the first seed's draw of a scenario's partition in papers/<paper>/runs/<scenario>/
-    twins.json, which is there only where a test image is trained on. Returns a line to show, or nothing."""
+    twins.json, with what else was found of the set, so that pages can tell it; the file is there only where
+    there is something to tell. Returns a line to show where a test image is trained on, or nothing."""
     paper, name, settings = find_scenario(scenario, root)
     counts = _counted(root / "papers" / paper / "partitions" / name, settings, root)
     path = root / "papers" / paper / "runs" / name / OF_SCENARIO
     counts = {test: count for test, count in counts.items() if count[0]}
-    if not counts:
+    found = read(root / "data" / f"{settings.data.set}.{OF_SET}")
+    found = {key: value for key, value in found.items() if key != "twins"}
+    document = {key: value for key, value in {"tests": counts, "found": found}.items() if value}
+    if not document:
         path.unlink(missing_ok=True)
         return ""
-    files.write_json(path, {"tests": counts})
-    return f"{scenario}: {in_words(counts)}"
+    files.write_json(path, document)
+    return f"{scenario}: {in_words(counts)}" if counts else ""
 
 
 def _counted(folder: Path, settings: Scenario, root: Path) -> dict[str, list[int]]:
@@ -109,10 +113,15 @@ def in_words(counts: dict[str, list[int]]) -> str:
     return f"test images that are trained on under another index, pixel by pixel the same: {each}"
 
 
+def noted(paper: str, scenario: str, root: Path = ROOT) -> dict:
+    """What `note` wrote of a scenario; empty where there is nothing that can be used."""
+    return read(root / "papers" / paper / "runs" / scenario / OF_SCENARIO)
+
+
 def told(paper: str, scenario: str, root: Path = ROOT) -> str:
-    """What `note` found of a scenario, in words; empty where it found nothing."""
+    """The twins that `note` found of a scenario, in words; empty where it found none."""
     try:
-        counts = read(root / "papers" / paper / "runs" / scenario / OF_SCENARIO).get("tests", {})
+        counts = noted(paper, scenario, root).get("tests", {})
         return in_words(counts) if counts else ""
     except DAMAGED:
         return ""

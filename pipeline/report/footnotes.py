@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
+from pipeline.data import gate
+from pipeline.data import twins as data_twins
 from pipeline.files import read_csv
 from pipeline.report.published import MARKS, Panel, Value
 from pipeline.report.study import Study, processor, seed_words
@@ -26,6 +28,7 @@ def footnotes(study: Study, panel: Panel) -> list[str]:
         *marks(values),
         *origins(study, cells),
         *twins(study, cells),
+        *found(study, cells),
         *process(study, cells),
     ]
 
@@ -104,6 +107,9 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
             for row in counted_twins(study)
             if (row["set"], row["rule"], row["digest"]) == (data["set"], rule, data["digest"])
         ]
+        told = "" if counts else data_twins.told(study.key, scenario, study.root)
+        if told:
+            sentences.append(f"{told[0].upper()}{told[1:]}.")
         for row in counts:
             if int(row["twins"]):
                 sentences.append(
@@ -111,6 +117,16 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
                     "byte-identical twin in the training part, of which the clients hold a share."
                 )
     return [*dict.fromkeys(sentences)]
+
+
+def found(study: Study, cells: Iterable[Cell]) -> list[str]:
+    """What the sets' preparation found, such as images of the archive that were left out."""
+    of_sets = {study.results[cell]["data"]["set"]: cell.scenario for cell in cells}
+    return [
+        f"{name}: {line}."
+        for name, scenario in of_sets.items()
+        for line in gate.noted(study.key, scenario, study.root)
+    ]
 
 
 def counted_twins(study: Study) -> list[dict[str, str]]:

@@ -3,10 +3,13 @@
     python tests/chaos kills --count 200 --seed 1        SIGKILL at random moments of every command
     python tests/chaos faults --count 100                the n-th file operation of a command fails
     python tests/chaos inputs --count 1000               a file that is read is changed at random
-    python tests/chaos --seconds 120                     all three, each for a third of the time
+    python tests/chaos disk --count 100                  a disk fails below Python, or the clock jumps
+    python tests/chaos power --count 40                  the power is cut: what was not synchronised is lost
+    python tests/chaos foreign --count 2000              a data set from outside, in any form, is prepared
+    python tests/chaos --seconds 120                     all of them, each for the same part of the time
 
-All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign. What went wrong is
-a line on the terminal, and the exit code is 1.
+All of it happens in small repositories in a temporary folder. `--seed` repeats a campaign, `--write` puts its
+figures into docs/reliability.md. What went wrong is a line on the terminal, and the exit code is 1.
 """
 
 import argparse
@@ -17,12 +20,18 @@ import tempfile
 import time
 from pathlib import Path
 
+import disk
 import faults
+import figures
+import foreign
 import inputs
 import kills
 import project
 
-KINDS = {"kills": kills.chain, "faults": faults.chain, "inputs": inputs.changes}
+KINDS = {"kills": kills.chain, "faults": faults.chain, "inputs": inputs.changes, "foreign": foreign.cases}
+# these need a compiler
+if disk.compiler():
+    KINDS |= {"disk": disk.chain, "power": disk.power}
 
 
 def main() -> int:
@@ -33,11 +42,14 @@ def main() -> int:
     parser.add_argument("--count", type=float, default=float("inf"), help="so many of each kind")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--write", action="store_true", help="the figures into docs/reliability.md")
     arguments = parser.parse_args()
     if min(arguments.count, arguments.seconds) == float("inf"):
         parser.error("say how much: --count or --seconds")
     kinds = arguments.kinds or list(KINDS)
     print(f"seed {arguments.seed}", flush=True)
+    if not disk.compiler():
+        print("disk and power: left out, there is no C compiler", flush=True)
     with tempfile.TemporaryDirectory() as place:
         fresh, whole = project.make(Path(place) / "fresh"), Path(place) / "whole"
         shutil.copytree(fresh, whole, symlinks=True)
@@ -60,6 +72,8 @@ def campaign(kind, arguments, place: Path, bases: tuple[Path, Path], expected: d
         state = f"{kind}: {done}, {wrong} wrong; {time.monotonic() - began:.0f} s"
         print(state, *filter(None, [reply]), sep="\n     ", flush=True)
         shutil.rmtree(folder)
+    if arguments.write:
+        figures.write(kind, arguments.seed, done, wrong)
     return wrong
 
 

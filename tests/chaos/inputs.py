@@ -37,8 +37,8 @@ from pipeline.cells.progress import event
 from pipeline.cells.training import plan
 from pipeline.clusters.cluster import Mark
 from pipeline.clusters.node import Keeper
-from pipeline.commands import status, sync
-from pipeline.data import partition, store
+from pipeline.commands import bring, locks, status, sync
+from pipeline.data import listed, partition, store
 from pipeline.engine.state import pack
 from pipeline.errors import FedReproError
 from pipeline.report import render
@@ -50,6 +50,7 @@ CELL = Cell("tiny", "mini", "fedavg")
 CPU = torch.device("cpu")
 CHANGES = 50  # of one repository
 SECONDS = 10  # of computing
+VISITOR = "reproduction/visitor"  # a paper's folder that is imported
 MARKUP = "<img src=x>"  # of mutate.TEXTS
 
 
@@ -86,6 +87,9 @@ KINDS = [
     Kind(".cells/*/error.json", ("status",), free=True),
     Kind("papers/*/runs/mini/clients.csv", ("status", "pages"), free=True),
     Kind("papers/*/sources.yaml", ("status", "pages"), free=True),
+    Kind("papers/tiny/params.yaml", ("parameters", "status", "pages"), free=True),
+    Kind("papers/*/dvc.lock", ("locks", "status"), free=True),
+    Kind("reproduction/clients.csv", ("listed",), free=True),
     Kind(".cells/jobs/*.json", ("jobs",), free=True),
     Kind(".cells/logs/*.events", ("jobs",), free=True),
 ]
@@ -99,7 +103,8 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
         return 0, f"without any change: {whole}"
     around, _ = sorted(folder.parent.iterdir()), _remembering()
     for number in range(1, CHANGES + 1):
-        act = draw.choices((_change, _write_through_a_mapping, _plant, _send), (85, 5, 5, 5))[0]
+        acts = (_change, _import, _write_through_a_mapping, _plant, _send)
+        act = draw.choices(acts, (77, 8, 5, 5, 5))[0]
         what, wrong = act(folder, draw, whole)
         if sorted(folder.parent.iterdir()) != around or list(folder.glob("PWNED*")):
             wrong = wrong or "a file outside, or a command that was run"
@@ -110,14 +115,12 @@ def changes(folder: Path, draw: random.Random, expected: dict[str, str]) -> tupl
 
 def _prepare(folder: Path) -> None:
     """What a plain run does not leave: a stranger's paper with its result, a tuning, marks of jobs."""
-    stranger = folder / "papers/stranger"
-    shutil.copytree(folder / "papers/tiny", stranger, ignore=shutil.ignore_patterns("partitions"))
-    for path in (*stranger.glob("published/*.csv"), stranger / "verified.yaml"):
-        path.write_text(path.read_text().replace("tiny", "stranger"))
-    path = stranger / "runs/mini/fedavg/result.json"
-    result = json.loads(path.read_text())
-    changed = result | {"cell": "stranger/mini/fedavg", "paper": "stranger"}
-    path.write_text(json.dumps(seal({key: value for key, value in changed.items() if key != "self"})))
+    _foreign_paper(folder, folder / "papers/stranger")
+    _foreign_paper(folder, folder / VISITOR)
+    (folder / "reproduction/clients.csv").write_text("client,part,index\n0,train,0\n1,train,7\n0,test,9\n")
+    rounds = load_paper("tiny", folder).scenarios["mini"].training.rounds
+    overlay = f"settings: {{mini: {{training: {{rounds: {rounds}}}}}}}\n"
+    (folder / "papers/tiny/params.yaml").write_text(overlay)
     one = {"changes": {}, "values": {}, "accuracy": [50.0, 60.0], "seconds": [1.0, 2.0], "digest": "d"}
     tuning = {"cell": str(CELL), "seeds": [0, 1], "chosen": 0, "configurations": [one, one]}
     mark = {"cell": str(CELL), "title": "slurm", "id": "1", "name": "n", "digests": {"x": {"0": "d"}}}
@@ -137,6 +140,17 @@ def _prepare(folder: Path) -> None:
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(json.dumps(document) + "\n")
+
+
+def _foreign_paper(folder: Path, paper: Path) -> None:
+    """A copy of the paper with its result under another name."""
+    shutil.copytree(folder / "papers/tiny", paper, ignore=shutil.ignore_patterns("partitions"))
+    for path in (*paper.glob("published/*.csv"), paper / "verified.yaml"):
+        path.write_text(path.read_text().replace("tiny", paper.name))
+    path = paper / "runs/mini/fedavg/result.json"
+    result = json.loads(path.read_text())
+    changed = result | {"cell": f"{paper.name}/mini/fedavg", "paper": paper.name}
+    path.write_text(json.dumps(seal({key: value for key, value in changed.items() if key != "self"})))
 
 
 # -- changes -------------------------------------------------------------------------------------------------
@@ -160,6 +174,29 @@ def _change(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
     numbers = [name for name in kind.readers if name != "status"]  # which says that a cell is to run again
     taken = [name for name in numbers if answer[name] not in (whole[name], None)]
     return what, "" if kind.free or sealed or changed == content else ", ".join(taken)
+
+
+def _import(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
+    """One file of another group's paper in another form, then the paper is imported."""
+    kinds = [
+        kind
+        for kind in KINDS
+        if kind.pattern.startswith("papers/*/") and "representations" not in kind.pattern
+    ]
+    kind = draw.choice(kinds)
+    path = draw.choice(sorted((folder / VISITOR).glob(kind.pattern.removeprefix("papers/*/"))))
+    content = path.read_bytes()
+    sealed = kind.sealed and draw.random() < 0.5
+    changed = _changed(path, content, draw, seal if sealed else None)
+    with _instead(path, changed):
+        answer = _in_a_child(folder, {"imported": _imported})
+    what = f"{path.relative_to(folder)} changed{' and sealed' * sealed}, imported"
+    if isinstance(answer, str):
+        return what, answer
+    left = [*folder.glob("papers/.import*"), *folder.glob("papers/visitor*")]
+    numbers = path.name in ("result.json", "history.csv") and not sealed and changed != content
+    taken = "taken" if numbers and answer["imported"] is not None else ""
+    return what, f"{left[0].name} is left" if left else taken
 
 
 def _write_through_a_mapping(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
@@ -254,6 +291,17 @@ def _changed(path: Path, content: bytes, draw: random.Random, seal: Callable | N
 def _in_a_child(folder: Path, readers: dict[str, Callable]) -> dict[str, str | None] | str:
     """What is read, in a separate process: {reader: digest of it}, None where it was refused; or what went
     wrong."""
+
+    def call() -> dict[str, str | None] | str:
+        for one in _remembering():
+            one.cache_clear()
+        return _read(folder, readers)
+
+    return in_a_child(call)
+
+
+def in_a_child(call: Callable[[], Any]) -> Any:
+    """What a call in a separate process returns, or a text: how the process ended without returning."""
     receiver, sender = os.pipe()
     if not (child := os.fork()):
         os.close(receiver)
@@ -261,9 +309,7 @@ def _in_a_child(folder: Path, readers: dict[str, Callable]) -> dict[str, str | N
             os.dup2(nothing.fileno(), 1)
             os.dup2(nothing.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-        for one in _remembering():
-            one.cache_clear()
-        answer = _read(folder, readers)
+        answer = call()
         with os.fdopen(sender, "wb") as file:
             pickle.dump(answer, file)
         os._exit(0)
@@ -366,6 +412,23 @@ def _tuning(folder: Path) -> dict:
     return choices.read(CELL, folder / "tuned")
 
 
+def _locks(folder: Path) -> str:
+    return repr([locks.damage(path.read_bytes()) for path in sorted(folder.glob("papers/*/dvc.lock"))])
+
+
+def _listed(folder: Path) -> str:
+    return repr(listed.read(folder / "reproduction/clients.csv"))
+
+
+def _imported(folder: Path) -> str:
+    """That a paper from outside is taken; it goes away again."""
+    with contextlib.redirect_stdout(text := io.StringIO()):
+        bring.bring(str(folder / VISITOR), None, folder)
+    shutil.rmtree(folder / "papers" / Path(VISITOR).name)
+    sync.sync(folder)
+    return text.getvalue()
+
+
 def _jobs(folder: Path) -> str:
     marks = [Mark.read(path) for path in sorted(folder.glob(".cells/jobs/*.json"))]
     lines = [line for path in folder.glob(".cells/logs/*.events") for line in path.read_bytes().split(b"\n")]
@@ -382,4 +445,6 @@ READERS = {
     "tuning": _tuning,
     "points": lambda folder: geometry.compute("sphere", CELL, folder).to_csv(),
     "jobs": _jobs,
+    "locks": _locks,
+    "listed": _listed,
 }

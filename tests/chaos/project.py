@@ -66,8 +66,8 @@ def make(folder: Path) -> Path:
 
 def start(folder: Path, module: str, *arguments: str, **environment: str) -> subprocess.Popen:
     """A command of the repository in a separate session, its output in a pipe; it begins with torch imported,
-    as its stages do."""
-    python = warm.python()
+    as its stages do, but where a library is loaded before all others."""
+    python = Path(sys.executable) if "LD_PRELOAD" in environment else warm.python()
     command, env = [str(python), "-m", module, *arguments], {**ENVIRONMENT, **environment}
     env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -72,3 +72,19 @@ def test_twins_are_told_of_the_images_and_the_rule_that_were_counted(measured):
     (measured / "data/twins.csv").write_text(rows)
     [note] = [note for note in notes(measured) if "twin" in note]
     assert note.startswith("7 of 360 test images of DIGITS have a byte-identical twin in the training part")
+
+
+def test_what_was_found_of_a_set_is_told(measured):
+    path = measured / "papers/fedcrl/runs/balanced/twins.json"
+    path.write_text(json.dumps({"tests": {"digits": [3, 360]}, "found": {"left_out": {"val/cat": 7}}}))
+    said = notes(measured)
+    assert "digits: 7 images of the archive are left out: val/cat (7)." in said
+    assert any("pixel by pixel the same: 3 of 360 of digits." in note for note in said)
+
+
+def test_a_damaged_note_of_what_was_found_says_nothing(measured):
+    before = notes(measured)
+    path = measured / "papers/fedcrl/runs/balanced/twins.json"
+    for text in ("[]", "{", '{"found": 3, "tests": []}', '{"found": {"left_out": 3}, "tests": {"a": 3}}'):
+        path.write_text(text)
+        assert notes(measured) == before
