@@ -17,7 +17,7 @@ from pipeline.data import formats, gate, splits, store
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
 from pipeline.data.tensors import Pixels, Scale, numbers
-from pipeline.engine import Client, World
+from pipeline.engine import Batch, Client, World
 from pipeline.errors import DataError, ParamError, TrainingError
 from pipeline.models import Network
 from pipeline.models.layers import projector
@@ -230,15 +230,18 @@ def rows_world(method, name: str) -> World:
         x = torch.randn(12, 13, generator=drawn) + labels[:, None]
         clients.append(Client(f"c{k}", "all", network, x, labels))
     public = torch.randn(16, 13, generator=drawn), Public("made up", 16, batch_size=8)
-    return World.create(clients, training(batch_size=4), 3, 0, public=public)
+    heldout = Batch(clients[0].images, clients[0].labels)
+    return World.create(clients, training(batch_size=4), 3, 0, public=public, heldout=heldout)
 
 
 @pytest.mark.parametrize("name", [n for n in methods.method_names() if n != "centralised"])
-def test_every_method_that_needs_no_images_takes_rows_and_a_network_of_ones_own(name):
+def test_a_method_takes_rows_and_a_network_of_ones_own_or_says_that_it_needs_images(name):
     method = method_of(name)
-    if not method.requires.isdisjoint(OF_IMAGES):
-        pytest.skip("needs images")
     world = rows_world(method, name)
+    if not method.requires.isdisjoint(OF_IMAGES):
+        with pytest.raises(TrainingError, match="are of images|attacks need pixels"):
+            run(method, world, 1)
+        return
     state = run(method, world, 2)
     deployed = method.deployed(state, world)
     assert finite(deployed)
