@@ -23,7 +23,7 @@ NETWORKS = ["bn", "plain", "dropout", "bn", "plain"]
 SIZES = (12, 7, 9, 0, 1)
 
 
-def network(model, channels, size, classes) -> Network:
+def network(model, channels, size, classes, like=None) -> Network:
     """Three small networks of different widths: with BatchNorm, without anything random, with dropout."""
     if model.name == "bn":
         return Network(pooled([conv_bn(channels, 6, 3, 2)]), nn.Linear(6, classes))

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from all_methods import of
 from federation import close, finite, on_both, run, training
 from reporting import described
 from torch import nn
@@ -17,7 +18,7 @@ from pipeline.data import formats, gate, splits, store
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
 from pipeline.data.tensors import Pixels, Scale, numbers
-from pipeline.engine import Client, World
+from pipeline.engine import Batch, Client, World
 from pipeline.errors import DataError, ParamError, TrainingError
 from pipeline.models import Network
 from pipeline.models.layers import projector
@@ -183,15 +184,11 @@ def test_methods_that_need_images_say_so():
     assert "images" not in scenario.provides and "pixels in [0, 1]" not in scenario.provides
     images = check(Scenario, SCENARIO | {"data": {"set": "digits"}}, "here")
     assert "images" in images.provides
-    needing = {name for name in methods.method_names() if not method_of(name).requires.isdisjoint(OF_IMAGES)}
+    needing = {name for name in methods.method_names() if not of(name).requires.isdisjoint(OF_IMAGES)}
     assert needing == {"aughfl", "rahfl", "fedmatch", "fedavg_plus", "fedccl_plus"}
 
 
 OF_IMAGES = {"images", "pixels in [0, 1]"}
-
-
-def method_of(name: str):
-    return methods.load(name, {}, "test")
 
 
 def test_images_are_not_normalised_as_if_there_were_any(tmp_path):
@@ -230,15 +227,18 @@ def rows_world(method, name: str) -> World:
         x = torch.randn(12, 13, generator=drawn) + labels[:, None]
         clients.append(Client(f"c{k}", "all", network, x, labels))
     public = torch.randn(16, 13, generator=drawn), Public("made up", 16, batch_size=8)
-    return World.create(clients, training(batch_size=4), 3, 0, public=public)
+    heldout = Batch(clients[0].images, clients[0].labels)
+    return World.create(clients, training(batch_size=4), 3, 0, public=public, heldout=heldout)
 
 
 @pytest.mark.parametrize("name", [n for n in methods.method_names() if n != "centralised"])
-def test_every_method_that_needs_no_images_takes_rows_and_a_network_of_ones_own(name):
-    method = method_of(name)
-    if not method.requires.isdisjoint(OF_IMAGES):
-        pytest.skip("needs images")
+def test_a_method_takes_rows_and_a_network_of_ones_own_or_says_that_it_needs_images(name):
+    method = of(name)
     world = rows_world(method, name)
+    if not method.requires.isdisjoint(OF_IMAGES):
+        with pytest.raises(TrainingError, match="are of images|attacks need pixels"):
+            run(method, world, 1)
+        return
     state = run(method, world, 2)
     deployed = method.deployed(state, world)
     assert finite(deployed)
@@ -257,14 +257,14 @@ def waves() -> nn.Module:
 def test_both_executors_agree(network):
     drawn = torch.Generator().manual_seed(0)
     labels = torch.randint(0, 2, (20,), generator=drawn)
-    of = {
+    samples_of = {
         tokens: torch.randint(0, 5, (20, 7), generator=drawn) + 5 * labels[:, None],
         waves: torch.randn(20, 3, 16, generator=drawn).double() + labels[:, None, None],
     }[network]
 
     def end():
-        clients = [Client(f"c{k}", "all", network, of[k:], labels[k:]) for k in range(3)]
-        return run(method_of("fedavg"), World.create(clients, training(batch_size=8), 2, 0), 3)
+        clients = [Client(f"c{k}", "all", network, samples_of[k:], labels[k:]) for k in range(3)]
+        return run(of("fedavg"), World.create(clients, training(batch_size=8), 2, 0), 3)
 
     plain, stacked = on_both(end)
     close(stacked, plain, 1e-5)
@@ -275,7 +275,7 @@ def test_an_exported_model_takes_tokens(tmp_path, monkeypatch):
     labels = torch.arange(20) % 2
     x = torch.arange(140).view(20, 7) % 5 + 5 * labels[:, None]
     clients = [Client(f"c{k}", "all", tokens, x, labels) for k in range(2)]
-    world, method = World.create(clients, training(batch_size=8), 2, 0), method_of("fedavg")
+    world, method = World.create(clients, training(batch_size=8), 2, 0), of("fedavg")
     state = run(method, world, 2)
     models = method.deployed(state, world)
     (name,) = final_models.write_models(method, state, world, models, tmp_path, "pre")

@@ -13,6 +13,8 @@ import pytest
 from repository import ROOT, commit, copy_of_the_repository, edited, python, run
 from sklearn.datasets import load_breast_cancer
 
+from pipeline.cells.tuning import Axis, shares
+
 STUDY = ROOT / "examples/own_study"
 # What the networks get, of all clients together: mean and deviation of a column, or channel.
 NORMALISED = """
@@ -77,8 +79,10 @@ def test_samples_are_stored_as_they_are_and_normalised_by_what_clients_train_on(
 def test_the_search_space_is_the_studys(project):
     tuned = json.loads((project / "papers/own_study/tuning/tumours/fedprox.json").read_text())
     tried = [one["values"]["mu"] for one in tuned["configurations"]]
-    assert len(tried) == 3 and tried[0] == 0.1 and all(0.01 <= mu <= 10 for mu in tried)
-    assert (project / "papers/own_study/runs/tumours-tuned/fedprox/result.json").is_file()
+    points = shares(2, 2, "own_study", "tumours")
+    assert tried == [0.1, *(Axis("", 0.01, 10).at(point) for _, point in points)]
+    final = json.loads((project / "papers/own_study/tuning/tumours-tuned/fedprox/result.json").read_text())
+    assert final["resolved"]["mu"] == tried[tuned["chosen"]]
 
 
 def test_the_exported_model_classifies_rows_of_the_table(project):
