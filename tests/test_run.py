@@ -19,7 +19,7 @@ from stub_stages import ENVIRONMENT, RUN, TIMED, clean, living, ran, repository,
 
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.commands import schedule
+from pipeline.commands import schedule, unchanged
 from pipeline.commands.run import Display, _hidden, partition_stage, targets
 from pipeline.commands.sync import show_grids
 from pipeline.errors import ParamError
@@ -67,6 +67,8 @@ def test_what_runs_and_in_what_order(tmp_path):
     assert "nothing to do: 4 stages" in run(diamond, "sub/dvc.yaml")
     assert {path: path.stat().st_mtime_ns for path in (diamond / ".cells/logs").iterdir()} == logs
     assert len(logs) == 4
+    assert '"stages": 4' in (diamond / unchanged.FILE).read_text()  # what the next call takes for granted
+    assert "nothing to do: 4 stages" in run(diamond, "sub/dvc.yaml")
     ran(diamond)
     (diamond / "left.txt").write_text("edited\n")
     assert "1 of 4 stages run, 3 unchanged" in run(diamond, "sub/dvc.yaml")

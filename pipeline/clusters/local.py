@@ -1,7 +1,7 @@
 """Local executor: run DVC stages as processes of this machine, short training jobs as forks.
 
-A stage is a `dvc repro --single-item`; the miniatures' cells are forks of a process that has imported torch
-already.
+A stage is a `dvc repro --single-item`; the miniatures' cells, their figures and tables of results are forks
+of a process that has imported what they need already.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.cells import arithmetic
 from pipeline.cells.experiment import Experiment
-from pipeline.clusters import Job, guard
+from pipeline.clusters import Job, fork, guard
 from pipeline.clusters.worker import train_here
 from pipeline.place import HOME, cards, short_temporary, surroundings
 from pipeline.schema import MINIATURES, ROOT, Cell
@@ -42,7 +42,7 @@ class Local:
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.events.unlink(missing_ok=True)
         job = Job(task)
-        start = self._fork if _is_short_cell(task) else self._repro
+        start = self._fork if _is_fork(task) else self._repro
         environment = self._environment(task, force)
         if task.cell and len(self.cards) > 1:  # each cell on one card, that with the fewest
             busy = [self.card[other] for other in self.processes if other in self.card]
@@ -55,7 +55,7 @@ class Local:
             if (code := exit_code()) is None:
                 continue
             del self.processes[job]
-            if not _is_short_cell(job.task):
+            if not _is_fork(job.task):
                 job.code = code  # DVC has recorded it
             elif code:
                 job.fail(f"ERROR: failed to run: exit code {code}")
@@ -89,7 +89,7 @@ class Local:
     def server(self) -> Any:
         """Makes processes that have imported torch for the miniatures' arithmetic."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["pipeline.cells.training"])
+        context.set_forkserver_preload(fork.IMPORTS)
         before = dict(os.environ)
         os.environ.update(arithmetic.environment("portable"), OMP_NUM_THREADS="1")
         # A Ctrl-C reaches every process of the terminal. The server ignores it only once it has imported
@@ -132,15 +132,22 @@ class Local:
 
     def _fork(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
         environment = arithmetic.environment("portable") | environment
-        arguments = (task.cell, str(self.root), str(task.log), self.group.pid, environment)
-        process = self.server.Process(target=train_here, args=arguments)
+        words = fork.arguments_of(task)
+        work, what = (train_here, task.cell) if words is None else (fork.run_here, words)
+        arguments = (what, str(self.root), str(task.log), self.group.pid, environment)
+        process = self.server.Process(target=work, args=arguments)
         process.start()
         return lambda: process.exitcode
 
 
+def _is_fork(task: Any) -> bool:
+    """Is it a stage whose imports take longer than its work, or as long?"""
+    return FORKS and (fork.arguments_of(task) is not None or _is_short_cell(task))
+
+
 def _is_short_cell(task: Any) -> bool:
     """Is it the training of a miniature's cell, whose imports take as long?"""
-    if task.cell is None or not FORKS or task.stage.cmd != f"python -m stages.train {task.cell}":
+    if task.cell is None or task.stage.cmd != f"python -m stages.train {task.cell}":
         return False
     cell = Cell.parse(task.cell)
     return cell.scenario in MINIATURES and Experiment.of(cell).scenario.arithmetic == "portable"

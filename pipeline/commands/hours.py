@@ -168,7 +168,8 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[s
     path = root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv"
     kind = scenario.evaluation.tests
     try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        found = path.stat()
+        rows = _rows(path, found.st_mtime_ns, found.st_size)
         train = {row["client"]: float(row["train"]) for row in rows}
         tests = [float(row["test"]) for row in rows]
         domains = dict(zip([row["domain"] for row in rows], tests))
@@ -180,6 +181,12 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[s
     if kind == "pooled" and scenario.corruption is not None:
         test *= 2  # as they are, and corrupted
     return train, test
+
+
+@cache
+def _rows(path: Path, changed: int, size: int) -> list[dict[str, str]]:
+    """A table of clients, read once for all cells of its scenario until it is written again."""
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:

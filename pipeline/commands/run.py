@@ -22,6 +22,7 @@ from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.progress import clock
 from pipeline.clusters import executor
+from pipeline.commands import unchanged
 from pipeline.commands.schedule import (
     DONE,
     FAILED,
@@ -61,8 +62,6 @@ def main(
 ) -> int:
     """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
     and `options`: see `pipeline.clusters.executor`."""
-    from dvc.exceptions import DvcException
-
     check_environment(here=on == "local")
     if seeds and on != "local":
         raise ParamError("--seeds: trains on this machine only")
@@ -72,6 +71,13 @@ def main(
         return variants.extra_seeds(stages, seeds, jobs)
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
+    asked = unchanged.key(stages)
+    number = None if force or on != "local" else unchanged.known(asked, unchanged.root_of(Path.cwd()))
+    if number is not None:
+        print(f"nothing to do: {number} stages are up to date")
+        return 0
+    from dvc.exceptions import DvcException
+
     chosen = [target for stage in stages for target in targets(stage)]
     if stages and Path.cwd().is_relative_to(ROOT) and not any(map(_is_place, stages)):
         os.chdir(ROOT)  # a paper's or a cell's name means the same in every folder
@@ -90,7 +96,13 @@ def main(
         ended = where.cancel(schedule.tasks)
         print(f"{ended} job{'s' * (ended != 1)} cancelled")
         return 0
-    return run(schedule, jobs or cores(), where)
+    places = unchanged.places_of((task.stage for task in schedule.tasks), schedule.root)
+    looked = unchanged.state(places, schedule.root)
+    code = run(schedule, jobs or cores(), where)
+    total = len(schedule.tasks)
+    if len(schedule.of(UNCHANGED)) == total:
+        unchanged.remember(asked, schedule.root, total, places, looked)
+    return code
 
 
 def _in_one_line(error: Exception) -> str:

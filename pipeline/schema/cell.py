@@ -98,6 +98,15 @@ class Cell:
     def resolve(self, root: Path = ROOT) -> tuple[Scenario, str, dict]:
         """(scenario, algorithm, hyper-parameters as written); ParamError for an unknown name."""
         paper = load_paper(self.paper, root)
+        name = self.paper, self.scenario, self.method
+        if name not in _READ or _READ[name][0] is not paper:
+            _READ[name] = paper, *self._read(paper)
+        _, scenario, values = _READ[name]
+        scenario = scenario.with_networks_of(self.paper, functions(self.paper, "models", root))
+        return scenario, paper.algorithm(self.method), dict(values)
+
+    def _read(self, paper: Paper) -> tuple[Scenario, dict]:
+        """The scenario with the row's network, and the row's hyper-parameters."""
         file = f"papers/{self.paper}/paper.yaml"
         if self.scenario not in paper.scenarios:
             raise ParamError(f"{file}: {unknown('scenario', self.scenario, paper.scenarios)}")
@@ -111,8 +120,12 @@ class Cell:
         scenario = paper.scenarios[self.scenario]
         if (network := values.pop("model", None)) is not None:  # the row names a network
             scenario = scenario.with_networks(network, f"{file}: methods.{self.method}.model")
-        scenario = scenario.with_networks_of(self.paper, functions(self.paper, "models", root))
-        return scenario, paper.algorithm(self.method), values
+        return scenario, values
+
+
+# (paper, scenario, method) -> what a paper.yaml, as it was read, says of it: each cell is asked for some
+# times by `fedrepro status`.
+_READ: dict[tuple[str, str, str], tuple[Paper, Scenario, dict]] = {}
 
 
 @dataclass(frozen=True)
