@@ -344,7 +344,7 @@ CELLS = {
     "fedproto_hetero": ("rahfl/mini/fedproto", "rahfl/corrupted-05-short/fedproto"),
     "fedprox": ("fedlsa/mini/fedprox", "fedlsa/office-caltech/fedprox"),
     "fedrep": ("fedcrl/mini/fedrep", "fedcrl/cifar10-pat-2-short/fedrep"),
-    "fedrs": ("fcclplus/mini/fedrs", "fedlsa/office-caltech/fedrs"),
+    "fedrs": ("fedcrl/across/fedrs", "fedcrl/cifar10-pat-2-short/fedrs"),
     "fedsr": ("fedlsa/mini/fedsr", "fedlsa/office-caltech/fedsr"),
     "fedtgp": ("fedlsa/mini/fedtgp", "fedlsa/office-caltech/fedtgp"),
     "fpl": ("fedlsa/mini/fpl", "fedlsa/office-caltech/fpl"),

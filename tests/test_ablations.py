@@ -25,13 +25,11 @@ OPTIONS = ALWAYS | {"fedmatch": {"kappa": 0.0}}
 
 # Walks that the table does not have yet; `python benchmarks/ablations.py` makes them.
 TO_WALK: dict[str, str] = {
-    MINIATURE: (
-        "fedproto_hetero fedprox fedrep fedrs fedsr fedtgp ktpfl lgfedavg local moon perfedavg pfedme rahfl"
-    ),
+    MINIATURE: "",
     REAL: (
-        "aughfl centralised ditto fedala fedamp fedavg_plus fedbn fedccl fedccl_plus fedcrl fedgh "
-        "fedmatch fedpac fedpcl fedper fedproc fedproto fedproto_hetero fedrep fedrs fedsr fedtgp fpl "
-        "ktpfl lgfedavg local moon perfedavg pfedme rahfl rhfl scaffold"
+        "aughfl ditto fedala fedamp fedavg_plus fedbn fedccl fedccl_plus fedcrl fedgh fedmatch fedpac "
+        "fedpcl fedper fedproc fedproto fedrep fedrs fedsr fedtgp fpl lgfedavg moon perfedavg pfedme "
+        "rahfl rhfl scaffold"
     ),
 }
 

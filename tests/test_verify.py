@@ -5,6 +5,7 @@ committed ones, which stay as they are."""
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import MEANS, survey
 from pipeline.commands import reproduce, status
 from pipeline.commands.reproduce import compare, summary
-from pipeline.commands.verify import Differs, NotHere, Walk, check_machine
+from pipeline.commands.verify import Differs, NotHere, Walk, _trained, check_machine
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
@@ -247,6 +248,17 @@ def test_where_the_bits_cannot_be_had_nothing_is_compared(here, there, said):
         return
     with pytest.raises(NotHere, match=f"cannot be compared here; {said}.*; train anew or walk there"):
         check_machine(MACHINE | here, MACHINE | there)
+
+
+def test_a_training_that_the_system_ends_says_nothing(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    one = walk(MACHINE)
+    one.result |= {"executor": "sequential", "precision": "fp32"}
+    with pytest.raises(NotHere, match="was ended by signal 9; verify it again"):
+        _trained(one, 9.0, 2, tmp_path)
 
 
 def test_a_result_of_another_processor_is_not_walked(trained, planted):

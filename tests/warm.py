@@ -40,7 +40,7 @@ socket.send_fds(server, [len(request).to_bytes(4, "big")], [0, 1, 2])
 server.sendall(request)
 answers = server.makefile()
 child = int(answers.readline())
-for number in (signal.SIGINT, signal.SIGTERM):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda number, _: os.kill(child, number))
 code = int(answers.readline() or 1)
 if code < 0:

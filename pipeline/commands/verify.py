@@ -52,7 +52,7 @@ class Differs(Exception):
 
 
 class NotHere(FedReproError):
-    """The result was trained with arithmetic that this machine does not have: one line."""
+    """A training here says nothing of the result, such as with arithmetic of another machine: one line."""
 
 
 @dataclass
@@ -444,6 +444,8 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
                 if not walk.ended:
                     process.kill()
         if not (walk.ended or stopped or over.is_set()):
+            if process.returncode < 0:  # by the system, short of memory, or by a user: that says nothing
+                raise NotHere(f"its training was ended by signal {-process.returncode}; verify it again")
             errors.seek(0)
             raise FedReproError(f"the training fails: {(errors.read().splitlines() or ['no answer'])[-1]}")
     return time.monotonic() - (begun or time.monotonic())

@@ -178,13 +178,10 @@ def _change(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
 
 def _import(folder: Path, draw: random.Random, whole: dict) -> tuple[str, str]:
     """One file of another group's paper in another form, then the paper is imported."""
-    kinds = [
-        kind
-        for kind in KINDS
-        if kind.pattern.startswith("papers/*/") and "representations" not in kind.pattern
-    ]
-    kind = draw.choice(kinds)
-    path = draw.choice(sorted((folder / VISITOR).glob(kind.pattern.removeprefix("papers/*/"))))
+    ours = [kind for kind in KINDS if kind.pattern.startswith("papers/*/")]
+    found = {kind: sorted((folder / VISITOR).glob(kind.pattern.removeprefix("papers/*/"))) for kind in ours}
+    kind = draw.choice([kind for kind in ours if found[kind]])
+    path = draw.choice(found[kind])
     content = path.read_bytes()
     sealed = kind.sealed and draw.random() < 0.5
     changed = _changed(path, content, draw, seal if sealed else None)

@@ -22,7 +22,7 @@ LONGEST = {"run": 24, "force": 9, "repro": 18, "train": 8, "partition": 2, "repo
 
 def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
     """(kills, what was wrong afterwards)."""
-    steps, started = [], []
+    steps, started, others = [], [], []
     for _ in range(CHAIN):
         name = draw.choice(list(project.COMMANDS))
         after = draw.uniform(0.2, LONGEST[name])
@@ -31,10 +31,13 @@ def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[
         if draw.random() < AT_ONCE:
             other = draw.choice(list(project.COMMANDS))
             steps.append(f"during {other}")
-            started.append(project.start(folder, *project.COMMANDS[other]))
+            others.append(project.start(folder, *project.COMMANDS[other]))
         started.append(project.start(folder, *project.COMMANDS[name]))
         if reply := kill(started[-1], folder, after, how):
             return len(steps), f"after {', '.join(steps)}: {reply}"
+    for reply in map(project.heard, others):  # some were killed with the group
+        if "Traceback" in reply:
+            return CHAIN, f"after {', '.join(steps)}: a traceback: {reply[-1500:]}"
     wrong = project.compare(folder, expected)
     project.kill_all(folder)  # children of a process that was killed alone
     return CHAIN, f"after {', '.join(steps)}: {wrong}" if wrong else ""
