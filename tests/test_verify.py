@@ -168,14 +168,14 @@ def test_an_altered_history_is_stale_for_status_and_report(trained):
 def test_walks_of_single_seeds_and_of_few_rounds_add_up(trained, planted):
     planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
     said = verify(trained, "--seed", "1", "--rounds", "1", expect=1)
-    assert f"too short  {CELL}: 1 of the 2 rounds that a stamp needs" in said
+    assert f"too short  {CELL}: 1 of the 3 rounds that a stamp needs" in said
     assert state(trained) == "stale" and not (trained / "papers/fedcrl/verified.yaml").exists()
-    said = verify(trained, "--seed", "1", "--rounds", "2")
-    assert "verified: 1 of 2 seeds, rounds 1 to 2 of 4 (same bits" in said
-    said = verify(trained, CELL, "--seed", "0", "--rounds", "3")
-    assert "verified: 2 of 2 seeds, rounds 1 to 2 of 4 (same bits" in said
+    said = verify(trained, "--seed", "1", "--rounds", "3")
+    assert "verified: 1 of 2 seeds, rounds 1 to 3 of 4 (same bits" in said
+    said = verify(trained, CELL, "--seed", "0")
+    assert "verified: 2 of 2 seeds, rounds 1 to 3 of 4 (same bits" in said
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
-    assert (stamp["seed"], stamp["rounds"]) == ("0, 1", "1-3, 1-2 of 4")
+    assert (stamp["seed"], stamp["rounds"]) == ("0, 1", "1-4, 1-3 of 4")
 
 
 def forge(folder: Path, seed: int, points: float, clients: bool) -> None:
@@ -311,12 +311,14 @@ def test_a_stamp_without_equal_numbers_verifies_nothing(tmp_path, how):
 @pytest.mark.parametrize(
     "how, seeds, rounds, counted",
     [
-        (stamps.BITS, "0", "1-1 of 100", {}),
-        (stamps.BITS, "0", "1-2 of 100", {0: 2}),
+        (stamps.BITS, "0", "1-2 of 100", {}),
+        (stamps.BITS, "0", "1-3 of 100", {0: 3}),
         (stamps.BITS, "0, 3", "1-1, 1-9 of 100", {3: 9}),
         (stamps.BITS, "0", "1-1 of 1", {0: 1}),
-        (stamps.NUMBERS, "0", "1-2 of 100", {}),
-        (stamps.NUMBERS, "0, 3", "1-3, 1-4 of 100", {0: 3, 3: 4}),
+        (stamps.NUMBERS, "0", "1-3 of 100", {}),
+        (stamps.NUMBERS, "0, 3", "1-4, 1-5 of 100", {0: 4, 3: 5}),
+        (f"{stamps.FORMER} 1a2b3c4d", "0", "1-3 of 100", {0: 3}),
+        (f"{stamps.FORMER} 1a2b3c4d", "0", "1-2 of 100", {}),
         (stamps.BITS, "0", "all", {}),
     ],
 )

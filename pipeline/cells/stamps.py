@@ -36,7 +36,7 @@ NUMBERS = "replay, same numbers"
 FORMER = "same bits as the code of"
 # Rounds of a seed by which such a walk has refused every ablation of every method (docs/ablations.md): of
 # fewer, a stamp is no evidence. Many methods begin with a round of plain training.
-LEAST = {BITS: 2, NUMBERS: 3, FORMER: 2}
+LEAST = {BITS: 3, NUMBERS: 4, FORMER: 3}
 KEYS = dict.fromkeys(
     ("result", "made", "code", "history", "seed", "rounds", "how", "commit", "processor", "date", "self"), str
 )
