@@ -36,7 +36,7 @@ DIRECTIONS = {
 # What a chip says of a control: (it does not agree, it was not run).
 RESERVATIONS = {
     NETWORK: ("not against {rivals} with the same network", "same network not run"),
-    TUNED: ("not against tuned {rivals}", "not tuned alike"),
+    TUNED: ("not against tuned {rivals}", "rivals tuned alike not run"),
     HOOK: ("not with the same scored model", "same scored model not measured"),
 }
 # Looks in words.

@@ -146,7 +146,7 @@ def compared(finding: Finding) -> str:
         return f"{start}."
     told = {
         sizes.AS_PRINTED: "same direction, same size",
-        sizes.OPEN: f"same direction, {share} (not settled)" if share else "same direction, size open",
+        sizes.OPEN: f"same direction, {share} (size not settled)" if share else "same direction, size open",
         sizes.SMALLER: f"same direction, {share or 'smaller'}",
         sizes.LARGER: f"same direction, {share or 'larger'}",
     }
@@ -164,7 +164,7 @@ def under(control: Control) -> str:
         place, of = control.place
         return f"{start}, {several[0]} is {ordinal(place)} of {of} ({numbers})."
     if verdict.chip in SHOWN:
-        return f"{start} it holds ({numbers})."
+        return f"{start} the lead stays ({numbers})."
     if verdict.chip in STILL_OPEN:
         return f"{start} no difference is shown ({numbers})."
     if verdict.chip == Chip.FAILS:
@@ -219,7 +219,7 @@ def headline(findings: Findings, brief: bool = False) -> str:
         return " ".join(texts)
     if short:
         return f"No setting of the paper has been run. In a shortened run: {_lower(measured(short[0].shown))}"
-    return f"{findings.study.name} itself has not been run, in any setting but the miniature."
+    return f"Of {findings.study.name} itself only the miniature has been run."
 
 
 def _lower(sentence: str) -> str:
@@ -300,7 +300,7 @@ def _answer(finding: Finding, controls: Iterable[Control]) -> str:
     _, _, share = finding.size.partition(": ")
     if finding.direction == "confirmed" and finding.size:
         share = share.removeprefix("larger, ").removeprefix("smaller, ")
-        unsettled = f"{share} (not settled)" if share else ""
+        unsettled = f"{share} (size not settled)" if share else ""
         words = {sizes.AS_PRINTED: "as large as printed", sizes.OPEN: unsettled}
         parts.append(words.get(finding.verdict.size, share or finding.verdict.size))
     text = ", ".join(filter(None, parts))

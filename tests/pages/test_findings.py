@@ -58,7 +58,7 @@ def wide(document):
 def test_a_lead_over_rivals_that_were_not_tuned_holds_with_a_reservation(found):
     lead = found(THREE).rows["lead"]
     assert (lead.verdict.chip, lead.direction) == (Chip.DIRECTION, "confirmed")
-    assert lead.reservations[-1] == "not tuned alike"
+    assert lead.reservations[-1] == "rivals tuned alike not run"
     assert lead.words == "; ".join(["direction holds", *lead.reservations])
 
 
