@@ -335,7 +335,7 @@ def test_what_chooses_the_teachers_of_a_column_is_what_it_prints():
     )
     scenario = load_paper("rahfl").scenarios["mini"]
     actual = loading.Federation(
-        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels), ""
+        tuple(clients), tests, 10, None, None, Batch(tests[1].images, tests[1].labels), "", None
     )
     world = loading._world(scenario, actual, 0)
     models = world.new_models()
@@ -358,7 +358,7 @@ def pictures(federation, corruption=0.5):
     stored = store.verify(federation / "data" / "tiny")
     dirty = corruption and corrupted.verify(federation / "data" / "tiny-corrupted")
     checked = inputs.Inputs(None, stored, None, None, dirty)
-    return scenario, loading._Pictures(scenario, checked, torch.device("cpu")), stored, dirty
+    return scenario, loading._Pictures(scenario, checked, torch.device("cpu"), None), stored, dirty
 
 
 def test_a_client_tests_on_its_images_as_it_has_them(federation):

@@ -24,6 +24,7 @@ CARD = {
     "measures": {"round": 10, "average": 71.5},
     "by_classifier": False,
     "data": {"set": "digits", "features": "pixels"},
+    "prepare": {"channels": 1, "side": 8},
     "files": {
         "deployed-0.pt2": {"hook": "pre", "client": "c0"},
         "deployed-1.pt2": {"hook": "pre", "client": "c1"},

@@ -196,7 +196,12 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ("models/googlenet.py", "STEM = 192", "STEM = 193"),
         ("cells/seeds.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0"),
         ("models/__init__.py", '"cnn3_bn": cnn3_bn,', '"cnn3_bn": cnn3_bn, "new": cnn3_bn,'),
-        ("data/partition.py", '    "domains": domains', '    "new": subset,\n    "domains": domains'),
+        ("data/partition.py", '"domains": domains', '"new": subset, "domains": domains'),
+        (
+            "data/partition.py",
+            '    "iid": label_skew.iid',
+            '    "new": label_skew.iid,\n    "iid": label_skew.iid',
+        ),
         ("data/sets.yaml", "photo_patches:", "new: {title: New, shape: [1, 1, 1]}\nphoto_patches:"),
         ("cells/evaluation.py", "MEASURES = {", 'MEASURES = {"new": by_client, '),
         ("schema/scenario.py", "    seeds: list", "    new: bool = False\n    seeds: list"),

@@ -50,6 +50,8 @@ BESIDE = {
     *(f"pipeline.cells.{name}" for name in ("checks", "choices", "mlflow_bulk", "mlflow_database")),
     *("pipeline.clusters.order", "pipeline.commands.locks", "pipeline.data.registry", "pipeline.git"),
     *("pipeline.cells.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
+    # What divides images: the digest of the partition, which it made before, is in a result.
+    *(f"pipeline.data.{name}" for name in ("domain_skew", "label_skew", "listed")),
     *(f"pipeline.models.{name}" for name in ("googlenet", "mobile", "resnet")),
 }
 # Of these modules, what carries out training or keeps its numbers.
