@@ -90,9 +90,9 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
         ("pipeline/methods/fedprox.py", "return fit + weight *", "return fit + 0.0 *", "round 1"),
         (
             "pipeline/models/__init__.py",
-            '"""The papers\' networks',
+            '"""Networks, all of one form',
             "import torch\ntorch.nn.Linear.forward = lambda self, x: "
-            '1.0001 * torch.nn.functional.linear(x, self.weight, self.bias)\n"""The papers\' networks',
+            '1.0001 * torch.nn.functional.linear(x, self.weight, self.bias)\n"""Networks, all of one form',
             "round 1",
         ),
     ],

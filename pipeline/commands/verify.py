@@ -223,12 +223,14 @@ class Verification:
         """What a round of the quickest seed took."""
         return min(self.result["seconds"]) / self.result["rounds"]
 
-    def walk(self, seed: int, seconds: float, rounds: int, root: Path) -> Walk:
-        """The walk of a seed, before its first round; a former code has trained for so many seconds or rounds
-        then."""
-        if self.former is None:
-            stored = self.table[self.table["seed"] == seed].to_dict("records")
-            return Walk(self.cell, self.result, seed, {row["round"]: row for row in stored})
+    def walk(self, seed: int) -> Walk:
+        """The walk of a seed, before its first round."""
+        stored = self.table[self.table["seed"] == seed].to_dict("records")
+        return Walk(self.cell, self.result, seed, {row["round"]: row for row in stored})
+
+    def walk_of_former(self, seed: int, seconds: float, rounds: int) -> Walk:
+        """The same, once the former code has trained the seed for so many seconds or rounds."""
+        assert self.former is not None
         recording = Recording(self.cell, self.result, seed)
         _trained(recording, seconds, rounds, self.former.root)
         return Walk(self.cell, self.result, seed, recording.rows, former=True)
@@ -392,7 +394,7 @@ def _follow(one: Verification, seconds: float, rounds: int | None, root: Path) -
             break
         last = rounds or one.result["rounds"]
         try:
-            walk = one.walk(seed, left, last, root)
+            walk = one.walk_of_former(seed, left, last) if one.former else one.walk(seed)
             one.walks.append(walk)
             left -= _trained(walk, left, last, root)
         except NotHere as reason:
