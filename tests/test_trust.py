@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from dataclasses import replace
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -169,6 +170,8 @@ def test_a_class_more_is_refused_without_a_seal_too(mended):
 def test_data_altered_while_a_seed_trains_reach_no_later_seed(mended, monkeypatch):
     """Whatever the file's times say."""
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
+    # A fork of this process could not train where another test has used autograd in it.
+    monkeypatch.setattr("pipeline.cells.training.get_context", lambda kind: get_context("spawn"))
     experiment, file = Experiment.of(Cell.parse(CELL), mended), mended / "data/digits/labels.npy"
     seeds, before = [], file.stat()
 
