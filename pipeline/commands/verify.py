@@ -94,7 +94,7 @@ class Walk:
             if not self.former:
                 self._means(line["result"])
             self.ended = True
-        elif line["round"] in self.rows:
+        else:
             self._row(line)
 
     def _means(self, result: dict) -> None:
@@ -393,12 +393,15 @@ def _follow(one: Verification, seconds: float, rounds: int | None, root: Path) -
         if left <= 0:
             break
         last = rounds or one.result["rounds"]
+        before = len(one.walks)
         try:
             walk = one.walk_of_former(seed, left, last) if one.former else one.walk(seed)
+            if one.former:  # whose time may have been over before
+                last = max(walk.rows, default=0)
             one.walks.append(walk)
             left -= _trained(walk, left, last, root)
         except NotHere as reason:
-            one.walks.pop()
+            del one.walks[before:]
             one.elsewhere = str(reason)
             break
         except (Differs, FedReproError) as difference:

@@ -60,14 +60,7 @@ def library() -> Path:
 
 def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
     """(failures, what was wrong): a few, and then what is left is finished and compared."""
-    steps = []
-    for _ in range(CHAIN):
-        what, reply = fault(folder, draw)
-        steps.append(what)
-        if "Traceback" in reply:
-            return len(steps), f"after {'; '.join(steps)}: a traceback: {reply[-1500:]}"
-    wrong = project.compare(folder, expected)
-    return CHAIN, f"after {'; '.join(steps)}: {wrong}" if wrong else ""
+    return project.in_a_row(lambda: fault(folder, draw), CHAIN, folder, expected)
 
 
 def fault(folder: Path, draw: random.Random) -> tuple[str, str]:
@@ -86,10 +79,7 @@ def fault(folder: Path, draw: random.Random) -> tuple[str, str]:
         surroundings["FAULT_STAYS"] = "1" if stays else ""
         what += f" {errno.errorcode.get(number, '')} at {at}{' and after' if stays else ''}"
     process = project.start(folder, *project.COMMANDS[name], **surroundings)
-    try:
-        return what, project.heard(process)
-    except RuntimeError as error:
-        return what, f"Traceback: {error}"
+    return what, project.heard_or_wrong(process)
 
 
 # -- a power cut ---------------------------------------------------------------------------------------------

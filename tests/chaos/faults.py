@@ -15,14 +15,7 @@ MOST = {"run": 60, "force": 60, "repro": 60, "train": 40, "partition": 12, "repo
 
 def chain(folder: Path, draw: random.Random, expected: dict[str, str]) -> tuple[int, str]:
     """(faults, what was wrong): a few, and then what is left is finished and compared."""
-    steps = []
-    for _ in range(CHAIN):
-        what, reply = fault(folder, draw)
-        steps.append(what)
-        if "Traceback" in reply:
-            return len(steps), f"after {'; '.join(steps)}: a traceback: {reply[-1500:]}"
-    wrong = project.compare(folder, expected)
-    return CHAIN, f"after {'; '.join(steps)}: {wrong}" if wrong else ""
+    return project.in_a_row(lambda: fault(folder, draw), CHAIN, folder, expected)
 
 
 def fault(folder: Path, draw: random.Random) -> tuple[str, str]:
@@ -39,7 +32,4 @@ def fault(folder: Path, draw: random.Random) -> tuple[str, str]:
         FAULT_STAYS="1" if stays else "",
     )
     what = f"{name}, {errno.errorcode[number]} at operation {at}{' and after' if stays else ''}"
-    try:
-        return what, project.heard(process)
-    except RuntimeError as error:
-        return what, f"Traceback: {error}"
+    return what, project.heard_or_wrong(process)

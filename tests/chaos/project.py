@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -109,6 +110,29 @@ def heard(process: subprocess.Popen) -> str:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise RuntimeError(f"it never ends:\n{process.communicate()[0][-2000:]}") from None
+
+
+def heard_or_wrong(process: subprocess.Popen) -> str:
+    """As `heard`; of a process that hangs, what `in_a_row` takes for wrong."""
+    try:
+        return heard(process)
+    except RuntimeError as error:
+        return f"Traceback: {error}"
+
+
+def in_a_row(
+    fault: Callable[[], tuple[str, str]], count: int, folder: Path, expected: dict[str, str]
+) -> tuple[int, str]:
+    """(faults, what was wrong): so many, and then what is left is finished and compared. fault: makes one,
+    and says what it was and what the command printed."""
+    steps = []
+    for _ in range(count):
+        what, reply = fault()
+        steps.append(what)
+        if "Traceback" in reply:
+            return len(steps), f"after {'; '.join(steps)}: a traceback: {reply[-1500:]}"
+    wrong = compare(folder, expected)
+    return count, f"after {'; '.join(steps)}: {wrong}" if wrong else ""
 
 
 def finish(folder: Path) -> None:
