@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pipeline.errors import ParamError
+from pipeline.errors import ParamError, unknown
 from pipeline.files import read_csv
 from pipeline.schema import ROOT, shorten
 
@@ -17,13 +17,29 @@ FILE = Path("reports", "findings.csv")
 GONE = Path("reports", "withdrawn.csv")
 COLUMNS = [
     *("paper", "id", "claim", "setting", "printed", "difference", "low", "high", "unit", "seeds", "p"),
-    *("looks", "level", "direction", "size", "verdict", "same_network", "tuned_alike", "same_hook"),
+    *(
+        "p_rows_alone",
+        "looks",
+        "level",
+        "direction",
+        "size",
+        "verdict",
+        "same_network",
+        "tuned_alike",
+        "same_hook",
+    ),
     *("other_settings", "planned", "false_discovery", "stale", "cells"),
 ]
+# That tables written by earlier versions lack.
+LATER = ["p_rows_alone"]
 # Of a row, those with a measured number.
 COMPARISONS = ("difference", "same_network", "tuned_alike", "same_hook", "other_settings")
-GONE_COLUMNS = ["paper", "id", "date", "reason"]
+GONE_COLUMNS = ["paper", "id", "column", "number", "date", "reason"]
+# In the column `column` of withdrawn.csv: all of a row.
+WHOLE_ROW = "row"
 Row = Mapping[str, str]
+# (paper, id, column, what stood there)
+Loss = tuple[str, str, str, str]
 
 
 def as_text(rows: Iterable[Row]) -> str:
@@ -37,7 +53,8 @@ def as_text(rows: Iterable[Row]) -> str:
 
 def read_findings(path: Path) -> list[dict[str, str]]:
     """Its rows; none where it is missing. ParamError for what is no such table."""
-    return [row for _, row in read_csv(path, COLUMNS)] if path.exists() else []
+    required = [name for name in COLUMNS if name not in LATER]
+    return [row for _, row in read_csv(path, required, LATER)] if path.exists() else []
 
 
 def of_cell(cell: str, root: Path = ROOT) -> list[dict[str, str]]:
@@ -45,37 +62,47 @@ def of_cell(cell: str, root: Path = ROOT) -> list[dict[str, str]]:
     return [row for row in read_findings(root / FILE) if cell in row["cells"].split()]
 
 
-def withdrawn(path: Path) -> set[tuple[str, str]]:
-    """(paper, id) of the findings of which withdrawn.csv says why they are gone; none where it is missing.
-    ParamError names the line that gives no reason."""
-    gone = set()
+def withdrawn(path: Path) -> list[dict[str, str]]:
+    """The rows of withdrawn.csv, which say of a number that is gone what it was and why; none where the file
+    is missing. ParamError names the line and key that is empty or unknown."""
+    rows = []
     for line, row in read_csv(path, GONE_COLUMNS) if path.exists() else []:
         for key in GONE_COLUMNS:
             if not row[key].strip():
                 raise ParamError(f"{shorten(path)}:{line}: {key}: is empty")
-        gone.add((row["paper"], row["id"]))
-    return gone
+        if row["column"] not in (WHOLE_ROW, *COMPARISONS):
+            known = (WHOLE_ROW, *COMPARISONS)
+            raise ParamError(f"{shorten(path)}:{line}: column: {unknown('column', row['column'], known)}")
+        rows.append(row)
+    return rows
 
 
-def lost(before: Iterable[Row], now: Iterable[Row], excused: Iterable[tuple[str, str]] = ()) -> list[str]:
-    """`fedlsa L04: tuned_alike`: rows, and numbers of rows, that an earlier table has and a later one has
-    not.
+def losses(before: Iterable[Row], now: Iterable[Row], excused: Iterable[Row] = ()) -> list[Loss]:
+    """Rows, and numbers of rows, that an earlier table has and a later one has not.
 
-    excused: (paper, id) of what is withdrawn
+    excused: rows of withdrawn.csv; each excuses the one number that it quotes, and no later one
     """
     there = {(row["paper"], row["id"]): row for row in now}
-    excused, gone = set(excused), []
+    gone = []
     for row in before:
-        key = row["paper"], row["id"]
-        name = " ".join(key)
-        if key in excused:
+        paper, claim = row["paper"], row["id"]
+        later = there.get((paper, claim))
+        if later is None:
+            gone.append((paper, claim, WHOLE_ROW, row["difference"]))
             continue
-        if key not in there:
-            gone.append(f"{name}: the whole row")
-            continue
-        later = there[key]
-        gone += [f"{name}: {one}" for one in COMPARISONS if _numbers(row[one]) > _numbers(later[one])]
-    return gone
+        columns = [one for one in COMPARISONS if _numbers(row[one]) > _numbers(later[one])]
+        gone += [(paper, claim, one, row[one]) for one in columns]
+    known = {(one["paper"], one["id"], one["column"], one["number"]) for one in excused}
+    return [one for one in gone if one not in known]
+
+
+def lost(before: Iterable[Row], now: Iterable[Row], excused: Iterable[Row] = ()) -> list[str]:
+    """`losses` in words: `fedlsa L04: tuned_alike was +0.1 [-4.4, 4.6]`."""
+    texts = []
+    for paper, claim, column, number in losses(before, now, excused):
+        what = "the whole row" if column == WHOLE_ROW else column
+        texts.append(f"{paper} {claim}: {what} was {number or 'without a number'}")
+    return texts
 
 
 def _numbers(text: str) -> int:

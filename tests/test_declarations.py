@@ -56,6 +56,8 @@ def test_an_experiment_is_read(declare):
         ({"looks": 9}, "looks"),
         ({"looks": 3, "alpha": 0.01}, "alpha"),
         ({"smallest_effect": 0}, "smallest_effect"),
+        ({"seen": {"nobody": [0]}}, "seen"),
+        ({"seen": {"ours": [7]}}, "seen.ours"),
         ({"question": " "}, "question"),
         ({"colour": "red"}, "colour"),
     ],
@@ -84,6 +86,11 @@ def test_a_comparison_with_an_undeclared_row_was_not_planned(declare):
 def test_a_comparison_of_controls_alone_was_not_planned(declare):
     declared = declarations("fedcrl", declare(controls=["fedavg", "fedprox"]))["lead"]
     assert not declared.covers("balanced", {"fedavg", "fedprox"}, "average")
+
+
+def test_a_seed_is_new_unless_both_sides_were_seen(declare):
+    declared = declarations("fedcrl", declare(seen={"ours": [0, 1, 2], "fedavg": [0]}))["lead"]
+    assert declared.new_seeds(["ours", "fedavg"]) == [1, 2]
 
 
 def test_the_seeds_that_a_row_lacks(declare):

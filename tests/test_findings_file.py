@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.commands import explain
 from pipeline.errors import ParamError
-from pipeline.findings_file import COLUMNS, FILE, as_text, lost, of_cell, read_findings, withdrawn
+from pipeline.findings_file import COLUMNS, FILE, as_text, losses, lost, of_cell, read_findings, withdrawn
 
 
 def row(**values):
@@ -12,35 +12,54 @@ def row(**values):
 
 
 def test_a_row_that_is_gone_is_lost():
-    assert lost([row()], []) == ["fedlsa L04: the whole row"]
+    assert lost([row()], []) == ["fedlsa L04: the whole row was 3.77"]
 
 
 def test_a_number_that_is_gone_is_lost():
     before = [row(tuned_alike="+0.1 [−4.4, 4.6], 5 seeds: undecided")]
-    assert lost(before, [row(tuned_alike="not run")]) == ["fedlsa L04: tuned_alike"]
+    assert losses(before, [row(tuned_alike="not run")]) == [
+        ("fedlsa", "L04", "tuned_alike", "+0.1 [−4.4, 4.6], 5 seeds: undecided")
+    ]
 
 
 def test_one_of_several_other_settings_that_is_gone_is_lost():
     before = [row(other_settings="cropped: +6.7, 12 seeds: holds; 64 px: +0.2, 2 seeds: undecided")]
     after = [row(other_settings="cropped: +6.7, 12 seeds: holds")]
-    assert lost(before, after) == ["fedlsa L04: other_settings"]
+    assert [one[2] for one in losses(before, after)] == ["other_settings"]
 
 
 def test_a_new_row_or_another_number_is_no_loss():
     assert lost([row()], [row(difference="-1.00"), row(id="L05")]) == []
 
 
+def gone(folder, column="row", number="3.77", reason="its partition was wrong"):
+    path = folder / "withdrawn.csv"
+    head = "paper,id,column,number,date,reason"
+    path.write_text(f"{head}\nfedlsa,L04,{column},{number},2026-11-29,{reason}\n")
+    return path
+
+
 def test_a_withdrawn_row_is_no_loss(tmp_path):
-    path = tmp_path / "withdrawn.csv"
-    path.write_text("paper,id,date,reason\nfedlsa,L04,2026-11-29,its partition was wrong\n")
-    assert lost([row()], [], withdrawn(path)) == []
+    assert lost([row()], [], withdrawn(gone(tmp_path))) == []
+
+
+def test_a_withdrawn_number_does_not_excuse_a_later_one(tmp_path):
+    assert lost([row(difference="2.10")], [], withdrawn(gone(tmp_path)))
+
+
+def test_a_withdrawn_column_does_not_excuse_another_one(tmp_path):
+    before = [row(tuned_alike="3.77")]
+    assert lost(before, [row(tuned_alike="not run")], withdrawn(gone(tmp_path, "same_hook")))
 
 
 def test_a_withdrawn_row_needs_a_reason(tmp_path):
-    path = tmp_path / "withdrawn.csv"
-    path.write_text("paper,id,date,reason\nfedlsa,L04,2026-11-29,\n")
     with pytest.raises(ParamError, match="withdrawn.csv:2: reason"):
-        withdrawn(path)
+        withdrawn(gone(tmp_path, reason=""))
+
+
+def test_an_unknown_column_is_named(tmp_path):
+    with pytest.raises(ParamError, match="withdrawn.csv:2: column: unknown column"):
+        withdrawn(gone(tmp_path, "tuned_alik"))
 
 
 def test_the_file_is_read_as_it_was_written(tmp_path):

@@ -34,6 +34,7 @@ class Declaration:
     alpha            error rate over all looks
     smallest_effect  the smallest difference that matters, in the measure's unit; the printed one where there
                      is one
+    seen             row or control -> seeds whose numbers were known when it was declared
     """
 
     question: str
@@ -45,6 +46,7 @@ class Declaration:
     measure: str = "average"
     looks: Count = 1
     alpha: Share = ALPHA
+    seen: dict[Name, list[Whole]] = field(default_factory=dict)
 
     def __post_init__(self):
         if not self.question.strip():
@@ -54,6 +56,11 @@ class Declaration:
         check_seeds(self.seeds, "seeds")
         if twice := {name for name in self.methods if self.methods.count(name) > 1}:
             raise ValueError(f"'rows' and 'controls' hold {min(twice)} twice")
+        for name, seeds in self.seen.items():
+            if name not in self.methods:
+                raise ValueError(f"'seen': {unknown('row', name, self.methods)}")
+            if set(seeds) - set(self.seeds):
+                raise ValueError(f"'seen.{name}' has seeds that 'seeds' lacks")
         if self.looks not in POCOCK:
             raise ValueError(f"'looks' is at most {max(POCOCK)}")
         if self.looks > 1 and self.alpha != ALPHA:
@@ -73,6 +80,12 @@ class Declaration:
         known = set(self.methods)
         asked = any(method in self.rows for method in methods)
         return (scenario, measure) == (self.scenario, self.measure) and asked and known.issuperset(methods)
+
+    def new_seeds(self, methods: Collection[str]) -> list[int]:
+        """The seeds in which a comparison of these methods was not known when it was declared: in which one
+        of them at least was not seen."""
+        known = [set(self.seen.get(method, [])) for method in methods]
+        return [seed for seed in self.seeds if not all(seed in seeds for seeds in known)]
 
 
 def level_of(looks: int) -> float:

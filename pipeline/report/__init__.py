@@ -48,7 +48,8 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     results, problems = survey(root)
     known = studies(results, root, problems)
     pages = {name: Page(study) for name, study in known.items()}
-    cite, overview, out = citation(root), Overview(pages.values()), out or root / "reports"
+    excused = withdrawn(root / GONE)
+    cite, overview, out = citation(root), Overview(pages.values(), excused), out or root / "reports"
     files = {"index.html": fill("index.html", view=overview, pages=pages, cite=cite)}
     files["index.md"] = markdown.fill("index.md", view=overview, cite=cite)
     for name in papers or pages:
@@ -62,7 +63,7 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     files["measured.csv"] = as_csv(tidy(results))
     found = as_rows(one for page in pages.values() for one in page.findings.rows.values())
     before = [row for row in read_findings(out / FILE.name) if (root / "papers" / row["paper"]).is_dir()]
-    gone = lost(before, found, withdrawn(root / GONE))
+    gone = lost(before, found, excused)
     if not gone:
         files[FILE.name] = as_text(found)
     for name, text in files.items():

@@ -60,7 +60,8 @@ class Alike:
 
     key     for links and files
     title   what is compared; about: how, in a sentence or two
-    unit    heading of `number`; before: heading of what the paper has, whose mark is the hollow one
+    unit    heading of `number`
+    before  heading of what the paper has, whose mark is the hollow one; empty: there is no such column
     notes   what is to be known of the numbers
     """
 
@@ -93,10 +94,11 @@ class Alike:
             if row.ahead is not None:
                 difference = Summary(row.ahead, None, row.number.seeds)
                 last = Value("measured", number=difference, signed=True, interval=row.interval)
-            rows.append(Row(row.name, [row.name], [first, second, last]))
-        mark([row.values[0] for row in rows], lower=False)
-        mark([row.values[1] for row in rows], lower=False)
-        heads = [[self.unit], [self.before], [f"{proposed} minus it [95 %]"]]
+            values = [first, second, last] if self.before else [first, last]
+            rows.append(Row(row.name, [row.name], values))
+        heads = [[self.unit], *[[self.before]] * bool(self.before), [f"{proposed} minus it [95 %]"]]
+        for column in range(len(heads) - 1):
+            mark([row.values[column] for row in rows], lower=False)
         return Panel("", ["method"], heads, rows)
 
 

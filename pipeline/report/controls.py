@@ -1,22 +1,24 @@
 """Controls of a claim: the same comparison with one thing made equal, or in another setting.
 
 A lead may come from the network, from the rate at which the rivals train, or from the model that is scored. A
-control gives both sides the same and judges the claim again, over the seeds that its runs share. Which
-controls a claim has follows from its runs; paper.yaml names the rows with the same network
-(`findings.same_network`) and what is tuned (`tuning`).
+control gives both sides the same and judges the claim again, over the seeds that its runs share and by the
+spread of these runs alone: the other rows of the table are not under the control. Which controls a claim has
+follows from its runs; paper.yaml names the rows with the same network (`findings.same_network`) and what is
+tuned (`tuning`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipeline.cells import choices
+from pipeline.cells import choices, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import of_tuning
 from pipeline.errors import FedReproError
 from pipeline.report import measures
-from pipeline.report.claims import Claim, Printed, Spot
+from pipeline.report.claims import Claim, Difference, Printed, Spot
 from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict, judge, variants
+from pipeline.report.words import ordinal
 from pipeline.schema import MINIATURES, Cell
 
 NETWORK = "same network"
@@ -34,7 +36,10 @@ class Control:
     verdict  of the claim under this control; None: its runs are not there
     place    of several rivals: the place of the claim's method by the means, and among how many; else None
     sources  its runs and their measures
-    planned  name of the file in experiments/ that declared it; empty: exploratory
+    planned  the experiment that declared it, as a table has it; empty: exploratory
+    left_out how many of the claim's rivals it lacks
+    looks    what the number of looks asks for, where it leaves a direction open that one look would decide
+    stale    whether one of its runs is of other code or parameters than today's
     """
 
     kind: str
@@ -42,6 +47,9 @@ class Control:
     place: tuple[int, int] | None = None
     sources: tuple[Source, ...] = ()
     planned: str = ""
+    left_out: int = 0
+    looks: str = ""
+    stale: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -53,12 +61,18 @@ class Control:
 
     @property
     def text(self) -> str:
-        """`+2.9 [0.5, 5.3], 5 seeds`; `not run`."""
+        """`+2.9 [0.5, 5.3], 5 seeds`; `−1.6 [−4.5, 1.3], 3 seeds, 3rd of 13, 3 rivals left out`; or
+        `not run`."""
         if self.verdict is None or self.verdict.point is None:
             return "not run"
         numbers = " ".join(filter(None, [self.verdict.text(self.verdict.point), self.verdict.interval]))
         seeds = self.verdict.seeds
-        return f"{numbers}, {seeds} seed{'s' if seeds != 1 else ''}"
+        parts = [numbers, f"{seeds} seed{'s' if seeds != 1 else ''}"]
+        if self.place:
+            parts.append(f"{ordinal(self.place[0])} of {self.place[1]}")
+        if self.left_out:
+            parts.append(f"{self.left_out} rival{'s' if self.left_out != 1 else ''} left out")
+        return ", ".join(parts)
 
 
 class Controlled(Evidence):
@@ -67,6 +81,7 @@ class Controlled(Evidence):
     change   the run that takes the place of another; None: there is none
     results  where they are, if not among the paper's
     paired   whether only the compared runs give the spread, and not their table
+    variant  of the evidence whose runs are changed
     """
 
     def __init__(
@@ -75,8 +90,9 @@ class Controlled(Evidence):
         change: Callable[[Source], Source | None],
         results: dict[Cell, dict] | None = None,
         paired: bool = True,
+        variant: str = "",
     ):
-        super().__init__(printed)
+        super().__init__(printed, variant)
         self.change, self.paired = change, paired
         if results is not None:
             self.results = results
@@ -94,12 +110,17 @@ class Controlled(Evidence):
 
 
 class Controls:
-    """The controls of a paper's claims."""
+    """The controls of a paper's claims.
 
-    def __init__(self, printed: Printed):
-        self.printed, self.study = printed, printed.study
+    variant   SHORTENED: of what shortened runs say of them
+    outdated  the runs with tuned values that are of other code or parameters than today's
+    """
+
+    def __init__(self, printed: Printed, variant: str = ""):
+        self.printed, self.study, self.variant = printed, printed.study, variant
         self.paper = self.study.paper
-        self.plain = Evidence(printed)
+        self.plain = Evidence(printed, variant)
+        self.outdated: set[Cell] = set()
 
     def of(self, verdict: Verdict) -> tuple[Control, ...]:
         """Every control that the comparison of a claim has, those without runs included."""
@@ -114,28 +135,41 @@ class Controls:
         if len({self.paper.algorithm(cell.method) for cell in cells}) > 1:
             found.append(self._tuned_alike(claim, cells))
         if self._differ(cells, self._hook):
-            found.append(self._control(HOOK, claim, Controlled(self.printed, self._locally_trained)))
-        settings = ((name, one) for name, one in verdict.elsewhere.items() if name in self.other_settings)
-        return (*found, *(Control(name, one) for name, one in settings if one.chip != Chip.NOT_RUN))
+            found.append(self._control(HOOK, claim, self._changed(self._locally_trained)))
+        for heading, one in verdict.elsewhere.items():
+            if heading in self.other_settings and one.chip != Chip.NOT_RUN:
+                found.append(self._elsewhere(heading, one))
+        return tuple(found)
 
-    def in_scenario(self, claim: Claim, scenario: str) -> Verdict:
+    def in_scenario(self, claim: Claim, scenario: str) -> Control:
         """The comparison of a claim in another scenario of the paper."""
         moved = Controlled(
             self.printed, lambda run: (self.study.cell(scenario, run[0].method), run[1]), paired=False
         )
-        return judge(claim, moved)
+        return self._control(in_words(self.study.title(scenario)), claim, moved)
 
     @cached_property
-    def other_settings(self) -> set[str]:
-        """Headings of the tables that measure the same printed numbers in other scenarios."""
+    def other_settings(self) -> dict[str, Evidence]:
+        """Of the tables that measure the same printed numbers in other scenarios: heading -> their runs."""
         tables = self.paper.tables
-        headings = set()
-        for key, (base, _) in variants(self.paper).items():
+        found = {}
+        for key, (base, name) in variants(self.paper).items():
             here, there = ({block.scenario for block in tables[one].blocks.values()} for one in (key, base))
             if not here <= there:
                 number = tables[key].number
-                headings.add(number.partition(", ")[2] or f"Table {number}")
-        return headings - {SHORTENED}
+                found[number.partition(", ")[2] or f"Table {number}"] = Evidence(self.printed, name)
+        found.pop(SHORTENED, None)
+        return found
+
+    def _elsewhere(self, heading: str, verdict: Verdict) -> Control:
+        evidence = self.other_settings[heading]
+        runs = tuple(filter(None, map(evidence.source, verdict.claim.spots)))
+        return Control(heading, verdict, sources=runs, stale=any(self._is_stale(cell) for cell, _ in runs))
+
+    def _changed(
+        self, change: Callable[[Source], Source | None], results: dict[Cell, dict] | None = None
+    ) -> Controlled:
+        return Controlled(self.printed, change, results, variant=self.variant)
 
     def _compares(self, claim: Claim, runs: list[Source]) -> bool:
         """Whether a claim compares the accuracy of methods that all have runs in one scenario."""
@@ -165,42 +199,73 @@ class Controls:
             cell, measure = run
             return self.study.cell(cell.scenario, known.get(cell.method, cell.method)), measure
 
-        return self._control(NETWORK, claim, Controlled(self.printed, change))
+        return self._control(NETWORK, claim, self._changed(change))
 
     def _tuned_alike(self, claim: Claim, cells: list[Cell]) -> Control:
         tuning = self.paper.tuning.get(cells[0].scenario)
-        if cells[0].scenario in MINIATURES or not tuning or {c.method for c in cells} - {*tuning.methods}:
+        if cells[0].scenario in MINIATURES or not tuning:
             return Control(TUNED)
         results = {_tuned(cell): result for cell in cells if (result := self._chosen(cell))}
+        known = {cell.method for cell in cells if _tuned(cell) in results}
+        compared = self._of_methods(claim, known)
+        if compared is None:
+            return Control(TUNED)
 
         def change(run: Source) -> Source | None:
             cell, measure = run
             result = results.get(_tuned(cell))
             return (_tuned(cell), measure) if result and measure in result["measures"] else None
 
-        return self._control(TUNED, claim, Controlled(self.printed, change, results))
+        rivals = len(_alternatives(claim)) - len(_alternatives(compared))
+        control = self._control(TUNED, compared, self._changed(change, results))
+        return replace(control, left_out=rivals)
+
+    def _of_methods(self, claim: Claim, known: set[str]) -> Claim | None:
+        """The claim about these methods alone: of one method against several it leaves the other rivals out;
+        None where it is no claim then."""
+
+        def has(part: Difference) -> bool:
+            runs = [self.plain.source(spot) for spot in part.spots()]
+            return all(run and run[0].method in known for run in runs)
+
+        parts = _alternatives(claim)
+        if claim.tree is None or all(map(has, parts)):
+            return claim
+        left = tuple(filter(has, parts))
+        one_against_several = claim.tree.parts and claim.tree.place == 0 and claim.expected.kind != "rank"
+        return replace(claim, tree=replace(claim.tree, parts=left)) if one_against_several and left else None
 
     def _chosen(self, cell: Cell) -> dict | None:
         """The result of a cell with the values that tuning chose."""
+        root = self.study.root
         try:
-            return of_tuning(cell, self.study.root).get(choices.tuned(cell, self.study.root))
+            tuned = choices.tuned(cell, root)
+            result = of_tuning(cell, root).get(tuned)
         except FedReproError:  # not tuned yet, or to be tuned again
             return None
+        if result and not provenance.current(result, Experiment.of(tuned, root)):
+            self.outdated.add(_tuned(cell))
+        return result
+
+    def _is_stale(self, cell: Cell) -> bool:
+        return self.study.is_stale(cell) if cell in self.study.results else cell in self.outdated
 
     def _locally_trained(self, run: Source) -> Source | None:
         """The number of the clients' models after local training."""
         cell, measure = run
         if self._hook(cell) == "post":
             return run
-        result, name = self.study.results.get(cell), f"post.{measure}"
-        return (cell, name) if result and name in result["measures"] else None
+        result, name = self.study.results.get(cell), measures.locally_trained(measure)
+        known = result and measures.numbers(cell, result, name, self.study.root)
+        return (cell, name) if known else None
 
     def _control(self, kind: str, claim: Claim, evidence: Controlled) -> Control:
         verdict = judge(claim, evidence)
         if verdict.point is None:
             return Control(kind)
         runs = tuple(filter(None, map(evidence.source, claim.spots)))
-        return Control(kind, verdict, self._place(claim, evidence), runs)
+        stale = any(self._is_stale(cell) for cell, _ in runs)
+        return Control(kind, verdict, self._place(claim, evidence), runs, stale=stale)
 
     def _place(self, claim: Claim, evidence: Controlled) -> tuple[int, int] | None:
         """(place by the means over the common seeds, methods) of a method against several rivals."""
@@ -216,6 +281,16 @@ class Controls:
         estimates = [evidence.estimate(leaf, ()) for leaf in tree.leaves()]
         behind = [one is not None and one.d < 0 for one in estimates]
         return 1 + sum(behind), 1 + len(behind)
+
+
+def in_words(title: str) -> str:
+    """What another scenario is called as a control: `on PACS, 64 px`."""
+    return f"on {title}"
+
+
+def _alternatives(claim: Claim) -> tuple[Difference, ...]:
+    """The comparisons of a claim with several rivals, of one with a single rival that one."""
+    return (claim.tree.parts or (claim.tree,)) if claim.tree else ()
 
 
 def _tuned(cell: Cell) -> Cell:

@@ -2,14 +2,15 @@
 
 A claim "holds" without a reservation only where its direction is confirmed at the level of its looks, its
 size is not another one, and every control that it has agrees. Else its chip says "direction holds" and what
-is missing or against.
+is missing or against. A direction that is against a claim only because models are scored on different sides
+of local training is open.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.cells import provenance
-from pipeline.cells.declarations import declarations, level_of
+from pipeline.cells.declarations import Declaration, declarations, level_of
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.findings_file import COLUMNS
@@ -39,6 +40,8 @@ RESERVATIONS = {
     TUNED: ("not against tuned {rivals}", "rivals tuned alike not run"),
     HOOK: ("not with the same scored model", "same scored model not measured"),
 }
+# From so many seeds on the spread of the compared rows alone is worth a word.
+PAIRED_SEEDS = 5
 # Looks in words.
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -51,10 +54,12 @@ class Finding:
     verdict     its chip counts looks and controls
     controls    see `controls.py`
     looks       how often the results were looked at; level: at which a direction is tested then
-    planned     name of the file in experiments/ that declared it; empty: exploratory
-    stale       whether results of earlier code or parameters are in it
+    planned     the experiment that declared it, as a table has it; empty: exploratory
+    own_stale   whether results of earlier code or parameters are in its number
+    stale       whether they are in it or in one of its controls
     cells       that are compared
     undone      whether a direction that one look would decide is open at the level of its looks
+    unequal     whether it fails only where models are scored on different sides of local training
     """
 
     paper: str
@@ -63,9 +68,11 @@ class Finding:
     looks: int = 1
     level: float = ALPHA
     planned: str = ""
+    own_stale: bool = False
     stale: bool = False
     cells: tuple[Cell, ...] = ()
     undone: bool = False
+    unequal: bool = False
 
     @property
     def claim(self) -> Claim:
@@ -99,19 +106,8 @@ class Finding:
         if not word or self.number is None or self.verdict.point is None:
             return word
         share = sizes.times(self.verdict.point, self.number)
-        told = {sizes.AS_PRINTED: False, sizes.OPPOSITE: False, sizes.OPEN: self.leans}.get(word, True)
-        if not share or not told or self.direction != "confirmed":
-            return word
-        lean = "larger, " if self.verdict.point / self.number > 1 else "smaller, "
-        return f"{word}: {lean if word == sizes.OPEN else ''}about {share}"
-
-    @property
-    def leans(self) -> bool:
-        """Whether the measured difference is far from the print, although the interval holds the print."""
-        if self.verdict.point is None or not self.number:
-            return False
-        share = self.verdict.point / self.number
-        return not sizes.FEWEST_TIMES <= share <= sizes.MOST_TIMES
+        told = word in (sizes.SMALLER, sizes.LARGER)
+        return f"{word}: about {share}" if share and told and self.direction == "confirmed" else word
 
     @property
     def rivals(self) -> str:
@@ -125,14 +121,16 @@ class Finding:
     @property
     def reservations(self) -> list[str]:
         """What keeps a confirmed direction from holding without a word, or an open one open."""
+        if self.unequal:
+            return ["fails only where the scored models differ"]
         if self.undone:
-            times = COUNTS[self.looks] if self.looks < len(COUNTS) else str(self.looks)
-            return [f"p {self.verdict.p:.2g}, {times} looks ask for {self.level:.2g}"]
-        if self.direction != "confirmed":
-            return []
+            return [looks_ask(self.shown.p, self.looks, self.level)]
+        if DIRECTIONS[self.shown.chip] != "confirmed":
+            return [self.other_spread] if self.other_spread else []
         texts = []
         if self.verdict.size in sizes.OTHER or (self.claim.expected.kind == "size" and self.verdict.size):
             texts += [] if self.verdict.size == sizes.AS_PRINTED else [_size_words(self.size)]
+        texts += [self.other_spread] if self.other_spread else []
         for control in self.controls:
             against, missing = RESERVATIONS.get(
                 control.kind, (f"not {control.kind}", f"{control.kind} not run")
@@ -142,20 +140,35 @@ class Finding:
         return texts
 
     @property
+    def other_spread(self) -> str:
+        """The p by the spread of the compared rows alone, where it decides otherwise than the residual of all
+        rows of the table; empty where both agree, or where few seeds leave it without power."""
+        p, alone = self.shown.p, self.shown.alone
+        if p is None or alone is None or self.shown.seeds < PAIRED_SEEDS:
+            return ""
+        differs = (p < self.level) != (alone < self.level)
+        return f"p {alone:.2g} by the spread of the compared rows alone" if differs else ""
+
+    @property
     def words(self) -> str:
         """The verdict with what is missing or against: `direction holds; not against tuned FedAvg`."""
-        return "; ".join([self.verdict.chip.value, *self.reservations])
+        chip = self.shown.chip.value
+        return "; ".join([f"shortened: {chip}" if self.shortened else chip, *self.reservations])
 
     def control(self, kind: str) -> Control | None:
         return next((one for one in self.controls if one.kind == kind), None)
 
 
+def looks_ask(p: float | None, looks: int, level: float) -> str:
+    """`p 0.029, three looks ask for 0.022`."""
+    times = COUNTS[looks] if looks < len(COUNTS) else str(looks)
+    return f"p {p:.2g}, {times} look{'s ask' if looks != 1 else ' asks'} for {level:.2g}"
+
+
 def _size_words(size: str) -> str:
     """`smaller: about half the size` -> `about half the size`; `size open`."""
     word, _, share = size.partition(": ")
-    if word == sizes.OPEN:
-        return f"size open, {share}" if share else "size open"
-    return share or f"{word} size"
+    return share or (f"size {word}" if word == sizes.OPEN else f"{word} size")
 
 
 # -- from results --------------------------------------------------------------------------------------------
@@ -170,9 +183,14 @@ class Findings:
     def __init__(self, study: Study):
         self.study, printed = study, Printed(study)
         self.controls, self.evidence = Controls(printed), Evidence(printed)
-        self.short = Evidence(printed, SHORTENED)
+        self.short_controls, self.short = Controls(printed, SHORTENED), Evidence(printed, SHORTENED)
         self.declared = declarations(study.key, study.root)
         self.current: dict[Cell, bool] = {}
+        # Scenarios in which the questions of paper.yaml ask for a claim again.
+        self.asked: dict[str, list[str]] = {}
+        for answer in study.paper.findings.answers:
+            if answer.scenario:
+                self.asked.setdefault(answer.claim, []).append(answer.scenario)
         self.rows = {one.claim.id: self._finding(one) for one in verdicts(study)}
         for at, answer in enumerate(study.paper.findings.answers):
             if answer.claim not in self.rows:
@@ -180,58 +198,98 @@ class Findings:
                 raise ParamError(f"{where}: {unknown('claim', answer.claim, self.rows)}")
 
     def _finding(self, verdict: Verdict) -> Finding:
-        evidence = self.evidence if verdict.point is not None or not verdict.shortened else self.short
+        short = verdict.shortened if verdict.point is None else None
+        evidence, controls = (self.short, self.short_controls) if short else (self.evidence, self.controls)
+        judged = short or verdict
         sources = [source for spot in verdict.claim.spots if (source := evidence.source(spot))]
         cells = tuple(dict.fromkeys(cell for cell, _ in sources if cell in self.study.results))
         stale = any(not self._is_current(cell) for cell in cells)
-        if verdict.point is None:
-            return Finding(self.study.key, verdict, stale=stale, cells=cells)
-        looks = max((self._looks(cell.scenario, verdict.seeds) for cell in cells), default=1)
-        level = level_of(looks)
-        decided = verdict.chip in (Chip.HOLDS, Chip.FAILS)
-        undone = decided and verdict.p is not None and verdict.p >= level
+        if judged.point is None:
+            return Finding(self.study.key, verdict, own_stale=stale, stale=stale, cells=cells)
+        planned, of_plan = self._planned(judged, sources)
+        looks, level = self._looks({cell.scenario for cell in cells}, judged.seeds, of_plan)
+        of_claim = controls.of(judged)
+        if not short:
+            of_claim += tuple(
+                controls.in_scenario(verdict.claim, one) for one in self.asked.get(verdict.claim.id, [])
+            )
+        checked = tuple(map(self._checked, of_claim))
+        decided = judged.chip in (Chip.HOLDS, Chip.FAILS)
+        undone = decided and judged.p is not None and judged.p >= level
+        hook = next((one.verdict for one in checked if one.kind == HOOK and one.verdict), None)
+        unequal = judged.chip == Chip.FAILS and hook is not None and hook.chip != Chip.FAILS
+        if undone or unequal:
+            judged = replace(judged, chip=Chip.UNDECIDED)
         found = Finding(
             paper=self.study.key,
-            verdict=replace(verdict, chip=Chip.UNDECIDED) if undone else verdict,
-            controls=tuple(map(self._with_plan, self.controls.of(verdict))),
+            verdict=_with_judged(verdict, judged),
+            controls=checked,
             looks=looks,
             level=level,
-            planned=self._planned(verdict, sources),
-            stale=stale,
+            planned=planned,
+            own_stale=stale,
+            stale=stale or any(one.stale for one in checked),
             cells=cells,
             undone=undone,
+            unequal=unequal,
         )
-        if verdict.chip == Chip.HOLDS and found.reservations and not undone:
-            return replace(found, verdict=replace(verdict, chip=Chip.DIRECTION))
+        if judged.chip == Chip.HOLDS and found.reservations:
+            return replace(found, verdict=_with_judged(verdict, replace(judged, chip=Chip.DIRECTION)))
         return found
 
-    def _with_plan(self, control: Control) -> Control:
-        if control.verdict is None or not control.sources:
+    def _checked(self, control: Control) -> Control:
+        """With its plan, and open where its looks ask for more than its p."""
+        verdict = control.verdict
+        if verdict is None or not control.sources:
             return control
-        return replace(control, planned=self._planned(control.verdict, control.sources))
+        planned, of_plan = self._planned(verdict, control.sources)
+        control = replace(control, planned=planned)
+        scenarios = {cell.scenario for cell, _ in control.sources}
+        looks, level = self._looks(scenarios, verdict.seeds, of_plan)
+        decided = verdict.chip in (Chip.HOLDS, Chip.FAILS)
+        if not decided or verdict.p is None or verdict.p < level:
+            return control
+        text = looks_ask(verdict.p, looks, level)
+        return replace(control, verdict=replace(verdict, chip=Chip.UNDECIDED), looks=text)
 
-    def _looks(self, scenario: str, seeds: int) -> int:
-        """How often results with up to so many seeds were looked at."""
-        counts = self.study.paper.findings.looks.get(scenario, [])
-        return max(1, sum(count <= seeds for count in counts))
+    def _looks(self, scenarios: Collection[str], seeds: int, plan: Declaration | None) -> tuple[int, float]:
+        """(how often results with up to so many seeds were looked at, the level of each look), the stricter
+        of what paper.yaml counts and what the experiment declares."""
+        known = self.study.paper.findings.looks
+        counts = [sum(count <= seeds for count in known.get(scenario, [])) for scenario in scenarios]
+        looks = max([1, *counts, plan.looks if plan else 1])
+        return looks, min(level_of(looks), plan.level if plan else ALPHA)
 
-    def _planned(self, verdict: Verdict, sources: Sequence[Source]) -> str:
-        """The experiment that has the claim's rows, measure and seeds."""
+    def _planned(self, verdict: Verdict, sources: Sequence[Source]) -> tuple[str, Declaration | None]:
+        """The experiment that has the claim's rows, measure and seeds: `controls`, or `controls, 7 of 12
+        seeds new` where both sides of the others had been seen before it was declared."""
         compared = {(cell.scenario, measure) for cell, measure in sources}
         if len(compared) != 1:
-            return ""
+            return "", None
         [(scenario, measure)] = compared
         methods = {cell.method for cell, _ in sources}
         for name, one in self.declared.items():
-            if one.covers(scenario, methods, measure) and set(verdict.by_seed) >= set(one.seeds):
-                return name
-        return ""
+            if not one.covers(scenario, methods, measure) or not set(verdict.by_seed) >= set(one.seeds):
+                continue
+            new = one.new_seeds(methods)
+            if not new:
+                continue
+            whole = len(new) == len(one.seeds)
+            return name if whole else f"{name}, {len(new)} of {len(one.seeds)} seeds new", one
+        return "", None
 
     def _is_current(self, cell: Cell) -> bool:
         if cell not in self.current:
             result = self.study.results[cell]
             self.current[cell] = provenance.current(result, Experiment.of(cell, self.study.root))
         return self.current[cell]
+
+
+def _with_judged(verdict: Verdict, judged: Verdict) -> Verdict:
+    """A claim's verdict with what is judged in its place, or in that of its shortened runs."""
+    if verdict.point is not None:
+        return judged
+    return replace(verdict, elsewhere={**verdict.elsewhere, SHORTENED: judged})
 
 
 def discoveries(findings: Iterable[Finding]) -> tuple[set[tuple[str, str]], int]:
@@ -271,11 +329,12 @@ def _row(one: Finding, kept: set[tuple[str, str]]) -> dict[str, str]:
         "unit": _unit(shown),
         "seeds": str(shown.seeds or ""),
         "p": "" if shown.p is None else f"{shown.p:.2g}",
-        "looks": str(one.looks) if one.verdict.p is not None else "",
-        "level": f"{one.level:.2g}" if one.verdict.p is not None else "",
+        "p_rows_alone": "" if shown.alone is None else f"{shown.alone:.2g}",
+        "looks": str(one.looks) if shown.p is not None else "",
+        "level": f"{one.level:.2g}" if shown.p is not None else "",
         "direction": DIRECTIONS[shown.chip],
         "size": one.size if setting == "paper" else "",
-        "verdict": one.words if setting == "paper" else f"shortened: {shown.chip.value}",
+        "verdict": one.words,
         "same_network": _control(one, NETWORK),
         "tuned_alike": _control(one, TUNED),
         "same_hook": _control(one, HOOK),
@@ -313,7 +372,9 @@ def _outcome(control: Control) -> str:
     if control.verdict is None:
         return control.text
     plan = f" (planned: {control.planned})" if control.planned else ""
-    return f"{control.text}: {control.verdict.chip.value}{plan}"
+    looks = f" ({control.looks})" if control.looks else ""
+    stale = " (stale)" if control.stale else ""
+    return f"{control.text}: {control.verdict.chip.value}{looks}{plan}{stale}"
 
 
 def _kept(finding: Finding, kept: set[tuple[str, str]]) -> str:

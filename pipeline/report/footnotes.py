@@ -136,11 +136,12 @@ def counted_twins(study: Study) -> list[dict[str, str]]:
 
 
 def process(study: Study, cells: Collection[Cell]) -> list[str]:
-    """When and on which processors the runs were made."""
+    """When the first seeds were trained, and on which processors all were: results keep the day of the
+    first."""
     runs = [study.results[cell] for cell in cells]
     days = sorted({run["started"][:10] for run in runs if run.get("started")})
     makes = {processor(machine) for run in runs for machine in run.get("machines", [run["versions"]])}
     if not days:
         return []
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return [f"Measured {when}, on {' and '.join(sorted(makes))}."]
+    return [f"First seeds trained {when}; all on {' and '.join(sorted(makes))}."]

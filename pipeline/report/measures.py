@@ -85,6 +85,18 @@ def _of_side(measure: str, hook: str) -> str:
     return measure
 
 
+def locally_trained(measure: str) -> str:
+    """The same measure of the models after local training, of a run that is scored before it:
+    `post.average`, `rounds.1-20.post.average`."""
+    match = _ROUNDS.fullmatch(measure)
+    if match:
+        return f"{measure.removesuffix(match[3])}post.{match[3]}"
+    if measure.startswith(_CURVES):
+        statistic, _, column = measure.partition(".")
+        return f"{statistic}.post.{column}"
+    return f"post.{measure}"
+
+
 def window(measure: str) -> tuple[int, int] | None:
     """(first, last) round of `rounds.10-100.average`; None of another measure."""
     match = _ROUNDS.fullmatch(measure)

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
 from pipeline.report.comparison import Setting, charts, claims_axis, compared_cells, settings, sums_up
+from pipeline.report.declared import experiments
 from pipeline.report.drawings import curves, figures
 from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
@@ -206,6 +207,7 @@ class Page:
     findings    what the results say of every claim; all sentences come from it
     headline    the first sentences; brief: shorter, for the overview and the README
     answers     the questions of paper.yaml with what the results say
+    declared    experiments that were declared before their training
     tuned       settings in which every method was tuned alike; alike: charts' settings, by scenario, in which
                 every method is scored on one side of local training
     elsewhere   what the settings are called in which other tables judge claims
@@ -239,14 +241,17 @@ class Page:
         self.settings = settings(views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
         self.tuned = [tab.alike for tab in tuned_settings(study)]
+        self.experiments = experiments(study)
+        self.declared = [*self.experiments.values()]
         equal = [scored_alike(study, one) for one in self.dots]
         self.first_runs = self.settings[0].first.runs if self.settings else {}
         self.outdated = outdated(study, self.dots[0]) if self.dots else []
         self.alike = {chart.first.scenario: one for chart, one in zip(self.dots, equal) if one}
         drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
+        first = [*self.tuned, *self.declared]
         before, after = (
-            [alike_tab(one, self.name) for one in several] for several in (self.tuned, self.alike.values())
+            [alike_tab(one, self.name) for one in several] for several in (first, self.alike.values())
         )
         self.tabs = [*before, *self._said(_tabs(study, views)), *after]
         self.by_verdict = in_order(self.claims)
@@ -265,7 +270,7 @@ class Page:
         """What paper.yaml says; numbers without a scenario are those of the first setting."""
         scenario = self.settings[0].columns[0].scenario if self.settings else ""
         self.headline, self.brief = headline(self.findings), headline(self.findings, brief=True)
-        self.answers = answers(self.findings)
+        self.answers = answers(self.findings, self.experiments)
         self.why = [study.filled(text, "why", scenario) for text in self.paper.why]
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
@@ -404,9 +409,11 @@ class Overview:
 
     main    of every paper the main claims that have a number, without any the first of them
     tested  how many claims are tested; kept: those whose verdict stays at a false discovery rate of 5 %
+    withdrawn  of withdrawn.csv: numbers that were shown before and are not any more, with the reason
     """
 
-    def __init__(self, pages: Iterable[Page]):
+    def __init__(self, pages: Iterable[Page], withdrawn: Iterable[Mapping[str, str]] = ()):
+        self.withdrawn = list(withdrawn)
         self.pages = sorted(pages, key=lambda page: not page.measured)
         self.main = [
             (page, [one for one in page.main if one.point is not None][:TILES] or page.main[:1])

@@ -1,11 +1,13 @@
 """What is said of a finding: a few patterns of plain sentences, filled from the findings alone."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from pipeline.cells.results import lower_is_better
 from pipeline.report import sizes
-from pipeline.report.controls import HOOK, NETWORK, TUNED, Control
+from pipeline.report.alike import Alike
+from pipeline.report.controls import HOOK, NETWORK, TUNED, Control, in_words
+from pipeline.report.declared import strongest
 from pipeline.report.findings import COUNTS, Finding, Findings
 from pipeline.report.statistics import ALPHA
 from pipeline.report.verdicts import Chip, Verdict
@@ -60,7 +62,9 @@ def points(number: float) -> str:
 
 
 def signed(number: float) -> str:
-    """`+3.8`, `−0.4`."""
+    """`+3.8`, `−0.4`; `0.00` without a sign."""
+    if abs(number) < 0.005:
+        return "0.00"
     digits = 1 if abs(number) >= 0.05 else 2
     return minus(f"{number:+.{digits}f}")
 
@@ -146,7 +150,7 @@ def compared(finding: Finding) -> str:
         return f"{start}."
     told = {
         sizes.AS_PRINTED: "same direction, same size",
-        sizes.OPEN: f"same direction, {share} (size not settled)" if share else "same direction, size open",
+        sizes.OPEN: "same direction, size open",
         sizes.SMALLER: f"same direction, {share or 'smaller'}",
         sizes.LARGER: f"same direction, {share or 'larger'}",
     }
@@ -159,10 +163,15 @@ def under(control: Control) -> str:
     if verdict is None or verdict.point is None:
         return ""
     start, numbers = UNDER.get(control.kind, f"In another setting ({control.kind})"), _numbers(verdict)
+    numbers += "; stale" if control.stale else ""
     several = lead_and_rivals(verdict)
     if control.place and several:
         place, of = control.place
-        return f"{start}, {several[0]} is {ordinal(place)} of {of} ({numbers})."
+        words = ["undecided"] * (verdict.chip in STILL_OPEN) + ["stale"] * control.stale
+        notes = f" ({', '.join(words)})" if words else ""
+        return f"{start.replace('both', 'all')}, {several[0]} is {ordinal(place)} of {of}{notes}."
+    if control.looks:
+        return f"{start} it is open ({numbers}; {control.looks})."
     if verdict.chip in SHOWN:
         return f"{start} the lead stays ({numbers})."
     if verdict.chip in STILL_OPEN:
@@ -173,11 +182,18 @@ def under(control: Control) -> str:
 
 
 def undone(finding: Finding) -> str:
-    """What several looks at the results change; empty where they change nothing."""
-    if not finding.undone:
-        return ""
-    looks = COUNTS[finding.looks]
-    return f"Its p of {finding.verdict.p:.2g} is not below {finding.level:.2g}, which {looks} looks ask for."
+    """What several looks at the results, unequal scoring or the spread of the compared rows alone change;
+    empty where they change nothing."""
+    if finding.unequal:
+        return "It fails only where the models are scored on different sides of local training."
+    if finding.undone:
+        looks, p = COUNTS[finding.looks], finding.shown.p
+        return f"Its p of {p:.2g} is not below {finding.level:.2g}, which {looks} looks ask for."
+    if finding.other_spread:
+        return (
+            f"It is decided otherwise by the spread of the compared rows alone (p {finding.shown.alone:.2g})."
+        )
+    return ""
 
 
 def place(finding: Finding) -> str:
@@ -218,7 +234,11 @@ def headline(findings: Findings, brief: bool = False) -> str:
         texts[0] = missing + (f"On {where}, {_lower(first)}" if where else first)
         return " ".join(texts)
     if short:
-        return f"No setting of the paper has been run. In a shortened run: {_lower(measured(short[0].shown))}"
+        texts = [_lower(measured(short[0].shown)), undone(short[0])]
+        for kind in (TUNED,) if brief else (HOOK, TUNED):
+            control = short[0].control(kind)
+            texts.append(under(control) if control else "")
+        return f"No setting of the paper has been run. In a shortened run: {' '.join(filter(None, texts))}"
     return f"Of {findings.study.name} itself only the miniature has been run."
 
 
@@ -239,6 +259,7 @@ class AnswerRow:
     chip               of the answer, for its colour
     answer             in words
     further            whether it asks the same of the claim before under another condition
+    stale               whether a number in it is of other code or parameters than today's
     """
 
     question: str
@@ -249,36 +270,69 @@ class AnswerRow:
     answer: str
     claim: str
     further: bool = False
+    stale: bool = False
 
 
-def answers(findings: Findings) -> list[AnswerRow]:
-    """Of the questions in paper.yaml, in order."""
+def answers(findings: Findings, experiments: Mapping[str, Alike]) -> list[AnswerRow]:
+    """Of the questions in paper.yaml, in order.
+
+    experiments  name -> a declared experiment that has run
+    """
     asked = findings.study.paper.findings.answers
     by_itself = {(one.claim, one.control) for one in asked if one.control}
     rows = []
     for one in asked:
         finding = findings.rows[one.claim]
-        if one.scenario:
-            verdict = findings.controls.in_scenario(finding.claim, one.scenario)
-            rows.append(_row(one.question, verdict, _yes_or_no(verdict), further=True))
-        elif one.control:
-            control = finding.control(one.control) or Control(one.control)
-            verdict = control.verdict or Verdict(finding.claim, Chip.NOT_RUN)
-            rows.append(_row(one.question, verdict, _yes_or_no(verdict), further=True))
+        if one.experiment:
+            rows.append(_row_of_experiment(one.question, finding, experiments.get(one.experiment)))
+        elif one.scenario or one.control:
+            kind = one.control or in_words(findings.study.title(one.scenario))
+            rows.append(_row_of_control(one.question, finding, finding.control(kind) or Control(kind)))
         else:
             others = [c for c in finding.controls if (one.claim, c.kind) not in by_itself]
             rows.append(_row(one.question, finding.shown, _answer(finding, others), finding))
     return rows
 
 
-def _row(
-    question: str, verdict: Verdict, answer: str, finding: Finding | None = None, further: bool = False
-) -> AnswerRow:
+def _row_of_experiment(question: str, finding: Finding, alike: Alike | None) -> AnswerRow:
+    """The first row of an experiment against the control with the highest mean."""
+    row = strongest(alike) if alike else None
+    if row is None or row.ahead is None or row.interval is None:
+        return AnswerRow(
+            question, "", "", "", Chip.NOT_RUN, Chip.NOT_RUN.value, finding.claim.id, further=True
+        )
+    low, high = row.interval
+    chip = Chip.HOLDS if low > 0 else Chip.FAILS if high < 0 else Chip.UNDECIDED
+    answer = {Chip.HOLDS: "yes", Chip.FAILS: "no"}.get(chip, "open")
+    place = "above it" if row.ahead < 0 else "next"
+    ends = ", ".join(signed(end).removeprefix("+") for end in row.interval)
+    seeds = f"{row.number.seeds} seed{'s' if row.number.seeds != 1 else ''}"
+    return AnswerRow(
+        question=question,
+        printed="",
+        measured=f"{signed(row.ahead)} [{ends}]",
+        seeds=seeds,
+        chip=chip,
+        answer=f"{answer}; {row.name} is {place}",
+        claim=finding.claim.id,
+        further=True,
+        stale=row.stale,
+    )
+
+
+def _row_of_control(question: str, finding: Finding, control: Control) -> AnswerRow:
+    verdict = control.verdict or Verdict(finding.claim, Chip.NOT_RUN)
+    answer = f"open: {control.looks}" if control.looks else _yes_or_no(verdict)
+    return replace(_row(question, verdict, answer), further=True, stale=control.stale)
+
+
+def _row(question: str, verdict: Verdict, answer: str, finding: Finding | None = None) -> AnswerRow:
     printed = signed(finding.number) if finding and finding.number is not None and verdict.points else ""
     numbers = " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
     seeds = f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}" if numbers else ""
     chip = Chip.UNDECIDED if verdict.chip in STILL_OPEN else verdict.chip
-    return AnswerRow(question, printed, numbers, seeds, chip, answer, verdict.claim.id, further)
+    stale = finding is not None and finding.own_stale
+    return AnswerRow(question, printed, numbers, seeds, chip, answer, verdict.claim.id, stale=stale)
 
 
 def _yes_or_no(verdict: Verdict) -> str:
@@ -295,15 +349,15 @@ def _yes_or_no(verdict: Verdict) -> str:
 
 def _answer(finding: Finding, controls: Iterable[Control]) -> str:
     """The direction, its size, and the controls that no other question asks for."""
-    word = "open" if finding.undone else _yes_or_no(finding.shown)
-    parts = [word]
-    _, _, share = finding.size.partition(": ")
-    if finding.direction == "confirmed" and finding.size:
-        share = share.removeprefix("larger, ").removeprefix("smaller, ")
-        unsettled = f"{share} (size not settled)" if share else ""
-        words = {sizes.AS_PRINTED: "as large as printed", sizes.OPEN: unsettled}
-        parts.append(words.get(finding.verdict.size, share or finding.verdict.size))
-    text = ", ".join(filter(None, parts))
+    text = _yes_or_no(finding.shown)
+    if finding.undone or finding.unequal:
+        text = f"open: {finding.reservations[0]}"
+    elif finding.direction == "confirmed" and finding.size:
+        _, _, share = finding.size.partition(": ")
+        words = {sizes.AS_PRINTED: "as large as printed", sizes.OPEN: "size open"}
+        text += f", {words.get(finding.verdict.size, share or finding.verdict.size)}"
+    elif finding.direction == "open" and finding.other_spread:
+        text = f"open: {finding.other_spread}"
     if finding.shortened:
         text = f"shortened run: {text}"
     for control in controls:
@@ -311,7 +365,9 @@ def _answer(finding: Finding, controls: Iterable[Control]) -> str:
             continue
         assert control.verdict is not None
         if control.place:
-            numbers = f"{ordinal(control.place[0])} of {control.place[1]}"
+            numbers = (
+                f"{ordinal(control.place[0])} of {control.place[1]}{' (stale)' if control.stale else ''}"
+            )
         else:
             numbers = f"{control.verdict.text(control.verdict.point)} {control.verdict.interval}".strip()
         text += f"; {BRIEFLY[control.kind]} {numbers}"

@@ -203,6 +203,7 @@ class Verdict:
     seeds: of the run that has the fewest; p: of the direction, corrected
     by_seed: seed -> the claim's number in it, of the seeds that all runs have
     size: as printed, smaller, larger, opposite or open (`sizes.py`); empty: nothing is printed
+    alone: as p, by the spread of the compared rows alone, where p is by the residual of all rows of the table
     rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
     needed, hours: seeds that would show the printed difference of an undecided claim in four of five
         repetitions, hours of one process for the further ones
@@ -218,6 +219,7 @@ class Verdict:
     points: bool = False
     seeds: int = 0
     p: float | None = None
+    alone: float | None = None
     by_seed: Mapping[int, float] = field(default_factory=dict)
     size: str = ""
     rival: str = ""
@@ -352,6 +354,7 @@ class _Case:
         careful = self._paired(family) if tested.chip != Chip.UNDECIDED else None
         if careful and self._tested(base, careful).chip == Chip.UNDECIDED:
             tested, family = self._tested(base, careful), careful
+        tested = replace(tested, alone=self._alone(family))
         open_still = tested.chip in (Chip.UNDECIDED, Chip.CONTRADICTED)
         return self._outlook(tested, family) if open_still else tested
 
@@ -361,6 +364,18 @@ class _Case:
         pooled = [one for one in family.estimates.values() if one.route == "pooled"]
         if not pooled or max(one.n for one in pooled) > limits.PAIRED_SEEDS:
             return None
+        return self._pairs(family)
+
+    def _alone(self, family: Family) -> float | None:
+        """The p of the direction by the spread of the compared rows alone; None where that is the verdict's
+        own p, or where there is no direction."""
+        if not self.expected.sign or all(one.route != "pooled" for one in family.estimates.values()):
+            return None
+        pairs = self._pairs(family)
+        return pairs.p[self.tree.pick(pairs.evidence)] if pairs else None
+
+    def _pairs(self, family: Family) -> Family | None:
+        """The same comparisons by the spread of each pair; None where one has too few seeds."""
         sums = {leaf: self.evidence.sums(dict(leaf.weights)) for leaf in family.estimates}
         if any(len(values) < ENOUGH for values in sums.values()):
             return None

@@ -244,16 +244,19 @@ class Answer:
     control   the claim's control that answers instead: "same network", "tuned alike", "same hook" or the
               heading of another setting; empty: the claim itself
     scenario  the scenario in which the claim's methods are compared instead; empty: the claim's
+    experiment  name of a file in experiments/, whose first row is compared with its best control instead
     """
 
     question: str
     claim: str
     control: str = ""
     scenario: str = ""
+    experiment: str = ""
 
     def __post_init__(self):
-        if self.control and self.scenario:
-            raise ValueError("give either 'control' or 'scenario'")
+        given = [bool(self.control), bool(self.scenario), bool(self.experiment)]
+        if sum(given) > 1:
+            raise ValueError("give one of 'control', 'scenario' and 'experiment'")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import yaml
 from reporting import PAPER, write_claims, write_run
 from repository import edit
 
@@ -15,9 +16,10 @@ from pipeline.errors import FedReproError
 from pipeline.findings_file import COLUMNS, FILE, GONE, as_text, lost, read_findings, withdrawn
 from pipeline.report import markdown, render
 from pipeline.report.controls import HOOK, NETWORK, TUNED
+from pipeline.report.declared import experiments, strongest
 from pipeline.report.findings import Finding, Findings, as_rows, discoveries
 from pipeline.report.page import contradictions
-from pipeline.report.sentences import answers, compared, headline, told
+from pipeline.report.sentences import compared, headline, told
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip
 from pipeline.schema import ROOT, papers
@@ -103,6 +105,118 @@ def test_several_looks_leave_a_weak_lead_open(found):
     assert more.words.endswith("three looks ask for 0.022")
 
 
+def test_a_control_is_open_where_its_looks_ask_for_more(found):
+    def looked_at(document):
+        wide(document)
+        document["findings"]["looks"] = {"balanced": [1, 2, 3]}
+
+    rows = THREE | {"wide": [63.5, 64.6, 61.9]}
+    once = found(rows, wide).rows["lead"].control(NETWORK)
+    assert once.agrees
+    assert 0.0221 < once.verdict.p < 0.05
+    more = found(rows, looked_at).rows["lead"].control(NETWORK)
+    assert more.verdict.chip == Chip.UNDECIDED
+    assert more.looks.endswith("three looks ask for 0.022")
+
+
+def test_an_interval_that_holds_the_print_leaves_the_size_open(found):
+    wide_spread = THREE | {"ours": [69.9, 67.0, 72.3], "fedprox": [62.0, 65.9, 60.1]}
+    sized = found(wide_spread).rows["sized"]
+    assert sized.direction == "confirmed"
+    assert sized.size == "open"
+    assert "size open" in sized.words
+
+
+def test_two_spreads_that_decide_differently_are_both_told(found):
+    apart = {
+        "fedavg": [65.5, 62.1, 58.4, 57.3, 58.0, 60.0],
+        "fedprox": [66.1, 62.3, 54.7, 58.5, 57.3, 59.4],
+        "ours": [66.4, 62.5, 58.4, 59.2, 59.2, 60.6],
+    }
+    lead = found(apart).rows["lead"]
+    assert lead.direction == "open"
+    assert lead.verdict.p > 0.05 > lead.verdict.alone
+    assert f"p {lead.verdict.alone:.2g} by the spread of the compared rows alone" in lead.words
+
+
+def scored_before(study, method, after):
+    """The run of a method is scored before local training, and has these accuracies after it."""
+    path = study.cell("balanced-short", method).folder(study.root) / "result.json"
+    document = json.loads(path.read_text()) | {"hook": "pre"}
+    document["measures"]["post.average"] = after
+    path.write_text(json.dumps(seal(document)))
+
+
+DECLARED = {
+    "question": "Is the lead more than FedAvg's?",
+    "scenario": "balanced",
+    "rows": ["ours"],
+    "controls": ["fedavg", "fedprox"],
+    "seeds": [0, 1, 2],
+    "smallest_effect": 4.44,
+    "seen": {"ours": [0, 1, 2], "fedavg": [0, 1]},
+}
+
+
+def declare(root):
+    folder = root / "papers/fedcrl/experiments"
+    folder.mkdir()
+    (folder / "lead.yaml").write_text(yaml.safe_dump(DECLARED))
+
+
+def test_a_planned_comparison_names_its_new_seeds(found, root):
+    declare(root)
+    assert found(THREE).rows["lead"].planned == "lead, 1 of 3 seeds new"
+
+
+def test_a_declared_experiment_compares_its_first_row_with_every_control(found, root):
+    declare(root)
+    [alike] = experiments(found(THREE).study).values()
+    assert {row.name: row.ahead for row in alike.rows} == {"Ours": None, "FedAvg": 6.5, "FedProx": 4.5}
+    assert strongest(alike).name == "FedProx"
+    assert "FedAvg 0, 1" in " ".join(alike.notes)
+
+
+def test_a_declared_row_without_its_seeds_is_named_and_not_compared(found, root):
+    declare(root)
+    [alike] = experiments(found(THREE | {"fedprox": [62.0, 63.9]}).study).values()
+    assert [row.name for row in alike.rows] == ["Ours", "FedAvg"]
+    assert any("declared seeds are missing (2): FedProx" in note for note in alike.notes)
+
+
+def test_a_shortened_run_that_fails_by_unequal_scoring_is_open(found):
+    def short(document):
+        document["scenarios"]["balanced-short"] = document["scenarios"]["balanced"]
+        document["extra_scenarios"] = ["balanced-short"]
+        document["grids"]["short"] = {"scenarios": ["balanced-short"], "methods": [*THREE]}
+
+    study = found({}, short, claims=[("behind", LEAD[1], LEAD[2], LEAD[3], "<0")]).study
+    for method, values in THREE.items():
+        write_run(study.root, f"balanced-short/{method}", {"average": values})
+    behind = Findings(Study.of("fedcrl", collect(study.root), study.root)).rows["behind"]
+    assert behind.shown.chip == Chip.FAILS
+    scored_before(study, "fedavg", [66.4, 68.7, 67.5])
+    behind = Findings(Study.of("fedcrl", collect(study.root), study.root)).rows["behind"]
+    assert behind.shown.chip == Chip.UNDECIDED
+    assert behind.words == "shortened: undecided; fails only where the scored models differ"
+
+
+def test_a_question_for_another_scenario_is_a_control_of_its_claim(found):
+    def asked(document):
+        document["scenarios"]["other"] = document["scenarios"]["balanced"]
+        document["titles"] = {"other": "Other"}
+        document["extra_scenarios"] = ["other"]
+        document["grids"]["other"] = {"scenarios": ["other"], "methods": [*THREE]}
+        document["findings"] = {"answers": [{"question": "there?", "claim": "lead", "scenario": "other"}]}
+
+    findings = found(THREE, asked)
+    for method, values in THREE.items():
+        write_run(findings.study.root, f"other/{method}", {"average": values[::-1]})
+    findings = Findings(Study.of("fedcrl", collect(findings.study.root), findings.study.root))
+    [row, _] = as_rows(findings.rows.values())
+    assert "on Other: +6.5" in row["other_settings"]
+
+
 def test_a_size_that_the_interval_excludes_is_told(found):
     sized = found(THREE).rows["sized"]
     assert sized.size.startswith("larger") and sized.size.split(": ")[1] in sized.words
@@ -120,7 +234,8 @@ def test_a_shortened_run_is_no_setting_of_the_paper(found):
         write_run(findings.study.root, f"balanced-short/{method}", {"average": values})
     findings = Findings(Study.of("fedcrl", collect(findings.study.root), findings.study.root))
     [row, _] = as_rows(findings.rows.values())
-    assert (row["setting"], row["size"], row["verdict"]) == ("shortened", "", "shortened: holds")
+    assert (row["setting"], row["size"]) == ("shortened", "")
+    assert row["verdict"] == "shortened: direction holds; rivals tuned alike not run"
     assert findings.rows["lead"].direction == "not run"
 
 
@@ -147,7 +262,10 @@ def test_a_withdrawn_number_may_disappear(measured):
     write_claims(measured, [LEAD, SIZED])
     render(root=measured)
     write_claims(measured, [LEAD])
-    (measured / GONE).write_text("paper,id,date,reason\nfedcrl,sized,2026-11-29,the claim was split\n")
+    [row] = [one for one in read_findings(measured / FILE) if one["id"] == "sized"]
+    head = "paper,id,column,number,date,reason"
+    line = f"fedcrl,sized,row,{row['difference']},2026-11-29,the claim was split"
+    (measured / GONE).write_text(f"{head}\n{line}\n")
     render(root=measured)
     assert "sized" not in (measured / FILE).read_text()
 
@@ -209,8 +327,9 @@ def test_the_readme_and_the_pages_say_what_the_findings_say(pages, files):
     for name, page in pages.items():
         assert page.brief in readme, name
         assert headline(page.findings) in _text(files[name]), name
-    for row in answers(pages[markdown.EXAMPLE].findings):
-        assert f"| {row.question} |" in readme and row.answer in readme.replace("\\", "")
+    for row in pages[markdown.EXAMPLE].answers:
+        assert f"| {row.question} |" in readme
+        assert row.answer in readme.replace("\\", "")
 
 
 def _text(path):
