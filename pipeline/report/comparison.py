@@ -146,6 +146,19 @@ def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
         setting.columns += [one for one in short if one.scenario not in names]
 
 
+def add_tuned(compared: Iterable[Setting], scenario: str, runs: dict[str, dict[int, float]]) -> None:
+    """Give every setting with a column of the scenario one more, of its methods as they were tuned alike.
+
+    runs: method -> accuracy by seed
+    """
+    for setting in compared:
+        like = next((column for column in setting.columns if column.scenario == scenario), None)
+        known = {name: by_seed for name, by_seed in runs.items() if name in setting.printed}
+        if like and len(known) >= FEWEST and common(known.values())[0]:
+            column = Column("tuned alike", _common(known), scenario, like.measure, known, short=like.short)
+            setting.columns.append(column)
+
+
 def _common(runs: dict[str, dict[int, float]]) -> dict[str, Summary]:
     """Means of the runs' numbers by seed over the seeds that all of them have."""
     return dict(zip(runs, map(summarise, common(runs.values()))))

@@ -126,12 +126,13 @@ class TuningTab:
 
     alike   the rows, the best afterwards first, over the seeds that all results have
     files   name -> what was tried
+    scenario  empty: the miniature
     best    the row that leads before tuning, None where nothing of it has run
     changes of the methods that ran with both values
     """
 
     def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
-        self.key, self.name = f"{study.key}-{scenario or 'mini'}", study.name
+        self.key, self.name, self.scenario = f"{study.key}-{scenario or 'mini'}", study.name, scenario
         self.title = study.title(scenario) if scenario else "miniature"
         self.label = f"{study.name}, {self.title.partition(', ')[0]}"
         self.tunings = {labels[study.paper.algorithm(one.cell.method)]: one for one in several}

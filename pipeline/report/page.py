@@ -8,7 +8,15 @@ from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
-from pipeline.report.comparison import Setting, charts, claims_axis, compared_cells, settings, sums_up
+from pipeline.report.comparison import (
+    Setting,
+    add_tuned,
+    charts,
+    claims_axis,
+    compared_cells,
+    settings,
+    sums_up,
+)
 from pipeline.report.declared import experiments
 from pipeline.report.drawings import curves, figures
 from pipeline.report.experiments import tuned_settings
@@ -240,7 +248,10 @@ class Page:
         views = [TableView(key, study) for key in self.paper.tables]
         self.settings = settings(views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
-        self.tuned = [tab.alike for tab in tuned_settings(study)]
+        tuned = tuned_settings(study)
+        self.tuned = [tab.alike for tab in tuned]
+        for tab in tuned:
+            add_tuned(self.settings, tab.scenario, {name: one.after for name, one in tab.tunings.items()})
         self.experiments = experiments(study)
         self.declared = [*self.experiments.values()]
         equal = [scored_alike(study, one) for one in self.dots]

@@ -7,6 +7,7 @@ from reporting import write_claims, write_run
 
 from pipeline.cells import results
 from pipeline.report.claims import Printed, read_claims
+from pipeline.report.measures import locally_trained
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip, Evidence, judge
 from pipeline.sealing import seal
@@ -68,3 +69,15 @@ def test_a_difference_is_that_of_the_means_over_the_seeds_that_both_have(root):
     write_run(root, "balanced/ours", {"average": [64.0, 66.0, 66.0]})
     verdict = judged(root, "table=1|column=Avg|method=Ours", "table=1|column=Avg|method=FedAvg", ">0")
     assert verdict.point == pytest.approx((4 + 4 + 5) / 3)
+
+
+@pytest.mark.parametrize(
+    ("measure", "after"),
+    [
+        ("average", "post.average"),
+        ("rounds.1-20.average", "rounds.1-20.post.average"),
+        ("pace.weighted", "pace.post.weighted"),
+    ],
+)
+def test_a_measure_of_locally_trained_models_keeps_its_statistic(measure, after):
+    assert locally_trained(measure) == after
