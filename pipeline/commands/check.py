@@ -20,7 +20,7 @@ from pipeline.cells import choices, companions, inputs, provenance, results, sta
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.data import partition, store
-from pipeline.errors import DAMAGED, FedReproError, cause, unknown
+from pipeline.errors import DAMAGED, FedReproError, ParamError, cause, unknown
 from pipeline.place import check_code
 from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
 from pipeline.sealing import is_sealed
@@ -158,7 +158,10 @@ def _partition(place: Path, key: str, root: Path) -> None:
     if cell is not None:
         experiment = Experiment.of(cell, root)
         if (root / "data" / experiment.scenario.data.set / "labels.npy").exists():
-            inputs.load(experiment, place)
+            try:
+                inputs.load(experiment, place)
+            except ParamError as error:
+                raise FedReproError(f"{error}; `fedrepro run {cell}` deals it for today's scenario") from None
             return
     partition.verify(place)
 
