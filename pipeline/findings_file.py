@@ -5,6 +5,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -37,6 +38,9 @@ COMPARISONS = ("difference", "same_network", "tuned_alike", "same_hook", "other_
 GONE_COLUMNS = ["paper", "id", "column", "number", "date", "reason"]
 # In the column `column` of withdrawn.csv: all of a row.
 WHOLE_ROW = "row"
+# `cropped, flipped: +6.7 [5.1, 8.3], 12 seeds: holds`: of other settings the name comes first.
+KIND = re.compile(r"(?:([a-z][^:\[]*): )?(.*)", re.DOTALL)
+PLACE = re.compile(r"\b\d+(?:st|nd|rd|th) of (\d+)")
 Row = Mapping[str, str]
 # (paper, id, column, what stood there)
 Loss = tuple[str, str, str, str]
@@ -68,7 +72,8 @@ def withdrawn(path: Path) -> list[dict[str, str]]:
     rows = []
     for line, row in read_csv(path, GONE_COLUMNS) if path.exists() else []:
         for key in GONE_COLUMNS:
-            if not row[key].strip():
+            without_number = key == "number" and row["column"] == WHOLE_ROW
+            if not row[key].strip() and not without_number:
                 raise ParamError(f"{shorten(path)}:{line}: {key}: is empty")
         if row["column"] not in (WHOLE_ROW, *COMPARISONS):
             known = (WHOLE_ROW, *COMPARISONS)
@@ -90,7 +95,7 @@ def losses(before: Iterable[Row], now: Iterable[Row], excused: Iterable[Row] = (
         if later is None:
             gone.append((paper, claim, WHOLE_ROW, row["difference"]))
             continue
-        columns = [one for one in COMPARISONS if _numbers(row[one]) > _numbers(later[one])]
+        columns = [one for one in COMPARISONS if _lacks(later[one], row[one])]
         gone += [(paper, claim, one, row[one]) for one in columns]
     known = {(one["paper"], one["id"], one["column"], one["number"]) for one in excused}
     return [one for one in gone if one not in known]
@@ -105,6 +110,19 @@ def lost(before: Iterable[Row], now: Iterable[Row], excused: Iterable[Row] = ())
     return texts
 
 
-def _numbers(text: str) -> int:
-    """How many comparisons with a number a column holds: other settings have several."""
-    return sum(any(letter.isdigit() for letter in part) for part in text.split("; "))
+def _lacks(later: str, earlier: str) -> bool:
+    """Whether a column has lost a number, such as one of several other settings, or rivals of a place."""
+    before, after = _numbers(earlier), _numbers(later)
+    return any(kind not in after or after[kind] < rivals for kind, rivals in before.items())
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """What a column has numbers of, which is a name for other settings, -> among how many methods its place
+    is; 0: there is no place."""
+    found = {}
+    for part in text.split("; "):
+        kind, number = KIND.fullmatch(part).groups()  # type: ignore[union-attr]
+        if any(letter.isdigit() for letter in number) and not number.startswith("not run"):
+            place = PLACE.search(number)
+            found[kind or ""] = int(place[1]) if place else 0
+    return found

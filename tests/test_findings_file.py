@@ -28,6 +28,22 @@ def test_one_of_several_other_settings_that_is_gone_is_lost():
     assert [one[2] for one in losses(before, after)] == ["other_settings"]
 
 
+def test_another_setting_does_not_stand_for_one_that_is_gone():
+    before = [row(other_settings="cropped: +6.7, 12 seeds: holds")]
+    after = [row(other_settings="on PACS, 64 px: +0.2, 2 seeds: undecided; cropped: not run")]
+    assert [one[2] for one in losses(before, after)] == ["other_settings"]
+
+
+def test_a_place_among_fewer_is_a_loss():
+    before = [row(tuned_alike="−1.6 [−4.5, 1.3], 3 seeds, 3rd of 16: undecided")]
+    after = [row(tuned_alike="−1.6 [−4.5, 1.3], 3 seeds, 3rd of 13: undecided")]
+    assert [one[2] for one in losses(before, after)] == ["tuned_alike"]
+
+
+def test_a_row_without_a_number_may_be_withdrawn(tmp_path):
+    assert lost([row(difference="")], [], withdrawn(gone(tmp_path, number=""))) == []
+
+
 def test_a_new_row_or_another_number_is_no_loss():
     assert lost([row()], [row(difference="-1.00"), row(id="L05")]) == []
 

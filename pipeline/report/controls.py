@@ -2,9 +2,9 @@
 
 A lead may come from the network, from the rate at which the rivals train, or from the model that is scored. A
 control gives both sides the same and judges the claim again, over the seeds that its runs share and by the
-spread of these runs alone: the other rows of the table are not under the control. Which controls a claim has
-follows from its runs; paper.yaml names the rows with the same network (`findings.same_network`) and what is
-tuned (`tuning`).
+spread of these runs alone: the other rows of the table are not under the control. In another setting, where
+all rows are, it is judged as in the paper's. Which controls a claim has follows from its runs; paper.yaml
+names the rows with the same network (`findings.same_network`) and what is tuned (`tuning`).
 """
 
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipeline.cells import choices, provenance
+from pipeline.cells.declarations import Declaration
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.results import of_tuning
+from pipeline.cells.results import lower_is_better, of_tuning
 from pipeline.errors import FedReproError
 from pipeline.report import measures
-from pipeline.report.claims import Claim, Difference, Printed, Spot
+from pipeline.report.claims import Claim, Difference, Printed, Spot, parse_expected
 from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict, judge, variants
 from pipeline.report.words import ordinal
 from pipeline.schema import MINIATURES, Cell
@@ -32,12 +33,12 @@ TUNED_SUFFIX = "-tuned"
 class Control:
     """One control of a claim.
 
-    kind     NETWORK, TUNED, HOOK, or the heading of another setting
+    kind     NETWORK, TUNED, HOOK, the heading of another setting, or the name of a declared experiment
     verdict  of the claim under this control; None: its runs are not there
     place    of several rivals: the place of the claim's method by the means, and among how many; else None
     sources  its runs and their measures
     planned  the experiment that declared it, as a table has it; empty: exploratory
-    left_out how many of the claim's rivals it lacks
+    left_out how many rivals it lacks
     looks    what the number of looks asks for, where it leaves a direction open that one look would decide
     stale    whether one of its runs is of other code or parameters than today's
     """
@@ -54,6 +55,11 @@ class Control:
     @property
     def agrees(self) -> bool:
         return self.verdict is not None and self.verdict.chip == Chip.HOLDS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has an interval that decides nothing."""
+        return self.verdict is not None and self.verdict.chip == Chip.UNDECIDED
 
     @property
     def measured(self) -> bool:
@@ -142,11 +148,37 @@ class Controls:
         return tuple(found)
 
     def in_scenario(self, claim: Claim, scenario: str) -> Control:
-        """The comparison of a claim in another scenario of the paper."""
+        """The direction of a claim in another scenario of the paper, for which other numbers are printed."""
+        if claim.expected.kind == "size":
+            claim = replace(claim, expected=parse_expected(f"{claim.expected.sign}0"))
         moved = Controlled(
             self.printed, lambda run: (self.study.cell(scenario, run[0].method), run[1]), paired=False
         )
-        return self._control(in_words(self.study.title(scenario)), claim, moved)
+        control = self._control(in_words(self.study.title(scenario)), claim, moved)
+        if control.verdict is None:
+            return control
+        return replace(control, verdict=replace(control.verdict, printed=None, size=""))
+
+    def in_experiment(self, claim: Claim, name: str, declared: Declaration) -> Control:
+        """Whether the first row of a declared experiment leads all its controls that have the declared
+        seeds."""
+        lead, *rivals = (
+            Spot(self.study.label(method), scenario=declared.scenario, measure=declared.measure)
+            for method in (declared.rows[0], *declared.controls)
+        )
+        whole = [spot for spot in rivals if self._has_seeds(spot, declared)]
+        kind = declared_words(name)
+        if not whole or not self._has_seeds(lead, declared):
+            return Control(kind, left_out=len(rivals) - len(whole))
+        sign = -1.0 if lower_is_better(declared.measure) else 1.0
+        parts = tuple(Difference(((lead, sign), (spot, -sign))) for spot in whole)
+        asked = replace(claim, tree=Difference((), 0, parts), expected=parse_expected(">0"))
+        control = self._control(kind, asked, self._changed(lambda run: run))
+        return replace(control, left_out=len(rivals) - len(whole))
+
+    def _has_seeds(self, spot: Spot, declared: Declaration) -> bool:
+        run = self.plain.source(spot)
+        return run is not None and {seed for seed, _ in self.plain.values(run)} >= set(declared.seeds)
 
     @cached_property
     def other_settings(self) -> dict[str, Evidence]:
@@ -286,6 +318,11 @@ class Controls:
 def in_words(title: str) -> str:
     """What another scenario is called as a control: `on PACS, 64 px`."""
     return f"on {title}"
+
+
+def declared_words(name: str) -> str:
+    """What a declared experiment is called as a control: `declared in office-caltech-controls`."""
+    return f"declared in {name}"
 
 
 def _alternatives(claim: Claim) -> tuple[Difference, ...]:

@@ -1,9 +1,10 @@
 """Declared experiments on a paper's page: the first row against each control, over the declared seeds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pipeline.cells.declarations import Declaration, declarations, missing_seeds
+from pipeline.cells.results import lower_is_better
 from pipeline.report.alike import Alike, AlikeRow, compared, result_file
 from pipeline.report.footnotes import listed
 from pipeline.report.measures import numbers
@@ -12,30 +13,24 @@ from pipeline.report.words import counted
 from pipeline.schema import Cell
 
 
-def experiments(study: Study) -> dict[str, Alike]:
-    """Name of the declaration -> its first row and its controls, the best first; without those whose first
-    row has not run."""
-    found = {}
-    for name, one in declarations(study.key, study.root).items():
-        alike = _compared(study, name, one)
-        if alike:
-            found[name] = alike
-    return found
-
-
-def strongest(alike: Alike) -> AlikeRow | None:
-    """The control with the highest mean; None where there is none."""
-    return next((row for row in alike.rows if row.ahead is not None), None)
+def experiments(study: Study) -> list[Alike]:
+    """Of every declared experiment its first row with all others, the best first; without those whose first
+    row has not all declared seeds."""
+    known = declarations(study.key, study.root)
+    found = (_compared(study, name, one) for name, one in known.items())
+    return [alike for alike in found if alike]
 
 
 def _compared(study: Study, name: str, declared: Declaration) -> Alike | None:
     cells = {study.label(method): study.cell(declared.scenario, method) for method in declared.methods}
     lead = study.label(declared.rows[0])
     known = {label: cell for label, cell in cells.items() if cell in study.results}
-    if lead not in known:
-        return None
     runs = {label: _by_seed(study, cell, declared) for label, cell in known.items()}
-    rows = [_of_run(study, known[row.name], row) for row in compared(_whole(runs, declared), lead)]
+    whole = {label: by_seed for label, by_seed in runs.items() if len(by_seed) == len(declared.seeds)}
+    if lead not in whole:
+        return None
+    lower = lower_is_better(declared.measure)
+    rows = [_of_run(study, known[row.name], row) for row in compared(whole, lead, lower)]
     about = (
         f"{declared.question} Declared in experiments/{name}.yaml: {counted(len(declared.seeds), 'seed')}, "
         f"{counted(declared.looks, 'look')} at the level {declared.level:.2g}, smallest difference that "
@@ -43,7 +38,7 @@ def _compared(study: Study, name: str, declared: Declaration) -> Alike | None:
     )
     title = f"{study.title(declared.scenario)}, declared: {lead} and {counted(len(cells) - 1, 'other')}"
     unit = declared.measure if declared.measure != "average" else "accuracy"
-    notes = tuple(_notes(study, declared, runs))
+    notes = tuple(_notes(study, declared))
     return Alike(f"declared-{name}", title, about, unit, "", rows, notes)
 
 
@@ -52,17 +47,12 @@ def _by_seed(study: Study, cell: Cell, declared: Declaration) -> dict[int, float
     return {seed: known[seed] for seed in declared.seeds if seed in known}
 
 
-def _whole(runs: Mapping[str, dict[int, float]], declared: Declaration) -> dict[str, dict[int, float]]:
-    """The runs that have every declared seed."""
-    return {label: by_seed for label, by_seed in runs.items() if len(by_seed) == len(declared.seeds)}
-
-
 def _of_run(study: Study, cell: Cell, row: AlikeRow) -> AlikeRow:
     file, stale = result_file(cell), study.is_stale(cell)
     return replace(row, file=file, chance=study.chance_level(cell), stale=stale)
 
 
-def _notes(study: Study, declared: Declaration, runs: Mapping[str, dict[int, float]]) -> Iterator[str]:
+def _notes(study: Study, declared: Declaration) -> Iterator[str]:
     """Which rows lack which seeds, and what had been seen before."""
     lacking = missing_seeds(study.key, declared, study.results)
     if lacking:

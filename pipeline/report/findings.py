@@ -6,7 +6,7 @@ is missing or against. A direction that is against a claim only because models a
 of local training is open.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.cells import provenance
@@ -34,14 +34,15 @@ DIRECTIONS = {
     Chip.NOT_RUN: "not run",
     Chip.NOT_TESTABLE: "not testable",
 }
-# What a chip says of a control: (it does not agree, it was not run).
+# What a chip says of a control that does not agree: (after `open` or `not`, where it was not run).
 RESERVATIONS = {
-    NETWORK: ("not against {rivals} with the same network", "same network not run"),
-    TUNED: ("not against tuned {rivals}", "rivals tuned alike not run"),
-    HOOK: ("not with the same scored model", "same scored model not measured"),
+    NETWORK: ("against {rivals} with the same network", "same network not run"),
+    TUNED: ("against tuned {rivals}", "rivals tuned alike not run"),
+    HOOK: ("with the same scored model", "same scored model not measured"),
 }
-# From so many seeds on the spread of the compared rows alone is worth a word.
-PAIRED_SEEDS = 5
+# From so many seeds on a direction counts only where the compared rows alone decide it, too. Fewer seeds
+# leave their spread too few degrees of freedom.
+ENOUGH_ALONE = 5
 # Looks in words.
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -59,7 +60,7 @@ class Finding:
     stale       whether they are in it or in one of its controls
     cells       that are compared
     undone      whether a direction that one look would decide is open at the level of its looks
-    unequal     whether it fails only where models are scored on different sides of local training
+    unequal     whether it fails as scored, and does not where all models are scored after local training
     """
 
     paper: str
@@ -122,32 +123,32 @@ class Finding:
     def reservations(self) -> list[str]:
         """What keeps a confirmed direction from holding without a word, or an open one open."""
         if self.unequal:
-            return ["fails only where the scored models differ"]
-        if self.undone:
+            return ["fails as scored, open with the same scored model"]
+        if self.undone and not self.other_spread:
             return [looks_ask(self.shown.p, self.looks, self.level)]
         if DIRECTIONS[self.shown.chip] != "confirmed":
             return [self.other_spread] if self.other_spread else []
         texts = []
         if self.verdict.size in sizes.OTHER or (self.claim.expected.kind == "size" and self.verdict.size):
             texts += [] if self.verdict.size == sizes.AS_PRINTED else [_size_words(self.size)]
-        texts += [self.other_spread] if self.other_spread else []
         for control in self.controls:
-            against, missing = RESERVATIONS.get(
-                control.kind, (f"not {control.kind}", f"{control.kind} not run")
-            )
-            if not control.agrees:
-                texts.append((against if control.measured else missing).format(rivals=self.rivals))
+            if control.agrees:
+                continue
+            where, missing = RESERVATIONS.get(control.kind, (control.kind, f"{control.kind} not run"))
+            known = "open" if control.is_open else "not"
+            texts.append((f"{known} {where}" if control.measured else missing).format(rivals=self.rivals))
         return texts
 
     @property
     def other_spread(self) -> str:
-        """The p by the spread of the compared rows alone, where it decides otherwise than the residual of all
-        rows of the table; empty where both agree, or where few seeds leave it without power."""
+        """Both p, where the compared rows alone decide otherwise than the residual of all rows of the table;
+        empty where both agree, or where few seeds leave the former without power."""
         p, alone = self.shown.p, self.shown.alone
-        if p is None or alone is None or self.shown.seeds < PAIRED_SEEDS:
+        if p is None or alone is None or self.shown.seeds < ENOUGH_ALONE:
             return ""
-        differs = (p < self.level) != (alone < self.level)
-        return f"p {alone:.2g} by the spread of the compared rows alone" if differs else ""
+        if (p < self.level) == (alone < self.level):
+            return ""
+        return f"p {p:.2g} by all rows of the table, {alone:.2g} by the compared rows alone"
 
     @property
     def words(self) -> str:
@@ -160,9 +161,17 @@ class Finding:
 
 
 def looks_ask(p: float | None, looks: int, level: float) -> str:
-    """`p 0.029, three looks ask for 0.022`."""
+    """`p 0.029; after three looks it must be below 0.022`."""
     times = COUNTS[looks] if looks < len(COUNTS) else str(looks)
-    return f"p {p:.2g}, {times} look{'s ask' if looks != 1 else ' asks'} for {level:.2g}"
+    return f"p {p:.2g}; after {times} look{'s' if looks != 1 else ''} it must be below {level:.2g}"
+
+
+def decisive(verdict: Verdict) -> float | None:
+    """The p that decides a direction: with enough seeds the larger one of that by all rows of the table and
+    that by the compared rows alone."""
+    if verdict.p is None or verdict.alone is None or verdict.seeds < ENOUGH_ALONE:
+        return verdict.p
+    return max(verdict.p, verdict.alone)
 
 
 def _size_words(size: str) -> str:
@@ -186,16 +195,14 @@ class Findings:
         self.short_controls, self.short = Controls(printed, SHORTENED), Evidence(printed, SHORTENED)
         self.declared = declarations(study.key, study.root)
         self.current: dict[Cell, bool] = {}
-        # Scenarios in which the questions of paper.yaml ask for a claim again.
-        self.asked: dict[str, list[str]] = {}
-        for answer in study.paper.findings.answers:
-            if answer.scenario:
-                self.asked.setdefault(answer.claim, []).append(answer.scenario)
         self.rows = {one.claim.id: self._finding(one) for one in verdicts(study)}
         for at, answer in enumerate(study.paper.findings.answers):
+            where = f"papers/{study.key}/paper.yaml: findings.answers[{at}]"
             if answer.claim not in self.rows:
-                where = f"papers/{study.key}/paper.yaml: findings.answers[{at}].claim"
-                raise ParamError(f"{where}: {unknown('claim', answer.claim, self.rows)}")
+                raise ParamError(f"{where}.claim: {unknown('claim', answer.claim, self.rows)}")
+            if answer.experiment and answer.experiment not in self.declared:
+                named = unknown("experiment", answer.experiment, self.declared)
+                raise ParamError(f"{where}.experiment: {named}")
 
     def _finding(self, verdict: Verdict) -> Finding:
         short = verdict.shortened if verdict.point is None else None
@@ -210,14 +217,14 @@ class Findings:
         looks, level = self._looks({cell.scenario for cell in cells}, judged.seeds, of_plan)
         of_claim = controls.of(judged)
         if not short:
-            of_claim += tuple(
-                controls.in_scenario(verdict.claim, one) for one in self.asked.get(verdict.claim.id, [])
-            )
+            of_claim += tuple(self._asked(verdict.claim))
         checked = tuple(map(self._checked, of_claim))
         decided = judged.chip in (Chip.HOLDS, Chip.FAILS)
-        undone = decided and judged.p is not None and judged.p >= level
-        hook = next((one.verdict for one in checked if one.kind == HOOK and one.verdict), None)
-        unequal = judged.chip == Chip.FAILS and hook is not None and hook.chip != Chip.FAILS
+        p = decisive(judged)
+        undone = decided and p is not None and p >= level
+        hook = next((one for one in checked if one.kind == HOOK), None)
+        same_or_open = hook is not None and (hook.agrees or hook.is_open)
+        unequal = judged.chip == Chip.FAILS and same_or_open
         if undone or unequal:
             judged = replace(judged, chip=Chip.UNDECIDED)
         found = Finding(
@@ -237,6 +244,15 @@ class Findings:
             return replace(found, verdict=_with_judged(verdict, replace(judged, chip=Chip.DIRECTION)))
         return found
 
+    def _asked(self, claim: Claim) -> Iterator[Control]:
+        """The questions of paper.yaml that ask for a claim in another scenario, or of declared rivals."""
+        for answer in self.study.paper.findings.answers:
+            if answer.claim == claim.id and answer.scenario:
+                yield self.controls.in_scenario(claim, answer.scenario)
+            if answer.claim == claim.id and answer.experiment in self.declared:
+                declared = self.declared[answer.experiment]
+                yield self.controls.in_experiment(claim, answer.experiment, declared)
+
     def _checked(self, control: Control) -> Control:
         """With its plan, and open where its looks ask for more than its p."""
         verdict = control.verdict
@@ -246,10 +262,10 @@ class Findings:
         control = replace(control, planned=planned)
         scenarios = {cell.scenario for cell, _ in control.sources}
         looks, level = self._looks(scenarios, verdict.seeds, of_plan)
-        decided = verdict.chip in (Chip.HOLDS, Chip.FAILS)
-        if not decided or verdict.p is None or verdict.p < level:
+        decided, p = verdict.chip in (Chip.HOLDS, Chip.FAILS), decisive(verdict)
+        if not decided or p is None or p < level:
             return control
-        text = looks_ask(verdict.p, looks, level)
+        text = looks_ask(p, looks, level)
         return replace(control, verdict=replace(verdict, chip=Chip.UNDECIDED), looks=text)
 
     def _looks(self, scenarios: Collection[str], seeds: int, plan: Declaration | None) -> tuple[int, float]:
@@ -295,7 +311,8 @@ def _with_judged(verdict: Verdict, judged: Verdict) -> Verdict:
 def discoveries(findings: Iterable[Finding]) -> tuple[set[tuple[str, str]], int]:
     """((paper, id) of the tested claims whose verdict stays at a false discovery rate of ALPHA over all of
     them, how many claims are tested), after Benjamini and Hochberg (1995)."""
-    tested = sorted((one.verdict.p, one.paper, one.claim.id) for one in findings if one.verdict.p is not None)
+    known = ((decisive(one.verdict), one.paper, one.claim.id) for one in findings)
+    tested = sorted((p, paper, name) for p, paper, name in known if p is not None)
     kept = 0
     for place, (p, _, _) in enumerate(tested, 1):
         if p <= place * ALPHA / len(tested):

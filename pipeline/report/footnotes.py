@@ -144,4 +144,4 @@ def process(study: Study, cells: Collection[Cell]) -> list[str]:
     if not days:
         return []
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    return [f"First seeds trained {when}; all on {' and '.join(sorted(makes))}."]
+    return [f"First seeds trained {when}; processors of all seeds: {', '.join(sorted(makes))}."]

@@ -252,8 +252,7 @@ class Page:
         self.tuned = [tab.alike for tab in tuned]
         for tab in tuned:
             add_tuned(self.settings, tab.scenario, {name: one.after for name, one in tab.tunings.items()})
-        self.experiments = experiments(study)
-        self.declared = [*self.experiments.values()]
+        self.declared = experiments(study)
         equal = [scored_alike(study, one) for one in self.dots]
         self.first_runs = self.settings[0].first.runs if self.settings else {}
         self.outdated = outdated(study, self.dots[0]) if self.dots else []
@@ -281,7 +280,7 @@ class Page:
         """What paper.yaml says; numbers without a scenario are those of the first setting."""
         scenario = self.settings[0].columns[0].scenario if self.settings else ""
         self.headline, self.brief = headline(self.findings), headline(self.findings, brief=True)
-        self.answers = answers(self.findings, self.experiments)
+        self.answers = answers(self.findings)
         self.why = [study.filled(text, "why", scenario) for text in self.paper.why]
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)

@@ -1,17 +1,15 @@
 """What is said of a finding: a few patterns of plain sentences, filled from the findings alone."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pipeline.cells.results import lower_is_better
 from pipeline.report import sizes
-from pipeline.report.alike import Alike
-from pipeline.report.controls import HOOK, NETWORK, TUNED, Control, in_words
-from pipeline.report.declared import strongest
-from pipeline.report.findings import COUNTS, Finding, Findings
+from pipeline.report.controls import HOOK, NETWORK, TUNED, Control, declared_words, in_words
+from pipeline.report.findings import Finding, Findings, decisive, looks_ask
 from pipeline.report.statistics import ALPHA
 from pipeline.report.verdicts import Chip, Verdict
-from pipeline.report.words import method_words, minus, ordinal, setting_words
+from pipeline.report.words import counted, method_words, minus, ordinal, setting_words
 
 # Verdicts by which a direction is shown.
 SHOWN = (Chip.HOLDS, Chip.DIRECTION)
@@ -167,7 +165,9 @@ def under(control: Control) -> str:
     several = lead_and_rivals(verdict)
     if control.place and several:
         place, of = control.place
-        words = ["undecided"] * (verdict.chip in STILL_OPEN) + ["stale"] * control.stale
+        words = ["undecided"] * (verdict.chip in STILL_OPEN)
+        words += [f"{counted(control.left_out, 'rival')} not run"] * bool(control.left_out)
+        words += ["stale"] * control.stale
         notes = f" ({', '.join(words)})" if words else ""
         return f"{start.replace('both', 'all')}, {several[0]} is {ordinal(place)} of {of}{notes}."
     if control.looks:
@@ -185,14 +185,11 @@ def undone(finding: Finding) -> str:
     """What several looks at the results, unequal scoring or the spread of the compared rows alone change;
     empty where they change nothing."""
     if finding.unequal:
-        return "It fails only where the models are scored on different sides of local training."
-    if finding.undone:
-        looks, p = COUNTS[finding.looks], finding.shown.p
-        return f"Its p of {p:.2g} is not below {finding.level:.2g}, which {looks} looks ask for."
+        return "It fails as scored; where all are scored after local training it is open."
     if finding.other_spread:
-        return (
-            f"It is decided otherwise by the spread of the compared rows alone (p {finding.shown.alone:.2g})."
-        )
+        return f"The two estimates of its spread disagree ({finding.other_spread})."
+    if finding.undone:
+        return f"It is open: {looks_ask(decisive(finding.shown), finding.looks, finding.level)}."
     return ""
 
 
@@ -211,6 +208,8 @@ def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[s
     controls."""
     verdict = finding.verdict
     texts = [measured(verdict), compared(finding), undone(finding)]
+    if finding.own_stale:
+        texts.append("Code or parameters have changed since (stale).")
     for kind in controls:
         control = finding.control(kind)
         texts.append(under(control) if control else "")
@@ -235,6 +234,7 @@ def headline(findings: Findings, brief: bool = False) -> str:
         return " ".join(texts)
     if short:
         texts = [_lower(measured(short[0].shown)), undone(short[0])]
+        texts.append("Code or parameters have changed since (stale)." if short[0].own_stale else "")
         for kind in (TUNED,) if brief else (HOOK, TUNED):
             control = short[0].control(kind)
             texts.append(under(control) if control else "")
@@ -273,20 +273,19 @@ class AnswerRow:
     stale: bool = False
 
 
-def answers(findings: Findings, experiments: Mapping[str, Alike]) -> list[AnswerRow]:
-    """Of the questions in paper.yaml, in order.
-
-    experiments  name -> a declared experiment that has run
-    """
+def answers(findings: Findings) -> list[AnswerRow]:
+    """Of the questions in paper.yaml, in order."""
     asked = findings.study.paper.findings.answers
     by_itself = {(one.claim, one.control) for one in asked if one.control}
     rows = []
     for one in asked:
         finding = findings.rows[one.claim]
+        kind = one.control
         if one.experiment:
-            rows.append(_row_of_experiment(one.question, finding, experiments.get(one.experiment)))
-        elif one.scenario or one.control:
-            kind = one.control or in_words(findings.study.title(one.scenario))
+            kind = declared_words(one.experiment)
+        if one.scenario:
+            kind = in_words(findings.study.title(one.scenario))
+        if kind:
             rows.append(_row_of_control(one.question, finding, finding.control(kind) or Control(kind)))
         else:
             others = [c for c in finding.controls if (one.claim, c.kind) not in by_itself]
@@ -294,35 +293,15 @@ def answers(findings: Findings, experiments: Mapping[str, Alike]) -> list[Answer
     return rows
 
 
-def _row_of_experiment(question: str, finding: Finding, alike: Alike | None) -> AnswerRow:
-    """The first row of an experiment against the control with the highest mean."""
-    row = strongest(alike) if alike else None
-    if row is None or row.ahead is None or row.interval is None:
-        return AnswerRow(
-            question, "", "", "", Chip.NOT_RUN, Chip.NOT_RUN.value, finding.claim.id, further=True
-        )
-    low, high = row.interval
-    chip = Chip.HOLDS if low > 0 else Chip.FAILS if high < 0 else Chip.UNDECIDED
-    answer = {Chip.HOLDS: "yes", Chip.FAILS: "no"}.get(chip, "open")
-    place = "above it" if row.ahead < 0 else "next"
-    ends = ", ".join(signed(end).removeprefix("+") for end in row.interval)
-    seeds = f"{row.number.seeds} seed{'s' if row.number.seeds != 1 else ''}"
-    return AnswerRow(
-        question=question,
-        printed="",
-        measured=f"{signed(row.ahead)} [{ends}]",
-        seeds=seeds,
-        chip=chip,
-        answer=f"{answer}; {row.name} is {place}",
-        claim=finding.claim.id,
-        further=True,
-        stale=row.stale,
-    )
-
-
 def _row_of_control(question: str, finding: Finding, control: Control) -> AnswerRow:
     verdict = control.verdict or Verdict(finding.claim, Chip.NOT_RUN)
     answer = f"open: {control.looks}" if control.looks else _yes_or_no(verdict)
+    if verdict.size in sizes.OTHER and verdict.chip in STILL_OPEN and finding.number is not None:
+        answer += f"; the printed {signed(finding.number)} lies outside"
+    if control.place:
+        answer += f"; {ordinal(control.place[0])} of {control.place[1]}"
+        answer += f", {verdict.rival} is above it" if verdict.rival and (verdict.point or 0) < 0 else ""
+        answer += f"; {control.left_out} not run" if control.left_out else ""
     return replace(_row(question, verdict, answer), further=True, stale=control.stale)
 
 
@@ -350,14 +329,14 @@ def _yes_or_no(verdict: Verdict) -> str:
 def _answer(finding: Finding, controls: Iterable[Control]) -> str:
     """The direction, its size, and the controls that no other question asks for."""
     text = _yes_or_no(finding.shown)
-    if finding.undone or finding.unequal:
+    if finding.other_spread:
+        text = f"open: {finding.other_spread}"
+    elif finding.undone or finding.unequal:
         text = f"open: {finding.reservations[0]}"
     elif finding.direction == "confirmed" and finding.size:
         _, _, share = finding.size.partition(": ")
         words = {sizes.AS_PRINTED: "as large as printed", sizes.OPEN: "size open"}
         text += f", {words.get(finding.verdict.size, share or finding.verdict.size)}"
-    elif finding.direction == "open" and finding.other_spread:
-        text = f"open: {finding.other_spread}"
     if finding.shortened:
         text = f"shortened run: {text}"
     for control in controls:
@@ -365,9 +344,10 @@ def _answer(finding: Finding, controls: Iterable[Control]) -> str:
             continue
         assert control.verdict is not None
         if control.place:
-            numbers = (
-                f"{ordinal(control.place[0])} of {control.place[1]}{' (stale)' if control.stale else ''}"
-            )
+            remarks = [f"{counted(control.left_out, 'rival')} not run"] * bool(control.left_out)
+            remarks += ["stale"] * control.stale
+            notes = f" ({', '.join(remarks)})" if remarks else ""
+            numbers = f"{ordinal(control.place[0])} of {control.place[1]}{notes}"
         else:
             numbers = f"{control.verdict.text(control.verdict.point)} {control.verdict.interval}".strip()
         text += f"; {BRIEFLY[control.kind]} {numbers}"

@@ -17,6 +17,8 @@ import numpy as np
 from scipy import stats
 from statsmodels.regression.linear_model import OLS, RegressionResults
 
+# With fewer blocks no row is told to have another spread.
+FEWEST_BLOCKS = 3
 ALPHA = 0.05
 # numbers have four decimals: closer ones are the same
 ZERO = 1e-4
@@ -107,7 +109,10 @@ def spread_test(values: np.ndarray, row: int) -> tuple[float, float]:
 def outliers(values: np.ndarray) -> list[int]:
     """Rows that spread more than the others, at most a third. As in the generalised ESD test, the row with
     the smallest p is removed step by step, so that two do not mask each other; all up to the last significant
-    step are outliers."""
+    step are outliers. None of two blocks: one degree of freedom a row says nothing of its spread, and a row
+    left out would make all intervals narrower."""
+    if values.shape[1] < FEWEST_BLOCKS:
+        return []
     left, taken, last = list(range(len(values))), [], 0
     for step in range(1, len(values) // 3 + 1):
         tests = [spread_test(values[left], at) for at in range(len(left))]

@@ -241,8 +241,8 @@ class Answer:
 
     question  as a reader asks it
     claim     id of claims.csv whose comparison answers it
-    control   the claim's control that answers instead: "same network", "tuned alike", "same hook" or the
-              heading of another setting; empty: the claim itself
+    control   the claim's control that answers instead: "same network", "tuned alike", "same scored model" or
+              the heading of another setting; empty: the claim itself
     scenario  the scenario in which the claim's methods are compared instead; empty: the claim's
     experiment  name of a file in experiments/, whose first row is compared with its best control instead
     """

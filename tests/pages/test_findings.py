@@ -12,11 +12,11 @@ from reporting import PAPER, write_claims, write_run
 from repository import edit
 
 from pipeline.cells.results import as_csv, collect, survey, tidy
-from pipeline.errors import FedReproError
+from pipeline.errors import FedReproError, ParamError
 from pipeline.findings_file import COLUMNS, FILE, GONE, as_text, lost, read_findings, withdrawn
 from pipeline.report import markdown, render
 from pipeline.report.controls import HOOK, NETWORK, TUNED
-from pipeline.report.declared import experiments, strongest
+from pipeline.report.declared import experiments
 from pipeline.report.findings import Finding, Findings, as_rows, discoveries
 from pipeline.report.page import contradictions
 from pipeline.report.sentences import compared, headline, told
@@ -67,7 +67,7 @@ def test_a_lead_over_rivals_that_were_not_tuned_holds_with_a_reservation(found):
 def test_a_lead_that_its_network_explains_does_not_hold_on_the_same_network(found):
     lead = found(THREE | {"wide": [66.4, 68.7, 67.5]}, wide).rows["lead"]
     assert lead.control(NETWORK).verdict.chip == Chip.UNDECIDED
-    assert "not against FedAvg with the same network" in lead.words
+    assert "open against FedAvg with the same network" in lead.words
 
 
 def test_a_lead_on_the_same_network_agrees(found):
@@ -93,7 +93,7 @@ def test_models_scored_at_different_times_ask_for_the_same_one(found):
     path.write_text(json.dumps(seal(document)))
     lead = Findings(Study.of("fedcrl", collect(study.root), study.root)).rows["lead"]
     assert lead.control(HOOK).verdict.chip == Chip.UNDECIDED
-    assert "not with the same scored model" in lead.words
+    assert "open with the same scored model" in lead.words
 
 
 def test_several_looks_leave_a_weak_lead_open(found):
@@ -102,7 +102,7 @@ def test_several_looks_leave_a_weak_lead_open(found):
     assert 0.0221 < once.verdict.p < 0.05 and once.direction == "confirmed"
     more = found(weak, lambda d: d.update(findings={"looks": {"balanced": [1, 2, 3]}})).rows["lead"]
     assert (more.direction, more.verdict.chip, more.looks) == ("open", Chip.UNDECIDED, 3)
-    assert more.words.endswith("three looks ask for 0.022")
+    assert more.words.endswith("after three looks it must be below 0.022")
 
 
 def test_a_control_is_open_where_its_looks_ask_for_more(found):
@@ -116,7 +116,7 @@ def test_a_control_is_open_where_its_looks_ask_for_more(found):
     assert 0.0221 < once.verdict.p < 0.05
     more = found(rows, looked_at).rows["lead"].control(NETWORK)
     assert more.verdict.chip == Chip.UNDECIDED
-    assert more.looks.endswith("three looks ask for 0.022")
+    assert more.looks.endswith("after three looks it must be below 0.022")
 
 
 def test_an_interval_that_holds_the_print_leaves_the_size_open(found):
@@ -135,8 +135,20 @@ def test_two_spreads_that_decide_differently_are_both_told(found):
     }
     lead = found(apart).rows["lead"]
     assert lead.direction == "open"
-    assert lead.verdict.p > 0.05 > lead.verdict.alone
-    assert f"p {lead.verdict.alone:.2g} by the spread of the compared rows alone" in lead.words
+    p, alone = lead.verdict.p, lead.verdict.alone
+    assert p > 0.05 > alone
+    assert f"p {p:.2g} by all rows of the table, {alone:.2g} by the compared rows alone" in lead.words
+
+
+def test_a_lead_that_the_compared_rows_alone_leave_open_is_open(found):
+    uneven = {
+        "fedavg": [60.0, 62.0, 58.0, 61.0, 59.5, 60.4],
+        "fedprox": [60.2, 62.1, 58.3, 61.2, 59.6, 60.7],
+        "ours": [61.5, 62.2, 60.3, 61.1, 60.9, 60.6],
+    }
+    lead = found(uneven).rows["lead"]
+    assert lead.verdict.p < 0.05 < lead.verdict.alone
+    assert lead.verdict.chip == Chip.UNDECIDED
 
 
 def scored_before(study, method, after):
@@ -171,15 +183,34 @@ def test_a_planned_comparison_names_its_new_seeds(found, root):
 
 def test_a_declared_experiment_compares_its_first_row_with_every_control(found, root):
     declare(root)
-    [alike] = experiments(found(THREE).study).values()
+    [alike] = experiments(found(THREE).study)
     assert {row.name: row.ahead for row in alike.rows} == {"Ours": None, "FedAvg": 6.5, "FedProx": 4.5}
-    assert strongest(alike).name == "FedProx"
     assert "FedAvg 0, 1" in " ".join(alike.notes)
+
+
+def test_a_declared_experiment_that_nothing_has_finished_is_not_shown(found, root):
+    declare(root)
+    assert experiments(found({name: values[:2] for name, values in THREE.items()}).study) == []
+
+
+def test_the_question_for_a_declared_experiment_is_a_control_of_its_claim(found, root):
+    declare(root)
+    answer = {"question": "ahead?", "claim": "lead", "experiment": "lead"}
+    lead = found(THREE, lambda d: d.update(findings={"answers": [answer]})).rows["lead"]
+    control = lead.control("declared in lead")
+    assert (control.place, control.left_out) == ((1, 3), 0)
+    assert control.verdict.rival == "FedProx"
+
+
+def test_a_question_for_an_unknown_experiment_is_refused(found):
+    answer = {"question": "ahead?", "claim": "lead", "experiment": "nowhere"}
+    with pytest.raises(ParamError, match="answers\\[0\\].experiment: unknown experiment"):
+        found(THREE, lambda d: d.update(findings={"answers": [answer]}))
 
 
 def test_a_declared_row_without_its_seeds_is_named_and_not_compared(found, root):
     declare(root)
-    [alike] = experiments(found(THREE | {"fedprox": [62.0, 63.9]}).study).values()
+    [alike] = experiments(found(THREE | {"fedprox": [62.0, 63.9]}).study)
     assert [row.name for row in alike.rows] == ["Ours", "FedAvg"]
     assert any("declared seeds are missing (2): FedProx" in note for note in alike.notes)
 
@@ -198,7 +229,7 @@ def test_a_shortened_run_that_fails_by_unequal_scoring_is_open(found):
     scored_before(study, "fedavg", [66.4, 68.7, 67.5])
     behind = Findings(Study.of("fedcrl", collect(study.root), study.root)).rows["behind"]
     assert behind.shown.chip == Chip.UNDECIDED
-    assert behind.words == "shortened: undecided; fails only where the scored models differ"
+    assert behind.words == "shortened: undecided; fails as scored, open with the same scored model"
 
 
 def test_a_question_for_another_scenario_is_a_control_of_its_claim(found):
