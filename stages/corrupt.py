@@ -46,4 +46,6 @@ def corrupt(name: str) -> None:
 
 
 if __name__ == "__main__":
-    stage(corrupt, "name")
+    from stages._images import check_images
+
+    stage(corrupt, "name", check=check_images)

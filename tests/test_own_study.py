@@ -118,8 +118,24 @@ def test_the_exported_model_classifies_rows_of_the_table(project):
             {"public": {"set": "lines", "size": 10}},
             "public.set: lines holds float32 of shape (3, 128), expected float32 of shape (30,)",
         ),
+        (
+            {"corruption": 0.5},
+            "scenarios.tumours: 'corruption' needs images, and with 'data.normalise: standard' there",
+        ),
+        (
+            {"data": {"set": "tumours", "normalise": "standard", "augmentation": "crop_flip"}},
+            "scenarios.tumours.data: 'augmentation' needs images, and with 'normalise: standard' there",
+        ),
+        (
+            {"public": {"set": "tumours", "size": 10, "augmentation": "weak"}},
+            "scenarios.tumours: 'public.augmentation' needs images, and with 'data.normalise: standard'",
+        ),
+        (
+            {"evaluation": {"tests": "clients", "last": 1, "attack": {"eps": 0.1, "step": 0.1, "steps": 1}}},
+            "scenarios.tumours: 'evaluation.attack' needs images in [0, 1]",
+        ),
     ],
-    ids=["normalise", "size", "network", "public"],
+    ids=["normalise", "size", "network", "public", "corruption", "augmentation", "views", "FGSM"],
 )
 def test_what_needs_images_is_refused_in_one_line(project, change, message):
     with edited(
@@ -128,13 +144,26 @@ def test_what_needs_images_is_refused_in_one_line(project, change, message):
     ):
         done = fedrepro(project, "run", "own_study/tumours/fedavg", expect=2)
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
+    assert re.match(r"error: papers/own_study/paper.yaml(:\d+)?: ", done.stderr)
 
 
-def test_a_method_that_needs_images_says_so(project):
+@pytest.mark.parametrize("stage", ["corrupt", "features"])
+def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, stage):
+    done = run(project, sys.executable, "-m", f"stages.{stage}", "lines", expect=2)
+    why = "dtype: expected images, and lines holds float32 of shape (3, 128)"
+    assert done.stderr == f"error: data/lines/meta.json: {why}\n"
+    assert not [*(project / "data").glob("lines-*")]
+
+
+@pytest.mark.parametrize(
+    "method, needs", [("fedavg_plus", "pixels in [0, 1]"), ("aughfl", "images"), ("rahfl", "images")]
+)
+def test_a_method_that_needs_images_says_so(project, method, needs):
     def change(document):
-        document["methods"]["fedavg_plus"] = {}
-        document["grids"]["main"]["methods"].append("fedavg_plus")
+        document["methods"][method] = {}
+        document["grids"]["main"]["methods"].append(method)
+        document["scenarios"]["tumours"]["public"] = {"set": "tumours", "size": 10, "batch_size": 5}
 
     with edited(project / "papers/own_study/paper.yaml", change):
-        done = fedrepro(project, "run", "own_study/tumours/fedavg_plus", expect=2)
-    assert "fedavg_plus needs pixels in [0, 1], which the scenario 'tumours' does not offer" in done.stderr
+        done = fedrepro(project, "run", f"own_study/tumours/{method}", expect=2)
+    assert f"methods.{method}: {method} needs {needs}, which the scenario 'tumours' does not" in done.stderr
