@@ -12,10 +12,9 @@ from pipeline.schema.checker import Spelling
 from pipeline.schema.documents import check_links
 
 
-def stage(function: Callable, *names: str, check: Callable | None = None, **optional: str) -> None:
+def stage(function: Callable, *names: str, **optional: str) -> None:
     """Run `function(**arguments)` with positional `names` (and `optional` name=help ones, None when absent),
-    each a name or names between slashes; `check`, with the same arguments, before it. Errors: see
-    `errors.guarded`."""
+    each a name or names between slashes. Errors: see `errors.guarded`."""
     parser = argparse.ArgumentParser(description=function.__doc__)
     for name in names:
         parser.add_argument(name)
@@ -34,8 +33,6 @@ def stage(function: Callable, *names: str, check: Callable | None = None, **opti
             parts = [] if value is None else value.split("/")
             if problem := next(filter(None, map(Spelling().problem, parts)), None):
                 raise ParamError(f"{name} {value!r:.80}: {problem}")
-        if check:
-            check(**arguments)
         function(**arguments)
 
     guarded(call)

@@ -46,6 +46,6 @@ def corrupt(name: str) -> None:
 
 
 if __name__ == "__main__":
-    from stages._images import check_images
+    from stages._images import of_images
 
-    stage(corrupt, "name", check=check_images)
+    stage(of_images(corrupt), "name")

@@ -17,6 +17,6 @@ def compute(name: str) -> None:
 
 
 if __name__ == "__main__":
-    from stages._images import check_images
+    from stages._images import of_images
 
-    stage(compute, "name", check=check_images)
+    stage(of_images(compute), "name")

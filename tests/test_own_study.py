@@ -119,10 +119,6 @@ def test_the_exported_model_classifies_rows_of_the_table(project):
             "public.set: lines holds float32 of shape (3, 128), expected float32 of shape (30,)",
         ),
         (
-            {"corruption": 0.5},
-            "scenarios.tumours: 'corruption' needs images, and with 'data.normalise: standard' there",
-        ),
-        (
             {"data": {"set": "tumours", "normalise": "standard", "augmentation": "crop_flip"}},
             "scenarios.tumours.data: 'augmentation' needs images, and with 'normalise: standard' there",
         ),
@@ -135,7 +131,7 @@ def test_the_exported_model_classifies_rows_of_the_table(project):
             "scenarios.tumours: 'evaluation.attack' needs images in [0, 1]",
         ),
     ],
-    ids=["normalise", "size", "network", "public", "corruption", "augmentation", "views", "FGSM"],
+    ids=["normalise", "size", "network", "public", "augmentation", "views", "FGSM"],
 )
 def test_what_needs_images_is_refused_in_one_line(project, change, message):
     with edited(
@@ -145,6 +141,19 @@ def test_what_needs_images_is_refused_in_one_line(project, change, message):
         done = fedrepro(project, "run", "own_study/tumours/fedavg", expect=2)
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
     assert re.match(r"error: papers/own_study/paper.yaml(:\d+)?: ", done.stderr)
+
+
+def test_corruption_of_signals_is_refused_in_one_line(project):
+    with edited(
+        project / "papers/own_study/paper.yaml",
+        lambda document: document["scenarios"]["lines"].update(corruption=0.5),
+    ):
+        done = fedrepro(project, "run", "own_study/lines/fedavg", expect=2)
+    assert re.fullmatch(
+        r"error: papers/own_study/paper.yaml(:\d+)?: scenarios.lines: 'corruption' needs images, and with "
+        r"'data.normalise: standard' there are none\n",
+        done.stderr,
+    )
 
 
 @pytest.mark.parametrize("stage", ["corrupt", "features"])

@@ -222,16 +222,16 @@ class Scenario:
                 f"'evaluation.last' reports the mean over {self.evaluation.last} rounds, and "
                 f"'training.rounds' is {self.training.rounds}"
             )
-        augmented = self.public is not None and self.public.augmentation != "none"
-        for key, given in (("corruption", self.corruption), ("public.augmentation", augmented)):
-            if given and not self.data.of_images:
-                why = f"and with 'data.normalise: {self.data.normalise}' there are none"
-                raise ValueError(f"'{key}' needs images, {why}")
         if self.corruption is not None and not self.partition.keeps_split:
             raise ValueError(
                 "'corruption' chooses among the official training images: set 'partition.pool' "
                 "to train, or 'partition.test' to official"
             )
+        augmented = self.public is not None and self.public.augmentation != "none"
+        for key, given in (("corruption", self.corruption), ("public.augmentation", augmented)):
+            if given and not self.data.of_images:
+                why = f"and with 'data.normalise: {self.data.normalise}' there are none"
+                raise ValueError(f"'{key}' needs images, {why}")
         if self.evaluation.attack is not None and self.data.normalise != "none":
             raise ValueError("'evaluation.attack' needs images in [0, 1]: set 'data.normalise' to none")
         if self.training.unseen is not None and self.evaluation.tests != "clients":
