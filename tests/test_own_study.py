@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from repository import ROOT, commit, copy_of_the_repository, edited, python, run
+from repository import ROOT, commit, copy_of_the_repository, edited, git, python, run
 from sklearn.datasets import load_breast_cancer
 
 from pipeline.cells.tuning import Axis, shares
@@ -156,6 +156,23 @@ def test_corruption_of_signals_is_refused_in_one_line(project):
     )
 
 
+def test_dvc_shows_the_study_and_a_second_clone_pulls_it_without_a_word(project, tmp_path):
+    """What the copy has of other papers is not made here, and no concern of theirs."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(project, first, symlinks=True)
+    dvc(first, "remote", "add", "--default", "store", str(tmp_path / "store"))
+    commit(first)
+    assert not dvc(first, "push", "-R", "papers/own_study").stderr
+    git(tmp_path, "clone", "-q", str(first), str(second))
+    pulled = dvc(second, "pull", "-R", "papers/own_study")
+    assert not pulled.stderr and {"data/lines/", "data/tumours/"} <= set(pulled.stdout.split())
+    assert "up to date" in dvc(second, "status", "-R", "papers/own_study").stdout
+
+
+def dvc(project: Path, *words: str):
+    return run(project, sys.executable, "-m", "dvc", *words)
+
+
 @pytest.mark.parametrize("stage", ["corrupt", "features"])
 def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, stage):
     done = run(project, sys.executable, "-m", f"stages.{stage}", "lines", expect=2)
@@ -171,7 +188,6 @@ def test_a_method_that_needs_images_says_so(project, method, needs):
     def change(document):
         document["methods"][method] = {}
         document["grids"]["main"]["methods"].append(method)
-        document["scenarios"]["tumours"]["public"] = {"set": "tumours", "size": 10, "batch_size": 5}
 
     with edited(project / "papers/own_study/paper.yaml", change):
         done = fedrepro(project, "run", f"own_study/tumours/{method}", expect=2)
