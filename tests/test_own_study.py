@@ -181,9 +181,7 @@ def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project
     assert not [*(project / "data").glob("lines-*")]
 
 
-@pytest.mark.parametrize(
-    "method, needs", [("fedavg_plus", "pixels in [0, 1]"), ("aughfl", "images"), ("rahfl", "images")]
-)
+@pytest.mark.parametrize("method, needs", [("fedavg_plus", "pixels in [0, 1]"), ("aughfl", "images")])
 def test_a_method_that_needs_images_says_so(project, method, needs):
     def change(document):
         document["methods"][method] = {}
