@@ -87,7 +87,7 @@ lock: | $(BIN)/uv                ## renew the pins; UV=<version> for another uv
 	$(BIN)/uv pip compile $(COMPILE) --extra test --extra check --extra onnx pyproject.toml -c requirements/base.lock -o requirements/test.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' | \
 	  $(BIN)/uv pip compile $(COMPILE) - -c requirements/test.lock -o requirements/docs.lock
-	for extra in $(SCALE); do $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	for extra in $(SCALE) gpu; do $(BIN)/python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	  print(*project["optional-dependencies"][sys.argv[1]], sep="\n")' $$extra \
 	  | $(BIN)/uv pip compile $(COMPILE) - -c requirements/base.lock -o requirements/$$extra.lock || exit 1; done
 

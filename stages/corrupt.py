@@ -46,4 +46,6 @@ def corrupt(name: str) -> None:
 
 
 if __name__ == "__main__":
-    stage(corrupt, "name")
+    from stages._images import of_images
+
+    stage(of_images(corrupt), "name")

@@ -17,4 +17,6 @@ def compute(name: str) -> None:
 
 
 if __name__ == "__main__":
-    stage(compute, "name")
+    from stages._images import of_images
+
+    stage(of_images(compute), "name")

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from contextlib import redirect_stdout
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from PIL import Image
 from repository import CELL, PARAMETERS, edited, python, run
 from safetensors.torch import load_file
 
-from pipeline.cells import final_models, loading, seeds, training
+from pipeline.cells import final_models, loading, mlflow_registry, results, seeds, tracking, training
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import Cell
 
@@ -75,8 +76,9 @@ def test_another_state_than_the_results_is_named(project, reference):
     assert "ANOTHER state" in done.stdout
 
 
-def test_models_stay_on_request(project, reference, monkeypatch):
-    """The last round alone is trained twice, and ends in the state of the result."""
+def test_models_stay_on_request(project, reference, monkeypatch, tmp_path, capfd):
+    """The last round alone is trained twice, and ends in the state of the result; MLflow's registry has the
+    models, unless they were changed."""
     folder, numbers = project / "papers/fedcrl/final-models/mini/fedprox", []
     assert not folder.exists()
     monkeypatch.setenv("FEDREPRO_WORKERS", "2")  # whose rounds this process does not see
@@ -94,3 +96,74 @@ def test_models_stay_on_request(project, reference, monkeypatch):
     assert written["artifacts"]["mini-fedprox"] == {"path": "final-models/mini/fedprox", "type": "model"}
     cards = [json.loads((folder / f"seed-{seed}/card.json").read_text()) for seed in (0, 1)]
     assert numbers == [4, 4] and all(card["same_state"] for card in cards)
+    registered(project, monkeypatch, tmp_path, cards[0])
+    damaged(project, monkeypatch, capfd)
+
+
+LOADED = """
+import sys
+import mlflow, numpy as np
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model("models:/fedcrl.mini.fedprox@seed-0")
+own = model.predict(np.load("images.npy"), params={"file": "trained-3.pt2"})
+np.savez("scores.npz", scored=model.predict(np.load("images.npy")), own=own)
+assert "pipeline" not in sys.modules
+"""
+
+
+LOADED = """
+import sys
+import mlflow, numpy as np
+mlflow.set_tracking_uri(sys.argv[1])
+model = mlflow.pyfunc.load_model("models:/fedcrl.mini.fedprox@seed-0")
+own = model.predict(np.load("images.npy"), params={"file": "trained-3.pt2"})
+np.savez("scores.npz", scored=model.predict(np.load("images.npy")), own=own)
+assert "pipeline" not in sys.modules
+"""
+
+
+def registered(project, monkeypatch, folder, card) -> None:
+    """The registry has the scored models, which MLflow loads without this package."""
+    import mlflow
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    cell = Cell.parse(CELL)
+    finished = tracking.Finished({cell: results.collect(project)[cell]}, {}, {})
+    for _ in range(2):  # the second one finds them there
+        tracking.import_results(project, finished=finished)
+    client = mlflow.MlflowClient(tracking.uri(project))
+    versions = client.search_model_versions("name = 'fedcrl.mini.fedprox'")
+    assert sorted(version.tags["seed"] for version in versions) == ["0", "1"]
+    for version in versions:
+        assert client.get_run(version.run_id).data.tags["seed"] == version.tags["seed"]
+
+    indices = np.load(project / "papers/fedcrl/partitions/mini/indices.npz")
+    tested = [indices[f"own_test.{client}"] for client in range(10)]
+    images, labels = (np.load(project / f"data/digits/{name}.npy") for name in ("images", "labels"))
+    np.save(folder / "images.npy", images[np.concatenate(tested)])
+    run(folder, "env", sys.executable, "-c", LOADED, tracking.uri(project))
+    scores = np.load(folder / "scores.npz")
+    right = scores["scored"].argmax(1) == labels[np.concatenate(tested)]
+    assert 100 * right.mean() == pytest.approx(card["measured"]["pre"]["weighted"], abs=0.001)
+    of_client = slice(sum(map(len, tested[:3])), sum(map(len, tested[:4])))
+    right = scores["own"].argmax(1)[of_client] == labels[tested[3]]
+    assert 100 * right.mean() == pytest.approx(card["measured"]["post"]["clients"][3], abs=0.001)
+
+
+def damaged(project, monkeypatch, capfd) -> None:
+    """A file that is not what its card says is named, one of another result is left out."""
+    cell = Cell.parse(CELL)
+    result = results.collect(project)[cell]
+    path = cell.final_models(project) / "seed-0/deployed.pt2"
+    path.write_bytes(path.read_bytes()[:-1])
+    names = []
+    monkeypatch.setattr(mlflow_registry, "_register", lambda *given: names.append(given[2].name))
+    client = SimpleNamespace(search_model_versions=lambda query: [])
+    runs = {(result["self"], str(seed)): "id" for seed in (0, 1)}
+    assert mlflow_registry.register(client, {cell: result}, lambda paper: runs, project) == 1
+    assert names == ["seed-1"]
+    assert "deployed.pt2 is not what its card.json says" in capfd.readouterr().err
+    card = cell.final_models(project) / "seed-1/card.json"
+    state = results.history(cell, project)[results.STATE].iloc[-1]
+    card.write_text(card.read_text().replace(state, "0" * len(state)))
+    assert mlflow_registry.register(client, {cell: result}, lambda paper: runs, project) == 0

@@ -15,7 +15,7 @@ import pytest
 from repository import PATIENCE
 from test_tracking import repository
 
-from pipeline.cells import results
+from pipeline.cells import results, tracking
 from pipeline.commands import ui
 from pipeline.schema import ROOT, Cell
 
@@ -88,7 +88,8 @@ def test_files_are_shown_and_nobody_can_put_any_there(root, server):
     import mlflow
 
     client = mlflow.MlflowClient(server)
-    run = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])[0].info.run_id
+    experiment = client.get_experiment_by_name("fedcrl").experiment_id
+    run = client.search_runs([experiment], "tags.seed LIKE '%'")[0].info.run_id
     assert answers(f"{server}/get-artifact?path=history.csv&run_uuid={run}")
     upload = f"ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path=planted"
     for method, address, host in (
@@ -114,3 +115,39 @@ def test_the_links_of_ui_show_cells_with_their_means(root, server, browser, monk
         assert f"Group: {cell}" in page and f"{mean:.3f}"[:5] in page
     page = text_of(browser, links["miniature"], "Group: FedCRL")
     assert "Group: FedAvg" in page and "reported" in page
+
+
+def test_mlflows_own_command_opens_the_database(root, monkeypatch):
+    """With a run for each cell and, below it, one for each seed."""
+    import mlflow
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tracking.import_results(root)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address, database = f"http://127.0.0.1:{port}", f"sqlite:///{root}/mlflow.db"
+    options = ["--backend-store-uri", database, "--port", str(port), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", "ui", *options]
+    with open(root / "mlflow ui", "w+") as output:
+        process = subprocess.Popen(command, cwd=root, stdout=output, stderr=output, start_new_session=True)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not answers(f"{address}/health"):
+                assert process.poll() is None and time.monotonic() < deadline, (
+                    root / "mlflow ui"
+                ).read_text()
+                time.sleep(0.2)
+            client = mlflow.MlflowClient(address)
+            runs = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=PATIENCE)
+    above = {run.info.run_id: run.info.run_name for run in runs if "seed" not in run.data.tags}
+    assert sorted(above.values()) == [f"{cell.scenario}/{cell.method}" for cell in CELLS]
+    below = [above[run.data.tags["mlflow.parentRunId"]] for run in runs if "seed" in run.data.tags]
+    assert sorted(below) == sorted(
+        f"{cell.scenario}/{cell.method}"
+        for cell, result in results.collect(root).items()
+        for _ in result["seeds"]
+    )

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from repository import ROOT, commit, copy_of_the_repository, edited, python, run
+from repository import ROOT, commit, copy_of_the_repository, edited, git, python, run
 from sklearn.datasets import load_breast_cancer
 
 from pipeline.cells.tuning import Axis, shares
@@ -118,8 +118,20 @@ def test_the_exported_model_classifies_rows_of_the_table(project):
             {"public": {"set": "lines", "size": 10}},
             "public.set: lines holds float32 of shape (3, 128), expected float32 of shape (30,)",
         ),
+        (
+            {"data": {"set": "tumours", "normalise": "standard", "augmentation": "crop_flip"}},
+            "scenarios.tumours.data: 'augmentation' needs images, and with 'normalise: standard' there",
+        ),
+        (
+            {"public": {"set": "tumours", "size": 10, "augmentation": "weak"}},
+            "scenarios.tumours: 'public.augmentation' needs images, and with 'data.normalise: standard'",
+        ),
+        (
+            {"evaluation": {"tests": "clients", "last": 1, "attack": {"eps": 0.1, "step": 0.1, "steps": 1}}},
+            "scenarios.tumours: 'evaluation.attack' needs images in [0, 1]",
+        ),
     ],
-    ids=["normalise", "size", "network", "public"],
+    ids=["normalise", "size", "network", "public", "augmentation", "views", "FGSM"],
 )
 def test_what_needs_images_is_refused_in_one_line(project, change, message):
     with edited(
@@ -128,13 +140,53 @@ def test_what_needs_images_is_refused_in_one_line(project, change, message):
     ):
         done = fedrepro(project, "run", "own_study/tumours/fedavg", expect=2)
     assert message in done.stderr and len(done.stderr.splitlines()) == 1
+    assert re.match(r"error: papers/own_study/paper.yaml(:\d+)?: ", done.stderr)
 
 
-def test_a_method_that_needs_images_says_so(project):
+def test_corruption_of_signals_is_refused_in_one_line(project):
+    with edited(
+        project / "papers/own_study/paper.yaml",
+        lambda document: document["scenarios"]["lines"].update(corruption=0.5),
+    ):
+        done = fedrepro(project, "run", "own_study/lines/fedavg", expect=2)
+    assert re.fullmatch(
+        r"error: papers/own_study/paper.yaml(:\d+)?: scenarios.lines: 'corruption' needs images, and with "
+        r"'data.normalise: standard' there are none\n",
+        done.stderr,
+    )
+
+
+def test_dvc_shows_the_study_and_a_second_clone_pulls_it_without_a_word(project, tmp_path):
+    """What the copy has of other papers is not made here, and no concern of theirs."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(project, first, symlinks=True)
+    dvc(first, "remote", "add", "--default", "store", str(tmp_path / "store"))
+    commit(first)
+    assert not dvc(first, "push", "-R", "papers/own_study").stderr
+    git(tmp_path, "clone", "-q", str(first), str(second))
+    pulled = dvc(second, "pull", "-R", "papers/own_study")
+    assert not pulled.stderr and {"data/lines/", "data/tumours/"} <= set(pulled.stdout.split())
+    assert "not in cache" not in dvc(second, "status", "-R", "papers/own_study").stdout
+
+
+def dvc(project: Path, *words: str):
+    return run(project, sys.executable, "-m", "dvc", *words)
+
+
+@pytest.mark.parametrize("stage", ["corrupt", "features"])
+def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, stage):
+    done = run(project, sys.executable, "-m", f"stages.{stage}", "lines", expect=2)
+    why = "dtype: expected images, and lines holds float32 of shape (3, 128)"
+    assert done.stderr == f"error: data/lines/meta.json: {why}\n"
+    assert not [*(project / "data").glob("lines-*")]
+
+
+@pytest.mark.parametrize("method, needs", [("fedavg_plus", "pixels in [0, 1]"), ("aughfl", "images")])
+def test_a_method_that_needs_images_says_so(project, method, needs):
     def change(document):
-        document["methods"]["fedavg_plus"] = {}
-        document["grids"]["main"]["methods"].append("fedavg_plus")
+        document["methods"][method] = {}
+        document["grids"]["main"]["methods"].append(method)
 
     with edited(project / "papers/own_study/paper.yaml", change):
-        done = fedrepro(project, "run", "own_study/tumours/fedavg_plus", expect=2)
-    assert "fedavg_plus needs pixels in [0, 1], which the scenario 'tumours' does not offer" in done.stderr
+        done = fedrepro(project, "run", f"own_study/tumours/{method}", expect=2)
+    assert f"methods.{method}: {method} needs {needs}, which the scenario 'tumours' does not" in done.stderr

@@ -31,7 +31,7 @@ from pipeline.cells import loading
 from pipeline.cells.cache import _committed
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import Job, train_seed
-from pipeline.schema import Cell
+from pipeline.schema import Cell, papers
 
 
 def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
@@ -170,6 +170,33 @@ def test_a_fresh_clone_trains_nothing_for_what_git_lacks(clone):
     groups = {name.partition("@")[0].rpartition(":")[2] for name in missing}
     assert groups == {"data", "corrupted", "partition-mini"}
     assert len(run(clone, sys.executable, "-m", "dvc", "status").stdout.splitlines()) < 100
+
+
+def test_the_dvc_extension_of_vs_code_reads_a_fresh_clone(clone):
+    """By the commands that it calls, extension/src/cli/dvc/reader.ts of iterative/vscode-dvc, whose output it
+    parses as JSON."""
+
+    def dvc(*words: str) -> str:
+        done = run(clone, sys.executable, "-m", "dvc", *words)
+        assert not done.stderr
+        return done.stdout
+
+    assert dvc("root").strip() == "."
+    assert "papers/fedlsa/dvc.yaml" not in dvc("stage", "list") and "data@digits" in dvc("stage", "list")
+    workspace, head = json.loads(dvc("exp", "show", "--rev", "HEAD", "--json"))
+    for row in (workspace, head):
+        assert not row["error"] and "error" not in str(row["data"]["metrics"])
+        metrics, params = row["data"]["metrics"], row["data"]["params"]
+        assert metrics["reports/metrics/fedlsa.json"]["data"]["fedlsa"] > 50
+        assert params["papers/fedlsa/paper.yaml"]["data"]["methods"]["fedprox"]["mu"] > 0
+    status = json.loads(dvc("data", "status", "--granular", "--unchanged", "--json"))
+    assert set(status) <= {"not_in_cache", "uncommitted", "committed", "unchanged", "git"}
+    plots = json.loads(dvc("plots", "diff", "HEAD", "-o", ".dvc/tmp/plots", "--split", "--json"))
+    assert not plots.get("errors") and len(plots["data"]) == len(papers(clone))
+    for curves in plots["data"].values():
+        rows = curves[0]["anchor_definitions"]["<DVC_METRIC_DATA>"]
+        assert {row["rev"] for row in rows} == {"HEAD", "workspace"}
+    assert "papers/fedlsa/dvc.yaml:mini@fedlsa" in dvc("dag", "--md")
 
 
 def test_another_mu_re_runs_fedprox_of_that_paper_alone(clone):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import zipfile
 
 import click
 import pandas as pd
@@ -15,12 +16,18 @@ from pipeline.schema import Cell
 
 TEXT = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fedrepro (.*)$", TEXT, re.MULTILINE)
-# By the results in git, in seconds. The others train, download, or take minutes: tests of their own try them.
+# By the results in git, in seconds. The others train or download: tests of their own try them.
 QUICK = [
     "compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --csv compared.csv --latex compared.tex",
     "explain fedlsa/mini --clients",
     "compare fedlsa/mini/fedlsa fedlsa/mini/fedavg fedlsa/mini/fedprox fedlsa/mini/moon fedlsa/mini/fpl "
     "--plot curves.svg",
+]
+LONGER = [
+    "archive fedlsa",
+    "export results fedlsa --csv results.csv",
+    "status fedlsa --device h200",
+    "plan 0.5 fedlsa",
 ]
 # What compare trains for these is stood in for.
 TRAINED = [line for line in COMMANDS if line.startswith("compare") and ("--seeds" in line or "--set" in line)]
@@ -48,12 +55,13 @@ def test_twelve_questions_have_an_answer():
     assert len(re.findall(r"^\*\*.*\?\*\*$", TEXT, re.MULTILINE)) == 12
 
 
-@pytest.mark.parametrize("line", QUICK)
+@pytest.mark.parametrize("line", [*QUICK, *(pytest.param(line, marks=pytest.mark.rest) for line in LONGER)])
 def test_a_command_that_trains_nothing_runs(line, tmp_path):
     assert line in COMMANDS
     assert called(line, tmp_path)
     for name in re.findall(r"\S+\.(?:csv|tex|svg)$|\S+\.csv(?= )", line):
         assert (tmp_path / name).stat().st_size
+    assert line != "archive fedlsa" or zipfile.is_zipfile(tmp_path / "fedlsa.zip")
 
 
 @pytest.mark.parametrize("line", TRAINED)

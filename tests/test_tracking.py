@@ -12,12 +12,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from repository import python
 
 from pipeline import files
-from pipeline.cells import mlflow_database, results, tracking
+from pipeline.cells import mlflow_database, results, system_metrics, tracking
 from pipeline.cells.mlflow_bulk import Bulk
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
@@ -59,11 +61,18 @@ def live(monkeypatch):
     monkeypatch.setattr(tracking, "FLUSH", 0.0)
 
 
-def runs_of(root: Path) -> list:
+def runs_of(root: Path, query: str = "tags.seed LIKE '%'") -> list:
+    """The runs of seeds, or others."""
     import mlflow
 
     client = mlflow.MlflowClient(tracking.uri(root))
-    return client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
+    return client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id], query)
+
+
+def cells_of(root: Path) -> list:
+    """The runs of cells."""
+    seeds = {run.info.run_id for run in runs_of(root)}
+    return [run for run in runs_of(root, "") if run.info.run_id not in seeds]
 
 
 def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
@@ -96,6 +105,93 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
 
 
+def test_seeds_are_below_the_run_of_their_cell_which_has_their_means(fresh):
+    tracking.import_results(fresh, {CELL: {"weighted": 61.25}})
+    (cell,) = cells_of(fresh)
+    assert cell.info.run_name == "mini/fedavg" and cell.info.status == "FINISHED"
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs_of(fresh)} == {cell.info.run_id}
+    measured = results.collect(fresh)[CELL]["measures"]["weighted"]
+    assert cell.data.metrics["reported/weighted"] == pytest.approx(statistics.fmean(measured))
+    assert cell.data.metrics["printed/weighted"] == 61.25
+    assert cell.info.end_time == max(run.info.end_time for run in runs_of(fresh))
+
+
+def test_a_seed_that_comes_later_is_below_the_run_that_its_cell_has(fresh):
+    import mlflow
+
+    tracking.import_results(fresh)
+    client = mlflow.MlflowClient(tracking.uri(fresh))
+    client.delete_run(next(run.info.run_id for run in runs_of(fresh) if run.data.tags["seed"] == "1"))
+    assert tracking.import_results(fresh) == (1, 1)
+    (cell,) = cells_of(fresh)
+    assert [run.data.tags["mlflow.parentRunId"] for run in runs_of(fresh)] == [cell.info.run_id] * 2
+
+
+def test_what_the_machine_did_comes_with_a_cell_that_was_trained_here(fresh, monkeypatch):
+    """Trained in less than the seconds after which a cell is followed live."""
+    result = results.collect(fresh)[CELL]
+    follower = tracking.Follower(CELL, {}, fresh)
+    monkeypatch.setattr(system_metrics, "EVERY", 0.0)
+    follower.report({"seed": 0, "round": 1, "weighted": 1.0})
+    follower.finish(result)
+    tracking.import_results(fresh)
+    (cell,) = cells_of(fresh)
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking.uri(fresh))
+    memory = client.get_metric_history(cell.info.run_id, "system/system_memory_usage_megabytes")
+    assert [metric.step for metric in memory] == [0, 1, 2]  # start, a round, end
+    assert 0 < memory[0].value < psutil.virtual_memory().total / 1e6
+    processor = client.get_metric_history(cell.info.run_id, "system/cpu_utilization_percentage")
+    assert [metric.step for metric in processor] == [1, 2]
+    assert all("system/disk_available_megabytes" not in run.data.metrics for run in runs_of(fresh))
+
+
+def test_the_machine_is_watched_while_a_cell_is_followed_live(root, live, monkeypatch):
+    monkeypatch.setattr(system_metrics, "EVERY", 0.0)
+    follower = tracking.Follower(CELL, {}, root)
+    for number in (1, 2):
+        follower.report({"seed": 6, "round": number, "weighted": 1.0})
+    (cell,) = [run for run in cells_of(root) if run.info.status == "RUNNING"]
+    assert {"system/cpu_utilization_percentage", "system/disk_usage_percentage"} <= set(cell.data.metrics)
+
+
+def test_without_psutil_nothing_is_watched_and_nothing_said(fresh, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    result = results.collect(fresh)[CELL]
+    follower = tracking.Follower(CELL, {}, fresh)
+    follower.report({"seed": 0, "round": 1, "weighted": 1.0})
+    follower.finish(result)
+    assert not (fresh / ".cells").exists() and capfd.readouterr() == ("", "")
+
+
+class Card:
+    """Of NVIDIA's library: a card half in use, and a part of one that gives no use."""
+
+    NVMLError = type("NVMLError", (Exception,), {})
+    nvmlInit = staticmethod(lambda: None)
+    nvmlDeviceGetCount = staticmethod(lambda: 2)
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda number: number)
+    nvmlDeviceGetMemoryInfo = staticmethod(lambda card: SimpleNamespace(used=3e9, total=4e9))
+
+    @classmethod
+    def nvmlDeviceGetUtilizationRates(cls, card: int):
+        if card:
+            raise cls.NVMLError
+        return SimpleNamespace(gpu=50)
+
+
+def test_cards_are_watched_where_their_library_is(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", Card)
+    (sample,) = system_metrics.Load(tmp_path).samples
+    cards = {name.removeprefix("system/gpu_"): v for name, v in sample.values.items() if "gpu" in name}
+    memory = {"memory_usage_megabytes": 3000, "memory_usage_percentage": 75}
+    assert cards == {
+        **{f"{card}_{name}": value for card in (0, 1) for name, value in memory.items()},
+        "0_utilization_percentage": 50,
+    }
+
+
 def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
     ended = Bulk.set_terminated
 
@@ -106,7 +202,7 @@ def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Bulk, "set_terminated", killed)
         tracking.import_results(fresh)
-    assert runs_of(fresh) == []
+    assert runs_of(fresh, "") == []
     assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
 
 
@@ -175,18 +271,23 @@ def test_a_lasting_cell_is_followed_live_and_then_known(root, live):
     again.finish(seal({**result, "seeds": [5], "seconds": [1.0]}))
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
     assert [run.info.status for run in live] == ["FINISHED"]
+    (cell,) = [run for run in cells_of(root) if run.info.run_id == live[0].data.tags["mlflow.parentRunId"]]
+    assert cell.info.status == "FINISHED"
 
 
 def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live(root):
     """A training that is killed and whose former result comes back is not trained again."""
     store = tracking.Store(root)
+    parent = store.start(CELL, {}, 0)
+    store.client.set_tag(parent, "left", "elsewhere")
+    store.client.set_tag(parent, "fedrepro.process", "other:1")
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
     )
     here = files.machine()
     of = {"dead": f"{here}:{int(dead.stdout)}", "alive": f"{here}:{os.getppid()}", "elsewhere": "other:1"}
     for seed, (name, process) in enumerate(of.items(), start=90):
-        run = store.start(CELL, seed, {}, 0)
+        run = store.start_seed(CELL, seed, {}, 0, parent)
         store.client.set_tag(run, "fedrepro.process", process)
         store.client.set_tag(run, "left", name)
     tracking.import_results(root)
@@ -199,7 +300,7 @@ def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live
 def test_a_short_cell_never_touches_mlflow(tmp_path):
     follower = tracking.Follower(CELL, {}, tmp_path)
     follower.report({"seed": 0, "round": 1, "weighted": 1.0})
-    follower.finish({})
+    follower.finish({"digest": "0" * 8})
     assert follower.store is None and not (tmp_path / "mlflow.db").exists()
 
 
@@ -211,7 +312,7 @@ def test_a_server_that_is_down_costs_one_warning(root, live, monkeypatch, capsys
     follower = tracking.Follower(CELL, {}, root)
     for number in (1, 2, 3):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
-    follower.finish({})
+    follower.finish({"digest": "0" * 8})
     output = capsys.readouterr().err
     assert output.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in output
     monkeypatch.setattr(tracking, "import_results", partial(tracking.import_results, root))
@@ -277,8 +378,8 @@ def test_a_run_of_another_working_copy_is_left_alone(fresh, live):
         (fresh / ".cells").mkdir(exist_ok=True)
         (fresh / ".cells" / "checkout").write_text(copy)
         tracking.Follower(CELL, {}, fresh).report({"seed": 0, "round": 1, "weighted": 10.0})
-    left = sorted(run.data.tags["fedrepro.checkout"] for run in runs_of(fresh))
-    assert left == ["ours", "theirs"]
+    for runs in (runs_of(fresh), cells_of(fresh)):
+        assert sorted(run.data.tags["fedrepro.checkout"] for run in runs) == ["ours", "theirs"]
 
 
 def test_an_experiment_that_was_deleted_by_hand_comes_back(fresh):

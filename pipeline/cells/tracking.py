@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
-from pipeline.cells import choices, mlflow_database, results
+from pipeline.cells import choices, mlflow_database, mlflow_registry, results, system_metrics
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.mlflow_bulk import METRICS_AT_ONCE, Bulk
 from pipeline.cells.mlflow_database import uri
@@ -42,8 +42,8 @@ Printed = Mapping[Cell, Mapping[str, float]]
 PREFIXES = ("reported/", "printed/", "spread/")
 NOTE = """{title}
 
-A run is a seed of a cell, named scenario/method/seed. A column block of a table: search
-`tags.scenario = "mini"`, tick the runs, Compare; or group by the tag `method` for the mean over the seeds.
+A run is a cell, named scenario/method, with the means over its seeds; below it is a run of each seed. A
+column block of a table: search `tags.scenario = "mini"`, tick the runs, Compare.
 `reported/...` are the numbers that the report prints, `printed/...` the paper's, `spread/...` the standard
 deviation over seeds; metrics without a prefix are the model that the paper's
 tables score, `pre.` and `post.` the other one, before or after local training."""
@@ -115,8 +115,9 @@ def import_results(
         store = Store(root, printed, bulk=True)
         known: dict[tuple[str, str, str], str] = {}
         for paper in dict.fromkeys(cell.paper for cell in (*finished.cells, *finished.tunings)):
-            known |= {(paper, *run): run_id for run, run_id in store.finished(paper).items()}
+            # with the finished seeds of a cell whose import or training was killed
             store.remove_unfinished(paper)
+            known |= {(paper, *run): run_id for run, run_id in store.finished(paper).items()}
         total = sum(len(result["seeds"]) for result in finished.cells.values()) + len(finished.tunings)
         total += sum(len(result["seeds"]) for result, _ in finished.tuned.values())
         new = 0
@@ -132,6 +133,8 @@ def import_results(
                 new += store.replay(cell, result, known, known[cell.paper, tuning["self"], ""])
                 progress.advance(task, len(result["seeds"]))
             store.write()
+            measured = finished.cells | {cell: result for cell, (result, _) in finished.tuned.items()}
+            mlflow_registry.register(store.client, measured, store.finished, root)
     return new, total - new
 
 
@@ -143,40 +146,56 @@ class Follower:
         self.begun = self.flushed = time.monotonic()
         self.waiting: dict[int, list[tuple[int, dict]]] = defaultdict(list)  # seed -> (time stamp, row)
         self.store: Store | None = None
+        self.of_cell = ""
         self.runs: dict[int, str] = {}
         # A configuration becomes a run when its tuning is done, below that of the tuning.
         self.failed = os.environ.get("FEDREPRO_TRACKING") == "off" or isinstance(cell, Trial)
+        self.load = None if self.failed else system_metrics.Load(root)
 
     def report(self, row: dict) -> None:
         """A round of a seed is over: `row` is its line of history.csv and its seed."""
         now = time.monotonic()
         self.waiting[row["seed"]].append((int(time.time() * 1000), row))
+        if self.load:
+            self.load.sample()
         if now - self.begun >= LIVE_AFTER and now - self.flushed >= FLUSH:
             self.flushed = now
             self._flush()
 
     def finish(self, result: dict) -> None:
         """Close the live runs and mark them with the result that they belong to."""
+        if self.load and self.waiting:
+            self.load.end(self.root / ".cells" / result["digest"])
         if self.store is not None:
             self._flush(result)
 
     def _flush(self, result: dict | None = None) -> None:
-        """Send what waits, then end the runs of a result's seeds."""
+        """Send what waits, then end the runs of a result's seeds, and that of the cell."""
         if self.failed:
             return
         try:
             self.store = store = self.store or Store(self.root)
             for seed, points in self.waiting.items():
+                if points and not self.of_cell:
+                    self.of_cell = store.start(self.cell, self.values, points[0][0])
                 if points and seed not in self.runs:
-                    self.runs[seed] = store.start(self.cell, seed, self.values, points[0][0])
+                    started = points[0][0]
+                    self.runs[seed] = store.start_seed(self.cell, seed, self.values, started, self.of_cell)
                 if points:
                     names = dict.fromkeys(name for _, row in points for name in row)
                     columns = {name: [row.get(name) for _, row in points] for name in names}
                     store.curves(self.runs[seed], columns, [stamp for stamp, _ in points])
                     points.clear()
-            for k, seed in enumerate(result["seeds"]) if result else ():
-                if result and seed in self.runs:
-                    store.complete(self.runs[seed], self.cell, result, k, int(time.time() * 1000))
+            if self.load:
+                store.load(self.of_cell, self.load.taken())
+            if result:
+                now = int(time.time() * 1000)
+                for k, seed in enumerate(result["seeds"]):
+                    if seed in self.runs:
+                        store.complete_seed(self.runs[seed], self.cell, result, k, now)
+                store.complete(self.of_cell, self.cell, result, now)
+                ids = {(result["self"], str(seed)): run for seed, run in self.runs.items()}
+                mlflow_registry.register(store.client, {self.cell: result}, lambda paper: ids, self.root)
         except Exception as error:  # whatever MLflow, SQLite or the network raises
             self.failed = True
             later = "training goes on, `fedrepro import` brings the runs in later"
@@ -253,10 +272,16 @@ class Store:
                 for one in (run, *self._search(paper, below)):
                     self.client.delete_run(one.info.run_id)
 
-    def start(self, cell: Cell, seed: int, values: dict, started: int) -> str:
-        """A new run named scenario/method/seed; one that a killed process left is removed first."""
-        self.remove_unfinished(cell.paper, f" and tags.cell = '{cell}' and tags.seed = '{seed}'")
-        return self._begin(cell, seed, self._of_cell(cell), _parameters(values), started)
+    def start(self, cell: Cell, values: dict, started: int) -> str:
+        """A new run named scenario/method, below which its seeds are shown; what a killed process left of the
+        cell is removed first."""
+        self.remove_unfinished(cell.paper, f" and tags.cell = '{cell}'")
+        return self._begin(cell, self._of_cell(cell), _parameters(values), started)
+
+    def start_seed(self, cell: Cell, seed: int, values: dict, started: int, parent: str) -> str:
+        """A new run named scenario/method/seed, below that of its cell."""
+        tags = self._of_cell(cell) | _below(parent)
+        return self._begin(cell, tags, _parameters(values), started, seed)
 
     def _of_cell(self, cell: Cell) -> dict[str, str]:
         """The tags that all seeds of a cell have."""
@@ -268,11 +293,18 @@ class Store:
         return self._tags(cell) | {"table": ", ".join(tables) or LISTED.get(cell.scenario, "")}
 
     def _begin(
-        self, cell: Cell, seed: int, tags: dict[str, str], parameters: dict[str, str], started: int
+        self,
+        cell: Cell,
+        tags: dict[str, str],
+        parameters: dict[str, str],
+        started: int,
+        seed: int | None = None,
     ) -> str:
-        """A new run with the tags of its cell and its parameters."""
-        name = f"{cell.scenario}/{cell.method}/seed {seed}"
-        run = self._new_run(name, tags | {"seed": str(seed)}, started)
+        """A new run of a cell, or of a seed, with its tags and its parameters."""
+        name = f"{cell.scenario}/{cell.method}"
+        if seed is not None:
+            name, tags = f"{name}/seed {seed}", tags | {"seed": str(seed)}
+        run = self._new_run(name, tags, started)
         self._log(run, parameters=parameters)
         return run
 
@@ -291,38 +323,58 @@ class Store:
         for first in range(0, len(metrics), BATCH):
             self.writer.log_batch(run, metrics=metrics[first : first + BATCH])
 
-    def complete(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
+    def load(self, run: str, samples: list[system_metrics.Sample]) -> None:
+        """What the machine did meanwhile, as MLflow's system metrics; steps are the samples' numbers."""
+        metrics = [
+            self.entities.Metric(name, value, sample.at, sample.number)
+            for sample in samples
+            for name, value in sample.values.items()
+        ]
+        for first in range(0, len(metrics), BATCH):
+            self.writer.log_batch(run, metrics=metrics[first : first + BATCH])
+
+    def complete_seed(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
         """Reported numbers, provenance tags and files; last of all the status, which `finished` looks for."""
-        numbers = {
-            f"reported/{name}": values[k]
-            for name, values in result["measures"].items()
-            if "." not in name or name.endswith(".AVG")
-        }
-        numbers |= {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
+        numbers = {f"reported/{name}": values[k] for name, values in _reported(result)}
+        tags = self._tags_of_result(cell, result) | {"partition.digest": results.partitions(result)[k]}
+        self._log(run, numbers | self._compared(cell, result), tags=tags, at=ended)
+        for name in ("result.json", "history.csv"):
+            self.writer.log_artifact(run, str(cell.folder(self.root) / name))
+        self.writer.set_terminated(run, "FINISHED", ended)
+
+    def complete(self, run: str, cell: Cell, result: dict, ended: int) -> None:
+        """The means over a cell's seeds and its tags, after its seeds are complete."""
+        numbers = {f"reported/{name}": statistics.fmean(values) for name, values in _reported(result)}
+        tags = self._tags_of_result(cell, result)
+        self._log(run, numbers | self._compared(cell, result), tags=tags, at=ended)
+        self.writer.set_terminated(run, "FINISHED", ended)
+
+    def _compared(self, cell: Cell, result: dict) -> dict[str, float]:
+        """The paper's numbers, and the standard deviation of the headline over the seeds."""
+        numbers = {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
         headline = result["headline"]
         if len(seeds := result["measures"].get(headline, [])) > 1:
             numbers[f"spread/{headline}"] = statistics.stdev(seeds)
-        tags = {
+        return numbers
+
+    def _tags_of_result(self, cell: Cell, result: dict) -> dict[str, str]:
+        """What a result says of where it comes from."""
+        return {
             "fedrepro.result": result["self"],
             "fedrepro.digest": result["digest"],
             "hook": result["hook"],
             "git.commit": result["git"].get("commit", ""),
             "git.dirty": str(result["git"].get("dirty", "")).lower(),
             **{f"data.{key}": result["data"][key] for key in ("set", "source", "digest")},
-            "partition.digest": results.partitions(result)[k],
             "device": result["device"],
             "dvc.stage": cell.stage(load_paper(cell.paper, self.root)),
         }
-        self._log(run, numbers, tags=tags, at=ended)
-        for name in ("result.json", "history.csv"):
-            self.writer.log_artifact(run, str(cell.folder(self.root) / name))
-        self.writer.set_terminated(run, "FINISHED", ended)
 
     def replay(
-        self, cell: Cell, result: dict, known: Mapping[tuple[str, str, str], str], parent: str = ""
+        self, cell: Cell, result: dict, known: Mapping[tuple[str, str, str], str], above: str = ""
     ) -> int:
-        """A cell's finished seeds as runs with their times; returns how many were not `known`, by (paper,
-        result, seed). parent: the id of a run that they are shown below."""
+        """A cell's finished seeds as runs with their times, below that of the cell; returns how many were not
+        `known`, by (paper, result, seed). above: the id of a run that the cell is shown below."""
         new = [
             k
             for k, seed in enumerate(result["seeds"])
@@ -334,18 +386,23 @@ class Store:
         with contextlib.suppress(ParamError):  # of a cell that paper.yaml does not have any more
             values["scenario"] = dataclasses.asdict(Experiment.of(cell, self.root).scenario)
         parameters, tags = _parameters(values), self._of_cell(cell)
-        if parent:
-            tags["mlflow.parentRunId"] = parent
         history = results.history(cell, self.root)
         begun = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
+        of_cell = known.get((cell.paper, result["self"], ""))
+        parent = of_cell or self._begin(cell, tags | _below(above), parameters, begun)
+        last = begun
         for k in new:
             seed, lasted = result["seeds"][k], 1000 * result["seconds"][k]
             rows = history[history["seed"] == seed]
             step = lasted / max(len(rows) - 1, 1)
             stamps = [begun + int(i * step) for i in range(len(rows))]
-            run = self._begin(cell, seed, tags, parameters, begun)
+            run = self._begin(cell, tags | _below(parent), parameters, begun, seed)
             self.curves(run, {str(name): rows[name].tolist() for name in rows}, stamps)
-            self.complete(run, cell, result, k, begun + int(lasted))
+            self.complete_seed(run, cell, result, k, begun + int(lasted))
+            last = max(last, begun + int(lasted))
+        if not of_cell:
+            self.load(parent, system_metrics.read(self.root / ".cells" / result["digest"]))
+            self.complete(parent, cell, result, last)
         self.write(METRICS_AT_ONCE)
         return len(new)
 
@@ -364,7 +421,7 @@ class Store:
         means = choices.means(configurations)
         at = begun
         for number, (one, mean) in enumerate(zip(configurations, means)):
-            below = tags | {"mlflow.parentRunId": parent, "configuration": str(number)}
+            below = tags | _below(parent) | {"configuration": str(number)}
             run = self._new_run(f"{name}/configuration {number}", below, at)
             at += lasted[number]
             self._log(run, {} if mean is None else {"validation": mean}, one["values"], at=at)
@@ -418,6 +475,18 @@ class Store:
 
     def _search(self, paper: str, query: str) -> list:
         return self.client.search_runs([self.experiment(paper)], query, max_results=50_000)
+
+
+def _below(run: str) -> dict[str, str]:
+    """The tag of a run that MLflow shows below another; none where that has no id."""
+    return {"mlflow.parentRunId": run} if run else {}
+
+
+def _reported(result: dict) -> Iterator[tuple[str, list[float]]]:
+    """(measure, values by seed) of a result, without those of single clients and domains."""
+    for name, values in result["measures"].items():
+        if "." not in name or name.endswith(".AVG"):
+            yield name, values
 
 
 def _parameters(values: Mapping[str, Any]) -> dict[str, str]:

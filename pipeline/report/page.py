@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
@@ -18,7 +19,7 @@ from pipeline.report.comparison import (
     sums_up,
 )
 from pipeline.report.declared import experiments
-from pipeline.report.drawings import curves, figures
+from pipeline.report.drawings import FigureView, curves, figures
 from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
 from pipeline.report.findings import Finding, Findings, discoveries
@@ -297,14 +298,29 @@ class Page:
         return [replace(tab, said=said.get(tab.key, "")) for tab in tabs]
 
     def _folds(self, study: Study) -> None:
-        cells = compared_cells(study, self.settings)
+        self.study = study
         self.miniature = scenario_tab(study, MINIATURE)
-        self.figures = figures(study)
-        self.curves = [(study.title(name), curves(study, several)) for name, several in cells.items()]
         self.deviations, self.values = deviations(study), values(study)
         self.readings, self.provenance = readings_by_methods(study), provenance(study)
         self.problems = list(study.problems.values())
-        self.sections = list(sections(study))
+
+    # What takes seconds is made where the page itself is written, not for the pages over all papers.
+
+    @cached_property
+    def figures(self) -> list[FigureView]:
+        """Those of paper.yaml, drawn."""
+        return figures(self.study)
+
+    @cached_property
+    def curves(self) -> list[tuple[str, Any]]:
+        """(title, drawing) of every setting."""
+        cells = compared_cells(self.study, self.settings)
+        return [(self.study.title(name), curves(self.study, several)) for name, several in cells.items()]
+
+    @cached_property
+    def sections(self) -> list[tuple[str, Any]]:
+        """(title, HTML) of the paper's own sections."""
+        return list(sections(self.study))
 
     @property
     def stale(self) -> int:

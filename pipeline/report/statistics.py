@@ -95,10 +95,10 @@ def fit(values: np.ndarray) -> RegressionResults:
         return OLS(values[method, block], design).fit()
 
 
-def spread_test(values: np.ndarray, row: int) -> tuple[float, float]:
+def spread_test(values: np.ndarray, row: int, whole: RegressionResults | None = None) -> tuple[float, float]:
     """(F, p) of the exact test that a row spreads more than the rest: the squares that it adds, over theirs;
-    values: (3 methods or more, n blocks)."""
-    whole, rest = fit(values), fit(np.delete(values, row, axis=0))
+    values: (3 methods or more, n blocks). whole: their fit, where it is known."""
+    whole, rest = whole or fit(values), fit(np.delete(values, row, axis=0))
     df = whole.df_resid - rest.df_resid
     if df < 1 or rest.df_resid < 1:
         return 0.0, 1.0
@@ -115,7 +115,8 @@ def outliers(values: np.ndarray) -> list[int]:
         return []
     left, taken, last = list(range(len(values))), [], 0
     for step in range(1, len(values) // 3 + 1):
-        tests = [spread_test(values[left], at) for at in range(len(left))]
+        whole = fit(values[left])
+        tests = [spread_test(values[left], at, whole) for at in range(len(left))]
         p, _, row = min((p, -f, row) for (f, p), row in zip(tests, left))
         last = step if p < ALPHA / len(left) else last
         taken.append(row)

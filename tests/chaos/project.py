@@ -173,14 +173,16 @@ def compare(folder: Path, expected: dict[str, str]) -> str:
 
 
 def tracked(folder: Path) -> list:
-    """What MLflow knows of every seed: status, name and number of metrics; and how many runs it has of a
-    result's seed beyond one. (A cell that is trained twice to its end is two results.)"""
+    """What MLflow knows of every cell and seed: status, name and of a seed the number of metrics; and how
+    many runs it has of a result or its seed beyond one. (A cell trained twice to its end is two results.)"""
     code = """
 import collections, json, mlflow
 client = mlflow.MlflowClient()
 runs = client.search_runs([found.experiment_id for found in client.search_experiments()])
-names = sorted({(run.info.status, run.info.run_name, len(run.data.metrics)) for run in runs})
-of = collections.Counter((run.data.tags.get("fedrepro.result"), run.data.tags["seed"]) for run in runs)
+seeds = [run.data.tags.get("seed", "") for run in runs]
+names = sorted({(run.info.status, run.info.run_name, bool(seed) and len(run.data.metrics))
+                for run, seed in zip(runs, seeds)})
+of = collections.Counter((run.data.tags.get("fedrepro.result"), seed) for run, seed in zip(runs, seeds))
 print(json.dumps([names, sum(of.values()) - len(of)]))
 """
     command = [sys.executable, "-c", code]
