@@ -111,7 +111,7 @@ def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
     assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
 
 
-# An import, or a training that is followed live, which gets SIGKILL behind the n-th SQL statement with a text.
+# An import, or a training that is followed live, which is killed behind the n-th SQL statement with a text.
 # SQLite may keep hardly a page in memory: what a transaction has changed so far is in the file.
 DIES = """
 import os, signal, sys
