@@ -139,6 +139,12 @@ for number in range(1, 9):
 """
 
 
+def kill_amid(root: Path, what: str, number: int, text: str) -> None:
+    """Let an `import` or a `live` training of this repository die behind an SQL statement of DIES."""
+    command = [sys.executable, "-c", DIES, what, str(number), text, str(root)]
+    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> list:
     """What MLflow knows after an import that nothing disturbs."""
@@ -176,8 +182,7 @@ def described(root: Path) -> list:
 def test_after_a_kill_amid_a_transaction_the_next_import_has_every_run_once(
     fresh, undisturbed, what, number, text
 ):
-    killed = subprocess.run([sys.executable, "-c", DIES, what, str(number), text, str(fresh)], cwd=ROOT)
-    assert killed.returncode == -signal.SIGKILL
+    kill_amid(fresh, what, number, text)
     tracking.import_results(fresh)
     assert described(fresh) == undisturbed and len(undisturbed) == 2
     assert tracking.import_results(fresh) == (0, 2) and described(fresh) == undisturbed
