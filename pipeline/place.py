@@ -5,9 +5,11 @@ files go, proxies, Python's variables, graphics cards. tests/test_surroundings.p
 """
 
 import contextlib
+import importlib
 import io
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.errors import ParamError, warn
+from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.schema.documents import check_files
 from pipeline.source_code import FOLDERS
 
@@ -55,6 +57,26 @@ def begin() -> None:
         given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
         if given != "*" and LOOPBACK not in given:  # a proxy's loopback is another machine's
             os.environ["no_proxy"] = ",".join(filter(None, (given, LOOPBACK)))
+
+
+def check_memory(module: str) -> None:
+    """FedReproError where native code aborts while `module` is imported, since the address space is limited
+    (`ulimit -v`): no exception tells this, so a fork tries it."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or module in sys.modules:
+        return
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            importlib.import_module(module)
+        os._exit(0)  # an exception will come in this process, too, and be told there
+    if os.WIFSIGNALED(os.waitpid(child, 0)[1]):
+        raise FedReproError(
+            f"not enough memory: {limit >> 20} MiB may be used here (`ulimit -v`), and torch needs more to "
+            "be loaded"
+        )
 
 
 def _name_user() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from repository import PATIENCE
-from test_tracking import repository
+from test_tracking import kill_amid, repository
 
 from pipeline.cells import results, tracking
 from pipeline.commands import ui
@@ -47,9 +47,11 @@ def text_of(browser, address: str, wanted: str) -> str:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """A repository with two committed cells of a miniature."""
+    """A repository with two committed cells of a miniature, whose import was killed once."""
     published = [str(path.relative_to(ROOT)) for path in ROOT.glob("papers/fedcrl/published/*.csv")]
-    return repository(tmp_path_factory.mktemp("root"), *published, cells=CELLS)
+    made = repository(tmp_path_factory.mktemp("root"), *published, cells=CELLS)
+    kill_amid(made, "import", 1, "INSERT INTO metrics")
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,16 @@ def server(root):
             assert process.wait(timeout=PATIENCE) == 0 and not answers(f"{address}/health")
         finally:
             stop(process)
+
+
+def test_after_a_killed_import_every_run_is_shown_once(root, server):
+    import mlflow
+
+    client = mlflow.MlflowClient(server)
+    runs = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
+    names = [f"{cell.scenario}/{cell.method}/seed {seed}" for cell in CELLS for seed in (0, 1)]
+    assert sorted(run.info.run_name for run in runs) == sorted(names)
+    assert all(run.info.status == "FINISHED" and "weighted" in run.data.metrics for run in runs)
 
 
 def test_files_are_shown_and_nobody_can_put_any_there(root, server):

@@ -16,7 +16,7 @@ from pipeline import files
 from pipeline.data import histogram, label_skew, listed, splits
 from pipeline.data.label_skew import cut, dirichlet_counts, minimum_size, pathological_counts, train_test
 from pipeline.data.partition import partition, to_arrays
-from pipeline.data.parts import Parts, Pool
+from pipeline.data.parts import PRIVATE, Parts, Pool, generator
 from pipeline.data.store import Stored
 from pipeline.errors import DataError, ParamError
 from pipeline.schema import Data, Domains, Subset
@@ -168,9 +168,10 @@ def test_a_kind_keeps_what_it_promises(name):
         (ExtendedDirichlet(6, 1.0, classes=11), "classes: 11 classes per client"),
         (
             ExtendedDirichlet(6, 1.0, classes=1),
-            "classes: in 50 draws of 1 classes for each of 6 clients no draw",
+            "classes: 1 classes for each of 6 clients are too few to give each of the 10 classes 1",
         ),
-        (QuantitySkew(200, 0.01), "beta: in .* no draw gave every client 1 images"),
+        (QuantitySkew(4, 0.01), "beta: in 50 draws .* no draw gave every client 40 images"),
+        (QuantitySkew(200, 0.01), "beta: Dir.0.01. leaves 1.. of 200 clients below 1 images, in each of 32"),
         (Dirichlet(9, 0.01, min_samples=66, tries=5000), "beta: in 5,000 draws .* had [1-9]"),
         (Iid(700), "clients: 700 clients for only 600 images"),
         (Pathological(5, 11), "classes: 11 classes per client, but the set has 10"),
@@ -181,6 +182,51 @@ def test_what_a_kind_cannot_do_names_its_key(settings, message, monkeypatch):
     p = dataclasses.replace(pool(), columns={"writer": np.arange(600) % 9})
     with pytest.raises(ParamError, match=f"scenarios.y.partition.{message}"):
         partition(settings, p, WHERE)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (QuantitySkew(20, 1e-300), "beta: .* in each of 32 draws at least 19"),
+        (QuantitySkew(100, 0.01), "beta: .* in each of 32 draws"),
+        (ExtendedDirichlet(20, 0.01, classes=2), "beta: .* in each of (32|64) draws"),
+        (ExtendedDirichlet(100, 0.01, classes=2), "beta: .* in each of 32 draws"),
+        (ExtendedDirichlet(9, 1.0, classes=1), "classes: 1 classes for each of 9 clients are too few"),
+        (ExtendedDirichlet(100, 1.0, classes=1, samples=90), "clients: 100 clients for only 90 images"),
+    ],
+)
+def test_what_no_draw_will_give_is_refused_after_a_few(settings, message):
+    with pytest.raises(ParamError, match=f"scenarios.y.partition.{message}"):
+        partition(settings, pool(7_000), WHERE)
+
+
+def test_what_hardly_a_draw_gives_is_drawn_as_long_as_before():
+    """Of Dir(0.1) over 10 clients about one draw in a thousand gives each of them 40 of 70,000 images."""
+    settings, tried = QuantitySkew(10, 0.1, min_samples=40), []
+    for draw in range(2):
+        rng = generator(settings, PRIVATE, draw)
+        indices = np.arange(70_000)
+        held = label_skew.quantity_skew(settings, pool(), indices, rng)
+        again = generator(settings, PRIVATE, draw)
+        shuffled = again.permutation(indices)
+        parts, count = [[]], 0
+        while min(map(len, parts)) < 40:
+            ends = np.cumsum(again.dirichlet(np.full(10, 0.1))) * len(indices)
+            parts = np.split(shuffled, ends[:-1].astype(np.int64))
+            count += 1
+        tried.append(count)
+        assert all(np.array_equal(a, b) for a, b in zip(held, parts, strict=True))
+        assert rng.random() == again.random()
+    assert max(tried) > 10 * label_skew.LOOK
+
+
+@pytest.mark.parametrize("blank", [1, 600])
+def test_images_without_a_user_are_not_one_users(blank):
+    writers = np.array([" " if n < blank else f"w{n % 5}" for n in range(600)])
+    p = dataclasses.replace(pool(), columns={"writer": writers, "named": np.arange(600) % 5})
+    with pytest.raises(ParamError, match=f"partition.column: 'writer' is blank for {blank} of 600 images"):
+        partition(Natural(1, "writer"), p, WHERE)
+    assert len(partition(Natural(5, "named"), p, WHERE).train) == 5
 
 
 def test_owners_of_extended_dirichlet_are_drawn_and_not_dealt_evenly():

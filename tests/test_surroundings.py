@@ -261,3 +261,33 @@ def test_a_lack_of_memory_is_one_line_however_it_is_told(capsys, text):
     with pytest.raises(SystemExit):
         guarded(fail)
     assert capsys.readouterr().err == f"error: {NO_MEMORY}\n"
+
+
+@pytest.mark.parametrize(
+    "limited, content, told",
+    [
+        (True, "import os; os.abort()", True),
+        (True, "raise MemoryError", False),
+        (True, "", False),
+        (False, "import os; os.abort()", False),
+    ],
+)
+def test_native_code_that_aborts_under_a_limit_of_memory_is_one_line(tmp_path, limited, content, told):
+    """As torch does where memory ends while it is loaded: C++ then ends the process itself."""
+    (tmp_path / "native.py").write_text(content)
+    code = (
+        "import resource, sys; sys.path.append(sys.argv[1])\n"
+        "if sys.argv[2] == 'True': resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))\n"
+        "from pipeline import errors, place\n"
+        "errors.guarded(lambda: place.check_memory('native')); print('goes on')"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), str(limited)]
+    done = subprocess.run(command, cwd=place.HOME, capture_output=True, text=True)
+    if told:
+        assert done.returncode == 2 and not done.stdout
+        assert done.stderr == (
+            "error: not enough memory: 8192 MiB may be used here (`ulimit -v`), and torch needs more to be "
+            "loaded\n"
+        )
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (0, "goes on\n", "")

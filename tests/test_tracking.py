@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import sqlite3
 import statistics
@@ -204,6 +205,84 @@ def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
         tracking.import_results(fresh)
     assert runs_of(fresh, "") == []
     assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+
+
+# An import, or a training that is followed live, which is killed behind the n-th SQL statement with a text.
+# SQLite may keep hardly a page in memory: what a transaction has changed so far is in the file.
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import Engine, event
+from pipeline.cells import tracking
+from pipeline.schema import Cell
+what, number, text, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+seen = 0
+def small(connection, _):
+    connection.execute("PRAGMA cache_size=1")
+def die(connection, cursor, statement, *_):
+    global seen
+    seen += text in statement
+    if seen == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+event.listen(Engine, "connect", small)
+event.listen(Engine, "after_cursor_execute", die)
+if what == "import":
+    tracking.import_results(root)
+tracking.LIVE_AFTER = tracking.FLUSH = 0.0
+follower = tracking.Follower(Cell.parse("fedcrl/mini/fedavg"), {}, root)
+for number in range(1, 9):
+    follower.report({"seed": 0, "round": number, "weighted": 10.0})
+"""
+
+
+def kill_amid(root: Path, what: str, number: int, text: str) -> None:
+    """Let an `import` or a `live` training of this repository die behind an SQL statement of DIES."""
+    command = [sys.executable, "-c", DIES, what, str(number), text, str(root)]
+    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> list:
+    """What MLflow knows after an import that nothing disturbs."""
+    whole = repository(tmp_path_factory.mktemp("whole"))
+    tracking.import_results(whole)
+    return described(whole)
+
+
+def described(root: Path) -> list:
+    """All that MLflow knows of the runs, but for what differs between two imports."""
+    return sorted(
+        (
+            run.info.run_name,
+            run.info.status,
+            sorted(run.data.metrics.items()),
+            sorted(run.data.params.items()),
+        )
+        for run in runs_of(root)
+    )
+
+
+@pytest.mark.parametrize(
+    "what, number, text",
+    [
+        ("import", 5, "CREATE TABLE"),
+        ("import", 1, "INSERT INTO experiments"),
+        ("import", 1, "INSERT INTO runs"),
+        ("import", 1, "INSERT INTO tags"),
+        ("import", 1, "INSERT INTO metrics"),
+        ("import", 1, "INSERT INTO latest_metrics"),
+        ("live", 1, "INSERT INTO runs"),
+        ("live", 3, "INSERT INTO metrics"),
+    ],
+)
+def test_after_a_kill_amid_a_transaction_the_next_import_has_every_run_once(
+    fresh, undisturbed, what, number, text
+):
+    kill_amid(fresh, what, number, text)
+    tracking.import_results(fresh)
+    assert described(fresh) == undisturbed and len(undisturbed) == 2
+    assert tracking.import_results(fresh) == (0, 2) and described(fresh) == undisturbed
+    assert not list(fresh.glob("mlflow.db.unusable-*"))
 
 
 def test_the_latest_value_of_a_curve_is_that_of_the_last_round(root):

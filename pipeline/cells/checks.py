@@ -9,7 +9,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.data.registry import sets
 from pipeline.errors import ParamError, unknown
 from pipeline.git import check_owner
-from pipeline.place import check_driver
+from pipeline.place import check_driver, check_memory
 from pipeline.schema import (
     COMPUTED,
     MINIATURES,
@@ -219,6 +219,8 @@ def check_environment(here: bool = True) -> None:
     mirror = os.environ.get("FEDREPRO_MIRROR")
     if mirror and not Path(mirror).expanduser().is_dir():
         raise ParamError(f"FEDREPRO_MIRROR: {mirror} is not a folder")
+    if here:
+        check_memory("pipeline.cells.training")
     if here and any(os.environ.get(f"FEDREPRO_{name}") for name in ("DEVICE", "EXECUTOR", "PRECISION")):
         _check_device()
     if here:

@@ -30,6 +30,12 @@ LARGEST = 1 << 27
 # numbers of Dirichlet draws in memory
 AT_ONCE = 1 << 21
 TRIES = 10_000
+# a chance that nobody waits for
+HOPELESS = 0.1
+# draws after which it is estimated first
+LOOK = 32
+# so many times a kind of draw may have been due that was not seen
+UNSEEN = 10
 
 Indices = np.ndarray
 Random = np.random.Generator
@@ -124,14 +130,56 @@ def iid(settings: Iid, pool: Pool, indices: Indices, rng: Random) -> list[Indice
 
 def quantity_skew(settings: QuantitySkew, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
     """Sizes drawn until the smallest client has its minimum."""
-    least, shuffled, best = max(1, minimum_size(len(indices), settings)), rng.permutation(indices), 0
+    least, shuffled = max(1, minimum_size(len(indices), settings)), rng.permutation(indices)
+    alpha, watch = np.full(settings.clients, settings.beta), _Watch(settings, least)
     for _ in range(TRIES):
-        ends = np.cumsum(rng.dirichlet(np.full(settings.clients, settings.beta))) * len(indices)
-        parts = np.split(shuffled, ends[:-1].astype(np.int64))
-        best = max(best, min(map(len, parts)))
-        if best >= least:
-            return parts
-    raise _no_draw(settings, TRIES, least, best)
+        ends = (np.cumsum(rng.dirichlet(alpha)) * len(indices)).astype(np.int64)
+        ends[-1] = len(indices)
+        if watch.enough(np.diff(ends, prepend=0)):
+            return np.split(shuffled, ends[:-1])
+    raise _no_draw(settings, TRIES, least, watch.best)
+
+
+class _Watch:
+    """Looks at the clients' sizes in draw after draw, and gives up as soon as there is no hope.
+
+    How many clients are short of their minimum has a mean and a variance over draws. That none is short is as
+    unlikely as Bennett's inequality says of a sum of independent events with these. The events of a Dirichlet
+    draw are negatively associated (Joag-Dev and Proschan 1983), which makes it unlikelier still.
+    """
+
+    def __init__(self, settings: QuantitySkew | ExtendedDirichlet, least: int):
+        self.settings, self.least = settings, least
+        self.best = 0
+        self.short: list[int] = []
+
+    def enough(self, sizes: np.ndarray) -> bool:
+        """Whether every client has its minimum. sizes: (clients,). ValueError where no later draw will."""
+        short = int((sizes < self.least).sum())
+        if not short:
+            return True
+        self.best = max(self.best, int(sizes.min()))
+        self.short.append(short)
+        tried = len(self.short)
+        if tried >= LOOK and tried.bit_count() == 1 and self._chance() < HOPELESS:  # LOOK, twice that, ...
+            raise self._given_up()
+        return False
+
+    def _chance(self) -> float:
+        """About the chance that one of `TRIES` draws leaves no client short."""
+        mean = float(np.mean(self.short))
+        # What has not been seen in so many draws may still happen about once in them.
+        variance = float(np.var(self.short)) + UNSEEN / len(self.short)
+        u = mean / variance
+        return TRIES * math.exp(-variance * ((1 + u) * math.log1p(u) - u))
+
+    def _given_up(self) -> ValueError:
+        clients, tried = self.settings.clients, len(self.short)
+        return ValueError(
+            f".beta: Dir({self.settings.beta:g}) leaves {np.mean(self.short):.3g} of {clients} clients below "
+            f"{self.least} images, in each of {tried} draws at least {min(self.short)}: {TRIES:,} draws "
+            "would give too few images again. Raise beta, or lower min_samples"
+        )
 
 
 def _no_draw(
@@ -146,8 +194,16 @@ def _no_draw(
 def natural(settings: Natural, pool: Pool, indices: Indices, rng: Random) -> list[Indices]:
     if settings.column not in pool.columns:
         raise ValueError(f".column: {unknown('column', settings.column, pool.columns)}")
-    values, at = np.unique(pool.columns[settings.column][indices], return_inverse=True)
-    large = np.flatnonzero(np.bincount(at) >= max(1, settings.min_samples or 1))
+    named, at = np.unique(pool.columns[settings.column][indices], return_inverse=True)
+    sizes = np.bincount(at)
+    if named.dtype.kind == "U":
+        blank = int(sizes[np.char.strip(named) == ""].sum())
+        if blank:
+            raise ValueError(
+                f".column: {settings.column!r} is blank for {blank} of {len(indices)} images, which would be "
+                "one client's: name their users in the data set, or leave them out of it"
+            )
+    large = np.flatnonzero(sizes >= max(1, settings.min_samples or 1))
     if settings.clients > len(large):
         raise ValueError(f".clients: {settings.clients} clients, of {len(large)} users with enough images")
     users = np.sort(rng.permutation(large)[: settings.clients])
@@ -227,8 +283,9 @@ def extended_dirichlet(
     minimum."""
     clients, least = settings.clients, max(1, minimum_size(len(indices), settings))
     _enough_classes(settings.classes, pool.classes)
+    _enough_owners(settings, pool.classes)
     by_class = [rng.permutation(images) for images in pool.by_class(indices)]
-    best = 0
+    watch = _Watch(settings, least)
     for _ in range(TRIES):
         owners = _drawn_owners(settings, pool.classes, rng)
         counts = np.zeros((clients, pool.classes), np.int64)
@@ -236,19 +293,35 @@ def extended_dirichlet(
             p = rng.dirichlet(np.full(owners[:, c].sum(), settings.beta))
             ends = np.append((np.cumsum(p)[:-1] * len(by_class[c])).astype(np.int64), len(by_class[c]))
             counts[owners[:, c], c] = np.diff(ends, prepend=0)
-        smallest = int(counts.sum(1).min())
-        if smallest >= least:
+        if watch.enough(counts.sum(1)):
             return _dealt(by_class, counts)
-        best = max(best, smallest)
-    raise _no_draw(settings, TRIES, least, best)
+    raise _no_draw(settings, TRIES, least, watch.best)
+
+
+def _fewest_owners(settings: ExtendedDirichlet, classes: int) -> int:
+    """Clients that every class has at least: half of what it would have if they were spread evenly."""
+    return max(settings.clients * settings.classes // classes // 2, 1)
+
+
+def _enough_owners(settings: ExtendedDirichlet, classes: int) -> None:
+    """ValueError where no draw of `_drawn_owners` will do: each class has Binomial(clients, k / classes)
+    owners, and that one has enough makes it no likelier that another has."""
+    from scipy.special import bdtrc  # here, because no other kind needs it
+
+    clients, k, fewest = settings.clients, settings.classes, _fewest_owners(settings, classes)
+    enough = float(bdtrc(fewest - 1, clients, k / classes))
+    if clients * k < classes or TRIES * enough**classes < HOPELESS:
+        raise ValueError(
+            f".classes: {k} classes for each of {clients} clients are too few to give each of the {classes} "
+            f"classes {fewest} of the clients. Raise classes"
+        )
 
 
 def _drawn_owners(settings: ExtendedDirichlet, classes: int, rng: Random) -> np.ndarray:
     """(clients, classes) bools: each client draws its classes without regard to the others, again until every
     class has half the owners that it would have if they were spread evenly, at least one (Li and Lyu 2023;
     PFLlib's `exdir`). ValueError where no draw does."""
-    clients, k = settings.clients, settings.classes
-    fewest = max(clients * k // classes // 2, 1)
+    clients, k, fewest = settings.clients, settings.classes, _fewest_owners(settings, classes)
     for _ in range(TRIES):
         # The ranks of random numbers: the first k of a row are a draw of k classes.
         owners = rng.random((clients, classes)).argsort(axis=1) < k

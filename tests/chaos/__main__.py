@@ -47,6 +47,7 @@ def main() -> int:
     if min(arguments.count, arguments.seconds) == float("inf"):
         parser.error("say how much: --count or --seconds")
     kinds = arguments.kinds or list(KINDS)
+    arguments.commit = figures.commit()  # what is committed meanwhile is not tried
     print(f"seed {arguments.seed}", flush=True)
     if not disk.compiler():
         print("disk and power: left out, there is no C compiler", flush=True)
@@ -73,7 +74,7 @@ def campaign(kind, arguments, place: Path, bases: tuple[Path, Path], expected: d
         print(state, *filter(None, [reply]), sep="\n     ", flush=True)
         shutil.rmtree(folder)
     if arguments.write:
-        figures.write(kind, arguments.seed, done, wrong)
+        figures.write(kind, arguments.seed, done, wrong, of=arguments.commit)
     return wrong
 
 
