@@ -58,6 +58,7 @@ def test_an_experiment_is_read(declare):
         ({"smallest_effect": 0}, "smallest_effect"),
         ({"seen": {"nobody": [0]}}, "seen"),
         ({"seen": {"ours": [7]}}, "seen.ours"),
+        ({"diverged": {"ours": [7]}}, "diverged.ours"),
         ({"question": " "}, "question"),
         ({"colour": "red"}, "colour"),
     ],

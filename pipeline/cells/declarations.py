@@ -35,6 +35,7 @@ class Declaration:
     smallest_effect  the smallest difference that matters, in the measure's unit; the printed one where there
                      is one
     seen             row or control -> seeds whose numbers were known when it was declared
+    diverged         row or control -> seeds whose training ended with a loss that is not finite
     """
 
     question: str
@@ -47,6 +48,7 @@ class Declaration:
     looks: Count = 1
     alpha: Share = ALPHA
     seen: dict[Name, list[Whole]] = field(default_factory=dict)
+    diverged: dict[Name, list[Whole]] = field(default_factory=dict)
 
     def __post_init__(self):
         if not self.question.strip():
@@ -56,11 +58,12 @@ class Declaration:
         check_seeds(self.seeds, "seeds")
         if twice := {name for name in self.methods if self.methods.count(name) > 1}:
             raise ValueError(f"'rows' and 'controls' hold {min(twice)} twice")
-        for name, seeds in self.seen.items():
-            if name not in self.methods:
-                raise ValueError(f"'seen': {unknown('row', name, self.methods)}")
-            if set(seeds) - set(self.seeds):
-                raise ValueError(f"'seen.{name}' has seeds that 'seeds' lacks")
+        for key in ("seen", "diverged"):
+            for name, seeds in getattr(self, key).items():
+                if name not in self.methods:
+                    raise ValueError(f"'{key}': {unknown('row', name, self.methods)}")
+                if set(seeds) - set(self.seeds):
+                    raise ValueError(f"'{key}.{name}' has seeds that 'seeds' lacks")
         if self.looks not in POCOCK:
             raise ValueError(f"'looks' is at most {max(POCOCK)}")
         if self.looks > 1 and self.alpha != ALPHA:
