@@ -60,7 +60,7 @@ def _notes(study: Study, declared: Declaration) -> Iterator[str]:
         seeds = sorted({seed for several in lacking.values() for seed in several})
         yield f"Not shown, for declared seeds are missing ({seed_words(seeds)}): {names}."
     for method, seeds in declared.diverged.items():
-        yield f"{study.label(method)} diverged: the training loss of {seed_words([*seeds])} is not finite."
+        yield f"{study.label(method)} diverged (seed {seed_words([*seeds])}): its training loss is not finite."
     groups: dict[tuple[int, ...], list[str]] = {}
     for method, seeds in declared.seen.items():
         groups.setdefault(tuple(seeds), []).append(study.label(method))
