@@ -60,7 +60,8 @@ def _notes(study: Study, declared: Declaration) -> Iterator[str]:
         seeds = sorted({seed for several in lacking.values() for seed in several})
         yield f"Not shown, for declared seeds are missing ({seed_words(seeds)}): {names}."
     for method, seeds in declared.diverged.items():
-        yield f"{study.label(method)} diverged (seed {seed_words([*seeds])}): its training loss is not finite."
+        which = seed_words([*seeds])
+        yield f"{study.label(method)} diverged (seed {which}): its training loss is not finite."
     groups: dict[tuple[int, ...], list[str]] = {}
     for method, seeds in declared.seen.items():
         groups.setdefault(tuple(seeds), []).append(study.label(method))
