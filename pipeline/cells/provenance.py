@@ -48,6 +48,7 @@ NEUTRAL = {
 BESIDE = {
     *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine", "schema")),
     *(f"pipeline.cells.{name}" for name in ("checks", "choices", "mlflow_bulk", "mlflow_database")),
+    *(f"pipeline.cells.{name}" for name in ("mlflow_registry", "system_metrics")),
     *("pipeline.clusters.order", "pipeline.commands.locks", "pipeline.data.registry", "pipeline.git"),
     *("pipeline.cells.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
     # What divides images: the digest of the partition, which it made before, is in a result.

@@ -37,7 +37,8 @@ def test_with_all_declared_seeds_nothing_is_said_of_them(measured):
 
 def test_data_and_the_day_of_the_results_are_told(measured):
     assert "digits: from scikit-learn, every second image." in notes(measured)
-    assert any(note.startswith("Measured 2025-01-01, on ") for note in notes(measured))
+    day = "First seeds trained 2025-01-01; processors of all seeds: "
+    assert any(note.startswith(day) for note in notes(measured))
 
 
 def test_rows_that_are_scored_on_different_sides_of_local_training_are_named(measured):

@@ -76,8 +76,10 @@ def test_verdicts_are_those_of_the_page(texts, pages, name):
     rows = {row[0]: row for table in reversed(tables(texts[name])) for row in table if len(row) == 5}
     words = {key: one.words for key, one in pages[name].findings.rows.items()}
     for one in pages[name].main:
-        measured = " ".join(filter(None, [one.text(one.point) or "—", one.interval]))
-        assert rows[one.claim.id][2:] == [measured, one.text(one.printed) or "—", words[one.claim.id]]
+        stale = "†" if one.point is not None and pages[name].findings.rows[one.claim.id].own_stale else ""
+        measured = " ".join(filter(None, [one.text(one.point) or "—", one.interval, stale]))
+        verdict = f"not run; {words[one.claim.id]}" if one.shortened else words[one.claim.id]
+        assert rows[one.claim.id][2:] == [measured, one.text(one.printed) or "—", verdict]
     for one in pages[name].measured[: markdown.CLAIMS]:
         assert rows[one.claim.id][4] == words[one.claim.id]
 
