@@ -42,7 +42,8 @@ class Tuning:
     older           whether either result is of other code or parameters than today's
     files           the two results, from the repository's root; empty where there is none
     measure         what `before` and `after` are
-    hook            side of local training on which `after` is scored: `pre` or `post`
+    hook            side of local training on which `after` is scored: `pre` or `post`; empty where both sides
+                    have the same numbers
     """
 
     cell: Cell
@@ -86,7 +87,7 @@ class Tuning:
             older,
             (result_file(untuned) if before else "", result_file(tuned) if after else ""),
             measure,
-            after["hook"] if after else "",
+            _hook(after, measure) if after else "",
         )
 
     @property
@@ -102,6 +103,14 @@ class Tuning:
         if self.same:
             return "same values"
         return "" if self.before else "not run"
+
+
+def _hook(result: dict, measure: str) -> str:
+    """The side of local training on which a result is scored; empty where the other side is the same."""
+    other = "pre" if result["hook"] == "post" else "post"
+    measures = result["measures"]
+    same = measures.get(f"{other}.{measure}") == measures.get(measure)
+    return "" if same else result["hook"]
 
 
 def by_block(result: dict, measure: str) -> dict[tuple[int, str], float]:
@@ -188,7 +197,7 @@ class TuningTab:
             ]
             if others:
                 yield f"Not tuned: {', '.join(others)}."
-        hooks = {one.hook for one in self.tunings.values()}
+        hooks = {one.hook for one in self.tunings.values() if one.hook}
         if len(hooks) > 1:
             later = [name for name, one in self.tunings.items() if one.hook == "post"]
             yield f"Scored after local training: {', '.join(later)}; the others before it."
