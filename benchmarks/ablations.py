@@ -641,8 +641,9 @@ also names the first value that differed. A test demands every method and every 
 """
 METHODS = """
 {accepted} of {walked} walks of methods as they are were accepted, {refused} of {planted} walks of ablations
-refused: by all that a walk compares within {bits} rounds, by numbers alone within {numbers}. A stamp has as
-many rounds at least.
+refused: by all that a walk compares within {bits} rounds. By numbers alone it takes {numbers}: a state that
+differs after the last round that was walked can show in numbers from the next round on. A stamp has as many
+rounds at least.
 
 | method | without | miniature | real cell |
 |---|---|--:|--:|
@@ -699,7 +700,8 @@ def _write(listed: list[dict[str, str]]) -> None:
 
 
 def latest(listed: list[dict[str, str]], kind: str) -> int:
-    """The last round in which one of these walks was refused; of one that was not, one more than it had."""
+    """The last round in which one of these walks was refused; of one that was not, the first after it: there
+    its numbers could differ."""
     return max((int(row[kind] or ROUNDS + 1) for row in listed), default=0)
 
 

@@ -6,6 +6,7 @@ files go, proxies, Python's variables, graphics cards. tests/test_surroundings.p
 
 import contextlib
 import importlib
+import importlib.machinery
 import io
 import os
 import re
@@ -13,6 +14,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +205,9 @@ def check_code(root: Path) -> None:
     for name in ("sitecustomize.py", "usercustomize.py"):
         if (root / name).exists():
             raise ParamError(f"{name}: Python would run it before anything else: remove it")
+    for path in (*root.glob("*.py"), *(init.parent for init in root.glob("*/__init__.py"))):
+        if path.stem not in FOLDERS and _is_library(path.stem):
+            raise ParamError(f"{path.name}: Python would import it in the place of {path.stem}: rename it")
     for folder in filter(Path.is_dir, (root / name for name in FOLDERS)):
         for path in folder.rglob("*"):
             if path.suffix == ".py" and (path.with_suffix("") / "__init__.py").exists():
@@ -213,6 +218,13 @@ def check_code(root: Path) -> None:
             # pytest's own, which it alone reads, has its name in it.
             if path.suffix == ".pyc" and "-pytest-" not in path.name:
                 _check_bytecode(path, root)
+
+
+def _is_library(name: str) -> bool:
+    """Whether Python or its installed packages have a module of this name."""
+    installed = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    known = importlib.machinery.PathFinder.find_spec(name, installed)
+    return name in sys.stdlib_module_names or known is not None
 
 
 def _check_bytecode(path: Path, root: Path) -> None:

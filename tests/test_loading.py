@@ -95,6 +95,15 @@ def test_what_python_runs_by_itself_is_refused(checkout, name):
         check_code(checkout)
 
 
+@pytest.mark.parametrize("name", ["heapq.py", "yaml.py", "numpy/__init__.py"])
+def test_a_module_in_the_place_of_a_librarys_is_refused(checkout, name):
+    (checkout / name).parent.mkdir(exist_ok=True)
+    (checkout / name).write_text("")
+    top = name.partition("/")[0]
+    with pytest.raises(FedReproError, match=f"{top}: Python would import it in the place of"):
+        check_code(checkout)
+
+
 def test_the_code_of_this_checkout_is_accepted():
     check_code(ROOT)
 

@@ -213,6 +213,10 @@ HARMLESS = {
     "a pass": [(T, "            best = value\n", "            best = value\n            pass\n")],
 }
 REAL = {
+    "a statement on a name of a logger": [(T, "    best = None\n", "    best = None\n    log.mul_(2)\n")],
+    "an assert that writes": [
+        (T, "    best = None\n", "    best = None\n    assert torch.round(seed, out=seed) is seed\n")
+    ],
     "a constant": [(T, "ROUNDS = 20", "ROUNDS = 21")],
     "a private constant": [(T, "_HALF = 0.5", "_HALF = 0.500001")],
     "a constant two files away": [("losses", "TEMPERATURE = 2.0", "TEMPERATURE = 2.5")],

@@ -32,6 +32,7 @@ NOT_COMPARED = frozenset(("seeds",))
 
 # Causes, by which `status` groups stale cells.
 CODE = "code"
+REFUSAL = "a walk that gave other numbers"
 PARAMETERS = "parameters"
 PARTITION = "partition"
 SEEDS = "seeds"
@@ -43,6 +44,8 @@ def cause(result: dict, experiment: Experiment) -> str:
     """The first reason for which a result is stale, in a word, without a look into git."""
     if not result:
         return DAMAGE
+    if provenance.refused(result, experiment) is not None:
+        return REFUSAL
     if set(result["seeds"]) != set(experiment.scenario.seeds):
         return SEEDS
     if provenance.redrawn(result, experiment.scenario):
@@ -52,6 +55,12 @@ def cause(result: dict, experiment: Experiment) -> str:
 
 def lines(result: dict, experiment: Experiment) -> Iterator[str]:
     """What differs between a stale result and today, a line each."""
+    refused = provenance.refused(result, experiment)
+    if refused is not None:
+        yield (
+            f"{refused['how']} (verify, {refused['date'][:10]}, {refused['processor']}); "
+            f"fedrepro run --force {experiment.cell} trains it anew"
+        )
     yield from _seeds(result, experiment)
     yield from _inputs(result, experiment)
     root, commit = experiment.root, result["git"].get("commit", "")

@@ -18,6 +18,7 @@ LOOKS = frozenset(
 )
 LOGS = frozenset(("print", "warn"))
 LOGGERS = frozenset(("logging", "logger", "log", "warnings"))
+LEVELS = frozenset("debug info warning warn error critical exception log".split())
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DYNAMIC = frozenset(("locals", "vars", "eval", "exec", "globals"))  # calls that see names of variables
@@ -227,9 +228,15 @@ def _looks(call: ast.Call) -> bool:
         for inner in ast.walk(part):
             if isinstance(inner, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
                 return False
-            if isinstance(inner, ast.Call) and _last_name(inner.func) not in LOOKS:
+            if isinstance(inner, ast.Call) and not _is_look(inner):
                 return False
     return True
+
+
+def _is_look(call: ast.Call) -> bool:
+    """A call that only looks: of a name for that, and not one that writes into `out`."""
+    writes = any(keyword.arg == "out" for keyword in call.keywords)
+    return _last_name(call.func) in LOOKS and not writes
 
 
 def _only_looks(node: ast.stmt) -> bool:
@@ -245,7 +252,11 @@ def _only_looks(node: ast.stmt) -> bool:
     if isinstance(called, ast.Name):
         logs = called.id in LOGS
     else:
-        logs = isinstance(called, ast.Attribute) and _last_name(called.value) in LOGGERS
+        logs = (
+            isinstance(called, ast.Attribute)
+            and called.attr in LEVELS
+            and _last_name(called.value) in LOGGERS
+        )
     return logs and _looks(node.value)
 
 

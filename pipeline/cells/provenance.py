@@ -270,11 +270,23 @@ def alike(cell: Cell) -> list[Cell]:
 
 def current(result: dict, experiment: Experiment) -> bool:
     """Whether a result was made by today's parameters and by today's code, or by code whose trajectory
-    today's walks; also where the root has no code to compare with."""
+    today's walks, and whether no walk of today's code gave other numbers; also where the root has no code to
+    compare with."""
     if (code := _today(result, experiment)) is None:
         return True
+    if refused(result, experiment, code) is not None:
+        return False
     made = made_by(result, experiment)
     return made is not None and _walks(result, made, code, experiment)
+
+
+def refused(result: dict, experiment: Experiment, code: str | None = None) -> dict | None:
+    """The entry of verified.yaml that says which other number today's code (or that of the digest `code`)
+    gave when this result was walked; None where there is none."""
+    entry = stamps.refusal(experiment.cell, experiment.root)
+    if entry is None or entry["result"] != result.get("self"):
+        return None
+    return entry if entry["code"] == (code or _today(result, experiment)) else None
 
 
 def _today(result: dict, experiment: Experiment) -> str | None:

@@ -34,6 +34,9 @@ NUMBERS = "replay, same numbers"
 # Begins what is said where not the stored rounds were compared, but those that a commit's code gives on the
 # machine at hand: states and all. The commit follows, as whose the result counted.
 FORMER = "same bits as the code of"
+# Begins what is said of a walk that gave another number, which follows: the result does not count while the
+# code stays as it was then.
+REFUSED = "refused, "
 # Rounds of a seed by which such a walk has refused every ablation of every method (docs/ablations.md): of
 # fewer, a stamp is no evidence. Many methods begin with a round of plain training.
 LEAST = {BITS: 3, NUMBERS: 4, FORMER: 3}
@@ -51,6 +54,12 @@ def of(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
 def former(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
     """The cell's entry, also one that verifies nothing any more; None where none can be trusted."""
     return read(cell.paper, root).get(str(cell))
+
+
+def refusal(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
+    """The cell's entry where the last walk gave another number."""
+    entry = former(cell, root)
+    return entry if entry and entry["how"].startswith(REFUSED) else None
 
 
 def walked(entry: dict[str, Any]) -> dict[int, int]:

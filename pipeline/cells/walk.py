@@ -4,10 +4,12 @@
 
 It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
-once the last round is over. Who reads them ends it when it has seen enough.
+once the last round is over. Who reads them ends it when it has seen enough. What the code that trains prints
+goes to stderr.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -35,11 +37,17 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path) -> None:
     _say({"result": result})
 
 
+# Where the lines go.
+lines = sys.stdout
+
+
 def _say(document: dict) -> None:
-    print(json.dumps(document), flush=True)
+    print(json.dumps(document), file=lines, flush=True)
 
 
 if __name__ == "__main__":
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     try:
         cell, seed, folder, root = sys.argv[1:]
         walk(Cell.parse(cell), int(seed), Path(folder), Path(root))

@@ -268,16 +268,21 @@ class Verification:
         if earlier is not None:
             for seed, last in stamps.reach(earlier).items():
                 reach[seed] = max(last, reach.get(seed, 0))
-        return (
-            now
-            | stamps.spans(reach, self.result["rounds"])
-            | {
-                "how": how,
-                "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
-                "processor": self.walks[0].machine["processor"],
-                "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            }
-        )
+        return now | self._entry(reach, how, git)
+
+    def refusal(self, root: Path) -> dict:
+        """The entry of verified.yaml that says which number was another one."""
+        git = provenance.git_state(root, self.cell.paper)
+        now = self.digests | {"result": self.result["self"]}
+        return now | self._entry({}, f"{stamps.REFUSED}{self.difference}", git)
+
+    def _entry(self, reach: dict[int, int], how: str, git: dict) -> dict:
+        return stamps.spans(reach, self.result["rounds"]) | {
+            "how": how,
+            "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
+            "processor": self.walks[0].machine.get("processor", "unknown"),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
 
 
 def _expected_machine(experiment: Experiment) -> dict:
@@ -326,8 +331,8 @@ def _verify(
         if one.difference:
             kind, text = "DIFFERENT", one.difference
             entry = stamps.of(one.cell, root)
-            if entry is not None:  # it no longer counts
-                stamps.write({one.cell: entry | {"how": f"refused, {one.difference}"}}, root)
+            if former is None or entry is not None:  # it no longer counts
+                stamps.write({one.cell: one.refusal(root)}, root)
                 papers.add(one.cell.paper)
         elif one.reach:
             kind = "same"
