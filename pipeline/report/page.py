@@ -439,8 +439,9 @@ class Overview:
     """
 
     def __init__(self, pages: Iterable[Page], withdrawn: Iterable[Mapping[str, str]] = ()):
-        self.withdrawn = list(withdrawn)
         self.pages = sorted(pages, key=lambda page: not page.measured)
+        known = {page.key for page in self.pages}
+        self.withdrawn = [one for one in withdrawn if one["paper"] in known]
         self.main = [
             (page, [one for one in page.main if one.point is not None][:TILES] or page.main[:1])
             for page in self.pages
