@@ -8,7 +8,7 @@ import yaml
 from pipeline.cells.declarations import declarations, level_of, missing_seeds
 from pipeline.commands import status
 from pipeline.errors import ParamError
-from pipeline.schema import Cell, papers
+from pipeline.schema import ROOT, Cell, papers
 
 DECLARED = {
     "question": "Is the lead more than the network's?",
@@ -108,3 +108,9 @@ def test_status_shows_a_declared_row_without_its_seeds(declare, measured):
         "declared in experiments/lead.yaml, not run: fedcrl/balanced/ours, seeds 2",
         "declared in experiments/lead.yaml, not run: fedcrl/balanced/fedavg, seeds 2",
     ]
+
+
+def test_a_changed_experiment_renews_the_page():
+    stages = yaml.safe_load((ROOT / "papers/fedlsa/dvc.yaml").read_text())["stages"]
+    assert "papers/fedlsa/experiments" in stages["results"]["deps"]
+    assert "papers/fedlsa/experiments" in stages["report"]["deps"]

@@ -42,7 +42,7 @@ IGNORED = (
     "/.dvcignore\n/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"
 )
 # of a paper, which only its page reads
-OF_PAGE = ("figures.py", "templates")
+OF_PAGE = ("figures.py", "templates", "experiments")
 # of the files that a computed figure is drawn from
 ENDS = (".csv", ".json")
 WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
