@@ -7,6 +7,7 @@ from repository import commit, git
 
 from pipeline.cells import changes, provenance
 from pipeline.errors import DataError
+from pipeline.schema import Cell
 
 FILE = "pipeline/methods/fedprox.py"
 TEXT = """class FedProx:
@@ -43,7 +44,8 @@ def experiment(root, monkeypatch):
     monkeypatch.setattr(provenance, "recorded", lambda *of: today)
     monkeypatch.setattr(changes, "inputs", lambda experiment, seed: {"digest": f"p{seed}", **SETS})
     scenario = SimpleNamespace(seeds=[0, 1], partition=SimpleNamespace(fixed=False))
-    return SimpleNamespace(root=root, algorithm="fedprox", scenario=scenario)
+    cell = Cell.parse("fedcrl/mini/fedprox")
+    return SimpleNamespace(root=root, cell=cell, algorithm="fedprox", scenario=scenario)
 
 
 def result(experiment, **others) -> dict:
@@ -127,6 +129,18 @@ def test_without_the_commit_nothing_is_compared(experiment):
     assert lines(stored, experiment) == [
         "the commit that trained it is not here, so that nothing can be compared"
     ]
+
+
+def test_a_walk_that_gave_other_numbers_is_the_first_cause(experiment, monkeypatch):
+    entry = {
+        "how": "refused, seed 0, round 2: loss is 2 instead of 1",
+        "date": "2026-11-29T10:00",
+        "processor": "A",
+    }
+    monkeypatch.setattr(provenance, "refused", lambda result, experiment: entry)
+    stored = result(experiment)
+    assert changes.cause(stored, experiment) == changes.REFUSAL
+    assert lines(stored, experiment)[0].startswith("refused, seed 0, round 2: loss is 2 instead of 1 (verify")
 
 
 @pytest.mark.parametrize(
