@@ -111,17 +111,6 @@ assert "pipeline" not in sys.modules
 """
 
 
-LOADED = """
-import sys
-import mlflow, numpy as np
-mlflow.set_tracking_uri(sys.argv[1])
-model = mlflow.pyfunc.load_model("models:/fedcrl.mini.fedprox@seed-0")
-own = model.predict(np.load("images.npy"), params={"file": "trained-3.pt2"})
-np.savez("scores.npz", scored=model.predict(np.load("images.npy")), own=own)
-assert "pipeline" not in sys.modules
-"""
-
-
 def registered(project, monkeypatch, folder, card) -> None:
     """The registry has the scored models, which MLflow loads without this package."""
     import mlflow
