@@ -554,7 +554,7 @@ def walked(one: Any, algorithm: str, ablation: Ablation | None, root: Path, fold
         if ablation is not None:
             sys.modules[f"pipeline.methods.{algorithm}"] = variant(algorithm, ablation)
         with contextlib.redirect_stderr(open(os.devnull, "w")):
-            walk.walk(one.cell, seed, folder, root)
+            walk.walk(one.cell, seed, folder, root, walk.writer(sys.stdout))
 
     bits, numbers = one.walk(seed), one.walk(seed)
     numbers.rows = {number: {**row, STATE: None} for number, row in numbers.rows.items()}

@@ -11,7 +11,9 @@ goes to stderr.
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
@@ -21,28 +23,33 @@ from pipeline.schema import Cell
 from pipeline.schema.cell import Seeded
 
 
-def walk(cell: Cell, seed: int, folder: Path, root: Path) -> None:
-    """Print the lines. FedReproError as of a training."""
+def walk(cell: Cell, seed: int, folder: Path, root: Path, say: Callable[[dict], None]) -> None:
+    """Train one seed of a cell and say what each line tells. FedReproError as of a training.
+
+    Args:
+        cell: the cell.
+        seed: the seed.
+        folder: an empty folder for what the training writes.
+        root: the project with the cell's data.
+        say: takes a line, in the order of the training.
+    """
     arithmetic.adopt(Experiment.of(cell, root).scenario.arithmetic)
     check_environment()
     from pipeline.cells import provenance
     from pipeline.cells.training import train_cell
 
-    _say({"machine": provenance.machine()})
+    say({"machine": provenance.machine()})
     link(root, folder)
     one = Seeded(cell.paper, cell.scenario, cell.method, (seed,))
-    result = train_cell(one, folder, write=False, watch=_say)
+    result = train_cell(one, folder, write=False, watch=say)
     (cached,) = folder.glob(f".cells/*/seed-{seed}.json")
-    _say(json.loads(cached.read_text(encoding="utf-8"))["rows"][0])
-    _say({"result": result})
+    say(json.loads(cached.read_text(encoding="utf-8"))["rows"][0])
+    say({"result": result})
 
 
-# Where the lines go.
-lines = sys.stdout
-
-
-def _say(document: dict) -> None:
-    print(json.dumps(document), file=lines, flush=True)
+def writer(stream: TextIO) -> Callable[[dict], None]:
+    """What writes each document as a line of JSON on a stream, at once."""
+    return lambda document: print(json.dumps(document), file=stream, flush=True)
 
 
 if __name__ == "__main__":
@@ -50,6 +57,6 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     try:
         cell, seed, folder, root = sys.argv[1:]
-        walk(Cell.parse(cell), int(seed), Path(folder), Path(root))
+        walk(Cell.parse(cell), int(seed), Path(folder), Path(root), writer(lines))
     except FedReproError as failure:
         sys.exit(f"error: {failure}")
