@@ -19,7 +19,7 @@ from pipeline.errors import FedReproError
 from pipeline.report import measures
 from pipeline.report.claims import Claim, Difference, Printed, Spot, parse_expected
 from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict, judge, variants
-from pipeline.report.words import ordinal
+from pipeline.report.words import counted, ordinal
 from pipeline.schema import MINIATURES, Cell
 
 NETWORK = "same network"
@@ -72,12 +72,11 @@ class Control:
         if self.verdict is None or self.verdict.point is None:
             return "not run"
         numbers = " ".join(filter(None, [self.verdict.text(self.verdict.point), self.verdict.interval]))
-        seeds = self.verdict.seeds
-        parts = [numbers, f"{seeds} seed{'s' if seeds != 1 else ''}"]
+        parts = [numbers, counted(self.verdict.seeds, "seed")]
         if self.place:
             parts.append(f"{ordinal(self.place[0])} of {self.place[1]}")
         if self.left_out:
-            parts.append(f"{self.left_out} rival{'s' if self.left_out != 1 else ''} left out")
+            parts.append(f"{counted(self.left_out, 'rival')} left out")
         return ", ".join(parts)
 
 

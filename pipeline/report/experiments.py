@@ -330,12 +330,14 @@ def images_in_words(images: int, target: str) -> str:
 
 
 def processors(root: Path = ROOT) -> dict | None:
-    """Of reports/processors.csv: cells compared on two processors, and how many of them have the same numbers
-    in every round; None without the file."""
+    """Of reports/processors.csv: cells compared on two processors, how many of them have the same numbers in
+    every round, and in how many the compared setting is not today's; None without the file."""
     path = root / "reports" / "processors.csv"
     if not path.exists():
         return None
     with reading(path):
         table = pd.read_csv(path)
         makers = [re.split(r"\W", table.loc[0, at])[0] for at in ("first", "second")]
-        return {"cells": len(table), "same": int((table["different"] == 0).sum()), "makers": makers}
+        same = int((table["different"] == 0).sum())
+        earlier = int((table["setting"] == "an earlier one").sum())
+        return {"cells": len(table), "same": same, "earlier": earlier, "makers": makers}

@@ -308,7 +308,7 @@ def _row_of_control(question: str, finding: Finding, control: Control) -> Answer
 def _row(question: str, verdict: Verdict, answer: str, finding: Finding | None = None) -> AnswerRow:
     printed = signed(finding.number) if finding and finding.number is not None and verdict.points else ""
     numbers = " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
-    seeds = f"{verdict.seeds} seed{'s' if verdict.seeds != 1 else ''}" if numbers else ""
+    seeds = counted(verdict.seeds, "seed") if numbers else ""
     chip = Chip.UNDECIDED if verdict.chip in STILL_OPEN else verdict.chip
     stale = finding is not None and finding.own_stale
     return AnswerRow(question, printed, numbers, seeds, chip, answer, verdict.claim.id, stale=stale)

@@ -235,8 +235,9 @@ def test_a_damaged_table_of_a_study_is_named(root, name, text):
 def test_a_page_with_one_result(measured):
     attacked(measured, ATTACKS)
     (measured / "reports").mkdir(exist_ok=True)
-    row = "fedcrl/mini/{},AMD EPYC,Intel(R) Xeon(R),10,{}\n".format
-    table = "cell,first,second,numbers,different\n" + row("fedavg", 0) + row("ours", 3)
+    row = "fedcrl/mini/{},AMD EPYC,Intel(R) Xeon(R),10,{},{}\n".format
+    table = "cell,first,second,numbers,different,setting\n"
+    table += row("fedavg", 0, "an earlier one") + row("ours", 3, "today's")
     (measured / "reports/processors.csv").write_text(table)
     view = across.across(studies(collect(measured), measured))
     made = {
@@ -244,7 +245,9 @@ def test_a_page_with_one_result(measured):
         "across.md": markdown.fill("across.md", view=view),
     }
     for page in made.values():
-        assert "1 of 2 cells of the miniatures" in page and "on processors of AMD and Intel" in page
+        assert "1 of 2 cells of the miniatures" in page
+        assert "on processors of AMD and Intel" in page
+        assert "1 of the 2 were compared in a setting that has changed since" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])
     assert {"ranks", "leakage"} <= {*ids} and len({*ids}) == len(ids)
     assert (
