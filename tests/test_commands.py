@@ -17,6 +17,7 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
+from dvc.repo import Repo
 from repository import checkout, copy_of_the_repository, run, stage
 
 from pipeline.cells import choices
@@ -294,6 +295,18 @@ def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
     assert stage(copy, "sources", "toy").stderr.startswith("warning: papers/toy/dvc.lock is empty")
     assert lock.read_text() == text
     lock.unlink()
+
+
+def test_a_new_project_has_what_its_stages_depend_on(tmp_path):
+    """Each dependency is a file of the project or what another stage writes."""
+    new.project(str(tmp_path / "mine"))
+    index = Repo(str(tmp_path / "mine")).index
+    made = [Path(out.fs_path) for out in index.outs]
+    read = {Path(dep.fs_path) for stage in index.stages for dep in stage.deps}
+    lacking = {path for path in read if not path.exists() and not {path, *path.parents}.intersection(made)}
+    # folders into which stages write files
+    lacking -= {path for path in lacking if any(path in out.parents for out in made)}
+    assert len(index.stages) > 10 and lacking == set()
 
 
 @pytest.mark.parametrize(
