@@ -357,8 +357,8 @@ SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
 def export_partition() -> None:
     """Write which images every client has.
 
-    csv: indices into the arrays of data/<set>. flower: a .json with positions in the training part. pfllib:
-    config.json and the images themselves.
+    csv: indices into the arrays of data/<set>. flower: a .json with each client's positions in the training
+    part, which go on in the test part. pfllib: config.json and the images themselves.
     """
 
 
@@ -395,7 +395,7 @@ def show() -> None:
 def import_partition() -> None:
     """Take the clients of another library for a scenario.
 
-    SOURCE is a folder of PFLlib's, a .json with lists of positions in the training part, as Flower's
+    SOURCE is a folder of PFLlib's, a .json with lists of positions, training part first, as Flower's
     partitioners hold them, or a .csv of `export partition`.
     """
 

@@ -72,13 +72,14 @@ def export(what: str, folder: str, seed: int | None, form: str = "csv") -> int:
     """Write the clients of a scenario into a folder; returns the exit code.
 
     form: `csv` for clients.csv and clients.npz (train.<client>, test.<client>), indices into the arrays of
-        data/<set>; `flower` for flower.json; `pfllib` for the files of PFLlib
+        data/<set>; `flower` for flower.json, flower-test.json; `pfllib` for the files of PFLlib
     """
     parts, stored = _stored(what, seed)
     target = Path(folder)
     if form == "flower":
-        splits.write_flower(parts.train, stored, target / "flower.json")
-        print(f"{folder}: flower.json; each client's positions in the training part of {stored.meta['set']}")
+        names, of_both = splits.write_flower(parts.train, parts.client_test, stored, target / "flower.json")
+        end = ", then in its test part" if of_both else ""
+        print(f"{folder}: {', '.join(names)}; positions in the training part of {stored.meta['set']}{end}")
         return 0
     if form == "pfllib":
         splits.write_pfllib(parts.train, parts.client_test, stored, target)
