@@ -64,6 +64,14 @@ def test_a_command_that_trains_nothing_runs(line, tmp_path):
     assert line != "archive fedlsa" or zipfile.is_zipfile(tmp_path / "fedlsa.zip")
 
 
+@pytest.mark.rest
+def test_an_archive_of_this_paper_is_compared_with_it(tmp_path):
+    line = "compare fedlsa/mini/fedavg theirs.zip:fedlsa/mini/fedavg"
+    assert line in COMMANDS
+    called("archive fedlsa --to theirs.zip", tmp_path)
+    assert "FedAvg and FedAvg [theirs.zip] have the same accuracy (2 seeds)" in called(line, tmp_path)
+
+
 @pytest.mark.parametrize("line", TRAINED)
 def test_what_compare_would_train_is_compared(line, tmp_path, monkeypatch):
     asked = []
@@ -73,7 +81,12 @@ def test_what_compare_would_train_is_compared(line, tmp_path, monkeypatch):
         seeds = [list(cell.seeds) for cell in cells]
         made = [[50.0 + number + seed for seed in each] for number, each in enumerate(seeds)]
         return [
-            {"cell": str(cell), "seeds": each, "headline": "average", "measures": {"average": values}}
+            {
+                "seeds": each,
+                "headline": "average",
+                "measures": {"average": values},
+                "partition": "drawn",
+            }
             for cell, each, values in zip(cells, seeds, made)
         ]
 

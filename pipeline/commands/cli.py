@@ -188,6 +188,7 @@ def sweep() -> None:
     epilog=example(
         "fedrepro compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --seeds 7,8,9",
         "fedrepro compare fedlsa/mini/fedprox --set method.mu=0.1,training.rounds=9",
+        "fedrepro compare fedlsa/mini/fedavg theirs.zip:fedlsa/mini/fedavg",
     )
 )
 @click.argument("names", nargs=-1, required=True, type=Name(), metavar="CELL...")
@@ -207,7 +208,8 @@ def sweep() -> None:
 def compare() -> None:
     """Compare cells seed by seed: by how much the first is better.
 
-    The others and the variants of --set are compared with it. What is missing is trained; no table changes.
+    The others and the variants of --set are compared with it; FILE.zip:CELL is one of an archive. What is
+    missing is trained; no table changes.
     """
 
 
