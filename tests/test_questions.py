@@ -1,14 +1,17 @@
 """docs/questions.md: every command is one that there is; those that train nothing are run."""
 
+import csv
+import json
 import re
 import shlex
+import sys
 import zipfile
 
 import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from repository import ROOT
+from repository import ROOT, commit, copy_of_the_repository, run
 
 from pipeline.commands import compare, variants
 from pipeline.commands.cli import main
@@ -62,6 +65,20 @@ def test_a_command_that_trains_nothing_runs(line, tmp_path):
     for name in re.findall(r"\S+\.(?:csv|tex|svg)$|\S+\.csv(?= )", line):
         assert (tmp_path / name).stat().st_size
     assert line != "archive fedlsa" or zipfile.is_zipfile(tmp_path / "fedlsa.zip")
+
+
+@pytest.mark.rest
+def test_clients_are_written_in_a_fresh_clone(tmp_path):
+    """Which has no partition yet."""
+    line = "export partition fedlsa/mini clients --format pfllib"
+    assert line in COMMANDS
+    copy = copy_of_the_repository(tmp_path / "copy", "fedlsa")
+    commit(copy)
+    run(copy, sys.executable, "-m", "pipeline", *line.split())
+    kept = list(csv.DictReader((ROOT / "papers/fedlsa/runs/mini/clients.csv").open()))
+    config = json.loads((copy / "clients/config.json").read_text())
+    held = [sum(count for _, count in client) for client in config["Size of samples for labels in clients"]]
+    assert held == [int(row["train"]) for row in kept]
 
 
 @pytest.mark.rest

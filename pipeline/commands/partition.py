@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
+from pipeline.commands import run
 from pipeline.commands.options import wrapped
 from pipeline.data import histogram, partition, splits, store
 from pipeline.data.listed import as_csv
@@ -112,9 +113,13 @@ def import_split(source: str, what: str) -> int:
 
 
 def _stored(what: str, seed: int | None) -> tuple[Parts, store.Stored]:
-    """The verified draw that a seed trains on, by default the first, and the set that it indexes."""
+    """The verified draw that a seed trains on, by default the first, and the set that it indexes. Where no
+    draw of the scenario is here, as in a fresh clone, its stage makes them first."""
     paper, name, scenario = find_scenario(what)
-    folder = ROOT / "papers" / paper / "partitions" / Cell(paper, name, "").partition
+    cell = Cell(paper, name, "")
+    folder = ROOT / "papers" / paper / "partitions" / cell.partition
+    if not folder.is_dir() and run.main([run.partition_stage(cell)]):
+        raise FedReproError(f"{what}: its clients cannot be drawn here")
     draw = scenario.draw(scenario.seeds[0] if seed is None else seed)
     parts, meta = partition.verify(partition.folder_of_draw(folder, draw))
     return parts, store.verify(ROOT / "data" / meta["data"]["set"])
