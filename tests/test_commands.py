@@ -309,6 +309,18 @@ def test_a_new_project_has_what_its_stages_depend_on(tmp_path):
     assert len(index.stages) > 10 and lacking == set()
 
 
+def test_a_new_project_has_the_pages_that_its_files_name(tmp_path):
+    new.project(str(tmp_path / "mine"))
+    named = {
+        page
+        for pattern in ("pipeline/**/*.py", "papers/**/*.yaml", "dvc.yaml")
+        for file in (tmp_path / "mine").glob(pattern)
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text(encoding="utf-8"))
+    }
+    assert "docs/adding-a-paper.md" in named
+    assert [page for page in sorted(named) if not (tmp_path / "mine" / page).is_file()] == []
+
+
 @pytest.mark.parametrize(
     "options, files",
     [
