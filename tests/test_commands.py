@@ -21,7 +21,8 @@ from dvc.repo import Repo
 from repository import checkout, copy_of_the_repository, run, stage
 
 from pipeline.cells import choices
-from pipeline.commands import new, reproduce
+from pipeline.commands import export, new, reproduce
+from pipeline.commands import run as run_command
 from pipeline.commands.cli import HEADINGS, main
 from pipeline.commands.new import PARTS
 from pipeline.commands.options import Commands, Name
@@ -295,6 +296,34 @@ def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
     assert stage(copy, "sources", "toy").stderr.startswith("warning: papers/toy/dvc.lock is empty")
     assert lock.read_text() == text
     lock.unlink()
+
+
+def test_clients_that_are_not_here_are_dealt_by_their_stage_from_any_folder(tmp_path, monkeypatch):
+    cell, asked, codes = Cell("fedlsa", "mini", "fedavg"), [], [1, 0]
+    monkeypatch.setattr(run_command, "ROOT", tmp_path)
+    monkeypatch.setattr(run_command, "main", lambda stages: asked.append((stages, Path.cwd())) or codes.pop())
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    run_command.bring_partition(cell)
+    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], tmp_path)] and Path.cwd().name == "sub"
+    with pytest.raises(FedReproError, match="fedlsa/mini: its clients cannot be drawn here"):
+        run_command.bring_partition(cell)
+    (tmp_path / "papers/fedlsa/partitions/mini").mkdir(parents=True)
+    run_command.bring_partition(cell)
+    assert len(asked) == 2
+
+
+def test_a_model_is_exported_in_a_fresh_clone(monkeypatch):
+    monkeypatch.setattr(export.arithmetic, "adopt", lambda kind: None)
+    monkeypatch.setattr(export, "check_environment", lambda: None)
+    monkeypatch.setattr(export, "verify", lambda experiment: pytest.fail("before its clients are dealt"))
+
+    def bring(cell):
+        raise FedReproError(f"{cell} is brought")
+
+    monkeypatch.setattr(run_command, "bring_partition", bring)
+    with pytest.raises(FedReproError, match="fedlsa/mini/fedavg is brought"):
+        export.model("fedlsa/mini/fedavg", None, None)
 
 
 def test_a_new_project_has_what_its_stages_depend_on(tmp_path):

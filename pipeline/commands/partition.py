@@ -118,8 +118,7 @@ def _stored(what: str, seed: int | None) -> tuple[Parts, store.Stored]:
     paper, name, scenario = find_scenario(what)
     cell = Cell(paper, name, "")
     folder = ROOT / "papers" / paper / "partitions" / cell.partition
-    if not folder.is_dir() and run.main([run.partition_stage(cell)]):
-        raise FedReproError(f"{what}: its clients cannot be drawn here")
+    run.bring_partition(cell)
     draw = scenario.draw(scenario.seeds[0] if seed is None else seed)
     parts, meta = partition.verify(partition.folder_of_draw(folder, draw))
     return parts, store.verify(ROOT / "data" / meta["data"]["set"])
