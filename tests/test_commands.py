@@ -21,7 +21,7 @@ from dvc.repo import Repo
 from repository import checkout, copy_of_the_repository, run, stage
 
 from pipeline.cells import choices
-from pipeline.commands import export, new, reproduce
+from pipeline.commands import export, new, reproduce, variants
 from pipeline.commands import run as run_command
 from pipeline.commands.cli import HEADINGS, main
 from pipeline.commands.new import PARTS
@@ -30,6 +30,7 @@ from pipeline.commands.sync import show_grids, sync, written
 from pipeline.errors import FedReproError, ParamError
 from pipeline.place import surroundings
 from pipeline.schema import COMPUTED, MINIATURES, ROOT, Cell, load_paper, papers, planned
+from pipeline.schema.cell import ExtraSeeds
 
 NESTED = [
     (name, *inner)
@@ -311,6 +312,17 @@ def test_clients_that_are_not_here_are_dealt_by_their_stage_from_any_folder(tmp_
     (tmp_path / "papers/fedlsa/partitions/mini").mkdir(parents=True)
     run_command.bring_partition(cell)
     assert len(asked) == 2
+
+
+def test_extra_seeds_deal_their_clients_from_any_folder(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(variants.arithmetic, "adopt", lambda *kinds: None)
+    monkeypatch.setattr(variants, "check_environment", lambda: None)
+    monkeypatch.setattr(run_command, "main", lambda stages, jobs: asked.append((stages, Path.cwd())) or 1)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedReproError, match="could not be made"):
+        variants.train([ExtraSeeds("fedlsa", "mini", "fedavg", (7,))], None)
+    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], ROOT)] and Path.cwd() == tmp_path
 
 
 def test_a_model_is_exported_in_a_fresh_clone(monkeypatch):
