@@ -11,7 +11,7 @@ from pathlib import Path
 # what a project begins with
 FILES = """pipeline/**/*.py pipeline/**/*.yaml pipeline/commands/*.csv pipeline/commands/templates/*.txt
     stages/*.py reports/templates/* data/dvc.yaml dvc.yaml params.yaml .dvc/config .dvc/.gitignore
-    .dvc/plots/*.json .dvcignore .gitignore LICENSE""".split()
+    .dvc/plots/*.json .dvcignore .gitignore LICENSE docs/*.md docs/decisions/*.md""".split()
 INSTALLED = Path(__file__).resolve().parent / "project"
 SOURCE = INSTALLED if INSTALLED.is_dir() else INSTALLED.parents[1]
 

@@ -8,10 +8,11 @@ import zipfile
 import pytest
 import yaml
 from reporting import write_run
+from repository import ROOT
 
 from pipeline.cells.results import collect
-from pipeline.commands import archive, bring
-from pipeline.errors import FedReproError
+from pipeline.commands import archive, bring, compare
+from pipeline.errors import FedReproError, ParamError
 
 
 @pytest.fixture
@@ -101,6 +102,46 @@ def test_import_reads_it_back(root, tmp_path, monkeypatch, capsys):
     bring.bring(str(packed), None, root)
     assert collect(root) == before
     assert f"papers/fedcrl: {len(before)} results" in capsys.readouterr().out
+
+
+def test_it_holds_what_the_stages_of_the_root_depend_on():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    read = {dep for stage in stages.values() for dep in stage.get("deps", [])}
+    packed = {path.as_posix() for path in archive.files_of("fedlsa", ROOT)}
+    lacking = {dep for dep in read if not any(name.startswith(dep) for name in packed)}
+    assert lacking == {"reports/curves", "reports/inputs"}  # stages of the paper write into these
+
+
+def test_a_cell_of_an_archive_is_compared_as_it_is(root, tmp_path):
+    """By hand: 60 and 61 there. The paper that is here changes later, the archive does not."""
+    write_run(root, "balanced/fedavg", {"average": [60.0, 61.0]})
+    archive.archive("fedcrl", str(tmp_path / "theirs.zip"), root)
+    write_run(root, "balanced/fedavg", {"average": [70.0, 71.0]})
+    name = f"{tmp_path}/theirs.zip:fedcrl/balanced/fedavg"
+    before = sorted((root / "papers").iterdir())
+    found = compare.archived(name, None, root)
+    assert found.by_seed == {0: 60.0, 1: 61.0} and found.label == "FedAvg [theirs.zip]"
+    assert compare.archived(name, (1,), root).by_seed == {1: 61.0}
+    assert sorted((root / "papers").iterdir()) == before
+    for other, seeds, error, says in (
+        (name, (0, 7), FedReproError, "has no seed 7, but 0, 1"),
+        (name.replace("fedcrl", "fedlsa"), None, ParamError, "has the paper 'fedcrl', not 'fedlsa'"),
+        (name.replace("fedavg", "fedprox"), None, FedReproError, "the archive has no result of it"),
+        (name.replace("fedavg", "fedavk"), None, FedReproError, "unknown method 'fedavk'"),
+    ):
+        with pytest.raises(error, match=says):
+            compare.archived(other, seeds, root)
+    repacked(
+        tmp_path / "theirs.zip", lambda name, text: text.replace(b"60.", b"69.") if "runs/" in name else text
+    )
+    with pytest.raises(FedReproError, match="not the file that ro-crate-metadata.json names"):
+        compare.archived(name, None, root)
+
+
+def test_results_keep_the_name_of_their_paper(packed, measured):
+    with pytest.raises(FedReproError, match="results are of the paper 'fedcrl' and stay so: --name fedcrl"):
+        bring.bring(str(packed), "theirs", measured)
+    assert not (measured / "papers/theirs").exists()
 
 
 def refused(packed, measured, message):

@@ -17,10 +17,12 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
+from dvc.repo import Repo
 from repository import checkout, copy_of_the_repository, run, stage
 
 from pipeline.cells import choices
-from pipeline.commands import new, reproduce
+from pipeline.commands import export, new, reproduce, variants
+from pipeline.commands import run as run_command
 from pipeline.commands.cli import HEADINGS, main
 from pipeline.commands.new import PARTS
 from pipeline.commands.options import Commands, Name
@@ -28,6 +30,7 @@ from pipeline.commands.sync import show_grids, sync, written
 from pipeline.errors import FedReproError, ParamError
 from pipeline.place import surroundings
 from pipeline.schema import COMPUTED, MINIATURES, ROOT, Cell, load_paper, papers, planned
+from pipeline.schema.cell import ExtraSeeds
 
 NESTED = [
     (name, *inner)
@@ -294,6 +297,69 @@ def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
     assert stage(copy, "sources", "toy").stderr.startswith("warning: papers/toy/dvc.lock is empty")
     assert lock.read_text() == text
     lock.unlink()
+
+
+def test_clients_that_are_not_here_are_dealt_by_their_stage_from_any_folder(tmp_path, monkeypatch):
+    cell, asked, codes = Cell("fedlsa", "mini", "fedavg"), [], [1, 0]
+    monkeypatch.setattr(run_command, "ROOT", tmp_path)
+    monkeypatch.setattr(run_command, "main", lambda stages: asked.append((stages, Path.cwd())) or codes.pop())
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    run_command.bring_partition(cell)
+    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], tmp_path)] and Path.cwd().name == "sub"
+    with pytest.raises(FedReproError, match="fedlsa/mini: its clients cannot be drawn here"):
+        run_command.bring_partition(cell)
+    (tmp_path / "papers/fedlsa/partitions/mini").mkdir(parents=True)
+    run_command.bring_partition(cell)
+    assert len(asked) == 2
+
+
+def test_extra_seeds_deal_their_clients_from_any_folder(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(variants.arithmetic, "adopt", lambda *kinds: None)
+    monkeypatch.setattr(variants, "check_environment", lambda: None)
+    monkeypatch.setattr(run_command, "main", lambda stages, jobs: asked.append((stages, Path.cwd())) or 1)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedReproError, match="could not be made"):
+        variants.train([ExtraSeeds("fedlsa", "mini", "fedavg", (7,))], None)
+    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], ROOT)] and Path.cwd() == tmp_path
+
+
+def test_a_model_is_exported_in_a_fresh_clone(monkeypatch):
+    monkeypatch.setattr(export.arithmetic, "adopt", lambda kind: None)
+    monkeypatch.setattr(export, "check_environment", lambda: None)
+    monkeypatch.setattr(export, "verify", lambda experiment: pytest.fail("before its clients are dealt"))
+
+    def bring(cell):
+        raise FedReproError(f"{cell} is brought")
+
+    monkeypatch.setattr(run_command, "bring_partition", bring)
+    with pytest.raises(FedReproError, match="fedlsa/mini/fedavg is brought"):
+        export.model("fedlsa/mini/fedavg", None, None)
+
+
+def test_a_new_project_has_what_its_stages_depend_on(tmp_path):
+    """Each dependency is a file of the project or what another stage writes."""
+    new.project(str(tmp_path / "mine"))
+    index = Repo(str(tmp_path / "mine")).index
+    made = [Path(out.fs_path) for out in index.outs]
+    read = {Path(dep.fs_path) for stage in index.stages for dep in stage.deps}
+    lacking = {path for path in read if not path.exists() and not {path, *path.parents}.intersection(made)}
+    # folders into which stages write files
+    lacking -= {path for path in lacking if any(path in out.parents for out in made)}
+    assert len(index.stages) > 10 and lacking == set()
+
+
+def test_a_new_project_has_the_pages_that_its_files_name(tmp_path):
+    new.project(str(tmp_path / "mine"))
+    named = {
+        page
+        for pattern in ("pipeline/**/*.py", "papers/**/*.yaml", "dvc.yaml")
+        for file in (tmp_path / "mine").glob(pattern)
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text(encoding="utf-8"))
+    }
+    assert "docs/adding-a-paper.md" in named
+    assert [page for page in sorted(named) if not (tmp_path / "mine" / page).is_file()] == []
 
 
 @pytest.mark.parametrize(

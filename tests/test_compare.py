@@ -60,7 +60,16 @@ def test_only_common_seeds_count():
 def test_cells_without_a_common_seed_are_refused():
     measured = {(A, ()): contestant(A, {0: 5.0}), (B, ()): contestant(B, {1: 5.0})}
     with pytest.raises(FedReproError, match="no common seed"):
-        compare.pairs(measured, [A, B], [()])
+        compare.check_comparable(compare.pairs(measured, [A, B], [()]))
+
+
+def test_seeds_whose_clients_have_other_data_are_said_to_be_no_pairs(capsys):
+    one, alike = ({"drawn": {0: "a", 1: "b"}} for _ in range(2))
+    other = {"drawn": {0: "a", 1: "c"}}
+    for more, said in ((alike, False), (other, True)):
+        both = [contestant(A, {0: 5.0, 1: 6.0}, **one), contestant(B, {0: 4.0, 1: 5.5}, **more)]
+        compare.show(both, [Difference(*both)])
+        assert ("clients have other data in each" in capsys.readouterr().out) is said
 
 
 def test_a_variant_is_compared_with_its_cell_and_with_the_first_cell_under_the_same_values():

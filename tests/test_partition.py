@@ -409,14 +409,24 @@ def test_pfllibs_config_counts_each_clients_labels(tmp_path, stored):
 
 def test_what_is_written_for_flower_comes_back(tmp_path, stored):
     mixed = dataclasses.replace(stored, split=1 - stored.split)
-    splits.write_flower([np.array([48, 50]), np.array([49])], mixed, tmp_path / "flower.json")
-    assert json.loads((tmp_path / "flower.json").read_text()) == {"0": [0, 2], "1": [1]}
-    assert lists(splits.read(tmp_path / "flower.json", mixed)) == [[[48, 50], [49]], [[], []]]
+    train, path = [np.array([48, 50]), np.array([49])], tmp_path / "flower.json"
+    assert splits.write_flower(train, [np.array([], int)] * 2, mixed, path) == (["flower.json"], False)
+    assert json.loads(path.read_text()) == {"0": [0, 2], "1": [1]}
+    assert lists(splits.read(path, mixed)) == [[[48, 50], [49]], [[], []]]
 
 
-def test_clients_that_train_on_official_test_images_are_not_written_for_flower(tmp_path, stored):
-    with pytest.raises(DataError, match="training images alone"):
-        splits.write_flower([np.array([0, 59])], stored, tmp_path / "flower.json")
+def test_a_pool_of_both_parts_is_numbered_for_flower_as_its_merger_joins_them(tmp_path, stored):
+    """Training images 48 to 59, then test images 0 to 47; clients have test images of both."""
+    mixed, path = dataclasses.replace(stored, split=1 - stored.split), tmp_path / "flower.json"
+    train, test = [np.array([48, 0]), np.array([49])], [np.array([59]), np.array([1, 47])]
+    names, of_both = splits.write_flower(train, test, mixed, path)
+    assert names == ["flower.json", "flower-test.json"] and of_both
+    assert json.loads(path.read_text()) == {"0": [0, 12], "1": [1]}
+    assert json.loads((tmp_path / "flower-test.json").read_text()) == {"0": [11], "1": [13, 59]}
+    assert lists(splits.read(path, mixed)) == [[[48, 0], [49]], [[59], [1, 47]]]
+    (tmp_path / "flower-test.json").write_text("[[1]]")
+    with pytest.raises(DataError, match="flower-test.json has 1 clients, 2 expected"):
+        splits.read(path, mixed)
 
 
 class Evil:

@@ -1,14 +1,17 @@
 """docs/questions.md: every command is one that there is; those that train nothing are run."""
 
+import csv
+import json
 import re
 import shlex
+import sys
 import zipfile
 
 import click
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from repository import ROOT
+from repository import ROOT, commit, copy_of_the_repository, run
 
 from pipeline.commands import compare, variants
 from pipeline.commands.cli import main
@@ -64,6 +67,28 @@ def test_a_command_that_trains_nothing_runs(line, tmp_path):
     assert line != "archive fedlsa" or zipfile.is_zipfile(tmp_path / "fedlsa.zip")
 
 
+@pytest.mark.rest
+def test_clients_are_written_in_a_fresh_clone(tmp_path):
+    """Which has no partition yet."""
+    line = "export partition fedlsa/mini clients --format pfllib"
+    assert line in COMMANDS
+    copy = copy_of_the_repository(tmp_path / "copy", "fedlsa")
+    commit(copy)
+    run(copy, sys.executable, "-m", "pipeline", *line.split())
+    kept = list(csv.DictReader((ROOT / "papers/fedlsa/runs/mini/clients.csv").open()))
+    config = json.loads((copy / "clients/config.json").read_text())
+    held = [sum(count for _, count in client) for client in config["Size of samples for labels in clients"]]
+    assert held == [int(row["train"]) for row in kept]
+
+
+@pytest.mark.rest
+def test_an_archive_of_this_paper_is_compared_with_it(tmp_path):
+    line = "compare fedlsa/mini/fedavg theirs.zip:fedlsa/mini/fedavg"
+    assert line in COMMANDS
+    called("archive fedlsa --to theirs.zip", tmp_path)
+    assert "FedAvg and FedAvg [theirs.zip] have the same accuracy (2 seeds)" in called(line, tmp_path)
+
+
 @pytest.mark.parametrize("line", TRAINED)
 def test_what_compare_would_train_is_compared(line, tmp_path, monkeypatch):
     asked = []
@@ -73,7 +98,12 @@ def test_what_compare_would_train_is_compared(line, tmp_path, monkeypatch):
         seeds = [list(cell.seeds) for cell in cells]
         made = [[50.0 + number + seed for seed in each] for number, each in enumerate(seeds)]
         return [
-            {"cell": str(cell), "seeds": each, "headline": "average", "measures": {"average": values}}
+            {
+                "seeds": each,
+                "headline": "average",
+                "measures": {"average": values},
+                "partition": "drawn",
+            }
             for cell, each, values in zip(cells, seeds, made)
         ]
 

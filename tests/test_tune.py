@@ -78,6 +78,8 @@ def test_a_wrong_space_is_one_line(section, says, monkeypatch):
     with pytest.raises(ParamError, match=re.escape(says)) as error:
         space(CELL)
     assert str(error.value).startswith(f"{SPACES}: ") and "\n" not in str(error.value)
+    with pytest.raises(ParamError, match=re.escape(says)):  # before a stage trains
+        targets(str(CELL))
 
 
 def test_what_one_client_validates_on_no_client_trains_on():

@@ -37,12 +37,13 @@ def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
         "fedrepro",
     }
     assert "new project" in fedrepro(installed, tmp_path, "status", expect=2).stderr
-    fedrepro(installed, tmp_path, "new", "project", "mine")
+    printed = fedrepro(installed, tmp_path, "new", "project", "mine").stdout
+    assert printed.startswith("To run it:  cd mine && ") and printed.endswith("fedrepro run\n")
     project = tmp_path / "mine"
     edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[0]))
     # as the command does in a project, with a `python` that begins warm
     code = {"PYTHONPATH": os.pathsep.join([str(project), str(installed)]), "FEDREPRO_TRACKING": "off"}
-    run(project, sys.executable, "-m", "pipeline", "run", "mine", **code)
+    run(project, sys.executable, "-m", "pipeline", "run", **code)
     assert "FedProx" in (project / "reports/mine.html").read_text()
     for method in ("fedavg", "fedprox"):
         result = json.loads((project / f"papers/mine/runs/mini/{method}/result.json").read_text())

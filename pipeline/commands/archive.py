@@ -33,8 +33,9 @@ LICENCE = "https://spdx.org/licenses/Apache-2.0"
 # what goes in beside the paper's folder, from the root
 CODE = (
     *("pipeline/**/*.py", "pipeline/**/*.yaml", "pipeline/**/*.csv", "pipeline/**/*.txt", "stages/*.py"),
-    *("fedrepro/*.py", "reports/templates/*", "data/*.json", "data/dvc.yaml", "dvc.yaml", "params.yaml"),
-    *("sources.yaml", "pyproject.toml", "setup.py", "requirements/*", ".dvc/config", ".dvcignore", "LICENSE"),
+    *("fedrepro/*.py", "reports/templates/*", "reports/withdrawn.csv", "data/*.json", "data/dvc.yaml"),
+    *("dvc.yaml", "params.yaml", "sources.yaml", "pyproject.toml", "setup.py", "requirements/*"),
+    *(".dvc/config", ".dvcignore", "LICENSE"),
 )
 # of a paper's folder: what can be made again, or is of one machine
 LEFT_OUT = {name.strip("/") for name in IGNORED.split()}
@@ -56,7 +57,7 @@ def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
     for cell, problem in problems.items():
         if cell.paper == key:
             raise FedReproError(problem)
-    contents = {path.as_posix(): (root / path).read_bytes() for path in _files(key, root)}
+    contents = {path.as_posix(): (root / path).read_bytes() for path in files_of(key, root)}
     contents["CITATION.cff"] = _citation(key, root).encode()
     contents["environment.json"] = _json(_environment(mine))
     contents["partitions.json"] = _json(
@@ -130,8 +131,8 @@ def _opened(file: Path) -> zipfile.ZipFile:
 # -- what goes in --------------------------------------------------------------------------------------------
 
 
-def _files(key: str, root: Path) -> Iterator[Path]:
-    """Of the code and of the paper's folder, relative to the root."""
+def files_of(key: str, root: Path = ROOT) -> Iterator[Path]:
+    """What goes in of the code and of the paper's folder, relative to the root."""
     for pattern in CODE:
         for path in sorted(root.glob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:

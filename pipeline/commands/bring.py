@@ -1,7 +1,10 @@
 """`fedrepro import SOURCE`: add another group's paper folder, with results, from disk or a git repository."""
 
+import contextlib
+import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline import files
@@ -10,7 +13,7 @@ from pipeline.cells.tracking import say_import
 from pipeline.commands import archive
 from pipeline.commands.sync import sync
 from pipeline.commands.ui import printed
-from pipeline.errors import FedReproError
+from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, load_paper, shorten
 from pipeline.schema.discovery import UNREAD
@@ -41,24 +44,18 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     check_name(name)
     target = root / "papers" / name
     if target.exists() or target.is_symlink():
-        raise FedReproError(f"{shorten(target)}: exists; choose another name by --name")
-    with files.temporary_folder(root / "papers" / "import") as checkout:
-        # Another checkout, so that the paper is read before it is among the others.
-        UNREAD.add(checkout)
-        shutil.copy(root / "params.yaml", checkout)
+        raise FedReproError(f"{shorten(target)}: exists; `fedrepro compare` reads an archive as it is")
+    with other_checkout(root) as checkout:
         new = checkout / "papers" / name
-        new.parent.mkdir()
-        try:
-            _fetch(source, new, root)
-            load_paper(name, checkout)
-            results, problems = survey(checkout)
-            if problems:
-                raise FedReproError(next(iter(problems.values())))
-            for cell, result in results.items():
-                file = cell.folder(checkout) / "history.csv"
-                check_plausible(result, history(cell, checkout), file)
-        except FedReproError as error:
-            raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
+        _fetch(source, new, root)
+        load_paper(name, checkout)
+        _check_name(source, name, new)
+        results, problems = survey(checkout)
+        if problems:
+            raise FedReproError(next(iter(problems.values())))
+        for cell, result in results.items():
+            file = cell.folder(checkout) / "history.csv"
+            check_plausible(result, history(cell, checkout), file)
         code = _code(new)
         if code:
             _mark(new)
@@ -78,6 +75,34 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
         print(f"Nothing of it runs, and no command sees it, until you have read them:  fedrepro trust {name}")
     print(f"To train some rounds again and compare:  fedrepro verify {name}")
     return 0
+
+
+@contextlib.contextmanager
+def other_checkout(root: Path = ROOT) -> Iterator[Path]:
+    """A temporary checkout with an empty folder of papers, in which a paper is read before it is among the
+    others and without running its code. A FedReproError names files as if they were here."""
+    with files.temporary_folder(root / "papers" / "import") as checkout:
+        UNREAD.add(checkout)
+        shutil.copy(root / "params.yaml", checkout)
+        (checkout / "papers").mkdir()
+        try:
+            yield checkout
+        except FedReproError as error:
+            raise FedReproError(str(error).replace(f"{shorten(checkout)}/", "")) from None
+
+
+def _check_name(source: str, name: str, folder: Path) -> None:
+    """FedReproError where the results are of a paper of another name: seals hold it, so it cannot change."""
+    for path in sorted(folder.glob("runs/*/*/result.json")):
+        try:
+            key = str(json.loads(path.read_bytes())["cell"]).partition("/")[0]
+        except DAMAGED:  # which the survey of all results says
+            continue
+        if key != name:
+            raise FedReproError(
+                f"{source}: its results are of the paper {key!r} and stay so: --name {key}. Where that name "
+                "is taken, `fedrepro compare` reads an archive as it is"
+            )
 
 
 def _code(folder: Path) -> list[str]:

@@ -188,6 +188,7 @@ def sweep() -> None:
     epilog=example(
         "fedrepro compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --seeds 7,8,9",
         "fedrepro compare fedlsa/mini/fedprox --set method.mu=0.1,training.rounds=9",
+        "fedrepro compare fedlsa/mini/fedavg theirs.zip:fedlsa/mini/fedavg",
     )
 )
 @click.argument("names", nargs=-1, required=True, type=Name(), metavar="CELL...")
@@ -207,7 +208,8 @@ def sweep() -> None:
 def compare() -> None:
     """Compare cells seed by seed: by how much the first is better.
 
-    The others and the variants of --set are compared with it. What is missing is trained; no table changes.
+    The others and the variants of --set are compared with it; FILE.zip:CELL is one of an archive. What is
+    missing is trained; no table changes.
     """
 
 
@@ -357,8 +359,8 @@ SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
 def export_partition() -> None:
     """Write which images every client has.
 
-    csv: indices into the arrays of data/<set>. flower: a .json with positions in the training part. pfllib:
-    config.json and the images themselves.
+    csv: indices into the arrays of data/<set>. flower: a .json with each client's positions in the training
+    part, which go on in the test part. pfllib: config.json and the images themselves.
     """
 
 
@@ -395,7 +397,7 @@ def show() -> None:
 def import_partition() -> None:
     """Take the clients of another library for a scenario.
 
-    SOURCE is a folder of PFLlib's, a .json with lists of positions in the training part, as Flower's
+    SOURCE is a folder of PFLlib's, a .json with lists of positions, training part first, as Flower's
     partitioners hold them, or a .csv of `export partition`.
     """
 

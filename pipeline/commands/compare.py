@@ -13,14 +13,25 @@ import pandas as pd
 from pipeline import files
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.results import as_csv, history, read, summarise
-from pipeline.commands import variants
+from pipeline.cells.results import (
+    as_csv,
+    check_plausible,
+    checked_history,
+    history,
+    partitions,
+    read,
+    summarise,
+)
+from pipeline.commands import archive, variants
+from pipeline.commands.bring import other_checkout
 from pipeline.commands.options import columns
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report.statistics import Estimate, one_sample
-from pipeline.schema import Cell, load_paper
+from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.schema.cell import Changes, ExtraSeeds, Variant
 
+# between the file of an archive and the name of a cell in it
+INSIDE = ".zip:"
 # columns at most
 WIDTH = 100
 # Differences are equal below this many points: numbers are recorded with four decimals.
@@ -50,6 +61,7 @@ class Contestant:
     by_seed: seed -> accuracy in percent
     curve: round -> the same, mean over these seeds
     stale: whether the result in git was made by other code or parameters
+    drawn: seed -> digest of what its clients have
     """
 
     cell: Cell
@@ -59,6 +71,7 @@ class Contestant:
     by_seed: dict[int, float]
     curve: dict[int, float] = field(default_factory=dict)
     stale: bool = False
+    drawn: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,11 @@ class Difference:
     def by_seed(self) -> dict[int, float]:
         common = [seed for seed in self.first.by_seed if seed in self.second.by_seed]
         return {seed: self.first.by_seed[seed] - self.second.by_seed[seed] for seed in common}
+
+    @property
+    def paired(self) -> bool:
+        """Whether clients have the same data in both, with each common seed."""
+        return all(self.first.drawn.get(seed) == self.second.drawn.get(seed) for seed in self.by_seed)
 
     @property
     def estimate(self) -> Estimate:
@@ -116,21 +134,26 @@ def compare(
     """Print how the first cell does beside each other one, and beside itself with changed values; returns the
     exit code.
 
-    names: cells
+    names: cells; after the first one also `theirs.zip:paper/scenario/method`, of a file of `fedrepro archive`
     seeds: `7,8`; empty: those of the results in git
     settings: `training.local_epochs=5,method.mu=0.1`, one text for each variant
     csv, latex: files to write
     plot: a picture to write, .svg, .pdf or .png
     jobs: processes at once; None: one for each core
     """
-    cells = [*dict.fromkeys(map(Cell.parse, names))]
+    packed = [name for name in dict.fromkeys(names) if INSIDE in name]
+    cells = [*dict.fromkeys(Cell.parse(name) for name in names if name not in packed)]
     changed = [parse_changes(text) for text in settings]
-    if len(cells) * (1 + len(changed)) < 2:
+    if not cells or len(cells) * (1 + len(changed)) + len(packed) < 2:
         raise ParamError("compare: name two cells or more, or one with --set training.local_epochs=5")
     wanted = variants.parse_seeds(seeds) if seeds else None
+    theirs = [archived(name, wanted) for name in packed]
     measured = contestants(cells, [(), *changed], wanted, jobs)
     differences = pairs(measured, cells, [(), *changed])
-    show(measured.values(), differences)
+    differences += [Difference(measured[cells[0], ()], other) for other in theirs]
+    check_comparable(differences)
+    shown = [*measured.values(), *theirs]
+    show(shown, differences)
     if csv:
         files.write_text(Path(csv), as_csv(table(differences)))
         print(f"{csv}: written")
@@ -138,7 +161,7 @@ def compare(
         files.write_text(Path(latex), as_latex(differences))
         print(f"{latex}: written")
     if plot:
-        draw(measured.values(), Path(plot))
+        draw(shown, Path(plot))
         print(f"{plot}: written")
     return 0
 
@@ -198,13 +221,54 @@ def _contestant(
         label += f" ({', '.join(values)})"
     if several:
         label += f" [{cell.paper}/{cell.scenario}]"
-    measured = dict(zip(result["seeds"], result["measures"][result["headline"]]))
-    chosen = {seed: measured[seed] for seed in seeds} if seeds else measured
-    rounds = history(place)
-    rounds = rounds[rounds["seed"].isin(chosen)].groupby("round")[result["headline"]].mean().dropna()
-    curve = {int(number): float(value) for number, value in rounds.items()}
     stale = place == cell and not provenance.current(result, Experiment.of(cell))
-    return Contestant(cell, changes, label, result["headline"], chosen, curve, stale)
+    return _of_result(cell, label, result, history(place), seeds, changes=changes, stale=stale)
+
+
+def _of_result(
+    cell: Cell,
+    label: str,
+    result: dict,
+    rounds: pd.DataFrame,
+    seeds: tuple[int, ...] | None,
+    changes: Changes = (),
+    stale: bool = False,
+) -> Contestant:
+    """rounds: the result's history; seeds: that count, None: all of the result."""
+    measure = result["headline"]
+    measured = dict(zip(result["seeds"], result["measures"][measure]))
+    chosen = {seed: measured[seed] for seed in seeds} if seeds else measured
+    means = rounds[rounds["seed"].isin(chosen)].groupby("round")[measure].mean().dropna()
+    curve = {int(number): float(value) for number, value in means.items()}
+    drawn = dict(zip(result["seeds"], partitions(result)))
+    return Contestant(cell, changes, label, measure, chosen, curve, stale, drawn)
+
+
+def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Contestant:
+    """A cell of an archive that stays as it is: checked as by `fedrepro import`, and none of its code runs.
+    FedReproError for a result that cannot be trusted or lacks a seed.
+
+    name: `theirs.zip:paper/scenario/method`
+    seeds: that count; None: all of the result
+    """
+    before, _, inside = name.rpartition(INSIDE)
+    file, cell = Path(before + INSIDE.rstrip(":")).expanduser(), Cell.parse(inside)
+    key = archive.paper_of(file)
+    if cell.paper != key:
+        raise ParamError(f"{name}: the archive has the paper {key!r}, not {cell.paper!r}")
+    with other_checkout(root) as checkout:
+        archive.unpack(file, checkout / "papers" / key)
+        Experiment.of(cell, checkout)
+        folder = cell.folder(checkout)
+        if not (folder / "result.json").exists():
+            raise FedReproError(f"{name}: the archive has no result of it")
+        result = read(folder / "result.json")
+        rounds = checked_history(cell, result, checkout)
+        check_plausible(result, rounds, folder / "history.csv")
+        label = f"{load_paper(key, checkout).label(cell.method)} [{file.name}]"
+    if lacking := sorted({*(seeds or ())} - {*result["seeds"]}):
+        raise FedReproError(f"{name}: has no seed {lacking[0]}, but {', '.join(map(str, result['seeds']))}")
+    return _of_result(cell, label, result, rounds, seeds)
 
 
 def pairs(
@@ -218,7 +282,11 @@ def pairs(
     couples += [
         (measured[cell, changes], measured[cell, ()]) for changes in changed if changes for cell in cells
     ]
-    differences = [Difference(first, second) for first, second in couples]
+    return [Difference(first, second) for first, second in couples]
+
+
+def check_comparable(differences: Iterable[Difference]) -> None:
+    """FedReproError where two contestants have no common seed or another measure."""
     for one in differences:
         if not one.by_seed:
             raise FedReproError(
@@ -229,7 +297,6 @@ def pairs(
                 f"{one.first.label} is scored by {one.first.measure!r}, {one.second.label} by "
                 f"{one.second.measure!r}: they cannot be compared"
             )
-    return differences
 
 
 def parse_changes(text: str) -> Changes:
@@ -267,6 +334,8 @@ def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> N
         print(difference.words)
         by_seed = ", ".join(f"{seed}: {value:+.2f}" for seed, value in difference.by_seed.items())
         print(f"  by seed {by_seed}")
+        if not difference.paired:
+            print("  clients have other data in each, so that seeds are no pairs")
     if any(one.stale for one in rows):
         print("(stale): measured with other code or parameters than today's")
 

@@ -9,6 +9,7 @@ from pipeline.cells import arithmetic
 from pipeline.cells.checks import check_environment
 from pipeline.cells.experiment import Experiment, link
 from pipeline.cells.inputs import verify
+from pipeline.commands import run
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, shorten
 
@@ -28,6 +29,8 @@ def model(name: str, seed: int | None, target: str | None, root: Path = ROOT) ->
         raise ParamError(f"--seed: {seed} is not of {cell}, which has {', '.join(map(str, seeds))}")
     arithmetic.adopt(experiment.scenario.arithmetic)
     check_environment()
+    if root == ROOT:
+        run.bring_partition(cell)
     verify(experiment)
     from pipeline.cells.final_models import write  # with torch: seconds
     from pipeline.cells.seeds import trained

@@ -16,6 +16,7 @@ from pipeline.commands.sync import sync, written
 from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError
 from pipeline.files import replace_folder, write_text
+from pipeline.findings_file import GONE, GONE_COLUMNS
 from pipeline.git import git
 from pipeline.place import HOME
 from pipeline.schema import ROOT, functions, load_paper, papers, shorten
@@ -56,6 +57,7 @@ def project(name: str) -> int:
             shutil.copyfile(HOME / file, new / file)
         with contextlib.redirect_stdout(io.StringIO()):
             paper(target.name, new, tuple(ROWS))
+        write_text(new / GONE, ",".join(GONE_COLUMNS) + "\n")  # the stage of the report depends on it
         git(new, "init", "--quiet")
     print(f"To run it:  cd {shlex.quote(name)} && {installed(elsewhere=True)} run")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import files
+from pipeline.commands import run
 from pipeline.commands.options import wrapped
 from pipeline.data import histogram, partition, splits, store
 from pipeline.data.listed import as_csv
@@ -72,13 +73,14 @@ def export(what: str, folder: str, seed: int | None, form: str = "csv") -> int:
     """Write the clients of a scenario into a folder; returns the exit code.
 
     form: `csv` for clients.csv and clients.npz (train.<client>, test.<client>), indices into the arrays of
-        data/<set>; `flower` for flower.json; `pfllib` for the files of PFLlib
+        data/<set>; `flower` for flower.json, flower-test.json; `pfllib` for the files of PFLlib
     """
     parts, stored = _stored(what, seed)
     target = Path(folder)
     if form == "flower":
-        splits.write_flower(parts.train, stored, target / "flower.json")
-        print(f"{folder}: flower.json; each client's positions in the training part of {stored.meta['set']}")
+        names, of_both = splits.write_flower(parts.train, parts.client_test, stored, target / "flower.json")
+        end = ", then in its test part" if of_both else ""
+        print(f"{folder}: {', '.join(names)}; positions in the training part of {stored.meta['set']}{end}")
         return 0
     if form == "pfllib":
         splits.write_pfllib(parts.train, parts.client_test, stored, target)
@@ -111,9 +113,12 @@ def import_split(source: str, what: str) -> int:
 
 
 def _stored(what: str, seed: int | None) -> tuple[Parts, store.Stored]:
-    """The verified draw that a seed trains on, by default the first, and the set that it indexes."""
+    """The verified draw that a seed trains on, by default the first, and the set that it indexes. Where no
+    draw of the scenario is here, as in a fresh clone, its stage makes them first."""
     paper, name, scenario = find_scenario(what)
-    folder = ROOT / "papers" / paper / "partitions" / Cell(paper, name, "").partition
+    cell = Cell(paper, name, "")
+    folder = ROOT / "papers" / paper / "partitions" / cell.partition
+    run.bring_partition(cell)
     draw = scenario.draw(scenario.seeds[0] if seed is None else seed)
     parts, meta = partition.verify(partition.folder_of_draw(folder, draw))
     return parts, store.verify(ROOT / "data" / meta["data"]["set"])

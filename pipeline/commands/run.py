@@ -3,6 +3,7 @@
 A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
 """
 
+import contextlib
 import math
 import os
 import re
@@ -177,6 +178,17 @@ def partition_stage(cell: Cell) -> str:
     mixed = len({*public.values()}) > 1  # see `sync.partitions`
     stage = "partition-public" if mixed and public[cell.partition] else "partition"
     return f"papers/{cell.paper}/grids/dvc.yaml:{stage}@{cell.partition}"
+
+
+def bring_partition(cell: Cell) -> None:
+    """Deal a cell's clients by their stage where none are here, as in a fresh clone. FedReproError where that
+    fails."""
+    if (ROOT / "papers" / cell.paper / "partitions" / cell.partition).is_dir():
+        return
+    with contextlib.chdir(ROOT):
+        code = main([partition_stage(cell)])
+    if code:
+        raise FedReproError(f"{cell.paper}/{cell.scenario}: its clients cannot be drawn here: see above")
 
 
 # -- progress ------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.cells import choices
+from pipeline.cells import choices, tuning
 from pipeline.commands import run
 from pipeline.commands.sync import sync
 from pipeline.errors import ParamError
@@ -27,7 +27,7 @@ def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> i
 
 def targets(name: str) -> list[str]:
     """The stages that train with the chosen values and with the row's, of fedcrl, fedcrl/mini or
-    fedcrl/mini/fedprox; ParamError for what is not to be tuned."""
+    fedcrl/mini/fedprox; ParamError for what is not to be tuned or has no search space."""
     key, *rest = name.split("/")
     paper, every, stages = load_paper(key), planned(key), list[str]()
     if not paper.tuning:
@@ -37,6 +37,7 @@ def targets(name: str) -> list[str]:
         cells = [Cell(key, scenario, method) for method in methods]
         for cell in cells:
             choices.tuning_of(cell)
+            tuning.space(cell)  # before anything trains
             if cell not in every:
                 at = f"papers/{key}/paper.yaml: tuning.{scenario}.methods"
                 raise ParamError(f"{at}: no grid runs {cell.method!r} in this scenario")

@@ -103,7 +103,8 @@ def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
         runnable(Experiment.of(cell))  # ParamError for a name or a value that the method has not
     if jobs:
         os.environ["FEDREPRO_WORKERS"] = str(jobs)
-    return run.main([*dict.fromkeys(map(run.partition_stage, cells))], jobs)
+    with contextlib.chdir(ROOT):  # which names of stages are relative to
+        return run.main([*dict.fromkeys(map(run.partition_stage, cells))], jobs)
 
 
 def _by_seed(result: dict) -> dict[int, float]:

@@ -4,7 +4,7 @@ back.
 PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
 with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images
 are looked up in the set; samples that are no images are in x as they are. Flower's partitioners hold a list
-of positions in the training part for each client.
+of positions for each client, in the training part, or in both parts that `Merger` of flwr_datasets joins.
 """
 
 import hashlib
@@ -26,6 +26,8 @@ from pipeline.data.store import TRAIN, Stored
 from pipeline.errors import DataError
 
 Split = tuple[list[np.ndarray], list[np.ndarray]]  # each client's training and test indices
+# Ends the name of Flower's second file: the clients' own test samples.
+OWN_TESTS = "-test"
 # What a pickled dict of arrays needs; every other name is refused.
 ARRAY = {
     ("numpy", "ndarray"): np.ndarray,
@@ -44,18 +46,29 @@ def read(source: Path, stored: Stored) -> Split:
         return _pfllib(source, stored)
     with reading(source):
         if source.suffix == ".json":
-            return _flower(json.loads(source.read_text(encoding="utf-8")), stored)
+            train = _flower(source, stored)
+            tests = source.with_name(f"{source.stem}{OWN_TESTS}.json")
+            test = _flower(tests, stored) if tests.exists() else [np.empty(0, np.int64)] * len(train)
+            if len(test) != len(train):
+                raise ValueError(f"{tests.name} has {len(test)} clients, {len(train)} expected")
+            return train, test
         if source.suffix == ".csv":
             return listed.read(source)
     raise DataError(f"{source}: neither a folder of PFLlib's, nor a .json or .csv file")
 
 
-def _flower(content: Any, stored: Stored) -> Split:
+def _flower(path: Path, stored: Stored) -> list[np.ndarray]:
+    content = json.loads(path.read_text(encoding="utf-8"))
     lists = [content[key] for key in sorted(content, key=int)] if isinstance(content, dict) else content
-    places = np.flatnonzero(stored.split == TRAIN)
+    places = _joined(stored)
     if not lists or any(min(held, default=0) < 0 for held in lists):
         raise ValueError("expected a list of positions for each client")
-    return [places[np.array(held, np.int64)] for held in lists], [np.empty(0, np.int64)] * len(lists)
+    return [places[np.array(held, np.int64)] for held in lists]
+
+
+def _joined(stored: Stored) -> np.ndarray:
+    """Indices into data/<set> in Flower's order: the training part, after it the test part."""
+    return np.concatenate([np.flatnonzero(stored.split == TRAIN), np.flatnonzero(stored.split != TRAIN)])
 
 
 def _pfllib(folder: Path, stored: Stored) -> Split:
@@ -95,19 +108,26 @@ def _stored(values: np.ndarray, stored: Stored) -> np.ndarray:
     return np.round(values * 255).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
-def write_flower(train: Sequence[np.ndarray], stored: Stored, path: Path) -> None:
-    """Write a .json with each client's positions in the training part, as Flower's partitioners hold them.
+def write_flower(
+    train: Sequence[np.ndarray], test: Sequence[np.ndarray], stored: Stored, path: Path
+) -> tuple[list[str], bool]:
+    """Write a .json with each client's positions, as Flower's partitioners hold them, and one beside it where
+    clients have test samples of their own.
 
-    train: each client's training indices into data/<set>
-    DataError for one that is of the test part, which Flower partitions by itself.
+    train, test: each client's training and test indices into data/<set>
+    Returns the files' names, and whether they number both parts of the set: the test part goes on where the
+    training part ends.
     """
-    places = np.full(len(stored), -1)
-    training = np.flatnonzero(stored.split == TRAIN)
-    places[training] = np.arange(len(training))
-    held = {str(client): places[indices].tolist() for client, indices in enumerate(train)}
-    if any(min(positions, default=0) < 0 for positions in held.values()):
-        raise DataError("Flower's format numbers training images alone, and clients here train on others too")
-    files.write_json(path, held)
+    positions = np.empty(len(stored), np.int64)
+    positions[_joined(stored)] = np.arange(len(stored))
+    parts = {path: train}
+    if any(map(len, test)):
+        parts[path.with_name(f"{path.stem}{OWN_TESTS}.json")] = test
+    for file, part in parts.items():
+        held = {str(client): positions[indices].tolist() for client, indices in enumerate(part)}
+        files.write_json(file, held)
+    of_both = any((stored.split[indices] != TRAIN).any() for part in parts.values() for indices in part)
+    return [file.name for file in parts], of_both
 
 
 def write_pfllib(
