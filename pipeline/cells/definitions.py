@@ -266,7 +266,7 @@ class Code:
         def meaning(name: str, attributes: tuple[str, ...]) -> tuple[object, int] | None:
             return self._meaning(module, name, attributes, local)
 
-        return normal_form(node, meaning, self._role, self._module(module).read)
+        return normal_form(node, meaning, self._role, self._module(module).read, self.strict)
 
     def _role(self, what: object) -> str:
         """Whether a name that stands for this is a logger, or may do something when it is called."""

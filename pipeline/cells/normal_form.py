@@ -45,13 +45,15 @@ def normal_form(
     meaning: Meaning = lambda name, attributes: None,
     role: Role = lambda what: "",
     read: Collection[str] = (),
+    strict: bool = True,
 ) -> tuple[object, list]:
     """The tree of a top-level statement as nested tuples, on any Python alike, and what its numbers stand
     for. The names of private definitions, annotations and texts of modules are left out.
 
-    role: of what a name stands for. read: names of errors whose values the module reads where it catches them
+    role: of what a name stands for. read: names of errors whose values the module reads where it catches
+    them. strict: whether caught asserts count, what such errors say, and what may take an iterator's items
     """
-    normal = _Normal(meaning, role, read)
+    normal = _Normal(meaning, role, read, strict)
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name.startswith("_"):
         normal.private = node
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -64,10 +66,11 @@ def normal_form(
 
 
 class _Normal:
-    def __init__(self, meaning: Meaning, role: Role, read: Collection[str]):
+    def __init__(self, meaning: Meaning, role: Role, read: Collection[str], strict: bool):
         self.meaning = meaning
         self.role = role
-        self.read = read
+        self.read = read if strict else ()
+        self.strict = strict
         # how many blocks around a place catch a failed assert
         self.caught = 0
         self.scopes: Scopes = []
@@ -92,7 +95,7 @@ class _Normal:
             return self._comprehension(node)
         if isinstance(node, ast.Raise):
             return self._raise(node)
-        if isinstance(node, (ast.Try, ast.TryStar, ast.With)) and _catches_asserts(node):
+        if self.strict and isinstance(node, (ast.Try, ast.TryStar, ast.With)) and _catches_asserts(node):
             return self._catching(node)
         if isinstance(node, ast.AnnAssign) and self.scopes:
             if node.value is None:
@@ -257,10 +260,14 @@ class _Normal:
         if isinstance(node, ast.Assert):
             parts = [node.test] if node.msg is None else [node.test, node.msg]
             call = ast.Call(func=ast.Name("assert"), args=parts, keywords=[])
-            return not self.caught and _looks(call) and not _takes(call)
+            return not self.caught and self._looks(call)
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
             return False
-        return self._is_log(node.value.func) and _looks(node.value) and not _takes(node.value)
+        return self._is_log(node.value.func) and self._looks(node.value)
+
+    def _looks(self, call: ast.Call) -> bool:
+        """Do the arguments of a call act on nothing, not even on an iterator?"""
+        return _looks(call) and not (self.strict and _takes(call))
 
     def _is_log(self, called: ast.expr) -> bool:
         """Whether a call of this writes a log line and does no more."""
