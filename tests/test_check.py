@@ -123,6 +123,10 @@ def quiet(document: dict) -> None:
         document["traffic_of_seeds"][name][1] = 0
 
 
+def add(numbers: list[int]) -> None:
+    numbers[0] += 1 if numbers[0] < 10 else -1
+
+
 def at(table, seed: int, number: int, column: str, value: object):
     table.loc[(table["seed"] == seed) & (table["round"] == number), column] = value
     return table
@@ -190,6 +194,9 @@ PLANTS = {
     "a measure that the other seed lacks": in_history(lambda t: at(t, 1, 4, "sketch", 50.0)),
     "a client that sends nothing": resealed(quiet),
     "another torch": resealed(lambda d: d["versions"].update(torch="1.4.0")),
+    "clients of the second seed in another order": resealed(lambda d: d["clients"][1].reverse()),
+    "the second seed's images in another order": resealed(lambda d: d["holdings"]["images"][1].reverse()),
+    "a class more of the second seed": resealed(lambda d: add(d["holdings"]["classes"][1])),
     "clients in another order": resealed(lambda d: d["clients"][0].reverse()),
     "a stamp": text(STAMPS, lambda t: t.replace("1-4", "1-3")),
     "a stamp without seal": text(STAMPS, lambda t: t.replace("self:", "other:")),

@@ -16,6 +16,7 @@ from pipeline.cells.plausible import (
     SILENT,
     Clients,
     Expected,
+    clients_of,
     of_clients_last,
     of_row,
     of_seed,
@@ -288,7 +289,7 @@ def test_clients_that_come_after_the_last_round_are_not_expected():
     ends = np.cumsum([0, *(int(train) for _, _, train, _ in dealt)])
     train = [np.arange(*span) for span in zip(ends, ends[1:])]
     parts = Parts([(n, d) for n, d, *_ in dealt], train, [np.zeros(int(one[3]), int) for one in dealt], {})
-    clients = training.clients_of(experiment.scenario, 0, parts, np.zeros(ends[-1], int))
+    clients = clients_of(experiment.scenario, 0, parts, np.zeros(ends[-1], int))
     last = {name: each[0] for name, each in result["final"].items()}
     assert len(clients.names) == len(result["clients"][0]) < len(dealt)
     assert of_clients_last(last, result["clients"][0], "clients", clients) == ""

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
+from pipeline.data.parts import Parts
+from pipeline.schema import Scenario
+
 # Largest gap of two means of accuracies that were rounded to four decimals, in points.
 ROUNDED = 0.002
 # Largest gap of an accuracy and its rounding to four decimals, in points, and a little more.
@@ -93,6 +98,34 @@ class Expected:
     silent: bool | None = None
 
 
+def clients_of(scenario: Scenario, seed: int, parts: Parts, labels: np.ndarray) -> Clients:
+    """Who trains with a seed, by the partition; those that come after the last round are left out.
+
+    labels: (N,), of the stored set
+    """
+    wanted, names = scenario.training.unseen, [name for name, _ in parts.clients]
+    late: Collection[int] = ()
+    if isinstance(wanted, list):
+        late = [k for k, name in enumerate(names) if name in wanted]
+    elif wanted is not None:
+        from pipeline.engine.phase import draw  # with torch: a second
+
+        late = draw(range(len(names)), wanted, len(names), "unseen", seed)
+    kind, domains = scenario.evaluation.tests, parts.domain_test
+    tests = {
+        "clients": lambda k: parts.client_test[k],
+        "pooled": lambda k: np.concatenate(list(domains.values())),
+    }.get(kind, lambda k: domains[parts.clients[k][1]])
+    here = [k for k in range(len(names)) if k not in late]
+    return Clients(
+        [names[k] for k in here],
+        [parts.clients[k][1] for k in here],
+        [len(parts.train[k]) for k in here],
+        [len(np.unique(labels[parts.train[k]])) for k in here],
+        [len(tests(k)) for k in here],
+    )
+
+
 def of_seed(run: Mapping[str, Any], expected: Expected) -> str:
     """What cannot be in a finished seed, wherever it was trained; nothing where all fits."""
     rows = run["rows"]
@@ -101,7 +134,7 @@ def of_seed(run: Mapping[str, Any], expected: Expected) -> str:
     if run["hook"] != expected.hook:
         return f"scores the models {run['hook']!r}, the cell scores {expected.hook!r}"
     problem = of_torch(run["versions"]) or of_traffic(run["traffic"], expected.silent)
-    problem = problem or _of_holdings(run, expected)
+    problem = problem or of_holdings(run, expected)
     if problem:
         return problem
     names: set[str] = set()
@@ -129,7 +162,7 @@ def of_seed(run: Mapping[str, Any], expected: Expected) -> str:
     return (last + problem if problem else "") or of_states(rows)
 
 
-def _of_holdings(run: Mapping[str, Any], expected: Expected) -> str:
+def of_holdings(run: Mapping[str, Any], expected: Expected) -> str:
     """What cannot be in the numbers of clients, images and classes."""
     holdings, clients = run.get("holdings") or {}, expected.clients
     of_clients = {"clients": run["clients"], **{f"holdings.{name}": each for name, each in holdings.items()}}

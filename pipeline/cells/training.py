@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,12 +32,10 @@ from pipeline.cells.lockstep import together
 from pipeline.cells.progress import Progress
 from pipeline.cells.seeds import Job, summarise, train_seed
 from pipeline.data import partition
-from pipeline.data.parts import Parts
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
-from pipeline.engine.phase import draw
 from pipeline.errors import NO_MEMORY, FedReproError, TrainingError, WorkerError, short_of_memory
-from pipeline.schema import ROOT, Cell, Scenario, load_paper, load_params
+from pipeline.schema import ROOT, Cell, load_paper, load_params
 from pipeline.schema.discovery import method_module
 from pipeline.sealing import seal
 
@@ -115,37 +113,11 @@ class Plan:
             classes,
             scenario.evaluation.hook or self.method.headline,
             scenario.evaluation.tests,
-            clients_of(scenario, job.seed, parts, np.load(stored / "labels.npy", mmap_mode="r")),
+            plausible.clients_of(scenario, job.seed, parts, np.load(stored / "labels.npy", mmap_mode="r")),
             parts.domain_test.keys(),
             scenario.evaluation.metrics or (),
             algorithm in plausible.SILENT if module.startswith("pipeline.") else None,
         )
-
-
-def clients_of(scenario: Scenario, seed: int, parts: Parts, labels: np.ndarray) -> plausible.Clients:
-    """Who trains with a seed, by the partition; those that come after the last round are left out.
-
-    labels: (N,), of the stored set
-    """
-    wanted, names = scenario.training.unseen, [name for name, _ in parts.clients]
-    late: Collection[int] = ()
-    if isinstance(wanted, list):
-        late = [k for k, name in enumerate(names) if name in wanted]
-    elif wanted is not None:
-        late = draw(range(len(names)), wanted, len(names), "unseen", seed)
-    kind, domains = scenario.evaluation.tests, parts.domain_test
-    tests = {
-        "clients": lambda k: parts.client_test[k],
-        "pooled": lambda k: np.concatenate(list(domains.values())),
-    }.get(kind, lambda k: domains[parts.clients[k][1]])
-    here = [k for k in range(len(names)) if k not in late]
-    return plausible.Clients(
-        [names[k] for k in here],
-        [parts.clients[k][1] for k in here],
-        [len(parts.train[k]) for k in here],
-        [len(np.unique(labels[parts.train[k]])) for k in here],
-        [len(tests(k)) for k in here],
-    )
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:
