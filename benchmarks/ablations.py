@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import yaml
 
@@ -494,31 +494,49 @@ def prepare(cell: Any, root: Path) -> None:
 # -- processes of their own ----------------------------------------------------------------------------------
 
 
+class Forked(NamedTuple):
+    """A process of its own: the lines that its task prints, and the file of its errors."""
+
+    lines: Iterator[str]
+    errors: IO[bytes]
+
+    def failure(self, what: str) -> SystemExit:
+        """`fedcrl/mini/fedprox: its training fails: TrainingError: ...`: with the last line of its errors."""
+        self.errors.seek(0)
+        said = self.errors.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
+        return SystemExit(f"{what}: its training fails: {last}")
+
+
 @contextlib.contextmanager
-def forked(task: Callable[[], Any]) -> Iterator[Iterator[str]]:
-    """The lines that a task prints in a process of its own, which has torch and ends with the block."""
+def forked(task: Callable[[], Any]) -> Iterator[Forked]:
+    """A task in a process of its own, which has torch and ends with the block."""
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        failed = 1
+    with tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if child == 0:
+            failed = 1
+            try:
+                os.close(reading)
+                sys.stdout = os.fdopen(writing, "w")
+                os.dup2(errors.fileno(), 2)
+                sys.stderr = os.fdopen(2, "w", closefd=False)
+                os.environ.update(SETTINGS)
+                task()
+                sys.stdout.flush()
+                failed = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(failed)
+        os.close(writing)
         try:
-            os.close(reading)
-            sys.stdout = os.fdopen(writing, "w")
-            os.environ.update(SETTINGS)
-            task()
-            sys.stdout.flush()
-            failed = 0
-        except BaseException:
-            traceback.print_exc()
+            with os.fdopen(reading) as lines:
+                yield Forked(lines, errors)
         finally:
-            os._exit(failed)
-    os.close(writing)
-    try:
-        with os.fdopen(reading) as lines:
-            yield lines
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def train(cell: Any, root: Path) -> None:
@@ -527,13 +545,12 @@ def train(cell: Any, root: Path) -> None:
     def task() -> None:
         from pipeline.cells.training import train_cell
 
-        with contextlib.redirect_stderr(open(os.devnull, "w")):
-            train_cell(cell, root)
+        train_cell(cell, root)
         print("done")
 
-    with forked(task) as lines:
-        if "done\n" not in lines:
-            raise SystemExit(f"{cell}: its training fails")
+    with forked(task) as child:
+        if "done\n" not in child.lines:
+            raise child.failure(str(cell))
 
 
 def walked(one: Any, algorithm: str, ablation: Ablation | None, root: Path, folder: Path) -> dict[str, str]:
@@ -553,15 +570,14 @@ def walked(one: Any, algorithm: str, ablation: Ablation | None, root: Path, fold
     def task() -> None:
         if ablation is not None:
             sys.modules[f"pipeline.methods.{algorithm}"] = variant(algorithm, ablation)
-        with contextlib.redirect_stderr(open(os.devnull, "w")):
-            walk.walk(one.cell, seed, folder, root, walk.writer(sys.stdout))
+        walk.walk(one.cell, seed, folder, root, walk.writer(sys.stdout))
 
     bits, numbers = one.walk(seed), one.walk(seed)
     numbers.rows = {number: {**row, STATE: None} for number, row in numbers.rows.items()}
     kinds, found = {"bits": bits, "numbers": numbers}, {"value": ""}
     wanted = min(ROUNDS, one.result["rounds"])
-    with forked(task) as lines:
-        for line in map(json.loads, lines):
+    with forked(task) as child:
+        for line in map(json.loads, child.lines):
             for kind, its in kinds.items():
                 try:
                     if kind not in found:
@@ -572,7 +588,7 @@ def walked(one: Any, algorithm: str, ablation: Ablation | None, root: Path, fold
             if len(found) == 1 + len(kinds) or line.get("round") == wanted:
                 break
         else:
-            raise SystemExit(f"{one.cell}: {ablation.what if ablation else 'the method'}: its training fails")
+            raise child.failure(f"{one.cell}: {ablation.what if ablation else 'the method'}")
     return {kind: found.get(kind, "") for kind in (*kinds, "value")}
 
 

@@ -8,6 +8,7 @@ import yaml
 
 from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
+from pipeline.data.partition import content_digest
 from pipeline.files import write_json, write_text
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
@@ -63,6 +64,10 @@ TABLE2 = HEAD + "".join(
     for data in ("Digits", "MNIST")
     for row in ("FedAvg", "FedProx", "Ours", "Averaged")
 )
+# A partition without clients, and its digest.
+DATA = {"set": "digits", "digest": "d", "deviation": ""}
+EMPTY = {"public": np.empty(0, np.int64), "heldout": np.empty(0, np.int64)}
+DEALT = content_digest(EMPTY, {"data": DATA, "public": None})
 AVG, PROX = Cell("fedcrl", "balanced", "fedavg"), Cell("fedcrl", "balanced", "fedprox")
 MINI = Cell("fedcrl", "mini", "fedavg")
 
@@ -94,9 +99,11 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
         "precision": "fp32",
         "device": "cpu",
         "executor": "sequential",
-        "partition": "p",
-        "partitions": ["p", "q"],
-        "digest": provenance.cell_digest(Experiment.of(cell, root), "p"),
+        "partition": DEALT,
+        "partitions": [DEALT, "q"],
+        "data": DATA,
+        "public": None,
+        "digest": provenance.cell_digest(Experiment.of(cell, root), DEALT),
     } | changed
     write_json(path, seal(result))
     rounds = range(result["rounds"] + 1)
@@ -106,17 +113,17 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
 
 
 def partition(root: Path, scenario: str) -> None:
-    """The files of a partition without clients, of digest p."""
+    """The files of a partition without clients."""
     folder = root / "papers/fedcrl/partitions" / scenario
     write_json(
         folder / "meta.json",
         {
-            "digest": "p",
+            "digest": DEALT,
             "clients": [],
             "tests": [],
             "warnings": [],
-            "data": {"deviation": ""},
+            "data": DATA,
             "public": None,
         },
     )
-    np.savez(folder / "indices.npz", public=[], heldout=[])
+    np.savez(folder / "indices.npz", **EMPTY)

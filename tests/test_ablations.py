@@ -1,6 +1,7 @@
 """What a walk compares tells each method from itself without what it adds; the table of all methods' walks,
 docs/ablations.md; and that no stamp counts for fewer rounds than ablations need."""
 
+import os
 import sys
 from functools import cache
 
@@ -13,6 +14,7 @@ from pipeline import methods
 from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.seeds import _digest
+from pipeline.errors import TrainingError
 from pipeline.schema import Cell
 
 EVERY = [(algorithm, one) for algorithm, all_of_it in ABLATIONS.items() for one in all_of_it]
@@ -65,6 +67,30 @@ def test_a_method_agrees_with_itself(algorithm, monkeypatch):
 def test_an_ablation_that_fits_the_code_no_more_is_an_error(ablation, said):
     with pytest.raises(ValueError, match=said):
         ablations.variant("fedprox", ablation)
+
+
+def failing() -> None:
+    print("round 1 of 3", file=sys.stderr)
+    raise TrainingError("seed 0: the models diverged")
+
+
+def dying() -> None:
+    os.write(2, b"out of memory\n")
+    os._exit(137)
+
+
+@pytest.mark.parametrize(
+    "task, said",
+    [
+        (failing, "pipeline.errors.TrainingError: seed 0: the models diverged"),
+        (dying, "out of memory"),
+        (lambda: os._exit(1), "it said nothing"),
+    ],
+)
+def test_a_training_that_fails_says_why(task, said):
+    with ablations.forked(task) as child:
+        assert list(child.lines) == []
+        assert str(child.failure("a cell")) == f"a cell: its training fails: {said}"
 
 
 def test_every_method_has_ablations_and_cells():

@@ -1,12 +1,17 @@
 """Why a result is stale, in words: definitions with their commits, parameters, partitions, data and seeds."""
 
+import json
+import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from repository import commit, git
+from repository import CELL, commit, git
 
 from pipeline.cells import changes, provenance
-from pipeline.errors import DataError
+from pipeline.cells.experiment import Experiment
+from pipeline.commands import check, explain, status
+from pipeline.data import partition
 from pipeline.schema import Cell
 
 FILE = "pipeline/methods/fedprox.py"
@@ -42,7 +47,8 @@ def experiment(root, monkeypatch):
     """A cell of two seeds, with today's digests as results record them."""
     today = {"definitions": dict(DEFINITIONS), "parameters": dict(PARAMETERS)}
     monkeypatch.setattr(provenance, "recorded", lambda *of: today)
-    monkeypatch.setattr(changes, "inputs", lambda experiment, seed: {"digest": f"p{seed}", **SETS})
+    here = {"altered": "", **SETS}
+    monkeypatch.setattr(changes, "_today", lambda experiment, seed: {"digest": f"p{seed}"} | here)
     scenario = SimpleNamespace(seeds=[0, 1], partition=SimpleNamespace(fixed=False))
     cell = Cell.parse("fedcrl/mini/fedprox")
     return SimpleNamespace(root=root, cell=cell, algorithm="fedprox", scenario=scenario)
@@ -106,10 +112,7 @@ def test_seeds_that_are_missing_are_listed(experiment):
 
 
 def test_partitions_that_are_not_here_are_not_compared(experiment, monkeypatch):
-    def absent(experiment, seed):
-        raise DataError("no partition here")
-
-    monkeypatch.setattr(changes, "inputs", absent)
+    monkeypatch.setattr(changes, "_today", lambda experiment, seed: None)
     assert lines(result(experiment, partitions=["other", "other"]), experiment) == []
 
 
@@ -149,10 +152,85 @@ def test_a_walk_that_gave_other_numbers_is_the_first_cause(experiment, monkeypat
         ({}, None, changes.DAMAGE),
         ({"seeds": [0]}, "m", changes.SEEDS),
         ({"seeds": [0, 1]}, "m", changes.PARTITION),
-        ({"seeds": [0, 1], "partitions": []}, None, changes.PARAMETERS),
-        ({"seeds": [0, 1], "partitions": []}, "m", changes.CODE),
+        ({"seeds": [0, 1], "partitions": ["p0", "p0"]}, None, changes.PARTITION),
+        ({"seeds": [0, 1], "partitions": ["p0", "p1"]}, None, changes.PARAMETERS),
+        ({"seeds": [0, 1], "partitions": ["p0", "p1"]}, "m", changes.CODE),
     ],
 )
 def test_a_stale_cell_has_one_cause(experiment, monkeypatch, stored, made, wanted):
     monkeypatch.setattr(provenance, "made_by", lambda result, experiment: made)
-    assert changes.cause(stored, experiment) == wanted
+    assert changes.cause(stored and stored | SETS, experiment) == wanted
+
+
+# -- partitions and data that are here -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(finished, tmp_path_factory):
+    """A checkout with one trained cell and no other result."""
+    root = shutil.copytree(finished, tmp_path_factory.mktemp("changes") / "copy", symlinks=True)
+    own = Cell.parse(CELL).folder(root)
+    for folder in root.glob("papers/*/runs/*/*/"):
+        if folder != own:
+            shutil.rmtree(folder)
+    return root
+
+
+PLACE, DIGITS = "papers/fedcrl/partitions/mini", "data/digits"
+
+
+def arrays(root, change, description=False):
+    """Change the arrays of the first seed's partition, and the digest in its description where asked."""
+    place = root / PLACE
+    with np.load(place / partition.INDICES) as read:
+        held = dict(read)
+    change(held)
+    np.savez_compressed(place / partition.INDICES, **held)
+    if description:
+        meta = json.loads((place / "meta.json").read_text())
+        meta["digest"] = partition.content_digest(held, {key: meta[key] for key in ("data", "public")})
+        (place / "meta.json").write_text(json.dumps(meta))
+
+
+def swap(held):
+    """An image of one client for an image of another."""
+    held["train.0"][0], held["train.1"][0] = held["train.1"][0], held["train.0"][0]
+
+
+def labels(root):
+    file = root / DIGITS / "labels.npy"
+    values = np.load(file)
+    values[:2] = values[:2][::-1]
+    np.save(file, values)
+
+
+CHANGED = {
+    "arrays with their description": (
+        lambda root: arrays(root, swap, description=True),
+        "partition of seed 0",
+    ),
+    "arrays alone": (lambda root: arrays(root, swap), f"partition {PLACE}: its arrays were altered"),
+    "labels": (labels, f"labels {DIGITS}/labels.npy: they were altered"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_partition_that_changed_after_the_training_makes_the_result_stale(trained, change, capsys):
+    plant, said = CHANGED[change]
+    cell = Cell.parse(CELL)
+    result = status.read_result(cell, trained)
+    assert not status.stale(cell, result, trained)
+    files = [*(trained / PLACE).rglob("*"), *(trained / DIGITS).glob("*")]
+    before = {path: path.read_bytes() for path in files if path.is_file()}
+    plant(trained)
+    try:
+        assert status.stale(cell, result, trained)
+        assert status.cause(cell, result, trained) == changes.PARTITION
+        text = " ".join("\n".join(explain.lines(cell, [], trained)).split())
+        assert "stale: measured with other partition" in text and f"differs: {said}" in text
+        assert f"stale by partition: 1: {CELL}" in [*check._stale_and_stamped(["fedcrl"], trained)]
+        assert changes.other_inputs(result, Experiment.of(cell, trained)) == [said]
+    finally:
+        for path, content in before.items():
+            path.write_bytes(content)
+    assert not status.stale(cell, result, trained)

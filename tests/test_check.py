@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from repository import CELL
@@ -42,10 +43,15 @@ def whole(finished, tmp_path_factory) -> Path:
     entry = dict.fromkeys(stamps.KEYS.keys() - {"self"}, "x") | {"result": result["self"], "how": stamps.BITS}
     entry |= stamps.spans({0: 4, 1: 2}, result["rounds"])
     (root / STAMPS).write_text(yaml.safe_dump({CELL: seal(entry)}))
+    note(root)
+    return root
+
+
+def note(root: Path) -> None:
+    """Have the lock file name the result as it is."""
     md5 = hashlib.md5((root / RESULT).read_bytes()).hexdigest()
     outs = [{"path": RESULT.as_posix(), "md5": md5}]
     (root / LOCK).write_text(yaml.safe_dump({"stages": {"mini@fedprox": {"outs": outs}}}))
-    return root
 
 
 @pytest.fixture
@@ -61,12 +67,13 @@ def problems(whole, tmp_path, monkeypatch) -> Callable[[], list[str]]:
 
 
 def resealed(change: Callable[[dict], object]) -> Callable[[Path], None]:
-    """Change the result, and seal it as a forger would."""
+    """Change the result, and seal and note it as a forger would."""
 
     def plant(root: Path) -> None:
         document = json.loads((root / RESULT).read_text())
         change(document)
         (root / RESULT).write_text(json.dumps(seal(document)))
+        note(root)
 
     return plant
 
@@ -81,7 +88,7 @@ def text(file: Path, change: Callable[[str], str]) -> Callable[[Path], None]:
 
 
 def in_history(change: Callable, means: bool = False) -> Callable[[Path], None]:
-    """Change the history, and make its digest and the seal anew, and the means where asked."""
+    """Change the history, and make its digest, the seal and the lock anew, and the means where asked."""
 
     def plant(root: Path) -> None:
         document = json.loads((root / RESULT).read_text())
@@ -94,12 +101,34 @@ def in_history(change: Callable, means: bool = False) -> Callable[[Path], None]:
                     values = table[table["seed"] == seed][name].dropna().to_numpy()
                     each[k] = round(float(values[-last:].mean()), 4)
         (root / RESULT).write_text(json.dumps(seal(document | {"history": stamps.digest(content)})))
+        note(root)
 
     return plant
 
 
 def points(table, seed: int, measure: str, added: float):
     table.loc[(table["seed"] == seed) & (table["round"] > 0), measure] += added
+    return table
+
+
+def as_the_first(table):
+    """The rows of the first seed as those of the second."""
+    one = table[table["seed"] == 0]
+    return pd.concat([one, one.assign(seed=1)], ignore_index=True)
+
+
+def quiet(document: dict) -> None:
+    for name in ("up", "down", "bytes"):
+        document["traffic"][name] = 0
+        document["traffic_of_seeds"][name][1] = 0
+
+
+def add(numbers: list[int]) -> None:
+    numbers[0] += 1 if numbers[0] < 10 else -1
+
+
+def at(table, seed: int, number: int, column: str, value: object):
+    table.loc[(table["seed"] == seed) & (table["round"] == number), column] = value
     return table
 
 
@@ -157,6 +186,18 @@ PLANTS = {
     "a spread": in_history(lambda t: points(t, 0, "clients_std", 0.5), means=True),
     "more than 100 % in a history": in_history(lambda t: points(t, 0, "weighted", 100.0)),
     "a state that is no digest": in_history(lambda t: t.assign(state="none")),
+    "a last accuracy that is missing": in_history(lambda t: at(t, 1, 4, "average", np.nan), means=True),
+    "a state that is missing": in_history(lambda t: at(t, 1, 2, "state", np.nan)),
+    "one state for all rounds": in_history(lambda t: t.assign(state="0" * 16)),
+    "one seed as another": in_history(as_the_first, means=True),
+    "a state of another seed": in_history(lambda t: at(t, 1, 3, "state", t["state"][3])),
+    "a measure that the other seed lacks": in_history(lambda t: at(t, 1, 4, "sketch", 50.0)),
+    "a client that sends nothing": resealed(quiet),
+    "another torch": resealed(lambda d: d["versions"].update(torch="1.4.0")),
+    "clients of the second seed in another order": resealed(lambda d: d["clients"][1].reverse()),
+    "the second seed's images in another order": resealed(lambda d: d["holdings"]["images"][1].reverse()),
+    "a class more of the second seed": resealed(lambda d: add(d["holdings"]["classes"][1])),
+    "clients in another order": resealed(lambda d: d["clients"][0].reverse()),
     "a stamp": text(STAMPS, lambda t: t.replace("1-4", "1-3")),
     "a stamp without seal": text(STAMPS, lambda t: t.replace("self:", "other:")),
     "a stamp file that is none": text(STAMPS, lambda t: "{"),

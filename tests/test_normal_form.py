@@ -9,18 +9,20 @@ from pipeline.cells.definitions import Code
 
 TRAIN = '''"""How a seed is trained."""
 
+import contextlib
 import logging
 import torch
 from torch.optim import SGD
 from torch.nn import functional as F
 
 from lib.losses import kl, _scaled
-from lib import terms
+from lib import kinds, terms
 
 ROUNDS = 20
 _HALF = 0.5
 STEPS = {"sgd": SGD, "adam": torch.optim.Adam}
 CHOSEN = ("a", "b")
+NOTED = (kinds.SEEN, kinds.told)
 
 
 class Base:
@@ -59,6 +61,12 @@ def _distance(model):
     return total
 
 
+def checked(value):
+    if value > 5:
+        raise OverflowError(value)
+    return value
+
+
 def train(method: Method, data, rounds: int = ROUNDS, seed=0):
     """Train all rounds."""
     # as in the paper
@@ -83,11 +91,21 @@ def train(method: Method, data, rounds: int = ROUNDS, seed=0):
 
         if better(value) and number % 2 == 0:
             best = value
+        try:
+            assert value < 10
+            value = checked(value)
+        except AssertionError:
+            value = 10.0
+        except OverflowError as large:
+            value = large.args[0]
+        with contextlib.suppress(AssertionError):
+            assert value > -10
+            value = value + 1
         history.append((number, value, _scaled(value)))
         print("round", number)
     with torch.inference_mode():
         step(history, lr=0.01)
-    return {"history": history, "best": best, **{name: len(name) for name in CHOSEN}}
+    return {"history": history, "best": best, "noted": NOTED, **{name: len(name) for name in CHOSEN}}
 '''
 LOSSES = """TEMPERATURE = 2.0
 
@@ -106,7 +124,33 @@ def unused(x):
 TERMS = """def mean(models):
     return {name: sum(model[name] for model in models) / len(models) for name in models[0]}
 """
-FILES = {"__init__": "", "train": TRAIN, "losses": LOSSES, "terms": TERMS}
+KINDS = """SEEN = []
+
+
+def noted(function):
+    SEEN.append(function)
+    return function
+
+
+@noted
+def first(x):
+    return x
+
+
+@noted
+def second(x):
+    return 2 * x
+
+
+def warn(x):
+    SEEN.append(x)
+
+
+def told(warn, x):
+    warn(x)
+    return x
+"""
+FILES = {"__init__": "", "train": TRAIN, "losses": LOSSES, "terms": TERMS, "kinds": KINDS}
 
 
 def digest(root: Path, files: dict[str, str]) -> str:
@@ -148,6 +192,23 @@ HARMLESS = {
     "what a log line says": [(T, '"round %s: %s"', '"in round %s: %s"')],
     "no log line": [(T, '            logging.warning("round %s: %s", number, problem)\n', "")],
     "one more log line": [(T, "    best = None\n", '    best = None\n    print("begins", rounds)\n')],
+    "a logger of the module": [
+        (T, "_HALF = 0.5\n", "_HALF = 0.5\nJOURNAL = logging.getLogger(__name__)\n"),
+        (T, "    best = None\n", '    best = None\n    JOURNAL.info("begins %s", rounds)\n'),
+    ],
+    "a logger with its name": [
+        (T, "_HALF = 0.5\n", '_HALF = 0.5\n_log: logging.Logger = logging.getLogger("lib")\n'),
+        (T, 'logging.warning("round %s: %s", number, problem)', "_log.warning(number)"),
+    ],
+    "a logger that is asked for": [
+        (T, "    best = None\n", '    best = None\n    logging.getLogger(__name__).info("begins")\n')
+    ],
+    "a log line of a container's items": [
+        (T, "        new = self", "        print(sorted(state.keys()), *models.values())\n        new = self")
+    ],
+    "a log line with the larger of two": [
+        (T, "    best = None\n", "    best = None\n    print(max(rounds, seed), generator.sum(seed))\n")
+    ],
     "what is printed": [(T, 'print("round", number)', 'print(f"round {number} of {rounds}")')],
     "the name of a local variable": [
         (T, "losses = [", "each = ["),
@@ -183,11 +244,11 @@ HARMLESS = {
         ),
     ],
     "from the module or by its name": [
-        (T, "from lib import terms", "from lib.terms import mean"),
+        (T, "from lib import kinds, terms", "from lib import kinds\nfrom lib.terms import mean"),
         (T, "terms.mean", "mean"),
     ],
     "an alias of a module": [
-        (T, "from lib import terms", "from lib import terms as rules"),
+        (T, "from lib import kinds, terms", "from lib import kinds, terms as rules"),
         (T, "terms.mean", "rules.mean"),
     ],
     "an alias of a foreign module": [
@@ -195,7 +256,7 @@ HARMLESS = {
         (T, "F.cross_entropy", "functional.cross_entropy"),
     ],
     "an import that moves into a function": [
-        (T, "from lib import terms\n", ""),
+        (T, "from lib import kinds, terms\n", "from lib import kinds\n"),
         (T, "        return terms.mean", "        from lib import terms\n\n        return terms.mean"),
     ],
     "one more import": [(T, "import logging\n", "import logging\nimport math\n")],
@@ -282,6 +343,34 @@ REAL = {
     "when an error is raised": [(T, "if not data:", "if data is None:")],
     "an assert that acts": [(T, "assert rounds > 0", "assert data.pop()")],
     "a log line that acts": [(T, 'print("round", number)', 'print("round", generator.seed())')],
+    "a function of the repository called warn": [
+        (T, "from lib import kinds", "from lib.kinds import warn\nfrom lib import kinds"),
+        (T, "    best = None\n", "    best = None\n    warn(seed)\n"),
+    ],
+    "a function of the repository called print": [
+        (T, "from lib import kinds", "from lib.kinds import warn as print\nfrom lib import kinds"),
+    ],
+    "a call of a function that is given as warn": [("kinds", "    warn(x)\n", "")],
+    "a log line that takes an iterator's items": [
+        (T, "    best = None\n", "    best = None\n    print(list(data))\n")
+    ],
+    "a log line that unpacks an iterator": [(T, "    best = None\n", "    best = None\n    print(*data)\n")],
+    "a log line that loops over an iterator": [
+        (T, "    best = None\n", "    best = None\n    print([one for one in data])\n")
+    ],
+    "an assert that takes an iterator's items": [
+        (T, "    best = None\n", "    best = None\n    assert any(data)\n")
+    ],
+    "an assert that is caught": [(T, "assert value < 10", "assert value < 11")],
+    "an assert that is suppressed": [(T, "assert value > -10", "assert value > -11")],
+    "no assert where it is caught": [(T, "            assert value < 10\n", "")],
+    "the value of an error that is caught": [(T, "OverflowError(value)", "OverflowError(value + 1)")],
+    "the order in which definitions are noted": [
+        ("kinds", "@noted\ndef first(x):\n    return x\n\n\n", ""),
+        ("kinds", "    return 2 * x\n", "    return 2 * x\n\n\n@noted\ndef first(x):\n    return x\n"),
+    ],
+    "one more definition that is noted": [("kinds", "def warn(x)", "@noted\ndef warn(x)")],
+    "a definition that is noted": [("kinds", "return 2 * x", "return 3 * x")],
     "an error that acts": [(T, 'f"no data for {method}"', "data.read()")],
     "the entry of a table": [(T, '"sgd": SGD', '"sgd": torch.optim.Adagrad')],
     "which entry": [(T, 'STEPS["sgd"]', 'STEPS["adam"]')],

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from one_paper import AVG, DIGITS, MINI, PROX, finish, partition, repository
+from one_paper import AVG, DEALT, DIGITS, MINI, PROX, finish, partition, repository
 from repository import PARAMETERS, edit, reread, run
 
 from pipeline.cells import choices, provenance
@@ -145,14 +145,14 @@ def test_stale_is_what_lacks_draws_or_history(root):
 def test_failed_is_the_mark_of_today_under_what_the_cell_was_trained_on(root, features):
     """Training with frozen features digests them with the partition, and the executor; so does the status."""
     partition(root, "balanced")
-    trained_on, old = "p", "of-yesterday"
+    trained_on, old = DEALT, "of-yesterday"
     if features:
         changed = {"data": DIGITS["data"] | {"features": "vit_tiny"}, "model": {"name": "vit_head"}}
         edit(root / PARAMETERS, lambda document: document["scenarios"]["balanced"].update(changed))
         meta = {"digest": "f", "trained": True, "images": "i", "width": 1}
         write_json(root / "data/digits-vit_tiny/meta.json", meta)
-        trained_on = hashlib.sha256(b"pf").hexdigest()
-        old = provenance.cell_digest(Experiment.of(PROX, root), "p")  # of the partition alone
+        trained_on = hashlib.sha256(f"{DEALT}f".encode()).hexdigest()
+        old = provenance.cell_digest(Experiment.of(PROX, root), DEALT)  # of the partition alone
     for cell, digest in ((AVG, provenance.cell_digest(Experiment.of(AVG, root), trained_on)), (PROX, old)):
         mark = {"cell": str(cell), "error": "seed 0: loss is nan"} | HERE
         write_json(root / f".cells/{digest}/error.json", mark)

@@ -279,11 +279,11 @@ def test_a_result_of_another_processor_is_not_walked(trained, planted):
     file = trained / FOLDER / "result.json"
     before, result = file.read_text(), json.loads(file.read_text())
     for machine in [result["versions"], *result.get("machines", [])]:
-        machine["torch"] = "1.0"
+        machine["torch"] = "2.9"
     file.write_text(json.dumps(seal(result)))
     try:
         said = verify(trained, CELL, expect=1)
-        assert f"{CELL}: cannot be compared here; trained on torch 1.0" in said
+        assert f"{CELL}: cannot be compared here; trained on torch 2.9" in said
         assert not (trained / "papers/fedcrl/verified.yaml").exists()
     finally:
         file.write_text(before)

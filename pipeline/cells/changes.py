@@ -19,6 +19,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.cells.normal_form import normal_form
 from pipeline.cells.syntax import ON_IMPORT, parsed, pieces
+from pipeline.data import partition, store
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
@@ -38,6 +39,9 @@ PARTITION = "partition"
 SEEDS = "seeds"
 DAMAGE = "damaged files"
 UNKNOWN = "unknown method or scenario"
+LABELS = "labels.npy"
+# What was read of partitions in this process, by their places and the times of their files.
+_READ: dict[tuple, dict | None] = {}
 
 
 def cause(result: dict, experiment: Experiment) -> str:
@@ -48,7 +52,7 @@ def cause(result: dict, experiment: Experiment) -> str:
         return REFUSAL
     if set(result["seeds"]) != set(experiment.scenario.seeds):
         return SEEDS
-    if provenance.redrawn(result, experiment.scenario):
+    if provenance.redrawn(result, experiment.scenario) or other_inputs(result, experiment):
         return PARTITION
     return PARAMETERS if provenance.made_by(result, experiment) is None else CODE
 
@@ -62,7 +66,7 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
             f"fedrepro run --force {experiment.cell} trains it anew"
         )
     yield from _seeds(result, experiment)
-    yield from _inputs(result, experiment)
+    yield from other_inputs(result, experiment)
     root, commit = experiment.root, result["git"].get("commit", "")
     today = provenance.recorded(experiment, result["executor"], result["precision"])
     now = provenance.definitions_in(today)
@@ -108,23 +112,60 @@ def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
             yield f"seeds {', '.join(map(str, sorted(seeds)))} {how}"
 
 
-def _inputs(result: dict, experiment: Experiment) -> Iterator[str]:
-    """Partitions and data sets that are here and are not those of the result."""
-    sets: dict[str, None] = {}
+def other_inputs(result: dict, experiment: Experiment) -> list[str]:
+    """What is here and is not what a result was trained on, a line each: partitions, by the bytes of their
+    arrays, labels and data sets. What is not here is not compared."""
+    found: dict[str, None] = {}
     # as pipeline.cells.results has them, which imports pandas
     partitions = result.get("partitions") or [result["partition"]] * len(result["seeds"])
     for seed, digest in zip(result["seeds"], partitions, strict=True):
-        try:
-            today = inputs(experiment, seed)
-        except (*DAMAGED, FedReproError):  # not here
+        today = _today(experiment, seed)
+        if today is None:
             continue
-        if today["digest"] != digest:
-            yield f"partition of seed {seed}"
+        if today["altered"]:
+            found[today["altered"]] = None
+        elif today["digest"] != digest:
+            found[f"partition of seed {seed}"] = None
         for part in ("data", "public"):
             of_result, of_today = result[part], today.get(part)
             if of_result and of_today and of_result["digest"] != of_today["digest"]:
-                sets[of_today["set"]] = None
-    yield from (f"data set {name}" for name in sets)
+                found[f"data set {of_today['set']}"] = None
+    return sorted(found, key=lambda line: line.startswith("data set"))
+
+
+def _today(experiment: Experiment, seed: int) -> dict | None:
+    """`inputs` of a seed, read once in a process unless a file changes; `altered` says which bytes are not
+    those of their description. None where a partition is not here."""
+    scenario, place = experiment.scenario, experiment.partition(seed)
+    sets = experiment.root / "data" / scenario.data.set
+    files = [place / store.META, place / partition.INDICES, sets / store.META, sets / LABELS]
+    state = [(one.stat().st_mtime_ns, one.stat().st_size) if one.is_file() else None for one in files]
+    key = (place, scenario.data.features, scenario.corruption is None, *state)
+    if key not in _READ:
+        try:
+            _READ[key] = inputs(experiment, seed) | {"altered": _altered(place, sets, experiment.root)}
+        except (*DAMAGED, FedReproError):
+            _READ[key] = None
+    return _READ[key]
+
+
+def _altered(place: Path, sets: Path, root: Path) -> str:
+    """The partition, or the labels that it divides, where a file was changed without its description."""
+    drawn, labels = (path.relative_to(root).as_posix() for path in (place, sets / LABELS))
+    try:
+        _, noted = partition.verify(place)
+    except FedReproError:
+        return f"partition {drawn}: its arrays were altered"
+    if not (sets / LABELS).is_file():
+        return ""
+    try:
+        meta = store.read_meta(sets)
+        store.array(sets, LABELS, meta["digests"][LABELS])
+    except FedReproError:
+        return f"labels {labels}: they were altered"
+    if noted["data"]["digest"] != meta["digest"]:
+        return f"partition {drawn}: it was dealt of other data than are in data/{sets.name}"
+    return ""
 
 
 def _parameters(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:

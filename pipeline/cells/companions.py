@@ -1,11 +1,12 @@
 """Files beside the results: tables of clients, representations and sources.yaml, read without pandas."""
 
 import csv
+import dataclasses
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline.cells import provenance
+from pipeline.cells import plausible, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.schema import Cell, shorten, visible
@@ -49,6 +50,11 @@ def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
             raise ValueError("not counts of images")
     except DAMAGED as problem:
         raise FedReproError(f"{shorten(path)}: {problem}; {again}") from None
+    clients = plausible.Clients(
+        [name for name, *_ in rows],
+        [domain for _, domain, *_ in rows],
+        tests=[test for _, test, *_ in counts],
+    )
     for (client, *_), (train, _, *of_classes) in zip(rows, counts, strict=True):
         if sum(of_classes) != train:
             raise FedReproError(
@@ -61,8 +67,16 @@ def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
         held = (result.get("holdings") or {}).get("images")
         # Clients that come after the last round are in the table and hold nothing in the result.
         late = any(name.startswith("unseen.") for name in result["final"])
-        if held and not late and held[0] != [train for train, *_ in counts]:
+        if not held or late:
+            continue
+        if held[0] != [train for train, *_ in counts]:
             raise FedReproError(f"{shorten(path)}: not the clients on which {cell} was trained; {again}")
+        last = {name: each[0] for name, each in result["final"].items()}
+        kind = plausible.kind_of(result["measures"])
+        # of another kind an accuracy is over other images than a client's own
+        own = clients if kind == "clients" else dataclasses.replace(clients, tests=())
+        if wrong := plausible.of_clients_last(last, result["clients"][0], kind, own):
+            raise FedReproError(f"{shorten(path)}: not what {cell} has of these clients: {wrong}")
 
 
 def check_archive(path: Path) -> None:

@@ -19,8 +19,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.cells.normal_form import normal_form
-from pipeline.cells.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, parsed, pieces
+from pipeline.cells.normal_form import ACTS, LOGGER, normal_form
+from pipeline.cells.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, is_logger, parsed, pieces
 from pipeline.errors import FedReproError
 from pipeline.schema import shorten
 
@@ -198,7 +198,24 @@ class Code:
         return [*filter(self._has, (".".join(parts[:n]) for n in range(1, len(parts) + 1)))]
 
     def _acting(self, name: str) -> list[ast.stmt]:
-        return [*self._module(name).effects, *(self._module(name).calls if self.strict else ())]
+        module = self._module(name)
+        if not self.strict:
+            return [*module.effects]
+        noted = [one for one in module.decorated if self._is_noted(name, one)]
+        return [*module.effects, *module.calls, *noted]
+
+    def _is_noted(self, name: str, node: ast.stmt) -> bool:
+        """Whether a decorator of this repository may note a definition somewhere."""
+        for decorator in getattr(node, "decorator_list", ()):
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            base, following = called, list[str]()
+            while isinstance(base, ast.Attribute):
+                following.insert(0, base.attr)
+                base = base.value
+            found = self._meaning(name, base.id, tuple(following), {}) if isinstance(base, ast.Name) else None
+            if found and isinstance(found[0], Definition) and not self._is_neutral(found[0]):
+                return True
+        return False
 
     def _refuse(self, reached: set[Definition]) -> None:
         for one in sorted(reached):
@@ -249,7 +266,15 @@ class Code:
         def meaning(name: str, attributes: tuple[str, ...]) -> tuple[object, int] | None:
             return self._meaning(module, name, attributes, local)
 
-        return normal_form(node, meaning)
+        return normal_form(node, meaning, self._role, self._module(module).read, self.strict)
+
+    def _role(self, what: object) -> str:
+        """Whether a name that stands for this is a logger, or may do something when it is called."""
+        if not isinstance(what, Definition):
+            return ""
+        if is_logger(self._module(what.module).nodes.get(what.name)):
+            return LOGGER
+        return "" if self._is_neutral(what) else ACTS
 
     @cache  # noqa: B019
     def _uses(self, one: Definition) -> list[Definition | str]:

@@ -2,13 +2,14 @@
 
 Left out or made alike: comments, positions, docstrings, annotations of parameters, of returned values and of
 local variables, imports, asserts and log lines that only look, what an error says, names of local variables,
-and the order of methods. What a name of this repository or of another package stands for is a number here,
-in the order of appearance; `definitions` puts the meaning behind it. All else stays: names of parameters,
-attributes and fields, defaults, decorators, numbers, texts, the order of statements.
+and the order of methods. An assert whose failure is caught counts, what an error says where the module reads
+it, and what may take an iterator's items. What a name of this repository or of another package stands for is
+a number here, in the order of appearance; `definitions` puts the meaning behind it. All else stays: names of
+parameters, attributes and fields, defaults, decorators, numbers, texts, the order of statements.
 """
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 # What only looks at its arguments: an assert or a log line with other calls may act, and is kept.
 LOOKS = frozenset(
@@ -16,6 +17,10 @@ LOOKS = frozenset(
     "tuple int float join format shape size dim numel isfinite isnan item keys values ndim "
     "unknown shorten cause".split()
 )
+# Of those, what takes all items of an iterator, which then has none left.
+TAKES = frozenset("all any sum min max set sorted list tuple join".split())
+# Gives a container, of which taking the items takes none away.
+HOLDS = frozenset("keys values items list tuple set sorted dict range split".split())
 LOGS = frozenset(("print", "warn"))
 LOGGERS = frozenset(("logging", "logger", "log", "warnings"))
 LEVELS = frozenset("debug info warning warn error critical exception log".split())
@@ -24,14 +29,31 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DYNAMIC = frozenset(("locals", "vars", "eval", "exec", "globals"))  # calls that see names of variables
 # name of a variable -> its number, of each function around a place; None: leave the names
 Scopes = list[dict[str, str]]
+# What a name stands for, in `normal_form`'s second view: a logger of the logging module, or a function or
+# value of this repository that may do something.
+LOGGER, ACTS = "logger", "acts"
+# An assert fails with this error, which these catch.
+CATCH_ALL = frozenset(("Exception", "BaseException"))
 # (name, attributes that follow) -> what stands for as many of them as have a meaning, and how many these are
 Meaning = Callable[[str, tuple[str, ...]], tuple[object, int] | None]
+# meaning of a name -> LOGGER, ACTS or nothing
+Role = Callable[[object], str]
 
 
-def normal_form(node: ast.AST, meaning: Meaning = lambda name, attributes: None) -> tuple[object, list]:
+def normal_form(
+    node: ast.AST,
+    meaning: Meaning = lambda name, attributes: None,
+    role: Role = lambda what: "",
+    read: Collection[str] = (),
+    strict: bool = True,
+) -> tuple[object, list]:
     """The tree of a top-level statement as nested tuples, on any Python alike, and what its numbers stand
-    for. The names of private definitions, annotations and texts of modules are left out."""
-    normal = _Normal(meaning)
+    for. The names of private definitions, annotations and texts of modules are left out.
+
+    role: of what a name stands for. read: names of errors whose values the module reads where it catches
+    them. strict: whether caught asserts count, what such errors say, and what may take an iterator's items
+    """
+    normal = _Normal(meaning, role, read, strict)
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name.startswith("_"):
         normal.private = node
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -44,8 +66,13 @@ def normal_form(node: ast.AST, meaning: Meaning = lambda name, attributes: None)
 
 
 class _Normal:
-    def __init__(self, meaning: Meaning):
+    def __init__(self, meaning: Meaning, role: Role, read: Collection[str], strict: bool):
         self.meaning = meaning
+        self.role = role
+        self.read = read if strict else ()
+        self.strict = strict
+        # how many blocks around a place catch a failed assert
+        self.caught = 0
         self.scopes: Scopes = []
         self.seen: dict[object, int] = {}
         # the definition itself, where its name does not count
@@ -68,6 +95,8 @@ class _Normal:
             return self._comprehension(node)
         if isinstance(node, ast.Raise):
             return self._raise(node)
+        if self.strict and isinstance(node, (ast.Try, ast.TryStar, ast.With)) and _catches_asserts(node):
+            return self._catching(node)
         if isinstance(node, ast.AnnAssign) and self.scopes:
             if node.value is None:
                 return "pass"
@@ -96,8 +125,18 @@ class _Normal:
             fields.append((name, form))
         return type(node).__name__, tuple(fields)
 
+    def _catching(self, node: ast.Try | ast.TryStar | ast.With) -> tuple:
+        """A block in which a failed assert is no end: asserts count there. Its parts are in the order of
+        `_plain`."""
+        before = self._plain(node, ("body",))[1] if isinstance(node, ast.With) else ()
+        self.caught += 1
+        body = self._statements(node.body)
+        self.caught -= 1
+        after = () if isinstance(node, ast.With) else self._plain(node, ("body",))[1]
+        return type(node).__name__, (*before, ("body", body), *after)
+
     def _statements(self, body: list[ast.stmt]) -> tuple:
-        kept = [one for one in body if not _only_looks(one)]
+        kept = [one for one in body if not self._only_looks(one)]
         forms = [self.of(one) for one in kept]
         return tuple([form for form in forms if form not in ("pass", ("Pass", ()))])
 
@@ -152,7 +191,7 @@ class _Normal:
         form = []
         for one in body:
             self.scopes = [*scopes] if isinstance(one, FUNCTIONS) else []
-            if not _only_looks(one):
+            if not self._only_looks(one):
                 form.append(self.of(one))
         self.scopes = scopes
         leave = ("body", "name", "type_params") if node is self.private else ("body", "type_params")
@@ -208,8 +247,52 @@ class _Normal:
         """What an error says is left out, where saying it only looks."""
         error = node.exc
         if isinstance(error, ast.Call) and _last_name(error.func).endswith("Error") and _looks(error):
-            return "raise", self.of(error.func)
+            if _last_name(error.func) not in self.read:
+                return "raise", self.of(error.func)
         return self._plain(node)
+
+    # -- what only looks -------------------------------------------------------------------------------------
+
+    def _only_looks(self, node: ast.stmt) -> bool:
+        """A statement without effect on a result: a text, an import, an assert, a log line."""
+        if _is_text(node) or isinstance(node, (ast.Import, ast.ImportFrom)):
+            return True
+        if isinstance(node, ast.Assert):
+            parts = [node.test] if node.msg is None else [node.test, node.msg]
+            call = ast.Call(func=ast.Name("assert"), args=parts, keywords=[])
+            return not self.caught and self._looks(call)
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            return False
+        return self._is_log(node.value.func) and self._looks(node.value)
+
+    def _looks(self, call: ast.Call) -> bool:
+        """Do the arguments of a call act on nothing, not even on an iterator?"""
+        return _looks(call) and not (self.strict and _takes(call))
+
+    def _is_log(self, called: ast.expr) -> bool:
+        """Whether a call of this writes a log line and does no more."""
+        if isinstance(called, ast.Name):
+            return called.id in LOGS and self._local(called.id) is None and self._role(called) != ACTS
+        if not isinstance(called, ast.Attribute) or called.attr not in LEVELS:
+            return False
+        logger = called.value
+        if isinstance(logger, ast.Call):
+            of_module = _last_name(logger.func) == "getLogger" and _looks(logger)
+            return of_module and self._role(logger.func) != ACTS
+        role = self._role(logger)
+        return role == LOGGER or role != ACTS and _last_name(logger) in LOGGERS
+
+    def _role(self, node: ast.expr) -> str:
+        """Of the name that an expression begins with; nothing for a local variable."""
+        chain: list[str] = []
+        base = node
+        while isinstance(base, ast.Attribute):
+            chain.insert(0, base.attr)
+            base = base.value
+        if not isinstance(base, ast.Name) or self._local(base.id) is not None:
+            return ""
+        found = self.meaning(base.id, tuple(chain))
+        return "" if found is None else self.role(found[0])
 
 
 def _last_name(node: ast.AST) -> str:
@@ -239,25 +322,74 @@ def _is_look(call: ast.Call) -> bool:
     return _last_name(call.func) in LOOKS and not writes
 
 
-def _only_looks(node: ast.stmt) -> bool:
-    """A statement without effect on a result: a text, an import, an assert, a log line."""
-    if _is_text(node) or isinstance(node, (ast.Import, ast.ImportFrom)):
-        return True
-    if isinstance(node, ast.Assert):
-        parts = [node.test] if node.msg is None else [node.test, node.msg]
-        return _looks(ast.Call(func=ast.Name("assert"), args=parts, keywords=[]))
-    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
-        return False
-    called = node.value.func
-    if isinstance(called, ast.Name):
-        logs = called.id in LOGS
+def _takes(call: ast.Call) -> bool:
+    """May the arguments of a call take the items of an iterator? Where they are of a name or of a call that
+    does not say that it is a container, they may."""
+    taken: list[ast.expr] = []
+    for part in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for inner in ast.walk(part):
+            if isinstance(inner, ast.Call) and _takes_items(inner):
+                taken += inner.args
+            elif isinstance(inner, ast.Starred):
+                taken.append(inner.value)
+            elif isinstance(inner, COMPREHENSIONS):
+                taken += [one.iter for one in inner.generators]
+    return any(_may_be_iterator(one) for one in taken)
+
+
+def _takes_items(call: ast.Call) -> bool:
+    """`list(a)` and `", ".join(a)`, and neither `max(a, b)` nor a method such as `a.sum(dim)`."""
+    name = _last_name(call.func)
+    if isinstance(call.func, ast.Attribute):
+        return name == "join"
+    return name in TAKES and len(call.args) == 1
+
+
+def _may_be_iterator(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return _last_name(node.func) not in HOLDS
+    return isinstance(node, ast.Name)
+
+
+def _catches_asserts(node: ast.Try | ast.TryStar | ast.With) -> bool:
+    """Whether a failed assert in the block is caught by it."""
+    if isinstance(node, ast.With):
+        calls = [one.context_expr for one in node.items if isinstance(one.context_expr, ast.Call)]
+        caught = [part for call in calls if _last_name(call.func) == "suppress" for part in call.args]
     else:
-        logs = (
-            isinstance(called, ast.Attribute)
-            and called.attr in LEVELS
-            and _last_name(called.value) in LOGGERS
-        )
-    return logs and _looks(node.value)
+        if any(one.type is None for one in node.handlers):
+            return True
+        caught = [one.type for one in node.handlers if one.type is not None]
+    return any(_last_name(name) in {"AssertionError", *CATCH_ALL} for name in _names_in(caught))
+
+
+def _names_in(types: Iterable[ast.expr]) -> list[ast.AST]:
+    return [part for one in types for part in (one.elts if isinstance(one, ast.Tuple) else [one])]
+
+
+def read_errors(tree: ast.AST) -> set[str]:
+    """Names of errors of which a module reads what they say: `except KeyError as error: return error.args`.
+    What is only raised, logged or asserted again is not read, nor is what a handler makes of it that ends
+    with another error."""
+    read: set[str] = set()
+    for handler in ast.walk(tree):
+        if not isinstance(handler, ast.ExceptHandler) or not handler.name or handler.type is None:
+            continue
+        goes_on = not isinstance(handler.body[-1], ast.Raise)
+        if goes_on and any(_reads(one, handler.name) for one in handler.body):
+            read |= {_last_name(one) for one in _names_in([handler.type])}
+    return read
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    if isinstance(node, (ast.Raise, ast.Assert)):
+        return False
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        if _last_name(node.value.func) in LOGS | LEVELS:
+            return False
+    if isinstance(node, ast.Name):
+        return node.id == name
+    return any(_reads(inner, name) for inner in ast.iter_child_nodes(node))
 
 
 def _sees_names(body: Iterable[ast.AST]) -> bool:

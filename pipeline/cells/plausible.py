@@ -6,19 +6,51 @@ all that belongs together was altered alike, which `fedrepro verify` finds.
 """
 
 import math
+import re
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
+
+import numpy as np
+
+from pipeline.data.parts import Parts
+from pipeline.schema import Scenario
 
 # Largest gap of two means of accuracies that were rounded to four decimals, in points.
 ROUNDED = 0.002
+# Largest gap of an accuracy and its rounding to four decimals, in points, and a little more.
+LAST_DIGIT = 0.0001
+# The column of a row that has the digest of the state after the round.
+STATE = "state"
+DIGEST = re.compile("[0-9a-f]{16}")
+# The oldest torch that this project has run with (pyproject.toml).
+OLDEST_TORCH = (2, 8)
+# The methods of this repository without communication.
+SILENT = frozenset(("local", "centralised"))
 # Columns that are no domain's accuracy, although they have a plain name.
 PLAIN = {
     *("seed", "round", "state", "loss", "participants"),
     *("average", "weighted", "clients_std", "fgsm", "pgd"),
 }
 HOOKS = ("pre.", "post.")
+# Prefix of the measures of clients that come after the last round.
+UNSEEN = "unseen."
+# What a round may have besides accuracies, and what the names of a method's and a paper's own values begin
+# with.
+BESIDE = frozenset(("seed", "round", STATE, "loss", "participants"))
+METHOD, METRIC = "method.", "metric."
+# Accuracies by `evaluation.tests`, besides those of domains and clients.
+MEASURES = {
+    "clients": ("average", "weighted", "clients_std"),
+    "domains": ("average",),
+    "pooled": ("average",),
+    "cross": ("average", "intra.AVG", "inter.AVG"),
+}
+ATTACKS = ("fgsm", "pgd")
+# Of several variants of one test set, the clean one and the damaged one.
+VARIANTS = ("clean", "corrupted")
 
 
 def kind_of(measures: Collection[str]) -> str:
@@ -32,16 +64,66 @@ def kind_of(measures: Collection[str]) -> str:
 
 
 @dataclass(frozen=True)
+class Clients:
+    """The clients that a seed trains, in their order.
+
+    names, domains: of each; images, classes: how many of each it trains on, empty where that is not known;
+    tests: how many test images its accuracy is over, empty where that is not known
+    """
+
+    names: Sequence[str]
+    domains: Sequence[str]
+    images: Sequence[int] = ()
+    classes: Sequence[int] = ()
+    tests: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
 class Expected:
     """What every seed of a cell has.
 
-    rounds: trained; clients: of the partition; classes: of the data set; hook: of the scored models
+    rounds: trained; classes: of the data set; hook: of the scored models; kind: whose test sets the
+    accuracies are of, as `evaluation.tests`; clients: of its partition; domains: that have a test set;
+    metrics: the paper's that its scenario names; silent: whether its clients send nothing, None where that is
+    not known
     """
 
     rounds: int
-    clients: int
     classes: int
     hook: str
+    kind: str
+    clients: Clients
+    domains: Collection[str] = ()
+    metrics: Collection[str] = ()
+    silent: bool | None = None
+
+
+def clients_of(scenario: Scenario, seed: int, parts: Parts, labels: np.ndarray) -> Clients:
+    """Who trains with a seed, by the partition; those that come after the last round are left out.
+
+    labels: (N,), of the stored set
+    """
+    wanted, names = scenario.training.unseen, [name for name, _ in parts.clients]
+    late: Collection[int] = ()
+    if isinstance(wanted, list):
+        late = [k for k, name in enumerate(names) if name in wanted]
+    elif wanted is not None:
+        from pipeline.engine.phase import draw  # with torch: a second
+
+        late = draw(range(len(names)), wanted, len(names), "unseen", seed)
+    kind, domains = scenario.evaluation.tests, parts.domain_test
+    tests = {
+        "clients": lambda k: parts.client_test[k],
+        "pooled": lambda k: np.concatenate(list(domains.values())),
+    }.get(kind, lambda k: domains[parts.clients[k][1]])
+    here = [k for k in range(len(names)) if k not in late]
+    return Clients(
+        [names[k] for k in here],
+        [parts.clients[k][1] for k in here],
+        [len(parts.train[k]) for k in here],
+        [len(np.unique(labels[parts.train[k]])) for k in here],
+        [len(tests(k)) for k in here],
+    )
 
 
 def of_seed(run: Mapping[str, Any], expected: Expected) -> str:
@@ -51,28 +133,149 @@ def of_seed(run: Mapping[str, Any], expected: Expected) -> str:
         return f"{len(rows) - 1} rounds, the scenario has {expected.rounds}"
     if run["hook"] != expected.hook:
         return f"scores the models {run['hook']!r}, the cell scores {expected.hook!r}"
-    holdings = run.get("holdings") or {}
-    of_clients = {"clients": run["clients"], **{f"holdings.{name}": each for name, each in holdings.items()}}
-    for name, each in of_clients.items():
-        if len(each) != expected.clients:
-            return f"{name}: {len(each)} clients, the partition has {expected.clients}"
-    if len(run.get("by_class") or range(expected.classes)) != expected.classes:
-        return f"by_class: {len(run['by_class'])} classes, the data set has {expected.classes}"
-    if any(not 0 <= held <= expected.classes for held in holdings.get("classes", ())):
-        return f"holdings.classes: a client has at most {expected.classes}"
+    problem = of_torch(run["versions"]) or of_traffic(run["traffic"], expected.silent)
+    problem = problem or of_holdings(run, expected)
+    if problem:
+        return problem
     names: set[str] = set()
     for row in rows:
-        names.update(row)
+        names.update(name for name, value in row.items() if value is not None)
         for name, value in row.items():
             problem = _out_of_range(name, value)
             if problem:
                 return f"round {row['round']}: {problem}"
-    kind = kind_of(names)
+    strange = sorted(name for name in names if not _is_measured(name, expected))
+    if strange:
+        return f"{strange[0]}: the cell measures no such thing"
     for row in rows:
-        problem = of_row(row, kind)
+        problem = of_row(row, expected.kind)
         if problem:
             return f"round {row['round']}: {problem}"
-    return of_clients_last(rows[-1], run["clients"], kind)
+    # A seed from git may be from before rounds had a digest of the state.
+    if not run.get("adopted") and not all(DIGEST.fullmatch(row.get(STATE) or "") for row in rows):
+        return f"{STATE}: a round has no digest of the state"
+    last = f"round {rows[-1]['round']}: "
+    for name in MEASURES[expected.kind]:
+        if rows[-1].get(name) is None and name in (*MEASURES["domains"], "weighted"):
+            return f"{last}{name} is missing"
+    problem = of_clients_last(rows[-1], run["clients"], expected.kind, expected.clients)
+    return (last + problem if problem else "") or of_states(rows)
+
+
+def of_holdings(run: Mapping[str, Any], expected: Expected) -> str:
+    """What cannot be in the numbers of clients, images and classes."""
+    holdings, clients = run.get("holdings") or {}, expected.clients
+    of_clients = {"clients": run["clients"], **{f"holdings.{name}": each for name, each in holdings.items()}}
+    for name, each in of_clients.items():
+        if len(each) != len(clients.names):
+            return f"{name}: {len(each)} clients, the partition has {len(clients.names)}"
+    if len(run.get("by_class") or range(expected.classes)) != expected.classes:
+        return f"by_class: {len(run['by_class'])} classes, the data set has {expected.classes}"
+    if any(not 0 <= held <= expected.classes for held in holdings.get("classes", ())):
+        return f"holdings.classes: a client has at most {expected.classes}"
+    for name, wanted in (("images", clients.images), ("classes", clients.classes)):
+        for client, held, dealt in zip(clients.names, holdings.get(name, ()), wanted):
+            if held != dealt:
+                return f"holdings.{name}: client {client} has {held}, by the partition {dealt}"
+    return ""
+
+
+def of_torch(versions: Mapping[str, str]) -> str:
+    """What cannot be in the version of torch that trained a seed."""
+    found = re.match(r"(\d+)\.(\d+)", versions.get("torch", ""))
+    if found and (int(found[1]), int(found[2])) >= OLDEST_TORCH:
+        return ""
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    return f"versions.torch: {versions.get('torch')!r:.40}, the oldest that this project has is {oldest}"
+
+
+def of_traffic(sent: Sequence[float], silent: bool | None) -> str:
+    """What cannot be in the scalars that a client sends and receives in a round; silent: as in `Expected`."""
+    fits = silent is None or (not any(sent) if silent else all(sent))
+    if fits:
+        return ""
+    return f"traffic: {list(sent)}, of a method {'without' if silent else 'with'} communication"
+
+
+def _is_measured(name: str, expected: Expected) -> bool:
+    """Whether a round of the cell can have a value of this name."""
+    if name in BESIDE or name.startswith(METHOD):
+        return True
+    measure = _plain(name)
+    known = {*MEASURES[expected.kind], *(METRIC + metric for metric in expected.metrics)}
+    if measure == name:
+        known |= {*ATTACKS}
+    if expected.kind == "domains":
+        known |= {*expected.domains}
+    groups = {"cross": ("intra", "inter"), "pooled": VARIANTS}.get(expected.kind, ())
+    for group in groups:
+        known |= {f"{group}.{client}" for client in (*expected.clients.names, "AVG")}
+    return measure in known
+
+
+def _plain(name: str) -> str:
+    """The name of a measure without whose it is."""
+    for prefix in (*HOOKS, UNSEEN):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def of_states(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What cannot be in the digests of a seed's states: some rounds have one and some none, or all have the
+    same while what was measured moves."""
+    states = [row.get(STATE) for row in rows]
+    known = [state for state in states if state and isinstance(state, str)]
+    if known and len(known) != len(states):
+        return f"{STATE}: {len(states) - len(known)} of {len(states)} rounds have no digest of the state"
+    accuracies = {row["average"] for row in rows if row.get("average") is not None}
+    if len(known) > 1 and len(set(known)) == 1 and len(accuracies) > 1:
+        return f"{STATE}: all rounds have the same, and the accuracy moves"
+    return ""
+
+
+def of_seeds(seeds: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
+    """What cannot be between seeds of a cell (seed -> its rows): one measures what another does not, or two
+    are the same training."""
+    measured = {seed: _names(rows) for seed, rows in seeds.items()}
+    every = set[str]().union(*measured.values())
+    for seed, names in measured.items():
+        if names != every:
+            other = next(one for one, its in measured.items() if its - names)
+            return f"seed {other} has {min(every - names)!r}, which seed {seed} has not"
+    for one, two in combinations(seeds, 2):
+        for first, second in zip(seeds[one], seeds[two]):
+            # The states of trainings that diverged may be alike: nothing in them is a number.
+            trained = first["round"] and _is_number(first.get("loss")) and _is_number(second.get("loss"))
+            if trained and isinstance(first.get(STATE), str) and first[STATE] == second.get(STATE):
+                if len({row[STATE] for row in seeds[one] if isinstance(row.get(STATE), str)}) > 1:
+                    return f"seeds {one} and {two} have the same state in round {first['round']}"
+        if any(_is_number(row.get("loss")) for row in seeds[one]) and _alike(seeds[one], seeds[two]):
+            return f"seeds {one} and {two} have the same rounds"
+    return ""
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The measures of a seed. What a method or a paper measures itself may have no value for its clients, and
+    a seed of an earlier day has no digests of states."""
+    return {
+        name
+        for row in rows
+        for name, value in row.items()
+        if name not in (STATE, "loss") and not _plain(name).startswith((METHOD, METRIC)) and _is_number(value)
+    }
+
+
+def _alike(one: Sequence[Mapping[str, Any]], two: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether all numbers of two seeds are the same."""
+
+    def numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if name != "seed" and _is_number(value)}
+
+    return all(numbers(first) == numbers(second) for first, second in zip(one, two, strict=True))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value)
 
 
 def _out_of_range(name: str, value: object) -> str:
@@ -125,9 +328,17 @@ def _of_measures(values: Mapping[str, float], kind: str) -> str:
     return ""
 
 
-def of_clients_last(row: Mapping[str, object], clients: Sequence[float | None], kind: str) -> str:
-    """What cannot be between the last line of a seed and the accuracies of its clients in that round."""
-    known = [value for value in clients if value is not None]
+def of_clients_last(
+    row: Mapping[str, object],
+    accuracies: Sequence[float | None],
+    kind: str,
+    clients: Clients | None = None,
+) -> str:
+    """What cannot be between the last line of a seed and the accuracies of its clients in that round.
+
+    kind: as in `of_row`; clients: to whom the accuracies belong, where that is known
+    """
+    known = [value for value in accuracies if value is not None]
     average, spread, weighted = (row.get(name) for name in ("average", "clients_std", "weighted"))
     if not known or not isinstance(average, (int, float)) or math.isnan(average):
         return ""
@@ -142,6 +353,38 @@ def of_clients_last(row: Mapping[str, object], clients: Sequence[float | None], 
     if kind == "clients" and isinstance(weighted, (int, float)):
         if not min(known) - ROUNDED <= weighted <= max(known) + ROUNDED:
             return f"weighted is {weighted}, the clients lie between {min(known)} and {max(known)}"
+    return _of_order(row, accuracies, kind, clients) if clients else ""
+
+
+def _of_order(
+    row: Mapping[str, object], accuracies: Sequence[float | None], kind: str, clients: Clients
+) -> str:
+    """What cannot be where each accuracy is that of the client in its place."""
+    of_each = list(zip(clients.names, accuracies, strict=True))
+    for (name, accuracy), images in zip(of_each, clients.tests):
+        if (accuracy is None) == (images > 0):
+            return f"clients: {name} has {images} test images, its accuracy is {accuracy}"
+        hits = 0 if accuracy is None else accuracy * images / 100
+        if abs(hits - round(hits)) > LAST_DIGIT * images / 100 + LAST_DIGIT:
+            return f"clients: {accuracy} is no share of the {images} test images of {name}"
+    weighted = row.get("weighted")
+    if kind == "clients" and any(clients.tests) and isinstance(weighted, (int, float)):
+        hits = sum((one or 0) * images for one, images in zip(accuracies, clients.tests, strict=True))
+        if not abs(hits / sum(clients.tests) - weighted) <= ROUNDED:
+            return f"weighted is {weighted}, the clients give {hits / sum(clients.tests):.4f}"
+    if kind == "domains":
+        for domain in dict.fromkeys(clients.domains):
+            stated = row.get(domain)
+            parts = [one for one, where in zip(accuracies, clients.domains, strict=True) if where == domain]
+            if isinstance(stated, (int, float)) and not math.isnan(stated):
+                problem = _mean(domain, stated, [one for one in parts if one is not None], "its clients")
+                if problem:
+                    return problem
+    group = {"cross": "intra", "pooled": VARIANTS[0]}.get(kind)
+    for name, accuracy in of_each if group else ():
+        stated = row.get(f"{group}.{name}")
+        if isinstance(stated, (int, float)) and accuracy is not None and abs(stated - accuracy) > ROUNDED:
+            return f"{group}.{name} is {stated}, the accuracy of that client is {accuracy}"
     return ""
 
 

@@ -24,10 +24,11 @@ from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import as_text
 from pipeline.schema import MINIATURE, ROOT, Cell, Count, NonNegative, Whole, check, shorten, visible
 from pipeline.schema.checker import Finite, check_known, keys
+from pipeline.schema.discovery import method_module
 from pipeline.sealing import is_sealed
 
 # A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
-STATE = "state"
+STATE = plausible.STATE
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")  # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
@@ -269,18 +270,39 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
 
 
 def check_plausible(result: dict, table: pd.DataFrame, file: Path) -> None:
-    """FedReproError where the numbers of the history, of any seed, do not fit together or with the clients'
-    accuracies of the last round (`pipeline/cells/plausible.py`)."""
+    """FedReproError where the numbers of the history, of any seed, do not fit together, with the clients'
+    accuracies of the last round or with the other seeds (`pipeline/cells/plausible.py`)."""
     kind = plausible.kind_of(result["measures"])
-    for k, seed in enumerate(result["seeds"]):
-        lines = table[table["seed"] == seed].to_dict("records")
+    again = "the file was altered, run the cell again"
+    seeds = {seed: table[table["seed"] == seed].to_dict("records") for seed in result["seeds"]}
+    for k, (seed, lines) in enumerate(seeds.items()):
         for line in lines:
             where = f"{shorten(file)}: seed {seed}, round {line['round']}"
             wrong = plausible.of_row(line, kind)
             if not wrong and line is lines[-1]:
-                wrong = plausible.of_clients_last(line, result["clients"][k], kind)
+                if math.isnan(line.get("average", math.nan)):
+                    wrong = "average is missing"
+                else:
+                    wrong = plausible.of_clients_last(line, result["clients"][k], kind)
             if wrong:
-                raise FedReproError(f"{where}: {wrong}; the file was altered, run the cell again")
+                raise FedReproError(f"{where}: {wrong}; {again}")
+        if wrong := plausible.of_states(lines):
+            raise FedReproError(f"{shorten(file)}: seed {seed}: {wrong}; {again}")
+    if wrong := plausible.of_seeds(seeds) or _of_machines(result, file.parents[3]):
+        raise FedReproError(f"{shorten(file)}: {wrong}; {again}")
+
+
+def _of_machines(result: dict, paper: Path) -> str:
+    """What cannot be in what the clients of a seed send, and in what trained it; nothing where all fits.
+    paper: the folder of the result's paper, whose own methods send what they like."""
+    sent = list(zip(traffic_of_seeds(result, "up"), traffic_of_seeds(result, "down"), strict=True))
+    algorithm = result["algorithm"]
+    own = (paper / "methods" / f"{algorithm}.py").exists() or method_module(algorithm) is None
+    silent = not any(sent[0]) if own else algorithm in plausible.SILENT
+    for seed, one, versions in zip(result["seeds"], sent, machines(result), strict=True):
+        if wrong := plausible.of_traffic(one, silent) or plausible.of_torch(versions):
+            return f"seed {seed}: {wrong}"
+    return ""
 
 
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
+from pipeline.cells.normal_form import read_errors
+
 # Calls whose value a module may keep under a name without acting on anything else.
 INERT = frozenset(
     "tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path "
@@ -45,14 +47,20 @@ class Module:
     methods: dict[str, ast.stmt] = field(default_factory=dict)
     loads: list[str] = field(default_factory=list)  # the modules that it may import
     stars: bool = False
+    # definitions with decorators, in their order
+    decorated: list[ast.stmt] = field(default_factory=list)
+    # names of errors of which the module reads what they say
+    read: set[str] = field(default_factory=set)
 
 
 @cache
 def parsed(source: bytes, package: str, file: str) -> Module:
-    module = Module(package)
-    for node in ast.parse(source, file).body:
+    tree = ast.parse(source, file)
+    module = Module(package, read=read_errors(tree))
+    for node in tree.body:
         if isinstance(node, DOCUMENTED):
             module.nodes[node.name] = node
+            module.decorated += [node] if node.decorator_list else []
             if isinstance(node, ast.ClassDef):
                 module.methods |= {
                     f"{node.name}.{inner.name}": inner
@@ -61,7 +69,7 @@ def parsed(source: bytes, package: str, file: str) -> Module:
                 }
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and (names := _targets(node)):
             module.nodes |= dict.fromkeys(names, node)
-            if isinstance(node.value, ast.Call) and _called(node.value) not in INERT:
+            if isinstance(node.value, ast.Call) and _called(node.value) not in INERT and not is_logger(node):
                 module.calls.append(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             module.imports |= _bound(node, package)
@@ -70,6 +78,15 @@ def parsed(source: bytes, package: str, file: str) -> Module:
         elif not _is_inert(node):
             module.effects.append(node)
     return module
+
+
+def is_logger(node: ast.AST | None) -> bool:
+    """`LOG = logging.getLogger(__name__)`: a logger under a name."""
+    value = getattr(node, "value", None)
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(value, ast.Call):
+        return False
+    plain = all(isinstance(one, (ast.Name, ast.Constant)) for one in value.args) and not value.keywords
+    return plain and ast.unparse(value.func) == "logging.getLogger"
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -30,10 +31,12 @@ from pipeline.cells.loading import load
 from pipeline.cells.lockstep import together
 from pipeline.cells.progress import Progress
 from pipeline.cells.seeds import Job, summarise, train_seed
+from pipeline.data import partition
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import NO_MEMORY, FedReproError, TrainingError, WorkerError, short_of_memory
 from pipeline.schema import ROOT, Cell, load_paper, load_params
+from pipeline.schema.discovery import method_module
 from pipeline.sealing import seal
 
 
@@ -81,35 +84,40 @@ class Plan:
     def runs(self) -> list[dict]:
         """The results of every seed. TrainingError for one that is not finished, or was damaged since."""
         cell, runs = self.experiment.cell, []
-        for job, meta in zip(self.jobs, self.metas, strict=True):
+        for job in self.jobs:
             if (run := job.files.run()) is None:
                 raise TrainingError(f"{cell}: seed {job.seed} is not finished")
-            if problem := plausible.of_seed(run, self._expected(job, meta)):
+            if problem := plausible.of_seed(run, self._expected(job)):
                 set_aside(job.files, problem)
                 raise TrainingError(f"{cell}: seed {job.seed} cannot be what training wrote: {problem}")
             runs.append(run)
+        if problem := plausible.of_seeds({run["seed"]: run["rows"] for run in runs}):
+            again = "remove the wrong one from .cells; where a seed decides nothing, list one seed alone"
+            raise TrainingError(f"{cell}: {problem}: {again}")
         devices = {run["device"] for run in runs}
         if "cpu" in devices and len(devices) > 1:
             mixed = ", ".join(sorted(devices))
             raise TrainingError(f"{cell}: its seeds were trained on {mixed}; train all on one: --force")
         return runs
 
-    def _expected(self, job: Job, meta: dict) -> plausible.Expected:
+    def _expected(self, job: Job) -> plausible.Expected:
         """What a seed of this cell has, by its scenario, method, partition and data."""
-        scenario = self.experiment.scenario
-        hook = scenario.evaluation.hook or self.method.headline
-        described = self.experiment.root / "data" / scenario.data.set / "meta.json"
-        classes = len(json.loads(described.read_text(encoding="utf-8"))["classes"])
-        unseen, clients = scenario.training.unseen, len(meta["clients"])
-        late = 0 if unseen is None else drawn_count(unseen, clients)
-        return plausible.Expected(scenario.training.rounds, clients - late, classes, hook)
-
-
-def drawn_count(wanted: float | int | list[str], total: int) -> int:
-    """How many clients come after the last round, by `training.unseen`."""
-    if isinstance(wanted, list):
-        return len(wanted)
-    return wanted if isinstance(wanted, int) else max(1, round(wanted * total))
+        experiment, scenario = self.experiment, self.experiment.scenario
+        stored = experiment.root / "data" / scenario.data.set
+        classes = len(json.loads((stored / "meta.json").read_text(encoding="utf-8"))["classes"])
+        parts, _ = partition.read(experiment.partition(job.seed))
+        algorithm = experiment.algorithm
+        module = method_module(algorithm, experiment.cell.paper, experiment.root) or ""
+        return plausible.Expected(
+            scenario.training.rounds,
+            classes,
+            scenario.evaluation.hook or self.method.headline,
+            scenario.evaluation.tests,
+            plausible.clients_of(scenario, job.seed, parts, np.load(stored / "labels.npy", mmap_mode="r")),
+            parts.domain_test.keys(),
+            scenario.evaluation.metrics or (),
+            algorithm in plausible.SILENT if module.startswith("pipeline.") else None,
+        )
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:

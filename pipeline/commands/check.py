@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
-from pipeline.cells import choices, companions, inputs, provenance, results, stamps
+from pipeline.cells import choices, companions, inputs, plausible, provenance, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.data import partition, store
@@ -112,6 +113,39 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
     _bounded(path.with_name("history.csv"))
     table = results.checked_history(cell, document, root)
     results.check_plausible(document, table, path.with_name("history.csv"))
+    try:
+        experiment = Experiment.of(cell, root)
+    except ParamError:  # that the paper has no more
+        return
+    for seed, wrong in _of_clients(document, experiment):
+        raise FedReproError(
+            f"{shorten(path)}: seed {seed}: {wrong}; the file was altered, run the cell again"
+        )
+
+
+def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, str]]:
+    """(seed, what cannot be) of the clients of each seed whose partition is here."""
+    scenario = experiment.scenario
+    stored, kind = experiment.root / "data" / scenario.data.set, scenario.evaluation.tests
+    digests = results.partitions(document)
+    for k, (seed, digest) in enumerate(zip(document["seeds"], digests, strict=True)):
+        try:
+            if inputs.inputs(experiment, seed)["digest"] != digest:
+                continue  # of today: the result is stale
+            parts, _ = partition.read(experiment.partition(seed))
+            labels = np.load(stored / "labels.npy", mmap_mode="r")
+            classes = len(store.read_meta(stored)["classes"])
+        except (*DAMAGED, FedReproError):
+            continue  # not here, or damaged, which has a line of its own
+        clients = plausible.clients_of(scenario, seed, parts, labels)
+        held = document.get("holdings") or {}
+        run = {"clients": document["clients"][k], "holdings": {name: each[k] for name, each in held.items()}}
+        last = {name: each[k] for name, each in document["final"].items()}
+        expected = plausible.Expected(document["rounds"], classes, document["hook"], kind, clients)
+        wrong = plausible.of_holdings(run, expected)
+        wrong = wrong or plausible.of_clients_last(last, run["clients"], kind, clients)
+        if wrong:
+            yield seed, wrong
 
 
 def _tuning_result(path: Path) -> None:

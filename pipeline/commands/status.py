@@ -190,16 +190,15 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
 
 
 def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
-    """Whether the cell's parameters or the code that it runs differ from those of its result.
-
-    The partition counts as its parameters: its digest is taken from the result.
-    """
+    """Whether the cell's parameters, the code that it runs or what it is trained on differ from those of its
+    result. A partition that is not here counts as its parameters: its digest is taken from the result."""
     try:
         experiment = Experiment.of(cell, root)
         return (
             not provenance.current(result, experiment)
             or set(result["seeds"]) != set(experiment.scenario.seeds)
             or provenance.redrawn(result, experiment.scenario)
+            or bool(changes.other_inputs(result, experiment))
         )
     # an unreadable result, or a scenario or method that no longer exists
     except (*DAMAGED, ParamError):
