@@ -107,7 +107,7 @@ def test_a_variable(name, value, message):
 STATUS, RUN, REPORT = "status", "run fedlsa/mini/fedavg", "report fedlsa"
 FEDAVG, DVC = "pipeline/methods/fedavg.py", "papers/fedlsa/dvc.yaml"
 LOCK, CLAIMS = "papers/fedlsa/dvc.lock", "papers/fedlsa/claims.csv"
-NETWORK = "model: {name: lenet%s}\n    training: {rounds: 10"
+NETWORK = "model: {name: lenet%s}\n    training: {rounds: 5"
 GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
 
 

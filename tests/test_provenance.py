@@ -140,7 +140,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     clone = copy_of_the_repository(tmp_path, "fedlsa", "fcclplus", "rahfl")
     cells = {
         "lenet": (Cell("fedlsa", "mini", "fedavg"), "sequential"),
-        "networks": (Cell("fcclplus", "mini", "fcclplus"), "sequential"),
+        "networks": (Cell("rahfl", "corrupted-05", "base"), "sequential"),
         "views": (Cell("rahfl", "mini", "rahfl"), "sequential"),
         "stacked": (Cell("fedlsa", "mini", "fedavg"), "stacked"),
     }

@@ -298,7 +298,7 @@ def _of_machines(result: dict, paper: Path) -> str:
     sent = list(zip(traffic_of_seeds(result, "up"), traffic_of_seeds(result, "down"), strict=True))
     algorithm = result["algorithm"]
     own = (paper / "methods" / f"{algorithm}.py").exists() or method_module(algorithm) is None
-    silent = not any(sent[0]) if own else algorithm in plausible.SILENT
+    silent = None if own else algorithm in plausible.SILENT
     for seed, one, versions in zip(result["seeds"], sent, machines(result), strict=True):
         if wrong := plausible.of_traffic(one, silent) or plausible.of_torch(versions):
             return f"seed {seed}: {wrong}"

@@ -21,7 +21,7 @@ import yaml
 from pipeline import files
 from pipeline.cells.results import machines, partitions, survey
 from pipeline.commands.sync import IGNORED
-from pipeline.errors import FedReproError
+from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, load_paper, shorten
 from pipeline.schema.loader import check_name
@@ -105,7 +105,7 @@ def unpack(file: Path, target: Path) -> None:
             raise FedReproError(f"{shorten(file)}: unpacks to more than {MOST_BYTES // 2**30} GB")
         try:
             described = {one["@id"]: one for one in json.loads(pack.read(METADATA))["@graph"]}
-        except (KeyError, TypeError, ValueError) as error:
+        except (*DAMAGED, RuntimeError) as error:
             raise FedReproError(f"{shorten(file)}: {METADATA}: {error!r}: no archive of a paper") from None
         for entry in pack.infolist():
             if entry.is_dir() or not entry.filename.startswith(inside):
@@ -115,7 +115,16 @@ def unpack(file: Path, target: Path) -> None:
                 raise FedReproError(
                     f"{shorten(file)}: {entry.filename!r:.80} leads out of the paper's folder"
                 )
-            content = pack.read(entry)
+            if any(part.startswith(".") for part in name.parts):
+                raise FedReproError(
+                    f"{shorten(file)}: {entry.filename!r:.80} is hidden, as no file of a paper is"
+                )
+            try:
+                content = pack.read(entry)
+            except (*DAMAGED, RuntimeError) as problem:  # RuntimeError: it is encrypted
+                raise FedReproError(
+                    f"{shorten(file)}: {entry.filename!r:.80} cannot be read: {problem}"
+                ) from None
             if described.get(entry.filename, {}).get("sha256") != hashlib.sha256(content).hexdigest():
                 raise FedReproError(f"{shorten(file)}: {entry.filename}: not the file that {METADATA} names")
             files.write_bytes(target / name, content)

@@ -44,7 +44,10 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     check_name(name)
     target = root / "papers" / name
     if target.exists() or target.is_symlink():
-        raise FedReproError(f"{shorten(target)}: exists; `fedrepro compare` reads an archive as it is")
+        raise FedReproError(
+            f"{shorten(target)}: exists; give a paper without results another name by --name; "
+            "`fedrepro compare` reads an archive as it is"
+        )
     with other_checkout(root) as checkout:
         new = checkout / "papers" / name
         _fetch(source, new, root)
@@ -98,6 +101,7 @@ def _check_name(source: str, name: str, folder: Path) -> None:
             key = str(json.loads(path.read_bytes())["cell"]).partition("/")[0]
         except DAMAGED:  # which the survey of all results says
             continue
+        check_name(key)
         if key != name:
             raise FedReproError(
                 f"{source}: its results are of the paper {key!r} and stay so: --name {key}. Where that name "

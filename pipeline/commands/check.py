@@ -127,6 +127,8 @@ def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, s
     """(seed, what cannot be) of the clients of each seed whose partition is here."""
     scenario = experiment.scenario
     stored, kind = experiment.root / "data" / scenario.data.set, scenario.evaluation.tests
+    if not provenance.current(document, experiment):
+        return  # stale: another setting may score and deal otherwise
     digests = results.partitions(document)
     for k, (seed, digest) in enumerate(zip(document["seeds"], digests, strict=True)):
         try:

@@ -359,8 +359,9 @@ SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
 def export_partition() -> None:
     """Write which images every client has.
 
-    csv: indices into the arrays of data/<set>. flower: a .json with each client's positions in the training
-    part, which go on in the test part. pfllib: config.json and the images themselves.
+    csv: indices into the arrays of data/<set>. flower: flower.json with each client's positions in the
+    training part, which go on in the test part, and flower-test.json with those of its own test samples.
+    pfllib: config.json and the images themselves.
     """
 
 

@@ -141,6 +141,8 @@ def compare(
     plot: a picture to write, .svg, .pdf or .png
     jobs: processes at once; None: one for each core
     """
+    if names and INSIDE in names[0]:
+        raise ParamError("compare: the first cell is one of this checkout; name that of an archive after it")
     packed = [name for name in dict.fromkeys(names) if INSIDE in name]
     cells = [*dict.fromkeys(Cell.parse(name) for name in names if name not in packed)]
     changed = [parse_changes(text) for text in settings]
@@ -252,7 +254,8 @@ def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Con
     seeds: that count; None: all of the result
     """
     before, _, inside = name.rpartition(INSIDE)
-    file, cell = Path(before + INSIDE.rstrip(":")).expanduser(), Cell.parse(inside)
+    file = Path(before + INSIDE.rstrip(":")).expanduser()
+    cell = Cell.parse(inside)
     key = archive.paper_of(file)
     if cell.paper != key:
         raise ParamError(f"{name}: the archive has the paper {key!r}, not {cell.paper!r}")
@@ -266,7 +269,8 @@ def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Con
         rounds = checked_history(cell, result, checkout)
         check_plausible(result, rounds, folder / "history.csv")
         label = f"{load_paper(key, checkout).label(cell.method)} [{file.name}]"
-    if lacking := sorted({*(seeds or ())} - {*result["seeds"]}):
+    lacking = sorted(set(seeds or ()) - set(result["seeds"]))
+    if lacking:
         raise FedReproError(f"{name}: has no seed {lacking[0]}, but {', '.join(map(str, result['seeds']))}")
     return _of_result(cell, label, result, rounds, seeds)
 
@@ -335,7 +339,7 @@ def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> N
         by_seed = ", ".join(f"{seed}: {value:+.2f}" for seed, value in difference.by_seed.items())
         print(f"  by seed {by_seed}")
         if not difference.paired:
-            print("  clients have other data in each, so that seeds are no pairs")
+            print("  clients have other data in each: equal seeds are no pairs, as the interval takes them")
     if any(one.stale for one in rows):
         print("(stale): measured with other code or parameters than today's")
 

@@ -121,8 +121,11 @@ def write_flower(
     positions = np.empty(len(stored), np.int64)
     positions[_joined(stored)] = np.arange(len(stored))
     parts = {path: train}
+    tests = path.with_name(f"{path.stem}{OWN_TESTS}.json")
     if any(map(len, test)):
-        parts[path.with_name(f"{path.stem}{OWN_TESTS}.json")] = test
+        parts[tests] = test
+    else:
+        tests.unlink(missing_ok=True)  # of an earlier export, which `read` would take for this one's
     for file, part in parts.items():
         held = {str(client): positions[indices].tolist() for client, indices in enumerate(part)}
         files.write_json(file, held)
