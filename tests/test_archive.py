@@ -131,6 +131,8 @@ def test_a_cell_of_an_archive_is_compared_as_it_is(root, tmp_path):
     ):
         with pytest.raises(error, match=says):
             compare.archived(other, seeds, root)
+    with pytest.raises(ParamError, match="the first cell is one of this checkout"):
+        compare.compare([name, "fedlsa/mini/fedavg"])
     repacked(
         tmp_path / "theirs.zip", lambda name, text: text.replace(b"60.", b"69.") if "runs/" in name else text
     )
@@ -167,6 +169,22 @@ def test_a_name_that_leads_out_is_refused(packed, measured):
         pack.writestr("papers/fedcrl/../../out.py", "x = 1\n")
     refused(packed, measured, "leads out of the paper's folder")
     assert not (measured / "out.py").exists()
+
+
+def test_a_hidden_file_is_refused(packed, measured):
+    """Git and DVC read such files of a folder, and run what they name."""
+    with zipfile.ZipFile(packed, "a") as pack:
+        pack.writestr("papers/fedcrl/.git/config", "[core]\nfsmonitor = ./x\n")
+    refused(packed, measured, "is hidden, as no file of a paper is")
+
+
+def test_an_entry_whose_bytes_are_damaged_is_named(packed, measured):
+    content = bytearray(packed.read_bytes())
+    with zipfile.ZipFile(packed) as pack:
+        entry = pack.getinfo("papers/fedcrl/paper.yaml")
+    content[entry.header_offset + len(entry.filename) + 40] ^= 255
+    packed.write_bytes(content)
+    refused(packed, measured, "paper.yaml' cannot be read")
 
 
 def test_a_zip_of_something_else_is_refused(measured, tmp_path):

@@ -427,6 +427,8 @@ def test_a_pool_of_both_parts_is_numbered_for_flower_as_its_merger_joins_them(tm
     (tmp_path / "flower-test.json").write_text("[[1]]")
     with pytest.raises(DataError, match="flower-test.json has 1 clients, 2 expected"):
         splits.read(path, mixed)
+    splits.write_flower(train, [np.array([], int)] * 2, mixed, path)
+    assert lists(splits.read(path, mixed))[1] == [[], []]  # not those of the export before
 
 
 class Evil:

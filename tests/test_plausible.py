@@ -51,6 +51,10 @@ def test_an_honest_seed_has_no_problem():
     assert of_seed(seed(rows=[row(0), row(1), row(2, **more)]), EXPECTED) == ""
 
 
+def test_a_client_without_a_usable_batch_holds_nothing():
+    assert of_seed(seed(holdings={"images": [5, 0], "classes": [2, 0]}), EXPECTED) == ""
+
+
 def test_a_seed_from_git_may_be_older_than_digests_of_states():
     rows = [row(number, state=None) for number in range(3)]
     assert of_seed(seed(rows=rows, adopted=True), EXPECTED) == ""
@@ -188,7 +192,7 @@ def rows(start: int, **changes) -> list[dict]:
 
 def test_seeds_of_one_cell_may_differ_in_what_a_method_or_a_paper_tells():
     one, two = rows(10), rows(20)
-    two[1] |= {"method.learns.0.1": 1.0, "metric.gap": 2.0}
+    two[1] |= {"method.learns.0.1": 1.0, "metric.gap": 2.0, "unseen.average": 3.0}
     assert of_seeds({0: one, 1: two}) == ""
     older = [{**line, "state": None} for line in two]
     assert of_seeds({0: one, 1: older}) == ""
