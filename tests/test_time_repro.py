@@ -27,3 +27,13 @@ def test_a_readme_without_the_block_ends_it_before_anything_is_timed():
 )
 def test_the_sentence_names_minutes_cores_and_processor(seconds, cores, processor, sentence):
     assert time_repro.in_words(seconds, cores, processor) == f"`make repro` takes {sentence}"
+
+
+@pytest.mark.parametrize("share, idle", [(0.0, True), (0.09, True), (0.5, False)])
+def test_a_machine_is_idle_where_others_take_a_tenth_at_most(monkeypatch, capsys, share, idle):
+    busy = iter([100.0, 100.0 + share * time_repro.WATCHED * 2])
+    monkeypatch.setattr(time_repro, "busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(time_repro, "cores", lambda: 2)
+    monkeypatch.setattr(time_repro.time, "sleep", lambda seconds: None)
+    assert time_repro.is_idle() == idle
+    assert ("other processes take 50% of the cores" in capsys.readouterr().err) == (not idle)
