@@ -136,7 +136,8 @@ def other_inputs(result: dict, experiment: Experiment) -> list[str]:
 def _today(experiment: Experiment, seed: int) -> dict | None:
     """`inputs` of a seed, read once in a process unless a file changes; `altered` says which bytes are not
     those of their description. None where a partition is not here."""
-    scenario, place = experiment.scenario, experiment.partition(seed)
+    scenario = experiment.scenario
+    place = experiment.partition(seed)
     sets = experiment.root / "data" / scenario.data.set
     files = [place / store.META, place / partition.INDICES, sets / store.META, sets / LABELS]
     state = [(one.stat().st_mtime_ns, one.stat().st_size) if one.is_file() else None for one in files]

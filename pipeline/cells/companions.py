@@ -70,9 +70,7 @@ def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
         if not held or late:
             continue
         dealt = [train for train, *_ in counts]
-        if len(held[0]) != len(dealt) or any(
-            one not in (of_table, plausible.EMPTIED) for one, of_table in zip(held[0], dealt, strict=True)
-        ):
+        if len(held[0]) != len(dealt) or not all(map(plausible.is_held, held[0], dealt)):
             raise FedReproError(f"{shorten(path)}: not the clients on which {cell} was trained; {again}")
         last = {name: each[0] for name, each in result["final"].items()}
         kind = plausible.kind_of(result["measures"])

@@ -208,7 +208,8 @@ class Code:
         """Whether a decorator of this repository may note a definition somewhere."""
         for decorator in getattr(node, "decorator_list", ()):
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
-            base, following = called, list[str]()
+            base = called
+            following: list[str] = []
             while isinstance(base, ast.Attribute):
                 following.insert(0, base.attr)
                 base = base.value

@@ -31,7 +31,8 @@ DYNAMIC = frozenset(("locals", "vars", "eval", "exec", "globals"))  # calls that
 Scopes = list[dict[str, str]]
 # What a name stands for, in `normal_form`'s second view: a logger of the logging module, or a function or
 # value of this repository that may do something.
-LOGGER, ACTS = "logger", "acts"
+LOGGER = "logger"
+ACTS = "acts"
 # An assert fails with this error, which these catch.
 CATCH_ALL = frozenset(("Exception", "BaseException"))
 # (name, attributes that follow) -> what stands for as many of them as have a meaning, and how many these are

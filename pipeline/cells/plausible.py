@@ -42,7 +42,8 @@ UNSEEN = "unseen."
 # What a round may have besides accuracies, and what the names of a method's and a paper's own values begin
 # with.
 BESIDE = frozenset(("seed", "round", STATE, "loss", "participants"))
-METHOD, METRIC = "method.", "metric."
+METHOD = "method."
+METRIC = "metric."
 # Accuracies by `evaluation.tests`, besides those of domains and clients.
 MEASURES = {
     "clients": ("average", "weighted", "clients_std"),
@@ -105,7 +106,8 @@ def clients_of(scenario: Scenario, seed: int, parts: Parts, labels: np.ndarray) 
 
     labels: (N,), of the stored set
     """
-    wanted, names = scenario.training.unseen, [name for name, _ in parts.clients]
+    wanted = scenario.training.unseen
+    names = [name for name, _ in parts.clients]
     late: Collection[int] = ()
     if isinstance(wanted, list):
         late = [k for k, name in enumerate(names) if name in wanted]
@@ -113,7 +115,8 @@ def clients_of(scenario: Scenario, seed: int, parts: Parts, labels: np.ndarray) 
         from pipeline.engine.phase import draw  # with torch: a second
 
         late = draw(range(len(names)), wanted, len(names), "unseen", seed)
-    kind, domains = scenario.evaluation.tests, parts.domain_test
+    kind = scenario.evaluation.tests
+    domains = parts.domain_test
     tests = {
         "clients": lambda k: parts.client_test[k],
         "pooled": lambda k: np.concatenate(list(domains.values())),
@@ -177,9 +180,14 @@ def of_holdings(run: Mapping[str, Any], expected: Expected) -> str:
         return f"holdings.classes: a client has at most {expected.classes}"
     for name, wanted in (("images", clients.images), ("classes", clients.classes)):
         for client, held, dealt in zip(clients.names, holdings.get(name, ()), wanted):
-            if held not in (dealt, EMPTIED):
+            if not is_held(held, dealt):
                 return f"holdings.{name}: client {client} has {held}, by the partition {dealt}"
     return ""
+
+
+def is_held(held: int, dealt: int) -> bool:
+    """Whether a client can have trained on so many where its partition deals it so many."""
+    return held in (dealt, EMPTIED)
 
 
 def of_torch(versions: Mapping[str, str]) -> str:
