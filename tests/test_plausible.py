@@ -17,6 +17,7 @@ from pipeline.cells.plausible import (
     Clients,
     Expected,
     clients_of,
+    kind_of,
     of_clients_last,
     of_row,
     of_seed,
@@ -297,3 +298,14 @@ def test_clients_that_come_after_the_last_round_are_not_expected():
     last = {name: each[0] for name, each in result["final"].items()}
     assert len(clients.names) == len(result["clients"][0]) < len(dealt)
     assert of_clients_last(last, result["clients"][0], "clients", clients) == ""
+
+
+def test_a_domain_may_have_a_dot_in_its_name():
+    measures = {"average": 50.0, "v1.0": 40.0, "v2.0": 60.0, "method.norm": 3.0, "metric.gap": 1.0}
+    assert kind_of(measures) == "domains"
+    assert of_row({"round": 1} | measures, "domains") == ""
+    assert "the domains" in of_row({"round": 1} | measures | {"v2.0": 90.0}, "domains")
+    assert (
+        kind_of({"average": 50.0, "clean.AVG": 50.0, "corrupted.AVG": 40.0, "unseen.average": 1.0})
+        == "pooled"
+    )

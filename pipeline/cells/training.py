@@ -1,7 +1,6 @@
 """Train a cell: all its seeds, in processes or batched together, from parameters to result files."""
 
 import dataclasses
-import json
 import multiprocessing
 import os
 import signal
@@ -16,7 +15,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 
@@ -26,12 +24,11 @@ from pipeline.cells.cache import adopt
 from pipeline.cells.checkpoint import FORCE, set_aside
 from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.inputs import inputs, verify
+from pipeline.cells.inputs import dealt, inputs, verify
 from pipeline.cells.loading import load
 from pipeline.cells.lockstep import together
 from pipeline.cells.progress import Progress
 from pipeline.cells.seeds import Job, summarise, train_seed
-from pipeline.data import partition
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import NO_MEMORY, FedReproError, TrainingError, WorkerError, short_of_memory
@@ -103,18 +100,16 @@ class Plan:
     def _expected(self, job: Job) -> plausible.Expected:
         """What a seed of this cell has, by its scenario, method, partition and data."""
         experiment, scenario = self.experiment, self.experiment.scenario
-        stored = experiment.root / "data" / scenario.data.set
-        classes = len(json.loads((stored / "meta.json").read_text(encoding="utf-8"))["classes"])
-        parts, _ = partition.read(experiment.partition(job.seed))
+        given = dealt(experiment, job.seed)
         algorithm = experiment.algorithm
         module = method_module(algorithm, experiment.cell.paper, experiment.root) or ""
         return plausible.Expected(
             scenario.training.rounds,
-            classes,
+            given.classes,
             scenario.evaluation.hook or self.method.headline,
             scenario.evaluation.tests,
-            plausible.clients_of(scenario, job.seed, parts, np.load(stored / "labels.npy", mmap_mode="r")),
-            parts.domain_test.keys(),
+            given.clients,
+            given.domains,
             scenario.evaluation.metrics or (),
             algorithm in plausible.SILENT if module.startswith("pipeline.") else None,
         )

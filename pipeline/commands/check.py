@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
@@ -125,8 +124,7 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
 
 def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, str]]:
     """(seed, what cannot be) of the clients of each seed whose partition is here."""
-    scenario = experiment.scenario
-    stored, kind = experiment.root / "data" / scenario.data.set, scenario.evaluation.tests
+    kind = experiment.scenario.evaluation.tests
     if not provenance.current(document, experiment):
         return  # stale: another setting may score and deal otherwise
     digests = results.partitions(document)
@@ -134,18 +132,17 @@ def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, s
         try:
             if inputs.inputs(experiment, seed)["digest"] != digest:
                 continue  # of today: the result is stale
-            parts, _ = partition.read(experiment.partition(seed))
-            labels = np.load(stored / "labels.npy", mmap_mode="r")
-            classes = len(store.read_meta(stored)["classes"])
+            dealt = inputs.dealt(experiment, seed)
         except (*DAMAGED, FedReproError):
             continue  # not here, or damaged, which has a line of its own
-        clients = plausible.clients_of(scenario, seed, parts, labels)
         held = document.get("holdings") or {}
         run = {"clients": document["clients"][k], "holdings": {name: each[k] for name, each in held.items()}}
         last = {name: each[k] for name, each in document["final"].items()}
-        expected = plausible.Expected(document["rounds"], classes, document["hook"], kind, clients)
+        expected = plausible.Expected(
+            document["rounds"], dealt.classes, document["hook"], kind, dealt.clients
+        )
         wrong = plausible.of_holdings(run, expected)
-        wrong = wrong or plausible.of_clients_last(last, run["clients"], kind, clients)
+        wrong = wrong or plausible.of_clients_last(last, run["clients"], kind, dealt.clients)
         if wrong:
             yield seed, wrong
 
