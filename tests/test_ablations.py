@@ -13,9 +13,9 @@ from benchmarks.ablations import ABLATIONS, ACCEPTED, CELLS, CUTS, MINIATURE, RE
 from pipeline import methods
 from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.seeds import _digest
 from pipeline.errors import TrainingError
 from pipeline.schema import Cell
+from pipeline.training.seeds import _digest
 
 EVERY = [(algorithm, one) for algorithm, all_of_it in ABLATIONS.items() for one in all_of_it]
 # Clients' sizes, of which no mean by samples is a plain one; of three clients' means no cluster differs.

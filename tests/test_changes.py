@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from repository import CELL, commit, git
 
-from pipeline.cells import changes, provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import check, explain, status
 from pipeline.data import partition
+from pipeline.provenance import changes, identity
 from pipeline.schema import Cell
 
 FILE = "pipeline/methods/fedprox.py"
@@ -46,7 +46,7 @@ def root(tmp_path):
 def experiment(root, monkeypatch):
     """A cell of two seeds, with today's digests as results record them."""
     today = {"definitions": dict(DEFINITIONS), "parameters": dict(PARAMETERS)}
-    monkeypatch.setattr(provenance, "recorded", lambda *of: today)
+    monkeypatch.setattr(identity, "recorded", lambda *of: today)
     here = {"altered": "", **SETS}
     monkeypatch.setattr(changes, "_today", lambda experiment, seed: {"digest": f"p{seed}"} | here)
     scenario = SimpleNamespace(seeds=[0, 1], partition=SimpleNamespace(fixed=False))
@@ -140,7 +140,7 @@ def test_a_walk_that_gave_other_numbers_is_the_first_cause(experiment, monkeypat
         "date": "2026-11-29T10:00",
         "processor": "A",
     }
-    monkeypatch.setattr(provenance, "refused", lambda result, experiment: entry)
+    monkeypatch.setattr(identity, "refused", lambda result, experiment: entry)
     stored = result(experiment)
     assert changes.cause(stored, experiment) == changes.REFUSAL
     assert lines(stored, experiment)[0].startswith("refused, seed 0, round 2: loss is 2 instead of 1 (verify")
@@ -158,7 +158,7 @@ def test_a_walk_that_gave_other_numbers_is_the_first_cause(experiment, monkeypat
     ],
 )
 def test_a_stale_cell_has_one_cause(experiment, monkeypatch, stored, made, wanted):
-    monkeypatch.setattr(provenance, "made_by", lambda result, experiment: made)
+    monkeypatch.setattr(identity, "made_by", lambda result, experiment: made)
     assert changes.cause(stored and stored | SETS, experiment) == wanted
 
 

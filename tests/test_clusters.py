@@ -16,8 +16,6 @@ import torch
 from repository import CELL, PARAMETERS, edited, forget, outputs, python, run
 
 from pipeline import files
-from pipeline.cells import training
-from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters import cluster, executor, local, node
 from pipeline.clusters.cluster import Cluster, Sent
@@ -27,6 +25,8 @@ from pipeline.clusters.order import Order
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
+from pipeline.training import trainer
+from pipeline.training.checkpoint import SeedFiles
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_what_is_altered_or_changes_is_not_recorded(handed, wanted):
         assert wanted.trained_with(handed) is None and len([*handed.glob(".cells/*/seed-0.json")]) == 1
         seed.write_bytes(whole)
     # Nor is a result of which one seed was trained on a CPU and another one on a GPU.
-    plan = training.plan(Experiment.of(Cell.parse(CELL), handed))
+    plan = trainer.plan(Experiment.of(Cell.parse(CELL), handed))
     result = plan.result()
     with edited(handed / PARAMETERS, lambda document: document["methods"]["fedprox"].update(mu=0.5)):
         with pytest.raises(FedReproError, match=f"{CELL}: its parameters or its code"):
@@ -101,7 +101,7 @@ def test_what_is_altered_or_changes_is_not_recorded(handed, wanted):
     plan.write(result)
     files.write_json(plan.jobs[1].files.finished, seal(plan.runs[1] | {"device": "Some GPU"}))
     with pytest.raises(FedReproError, match=f"{CELL}: .*Some GPU, cpu.*--force"):
-        _ = training.plan(plan.experiment).runs
+        _ = trainer.plan(plan.experiment).runs
 
 
 def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed, wanted):

@@ -106,7 +106,7 @@ def test_what_a_stage_takes_becomes_no_other_path(command):
 def test_committed_stages_are_what_would_be_written():
     assert fedrepro("sync", "--check") == [] and len(written()) >= len(papers())
     # Named in the schema, so that sync need not import what computes them.
-    from pipeline.cells import geometry
+    from pipeline.report import geometry
 
     assert set(COMPUTED) == {"embedding", *geometry.COLUMNS}
 

@@ -17,8 +17,8 @@ from scipy import ndimage
 from sklearn.datasets import load_sample_image
 
 import stages.corrupt as stage
-from pipeline.cells import inputs, loading, progress
-from pipeline.cells.evaluation import TestSet, measure
+from pipeline.cells import inputs, loading
+from pipeline.cells.test_sets import TestSet
 from pipeline.data import corrupted, store
 from pipeline.data.corruptions import KINDS, corrupt, corrupt_set, tools, weather
 from pipeline.data.corruptions.tools import Draws
@@ -27,6 +27,8 @@ from pipeline.engine.handle import Batch
 from pipeline.errors import DataError
 from pipeline.methods.rahfl import RAHFL
 from pipeline.schema import load_paper
+from pipeline.training import progress
+from pipeline.training.evaluation import measure
 
 LEVELS = (1, 2, 3, 4, 5)
 # without a draw

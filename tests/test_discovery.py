@@ -13,11 +13,10 @@ from federation import image_world
 from repository import commit, edit, git, reread
 
 from pipeline import methods
-from pipeline.cells import metrics, provenance, results
-from pipeline.cells.checks import check_names
-from pipeline.cells.evaluation import TestSet, measure
+from pipeline.cells import results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
+from pipeline.cells.test_sets import TestSet
 from pipeline.commands import explain
 from pipeline.commands.bring import bring, trust
 from pipeline.commands.sync import sync
@@ -27,7 +26,11 @@ from pipeline.data.registry import sets
 from pipeline.errors import FedReproError, ParamError, TrainingError
 from pipeline.files import machine
 from pipeline.methods.fedavg import FedAvg
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell, discovery, folders, load_module, load_paper, method_names, papers
+from pipeline.training import metrics
+from pipeline.training.checks import check_names
+from pipeline.training.evaluation import measure
 
 OURS = '''"""Ours: FedAvg with a separate number."""
 from dataclasses import dataclass
@@ -135,7 +138,7 @@ def digests(root) -> dict[Cell, str]:
     reread()
     methods_of = {paper: load_paper(paper, root).miniature.methods for paper in papers(root)}
     cells = [Cell(paper, "mini", method) for paper in methods_of for method in methods_of[paper]]
-    return {cell: provenance.digest_of(Experiment.of(cell, root)) for cell in cells}
+    return {cell: identity.digest_of(Experiment.of(cell, root)) for cell in cells}
 
 
 def test_changing_it_changes_the_digest_of_its_cells_and_of_no_other(root):
@@ -311,7 +314,7 @@ def test_a_paper_is_cloned_with_the_bytes_that_it_has(root, theirs, monkeypatch)
 def test_a_method_that_is_no_python_is_one_line(root, text):
     (root / "papers/alpha/methods/ours.py").write_text(text)
     with pytest.raises(FedReproError, match="papers/alpha/methods/ours.py: "):
-        provenance.digest_of(Experiment.of(Cell("alpha", "mini", "ours"), root))
+        identity.digest_of(Experiment.of(Cell("alpha", "mini", "ours"), root))
     (root / "papers/alpha/models.py").write_text(text)
     with pytest.raises(ParamError, match="papers/alpha/models.py: "):
         discovery.functions("alpha", "models", root)

@@ -9,12 +9,13 @@ import torch
 from federation import close, image_clients, image_world, training
 from torch import nn
 
-from pipeline.cells import evaluation
-from pipeline.cells.evaluation import TestSet, last_mean, measure, right
+from pipeline.cells.test_sets import TestSet
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
 from pipeline.schema import Model, Public
 from pipeline.schema.scenario import Attack
+from pipeline.training import evaluation
+from pipeline.training.evaluation import last_mean, measure, right
 
 
 @dataclasses.dataclass

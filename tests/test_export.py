@@ -14,16 +14,18 @@ from PIL import Image
 from repository import CELL, PARAMETERS, edited, python, run
 from safetensors.torch import load_file
 
-from pipeline.cells import final_models, loading, mlflow_registry, results, seeds, tracking, training
+from pipeline.cells import loading, results
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import Cell
+from pipeline.tracking import mlflow_registry, mlflow_runs
+from pipeline.training import final_models, seeds, trainer
 
 # Pictures on which the code of the README is tried.
 TRIED = 60
 # A model takes more than a second: only the server's is written.
 EXPORT = """
 import sys
-from pipeline.cells import final_models
+from pipeline.training import final_models
 from pipeline.commands import export
 write = final_models._write_onnx
 final_models._write_onnx = lambda *args: args[-1].stem == "deployed" and write(*args)
@@ -95,7 +97,7 @@ def test_models_stay_on_request(project, reference, monkeypatch, tmp_path, capfd
     with edited(project / PARAMETERS, lambda document: document["miniature"]["scenario"].update(keep)):
         run(project, sys.executable, "-m", "pipeline", "sync")
         written = yaml.safe_load((project / "papers/fedcrl/dvc.yaml").read_text())
-        training.train_cell(Cell.parse(CELL), project)
+        trainer.train_cell(Cell.parse(CELL), project)
     out = {"papers/fedcrl/final-models/mini/${item.method}": {"persist": True}}
     assert out in written["stages"]["mini"]["outs"]
     assert written["artifacts"]["mini-fedprox"] == {"path": "final-models/mini/fedprox", "type": "model"}
@@ -122,10 +124,10 @@ def registered(project, monkeypatch, folder, card) -> None:
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     cell = Cell.parse(CELL)
-    finished = tracking.Finished({cell: results.collect(project)[cell]}, {}, {})
+    finished = mlflow_runs.Finished({cell: results.collect(project)[cell]}, {}, {})
     for _ in range(2):  # the second one finds them there
-        tracking.import_results(project, finished=finished)
-    client = mlflow.MlflowClient(tracking.uri(project))
+        mlflow_runs.import_results(project, finished=finished)
+    client = mlflow.MlflowClient(mlflow_runs.uri(project))
     versions = client.search_model_versions("name = 'fedcrl.mini.fedprox'")
     assert sorted(version.tags["seed"] for version in versions) == ["0", "1"]
     for version in versions:
@@ -135,7 +137,7 @@ def registered(project, monkeypatch, folder, card) -> None:
     tested = [indices[f"own_test.{client}"] for client in range(10)]
     images, labels = (np.load(project / f"data/digits/{name}.npy") for name in ("images", "labels"))
     np.save(folder / "images.npy", images[np.concatenate(tested)])
-    run(folder, "env", sys.executable, "-c", LOADED, tracking.uri(project))
+    run(folder, "env", sys.executable, "-c", LOADED, mlflow_runs.uri(project))
     scores = np.load(folder / "scores.npz")
     right = scores["scored"].argmax(1) == labels[np.concatenate(tested)]
     assert 100 * right.mean() == pytest.approx(card["measured"]["pre"]["weighted"], abs=0.001)

@@ -15,9 +15,10 @@ import pytest
 from repository import PATIENCE
 from test_tracking import kill_amid, repository
 
-from pipeline.cells import results, tracking
+from pipeline.cells import results
 from pipeline.commands import ui
 from pipeline.schema import ROOT, Cell
+from pipeline.tracking import mlflow_runs
 
 CELLS = Cell("fedcrl", "mini", "fedavg"), Cell("fedcrl", "mini", "fedcrl")
 
@@ -137,7 +138,7 @@ def test_mlflows_own_command_opens_the_database(root, monkeypatch):
     import mlflow
 
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    tracking.import_results(root)
+    mlflow_runs.import_results(root)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

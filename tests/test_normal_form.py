@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cells.definitions import Code
+from pipeline.provenance.definitions import Code
 
 TRAIN = '''"""How a seed is trained."""
 

@@ -13,7 +13,7 @@ from reporting import described
 from torch import nn
 
 from pipeline import methods
-from pipeline.cells import final_models, inputs
+from pipeline.cells import inputs
 from pipeline.data import formats, gate, splits, store
 from pipeline.data.registry import DataSet
 from pipeline.data.store import Arrays
@@ -25,6 +25,7 @@ from pipeline.models.layers import projector
 from pipeline.schema import Data, Public, check
 from pipeline.schema.scenario import Scenario
 from pipeline.sealing import seal
+from pipeline.training import final_models
 
 ROWS = DataSet("rows", domains=["all"], shape=[3], dtype="float32", classes=2)
 SIGNALS = DataSet("signals", domains=["all"], shape=[2, 5], dtype="float32", classes=2)

@@ -13,7 +13,7 @@ import pytest
 from repository import ROOT, commit, copy_of_the_repository, edited, git, python, run
 from sklearn.datasets import load_breast_cancer
 
-from pipeline.cells.tuning import Axis, shares
+from pipeline.training.tuning import Axis, shares
 
 STUDY = ROOT / "examples/own_study"
 # What the networks get, of all clients together: mean and deviation of a column, or channel.

@@ -11,7 +11,6 @@ from reporting import PAPER, small_repository
 from repository import edit
 
 from pipeline import methods
-from pipeline.cells.checks import check_names
 from pipeline.errors import ParamError
 from pipeline.report.across import excluded
 from pipeline.schema import (
@@ -31,6 +30,7 @@ from pipeline.schema import (
 from pipeline.schema.checker import Name
 from pipeline.schema.paper import Miniature
 from pipeline.schema.partitions import Partition
+from pipeline.training.checks import check_names
 
 SCENARIO = {
     "data": {"set": "digits"},

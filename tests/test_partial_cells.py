@@ -9,15 +9,16 @@ import pandas as pd
 import pytest
 from repository import edit, outputs, stage
 
-from pipeline.cells import loading, seeds
-from pipeline.cells.checkpoint import fingerprint
-from pipeline.cells.checks import runnable
+from pipeline.cells import loading
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
-from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.state import pack
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, load_paper
+from pipeline.training import seeds
+from pipeline.training.checkpoint import fingerprint
+from pipeline.training.checks import runnable
+from pipeline.training.seeds import Job, train_seed
 
 CELL = Cell("fedcrl", "mini", "fedrep")
 

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cells import final_models, tracking
 from pipeline.commands import sync
 from pipeline.schema import ROOT, load_paper
+from pipeline.tracking import mlflow_runs
+from pipeline.training import final_models
 from stages import sources
 
 PLACEHOLDER = re.compile(r"\{[\w!]*\}|\$\w")  # of str.format, and of string.Template
@@ -58,7 +59,7 @@ def test_a_models_page_says_when_the_classifier_alone_may_do_worse():
 def test_the_note_of_a_papers_runs_has_its_title():
     made, paper = [], "fedcrl"
     client = SimpleNamespace(create_experiment=lambda *given: made.append(given))
-    tracking.Store._new_experiment(SimpleNamespace(root=ROOT, client=client), paper)
+    mlflow_runs.Store._new_experiment(SimpleNamespace(root=ROOT, client=client), paper)
     note = made[0][2]["mlflow.note.content"]
     assert note.startswith(f"{load_paper(paper).title}\n")
     assert not PLACEHOLDER.search(note)

@@ -7,11 +7,11 @@ import yaml
 from reporting import write_claims, write_run
 from repository import edit
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import plan
 from pipeline.commands.plan import Need, Price, choose, hours_of, runs_of
 from pipeline.files import write_json
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
@@ -88,7 +88,7 @@ def finish(root, method, average):
     cell, digest = Cell("fedcrl", "balanced", method), "b" * 64
     document = {name: value for name, value in yaml.safe_load(path.read_text()).items() if name != "seal"}
     document |= {"precision": "fp32", "executor": "sequential", "seconds": [3600.0] * len(average)}
-    document["digest"] = provenance.cell_digest(Experiment.of(cell, root), digest)
+    document["digest"] = identity.cell_digest(Experiment.of(cell, root), digest)
     write_json(path, seal(document))
 
 

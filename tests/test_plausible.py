@@ -9,7 +9,6 @@ import pytest
 from all_methods import METHODS, algorithm_of, name, of, world_for
 from repository import CELL, ROOT
 
-from pipeline.cells import training
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.plausible import (
     OLDEST_TORCH,
@@ -27,6 +26,7 @@ from pipeline.data.parts import Parts
 from pipeline.errors import TrainingError
 from pipeline.schema import Cell
 from pipeline.sealing import seal
+from pipeline.training import trainer
 
 # 12 of 30 and 6 of 10 test images are right: 45 % of all
 CLIENTS = Clients(("a", "b"), ("all", "all"), images=(5, 6), classes=(2, 3), tests=(30, 10))
@@ -230,7 +230,7 @@ def copy(finished, tmp_path_factory):
     """A copy with a finished cell, its plan, and the files of its two seeds with what they hold."""
     root = shutil.copytree(finished, tmp_path_factory.mktemp("plausible") / "copy", symlinks=True)
     experiment = Experiment.of(Cell.parse(CELL), root)
-    files = [job.files.finished for job in training.plan(experiment, "fp32", "sequential").jobs]
+    files = [job.files.finished for job in trainer.plan(experiment, "fp32", "sequential").jobs]
     return experiment, {file: file.read_text() for file in files}
 
 
@@ -238,7 +238,7 @@ def copy(finished, tmp_path_factory):
 def delivered(copy):
     """The cell's plan, and the files of its seeds, which are whole again afterwards."""
     experiment, whole = copy
-    yield training.plan(experiment, "fp32", "sequential"), [*whole]
+    yield trainer.plan(experiment, "fp32", "sequential"), [*whole]
     for file, text in whole.items():
         file.write_text(text)
 

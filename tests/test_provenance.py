@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, python, run
 
-from pipeline.cells import arithmetic, provenance, stamps
-from pipeline.cells.definitions import Code
+from pipeline import arithmetic
+from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
+from pipeline.provenance import identity
+from pipeline.provenance.definitions import Code
 from pipeline.schema import Cell, check, load_paper, load_params
 from stages import sources
 
@@ -146,10 +148,10 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     }
 
     def digests(names=tuple(cells)) -> dict[str, str]:
-        for function in (provenance._code, load_paper, load_params):
+        for function in (identity._code, load_paper, load_params):
             function.cache_clear()
         return {
-            name: provenance.digest_of(Experiment.of(cell, clone), executor)
+            name: identity.digest_of(Experiment.of(cell, clone), executor)
             for name, (cell, executor) in cells.items()
             if name in names
         }
@@ -159,7 +161,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     for path, old, new, changed in (
         ("models/mobile.py", "SHUFFLENET_GROUPS = ", "SHUFFLENET_GROUPS = 1 + ", {"networks"}),
         ("data/augmentations.py", "SEVERITY = 3, 3, 3", "SEVERITY = 3, 3, 4", {"views"}),
-        ("cells/lockstep.py", "join(timeout=1.0)", "join(timeout=2.0)", {"stacked"}),
+        ("training/lockstep.py", "join(timeout=1.0)", "join(timeout=2.0)", {"stacked"}),
         ("engine/phase.py", "return 2 if any", "return 3 if any", every),
         # what training runs
         ("schema/scenario.py", "partition.fixed else seed", "partition.fixed else seed + 1", every),
@@ -167,26 +169,26 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ("methods/__init__.py", "import importlib\n", "import importlib\nprint.a = None\n", every),
         ("engine/optimisers.py", "torch.optim.sgd import", "torch.optim.adam import", every),
         ("models/__init__.py", "Network(features, head, dropout,", "Network(features, head, 0.0,", every),
-        ("cells/seeds.py", "self.method.round(self.state", "self.method.round(2 * self.state", every),
+        ("training/seeds.py", "self.method.round(self.state", "self.method.round(2 * self.state", every),
         ("cells/inputs.py", "partition.verify(place)", "partition.read(place)", every),
         # and what it does before
         ("../stages/train.py", "check_environment()", "check_environment(), 1", every),
-        ("cells/arithmetic.py", '"MKL_CBWR": "COMPATIBLE"', '"MKL_CBWR": "AVX2"', every),
+        ("arithmetic.py", '"MKL_CBWR": "COMPATIBLE"', '"MKL_CBWR": "AVX2"', every),
         ("devices.py", "64 * 2**20", "32 * 2**20", every),
-        ("cells/training.py", "    keep_memory()\n", "    keep_memory()\n    torch.set_x(2)\n", every),
-        ("cells/training.py", "signal.SIG_IGN)", "signal.SIG_DFL)", every),
+        ("training/trainer.py", "    keep_memory()\n", "    keep_memory()\n    torch.set_x(2)\n", every),
+        ("training/trainer.py", "signal.SIG_IGN)", "signal.SIG_DFL)", every),
         # wherever it runs
         ("../stages/_stage.py", "        function(**arguments)", "        function(**arguments), 1", every),
         ("place.py", "    check_root()\n", "    check_root()\n    os.environ['A'] = '1'\n", every),
         ("clusters/worker.py", "import json\n", "import json\n\nprint.a = None\n", every),
         ("clusters/worker.py", "(Cell.parse(cell))", "(Cell.parse(cell), write=False)", every),
         (
-            "cells/cache.py",
+            "training/cache.py",
             "self.executor.run(phase)\n        seconds",
             "self.executor.run(2)\n        seconds",
             every,
         ),
-        ("cells/checkpoint.py", "seal({**run, **marked})", "seal({**run, 'loss': 1, **marked})", every),
+        ("training/checkpoint.py", "seal({**run, **marked})", "seal({**run, 'loss': 1, **marked})", every),
     ):
         text = changed_file(clone / "pipeline" / path, old, new)
         now = digests(every if changed is every else before)
@@ -194,7 +196,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         (clone / "pipeline" / path).write_text(text)
     for path, old, new in (  # harmless: what no cell uses, new entries of registries and of the schema, texts
         ("models/googlenet.py", "STEM = 192", "STEM = 193"),
-        ("cells/seeds.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0"),
+        ("training/seeds.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0"),
         ("models/__init__.py", '"cnn3_bn": cnn3_bn,', '"cnn3_bn": cnn3_bn, "new": cnn3_bn,'),
         ("data/partition.py", '"domains": domains', '"new": subset, "domains": domains'),
         (
@@ -203,12 +205,12 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
             '    "new": label_skew.iid,\n    "iid": label_skew.iid',
         ),
         ("data/sets.yaml", "photo_patches:", "new: {title: New, shape: [1, 1, 1]}\nphoto_patches:"),
-        ("cells/evaluation.py", "MEASURES = {", 'MEASURES = {"new": by_client, '),
+        ("training/evaluation.py", "MEASURES = {", 'MEASURES = {"new": by_client, '),
         ("schema/scenario.py", "    seeds: list", "    new: bool = False\n    seeds: list"),
         ("schema/partitions.py", 'kind = "pathological"', 'kind = ""\n    def draw(self): 0'),
-        ("cells/training.py", '"""Leave the error', '"""It leaves the error'),
-        ("cells/seeds.py", "start = Pretraining(", "assert self.rows == []\n        start = Pretraining("),
-        ("cells/training.py", "-> Iterator[dict]:", "-> Iterator:"),
+        ("training/trainer.py", '"""Leave the error', '"""It leaves the error'),
+        ("training/seeds.py", "start = Pretraining(", "assert self.rows == []\n        start = Pretraining("),
+        ("training/trainer.py", "-> Iterator[dict]:", "-> Iterator:"),
     ):
         changed_file(clone / "pipeline" / path, old, new)
     assert digests() == before
@@ -232,9 +234,9 @@ def test_the_table_of_data_sets_counts_in_their_stage(monkeypatch):
 
 
 def test_neither_the_checkpoint_interval_nor_missing_libraries_change_a_result(project, reference):
-    """Every constant of provenance.CONSTANTS has a test like this one. The training stage runs on a machine
+    """Every constant of identity.CONSTANTS has a test like this one. The training stage runs on a machine
     with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
-    assert provenance.CONSTANTS == {"CHECKPOINT_SECONDS"}
+    assert identity.CONSTANTS == {"CHECKPOINT_SECONDS"}
     forget(project)
     # Pillow comes with torchvision
     blocked = "dvc mlflow pydantic rich sklearn scipy matplotlib skimage timm imagecorruptions".split()
@@ -248,7 +250,7 @@ def test_neither_the_checkpoint_interval_nor_missing_libraries_change_a_result(p
 
 
 PRINT = """import json, sys
-from pipeline.cells import arithmetic
+from pipeline import arithmetic
 arithmetic.adopt(sys.argv[1] or None)
 import torch
 print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()]))
@@ -258,7 +260,7 @@ print(json.dumps([arithmetic.in_use(), torch.backends.cpu.get_cpu_capability()])
 def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
     unset = dict.fromkeys(arithmetic.PORTABLE, "")
     assert json.loads(python(ROOT, PRINT, "", **unset).stdout)[0] == ""
-    if "avx2" in provenance._processor():
+    if "avx2" in identity._processor():
         cold = run(ROOT, sys.executable, "-c", PRINT, "portable").stdout
         assert json.loads(cold) == ["portable", "AVX2"]
         result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
@@ -267,10 +269,10 @@ def test_portable_arithmetic_is_in_use_and_recorded(project, reference):
 
 def test_a_machine_is_described_in_texts_as_results_take_them(monkeypatch):
     """Also where a trial on a GPU has chosen how shapes are convolved."""
-    from pipeline.engine import stacked_convolution
+    from pipeline.engine.stacked import convolution
 
-    monkeypatch.setattr(stacked_convolution, "used", {"8 3 5": True, "8 6 5": False})
-    described = check(dict[str, str], provenance.machine(), "versions")
+    monkeypatch.setattr(convolution, "used", {"8 3 5": True, "8 6 5": False})
+    described = check(dict[str, str], identity.machine(), "versions")
     assert described["convolutions"] == "8 3 5 im2col; 8 6 5 grouped"
 
 
@@ -284,25 +286,25 @@ NOTICED = {
     "pipeline.schema.discovery": "test_discovery.py:",
     "pipeline.schema.documents": "test_params.py:test_bad_yaml",
     "pipeline.schema.paper": "test_params.py:",
-    "pipeline.cells.cache": "test_resume.py:",
-    "pipeline.cells.modules": "test_provenance.py:test_what_a_training_loads_is_recorded_and_known",
-    "pipeline.cells.normal_form": "test_normal_form.py:test_a_real_change_is_another_digest",
+    "pipeline.training.cache": "test_resume.py:",
+    "pipeline.provenance.modules": "test_provenance.py:test_what_a_training_loads_is_recorded_and_known",
+    "pipeline.provenance.normal_form": "test_normal_form.py:test_a_real_change_is_another_digest",
     "pipeline.cells.plausible": "test_verify.py:test_points_that_were_added_to_the_second_seed_are_refused",
-    "pipeline.cells.syntax": "test_provenance.py:test_what_a_digest_covers",
+    "pipeline.provenance.syntax": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.source_code": "test_loading.py:test_bytecode_that_carries_a_hash_is_refused",
-    "pipeline.cells.code_digests": "cells/test_code_digests.py:test_it_is_the_digest_of_the_code",
-    "pipeline.cells.definitions": "test_provenance.py:test_what_a_digest_covers",
-    "pipeline.cells.checkpoint": "test_resume.py:",
-    "pipeline.cells.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",
-    "pipeline.cells.provenance": "test_provenance.py:test_a_cell_counts_what_its_scenario_names",
+    "pipeline.provenance.code_digests": "cells/test_code_digests.py:test_it_is_the_digest_of_the_code",
+    "pipeline.provenance.definitions": "test_provenance.py:test_what_a_digest_covers",
+    "pipeline.training.checkpoint": "test_resume.py:",
+    "pipeline.training.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",
+    "pipeline.provenance.identity": "test_provenance.py:test_a_cell_counts_what_its_scenario_names",
     "pipeline.cells.results": "test_trust.py:",
     "pipeline.cells.stamps": "test_verify.py:test_a_stamp_is_of_one_result_and_of_one_code",
-    "pipeline.cells.tracking": "test_tracking.py:",
+    "pipeline.tracking.mlflow_runs": "test_tracking.py:",
 }
 
 
 def test_every_neutral_module_has_a_test():
-    assert NOTICED.keys() == provenance.NEUTRAL
+    assert NOTICED.keys() == identity.NEUTRAL
     for module, where in NOTICED.items():
         file, name = where.split(":")
         tests = [
@@ -318,14 +320,14 @@ def test_what_a_training_loads_is_recorded_and_known(project, reference):
     those of which tests say that they change no number."""
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     experiment = Experiment.of(Cell.parse(CELL), project)
-    covered = provenance.modules_of(experiment, result["executor"]) | provenance.NEUTRAL
+    covered = identity.modules_of(experiment, result["executor"]) | identity.NEUTRAL
     loaded = result["modules"]
     assert {
         "stages._stage",
-        "pipeline.cells.seeds",
+        "pipeline.training.seeds",
         "pipeline.methods.fedprox",
     } <= loaded.keys()
-    assert sorted(loaded.keys() - covered - provenance.BESIDE) == []
+    assert sorted(loaded.keys() - covered - identity.BESIDE) == []
     for name, text in loaded.items():
         base = project.joinpath(*name.split("."))
         file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
@@ -335,8 +337,8 @@ def test_what_a_training_loads_is_recorded_and_known(project, reference):
 def test_a_result_has_the_digest_of_each_definition_and_each_parameter(project, reference):
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     experiment = Experiment.of(Cell.parse(CELL), project)
-    definitions = provenance.definitions_in(result["digests"])
-    assert definitions == provenance.parts_of(experiment, result["executor"])
+    definitions = identity.definitions_in(result["digests"])
+    assert definitions == identity.parts_of(experiment, result["executor"])
     assert "pipeline.methods.fedprox:FedProx.loss" in definitions
     assert result["digests"]["parameters"]["training.rounds"] == 4
 
@@ -347,22 +349,22 @@ def test_values_that_the_schema_gives_are_part_of_a_cells_digest():
     longer = dataclasses.replace(scenario, training=dataclasses.replace(scenario.training, rounds=99))
     several = scenario, scenario.with_networks({"dropout": 0.1}, "here"), longer
     several = [dataclasses.replace(experiment, scenario=one) for one in several]
-    assert len({provenance.cell_digest(one, "partition", code="code") for one in several}) == 3
+    assert len({identity.cell_digest(one, "partition", code="code") for one in several}) == 3
 
 
 def test_a_forced_training_under_a_stamp_keeps_the_digest_that_dvc_has(project, reference, monkeypatch):
     """DVC has noted the earlier code's digest before the stage runs."""
     cell = Cell.parse(CELL)
     experiment = Experiment.of(cell, project)
-    today = provenance.digest_of(experiment)
+    today = identity.digest_of(experiment)
     monkeypatch.setattr(stamps, "of", lambda cell, root: {"result": "gone", "made": "m" * 64, "code": today})
-    monkeypatch.setattr(provenance, "noted", lambda paper, root: {CELL: "m" * 64})
+    monkeypatch.setattr(identity, "noted", lambda paper, root: {CELL: "m" * 64})
     result = json.loads((cell.folder(project) / "result.json").read_text())
     file = cell.folder(project) / "result.json"
     away = file.rename(file.with_name("away"))
-    assert provenance.code_of(experiment) == "m" * 64
+    assert identity.code_of(experiment) == "m" * 64
     away.rename(file)
-    digest = provenance.cell_digest(experiment, result["partition"], code="m" * 64)
+    digest = identity.cell_digest(experiment, result["partition"], code="m" * 64)
     forced = result | {"digest": digest}
-    assert provenance.current(forced, experiment)
-    assert not provenance.current(forced | {"code": "another"}, experiment)
+    assert identity.current(forced, experiment)
+    assert not identity.current(forced | {"code": "another"}, experiment)

@@ -12,15 +12,15 @@ import torch
 import yaml
 from repository import copy_of_the_repository, edit, edited, python
 
-from pipeline.cells import cache, training
-from pipeline.cells.checkpoint import SeedFiles
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.seeds import Job, train_seed
 from pipeline.engine.sequential import Sequential
 from pipeline.engine.state import unpack
 from pipeline.errors import TrainingError
 from pipeline.schema import Cell
 from pipeline.schema.cell import Variant
+from pipeline.training import cache, trainer
+from pipeline.training.checkpoint import SeedFiles
+from pipeline.training.seeds import Job, train_seed
 
 ROUNDS = 4
 # What a method carries besides models, and must find again; of all methods: test_every_method.py.
@@ -177,14 +177,14 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
         shares.append(train.keywords["sharing"])
         return []
 
-    monkeypatch.setattr(training, "executor_name", lambda device: "stacked")
-    monkeypatch.setattr(training, "together", together)
+    monkeypatch.setattr(trainer, "executor_name", lambda device: "stacked")
+    monkeypatch.setattr(trainer, "together", together)
     jobs = [
         Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
         for seed in range(3)
     ]
     for job in jobs:
-        assert list(training.train_seeds(jobs, print)) == []
+        assert list(trainer.train_seeds(jobs, print)) == []
         job.files.finish({}, {})
     assert shares == [3, 2, 1]
 
@@ -193,16 +193,14 @@ def test_seconds_are_shared_among_the_seeds_that_train(tmp_path, monkeypatch):
 def test_seeds_one_after_the_other_have_separate_processes(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(
-        training, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()}
-    )
+    monkeypatch.setattr(trainer, "train_seed", lambda job, report: {"seed": job.seed, "process": os.getpid()})
     jobs = [
         Job(replace(Experiment.of(Cell("fedlsa", "mini", "fedlsa")), root=tmp_path), seed, "digest")
         for seed in range(2)
     ]
-    actual = {run["seed"]: run["process"] for run in training.train_seeds(jobs, print)}
+    actual = {run["seed"]: run["process"] for run in trainer.train_seeds(jobs, print)}
     assert sorted(actual) == [0, 1] and len({os.getpid(), *actual.values()}) == 3
-    (alone,) = training.train_seeds(jobs[:1], print)
+    (alone,) = trainer.train_seeds(jobs[:1], print)
     assert alone["process"] == os.getpid()
 
 

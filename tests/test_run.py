@@ -17,13 +17,13 @@ from repository import PATIENCE, wait_for
 from rich.console import Console
 from stub_stages import ENVIRONMENT, RUN, TIMED, clean, living, ran, repository, run, stub
 
-from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import schedule, unchanged
 from pipeline.commands.run import Display, _hidden, partition_stage, targets
 from pipeline.commands.sync import show_grids
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, load_paper, planned
+from pipeline.training.checks import runnable
 
 
 def when(folder: Path, name: str) -> tuple[float, float]:

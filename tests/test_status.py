@@ -10,10 +10,11 @@ import pytest
 from one_paper import AVG, DEALT, DIGITS, MINI, PROX, finish, partition, repository
 from repository import PARAMETERS, edit, reread, run
 
-from pipeline.cells import choices, provenance
+from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import hours, status
 from pipeline.files import write_json, write_text
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell, papers
 from pipeline.sealing import seal
 
@@ -104,7 +105,7 @@ def trained(tmp_path_factory):
         ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
         ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
         ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
-        ("pipeline/cells/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX]),
+        ("pipeline/training/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX]),
     ],
 )
 def test_stale_is_what_would_now_come_out_otherwise(trained, file, old, new, stale):
@@ -125,10 +126,10 @@ def test_stale_is_what_lacks_draws_or_history(root):
     write_json(path, seal({key: value for key, value in result.items() if key != "partitions"}))
     assert states(root)[AVG] == "stale"
     scenario = AVG.resolve(root)[0]
-    assert provenance.redrawn(json.loads(path.read_text()), scenario)
+    assert identity.redrawn(json.loads(path.read_text()), scenario)
     one = {"seeds": [0]}  # of which nobody can say on how many draws it was
-    assert not provenance.redrawn(one, scenario)
-    assert not provenance.redrawn(result, dataclasses.replace(scenario, seeds=[0]))  # fewer seeds move none
+    assert not identity.redrawn(one, scenario)
+    assert not identity.redrawn(result, dataclasses.replace(scenario, seeds=[0]))  # fewer seeds move none
     history = finish(root, AVG).with_name("history.csv")
     lines = history.read_text().splitlines(keepends=True)
     assert states(root)[AVG] == "done"
@@ -152,8 +153,8 @@ def test_failed_is_the_mark_of_today_under_what_the_cell_was_trained_on(root, fe
         meta = {"digest": "f", "trained": True, "images": "i", "width": 1}
         write_json(root / "data/digits-vit_tiny/meta.json", meta)
         trained_on = hashlib.sha256(f"{DEALT}f".encode()).hexdigest()
-        old = provenance.cell_digest(Experiment.of(PROX, root), DEALT)  # of the partition alone
-    for cell, digest in ((AVG, provenance.cell_digest(Experiment.of(AVG, root), trained_on)), (PROX, old)):
+        old = identity.cell_digest(Experiment.of(PROX, root), DEALT)  # of the partition alone
+    for cell, digest in ((AVG, identity.cell_digest(Experiment.of(AVG, root), trained_on)), (PROX, old)):
         mark = {"cell": str(cell), "error": "seed 0: loss is nan"} | HERE
         write_json(root / f".cells/{digest}/error.json", mark)
     assert status.failures(root) == {AVG: "seed 0: loss is nan"}

@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 from repository import RESULTS, ROOT, commit, copy_of_the_repository, git, python, run
 
-from pipeline.cells.provenance import git_state
 from pipeline.commands.bring import bring, trust
 from pipeline.errors import FedReproError
+from pipeline.provenance.identity import git_state
 from pipeline.report import render
 
 DIGESTS = "import json; from stages.sources import paper_digests; print(json.dumps(paper_digests('fedcrl')))"

@@ -20,10 +20,11 @@ import pytest
 from repository import python
 
 from pipeline import files
-from pipeline.cells import mlflow_database, results, system_metrics, tracking
-from pipeline.cells.mlflow_bulk import Bulk
+from pipeline.cells import results
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
+from pipeline.tracking import mlflow_database, mlflow_runs, system_metrics
+from pipeline.tracking.mlflow_bulk import Bulk
 
 CELL = Cell("fedcrl", "mini", "fedavg")
 
@@ -58,15 +59,15 @@ def default_store(monkeypatch):
 @pytest.fixture
 def live(monkeypatch):
     """Every round goes to MLflow at once."""
-    monkeypatch.setattr(tracking, "LIVE_AFTER", 0.0)
-    monkeypatch.setattr(tracking, "FLUSH", 0.0)
+    monkeypatch.setattr(mlflow_runs, "LIVE_AFTER", 0.0)
+    monkeypatch.setattr(mlflow_runs, "FLUSH", 0.0)
 
 
 def runs_of(root: Path, query: str = "tags.seed LIKE '%'") -> list:
     """The runs of seeds, or others."""
     import mlflow
 
-    client = mlflow.MlflowClient(tracking.uri(root))
+    client = mlflow.MlflowClient(mlflow_runs.uri(root))
     return client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id], query)
 
 
@@ -77,7 +78,7 @@ def cells_of(root: Path) -> list:
 
 
 def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
-    assert tracking.import_results(root, {CELL: {"weighted": 61.25}}) == (2, 0)
+    assert mlflow_runs.import_results(root, {CELL: {"weighted": 61.25}}) == (2, 0)
     result = results.collect(root)[CELL]
     runs = {run.data.tags["seed"]: run for run in runs_of(root)}
     assert set(runs) == {"0", "1"}
@@ -95,19 +96,19 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     assert abs((run.info.end_time - run.info.start_time) / 1000 - result["seconds"][1]) < 1
     import mlflow
 
-    client = mlflow.MlflowClient(tracking.uri(root))
+    client = mlflow.MlflowClient(mlflow_runs.uri(root))
     curve = client.get_metric_history(run.info.run_id, "weighted")
     history = results.history(CELL, root)
     assert [m.value for m in sorted(curve, key=lambda m: m.step)] == pytest.approx(
         history[history["seed"] == 1]["weighted"].tolist()
     )
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
-    tracking.import_results(root)
-    assert tracking.import_results(root) == (0, 2) and len(runs_of(root)) == 2
+    mlflow_runs.import_results(root)
+    assert mlflow_runs.import_results(root) == (0, 2) and len(runs_of(root)) == 2
 
 
 def test_seeds_are_below_the_run_of_their_cell_which_has_their_means(fresh):
-    tracking.import_results(fresh, {CELL: {"weighted": 61.25}})
+    mlflow_runs.import_results(fresh, {CELL: {"weighted": 61.25}})
     (cell,) = cells_of(fresh)
     assert cell.info.run_name == "mini/fedavg" and cell.info.status == "FINISHED"
     assert {run.data.tags["mlflow.parentRunId"] for run in runs_of(fresh)} == {cell.info.run_id}
@@ -120,10 +121,10 @@ def test_seeds_are_below_the_run_of_their_cell_which_has_their_means(fresh):
 def test_a_seed_that_comes_later_is_below_the_run_that_its_cell_has(fresh):
     import mlflow
 
-    tracking.import_results(fresh)
-    client = mlflow.MlflowClient(tracking.uri(fresh))
+    mlflow_runs.import_results(fresh)
+    client = mlflow.MlflowClient(mlflow_runs.uri(fresh))
     client.delete_run(next(run.info.run_id for run in runs_of(fresh) if run.data.tags["seed"] == "1"))
-    assert tracking.import_results(fresh) == (1, 1)
+    assert mlflow_runs.import_results(fresh) == (1, 1)
     (cell,) = cells_of(fresh)
     assert [run.data.tags["mlflow.parentRunId"] for run in runs_of(fresh)] == [cell.info.run_id] * 2
 
@@ -131,15 +132,15 @@ def test_a_seed_that_comes_later_is_below_the_run_that_its_cell_has(fresh):
 def test_what_the_machine_did_comes_with_a_cell_that_was_trained_here(fresh, monkeypatch):
     """Trained in less than the seconds after which a cell is followed live."""
     result = results.collect(fresh)[CELL]
-    follower = tracking.Follower(CELL, {}, fresh)
+    follower = mlflow_runs.Follower(CELL, {}, fresh)
     monkeypatch.setattr(system_metrics, "EVERY", 0.0)
     follower.report({"seed": 0, "round": 1, "weighted": 1.0})
     follower.finish(result)
-    tracking.import_results(fresh)
+    mlflow_runs.import_results(fresh)
     (cell,) = cells_of(fresh)
     import mlflow
 
-    client = mlflow.MlflowClient(tracking.uri(fresh))
+    client = mlflow.MlflowClient(mlflow_runs.uri(fresh))
     memory = client.get_metric_history(cell.info.run_id, "system/system_memory_usage_megabytes")
     assert [metric.step for metric in memory] == [0, 1, 2]  # start, a round, end
     assert 0 < memory[0].value < psutil.virtual_memory().total / 1e6
@@ -150,7 +151,7 @@ def test_what_the_machine_did_comes_with_a_cell_that_was_trained_here(fresh, mon
 
 def test_the_machine_is_watched_while_a_cell_is_followed_live(root, live, monkeypatch):
     monkeypatch.setattr(system_metrics, "EVERY", 0.0)
-    follower = tracking.Follower(CELL, {}, root)
+    follower = mlflow_runs.Follower(CELL, {}, root)
     for number in (1, 2):
         follower.report({"seed": 6, "round": number, "weighted": 1.0})
     (cell,) = [run for run in cells_of(root) if run.info.status == "RUNNING"]
@@ -160,7 +161,7 @@ def test_the_machine_is_watched_while_a_cell_is_followed_live(root, live, monkey
 def test_without_psutil_nothing_is_watched_and_nothing_said(fresh, monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "psutil", None)
     result = results.collect(fresh)[CELL]
-    follower = tracking.Follower(CELL, {}, fresh)
+    follower = mlflow_runs.Follower(CELL, {}, fresh)
     follower.report({"seed": 0, "round": 1, "weighted": 1.0})
     follower.finish(result)
     assert not (fresh / ".cells").exists() and capfd.readouterr() == ("", "")
@@ -202,9 +203,9 @@ def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Bulk, "set_terminated", killed)
-        tracking.import_results(fresh)
+        mlflow_runs.import_results(fresh)
     assert runs_of(fresh, "") == []
-    assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+    assert mlflow_runs.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
 
 
 # An import, or a training that is followed live, which is killed behind the n-th SQL statement with a text.
@@ -213,7 +214,7 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from pipeline.cells import tracking
+from pipeline.tracking import mlflow_runs
 from pipeline.schema import Cell
 what, number, text, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 seen = 0
@@ -227,9 +228,9 @@ def die(connection, cursor, statement, *_):
 event.listen(Engine, "connect", small)
 event.listen(Engine, "after_cursor_execute", die)
 if what == "import":
-    tracking.import_results(root)
-tracking.LIVE_AFTER = tracking.FLUSH = 0.0
-follower = tracking.Follower(Cell.parse("fedcrl/mini/fedavg"), {}, root)
+    mlflow_runs.import_results(root)
+mlflow_runs.LIVE_AFTER = mlflow_runs.FLUSH = 0.0
+follower = mlflow_runs.Follower(Cell.parse("fedcrl/mini/fedavg"), {}, root)
 for number in range(1, 9):
     follower.report({"seed": 0, "round": number, "weighted": 10.0})
 """
@@ -245,7 +246,7 @@ def kill_amid(root: Path, what: str, number: int, text: str) -> None:
 def undisturbed(tmp_path_factory) -> list:
     """What MLflow knows after an import that nothing disturbs."""
     whole = repository(tmp_path_factory.mktemp("whole"))
-    tracking.import_results(whole)
+    mlflow_runs.import_results(whole)
     return described(whole)
 
 
@@ -279,14 +280,14 @@ def test_after_a_kill_amid_a_transaction_the_next_import_has_every_run_once(
     fresh, undisturbed, what, number, text
 ):
     kill_amid(fresh, what, number, text)
-    tracking.import_results(fresh)
+    mlflow_runs.import_results(fresh)
     assert described(fresh) == undisturbed and len(undisturbed) == 2
-    assert tracking.import_results(fresh) == (0, 2) and described(fresh) == undisturbed
+    assert mlflow_runs.import_results(fresh) == (0, 2) and described(fresh) == undisturbed
     assert not list(fresh.glob("mlflow.db.unusable-*"))
 
 
 def test_the_latest_value_of_a_curve_is_that_of_the_last_round(root):
-    tracking.import_results(root)
+    mlflow_runs.import_results(root)
     history = results.history(CELL, root)
     for run in runs_of(root):
         if run.data.tags.get("fedrepro.result") == results.collect(root)[CELL]["self"]:
@@ -304,8 +305,8 @@ def committed_here(fresh) -> Path:
 
 
 def test_the_stage_brings_no_result_that_git_has(committed_here):
-    assert tracking.Finished.trained_here(committed_here).cells == {}
-    assert [*tracking.Finished.everything(committed_here).cells] == [CELL]
+    assert mlflow_runs.Finished.trained_here(committed_here).cells == {}
+    assert [*mlflow_runs.Finished.everything(committed_here).cells] == [CELL]
 
 
 def test_the_stage_brings_a_result_that_was_trained_again(committed_here):
@@ -313,38 +314,38 @@ def test_the_stage_brings_a_result_that_was_trained_again(committed_here):
     document = json.loads(path.read_text())
     document.pop("self")
     path.write_text(json.dumps(seal(document | {"seconds": [9.0, 9.0]})))
-    assert [*tracking.Finished.trained_here(committed_here).cells] == [CELL]
+    assert [*mlflow_runs.Finished.trained_here(committed_here).cells] == [CELL]
 
 
 def test_the_stage_brings_a_result_that_git_never_had(committed_here):
     path = CELL.folder(committed_here) / "result.json"
     subprocess.run(["git", "-C", str(committed_here), "rm", "-q", "--cached", str(path)], check=True)
-    assert [*tracking.Finished.trained_here(committed_here).cells] == [CELL]
+    assert [*mlflow_runs.Finished.trained_here(committed_here).cells] == [CELL]
 
 
 def test_the_stage_brings_every_result_where_git_cannot_tell(fresh):
-    assert [*tracking.Finished.trained_here(fresh).cells] == [CELL]
+    assert [*mlflow_runs.Finished.trained_here(fresh).cells] == [CELL]
 
 
 def test_another_result_of_the_cell_is_another_run(root):
-    tracking.import_results(root)
+    mlflow_runs.import_results(root)
     path = root / "papers/fedcrl/runs/mini/fedavg/result.json"
     original = path.read_text()
     document = json.loads(original)
     document["seconds"] = [9.0, 9.0]
     path.write_text(json.dumps(seal(document)))
     try:
-        assert tracking.import_results(root) == (2, 0)
+        assert mlflow_runs.import_results(root) == (2, 0)
     finally:
         path.write_text(original)
 
 
 def test_a_lasting_cell_is_followed_live_and_then_known(root, live):
-    follower = tracking.Follower(CELL, {"hyper": {"mu": 0.5}}, root)
+    follower = mlflow_runs.Follower(CELL, {"hyper": {"mu": 0.5}}, root)
     follower.report({"seed": 5, "round": 1, "weighted": 10.0, "loss": None, "intra.M": 3.0})
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
     assert [run.info.status for run in live] == ["RUNNING"] and live[0].data.metrics == {"weighted": 10.0}
-    again = tracking.Follower(CELL, {"hyper": {"mu": 0.5}}, root)  # the first one was killed
+    again = mlflow_runs.Follower(CELL, {"hyper": {"mu": 0.5}}, root)  # the first one was killed
     again.report({"seed": 5, "round": 1, "weighted": 10.0})
     result = json.loads((root / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
     again.finish(seal({**result, "seeds": [5], "seconds": [1.0]}))
@@ -356,7 +357,7 @@ def test_a_lasting_cell_is_followed_live_and_then_known(root, live):
 
 def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live(root):
     """A training that is killed and whose former result comes back is not trained again."""
-    store = tracking.Store(root)
+    store = mlflow_runs.Store(root)
     parent = store.start(CELL, {}, 0)
     store.client.set_tag(parent, "left", "elsewhere")
     store.client.set_tag(parent, "fedrepro.process", "other:1")
@@ -369,7 +370,7 @@ def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live
         run = store.start_seed(CELL, seed, {}, 0, parent)
         store.client.set_tag(run, "fedrepro.process", process)
         store.client.set_tag(run, "left", name)
-    tracking.import_results(root)
+    mlflow_runs.import_results(root)
     assert {run.data.tags["left"] for run in runs_of(root) if "left" in run.data.tags} == {
         "alive",
         "elsewhere",
@@ -377,7 +378,7 @@ def test_an_import_removes_what_killed_trainings_left_and_leaves_those_that_live
 
 
 def test_a_short_cell_never_touches_mlflow(tmp_path):
-    follower = tracking.Follower(CELL, {}, tmp_path)
+    follower = mlflow_runs.Follower(CELL, {}, tmp_path)
     follower.report({"seed": 0, "round": 1, "weighted": 1.0})
     follower.finish({"digest": "0" * 8})
     assert follower.store is None and not (tmp_path / "mlflow.db").exists()
@@ -388,20 +389,20 @@ def test_a_server_that_is_down_costs_one_warning(root, live, monkeypatch, capsys
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    follower = tracking.Follower(CELL, {}, root)
+    follower = mlflow_runs.Follower(CELL, {}, root)
     for number in (1, 2, 3):
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
     follower.finish({"digest": "0" * 8})
     output = capsys.readouterr().err
     assert output.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in output
-    monkeypatch.setattr(tracking, "import_results", partial(tracking.import_results, root))
-    tracking.say_import()
+    monkeypatch.setattr(mlflow_runs, "import_results", partial(mlflow_runs.import_results, root))
+    mlflow_runs.say_import()
     assert "does not answer" in capsys.readouterr().err
 
 
 IMPORT = (
-    "import sys; from pathlib import Path; from pipeline.cells import tracking; "
-    "print(tracking.import_results(Path(sys.argv[1])))"
+    "import sys; from pathlib import Path; from pipeline.tracking import mlflow_runs; "
+    "print(mlflow_runs.import_results(Path(sys.argv[1])))"
 )
 
 
@@ -425,12 +426,12 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
         path.write_bytes((root / "mlflow.db").read_bytes()[:200_000])
     broken = path.read_bytes()
     (fresh / "mlflow.db-journal").write_bytes(b"")
-    assert tracking.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+    assert mlflow_runs.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
     output = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(output) == 1 and "mlflow.db cannot be used" in output[0] and "set aside as" in output[0]
     (aside,) = fresh.glob("mlflow.db.unusable-??????????????*[0-9]")
     assert aside.read_bytes() == broken and aside.name in output[0]
-    assert tracking.import_results(fresh) == (0, 2)
+    assert mlflow_runs.import_results(fresh) == (0, 2)
 
 
 def test_a_database_survives_a_lock_and_another_place(fresh, monkeypatch, tmp_path_factory):
@@ -444,19 +445,19 @@ def test_a_database_survives_a_lock_and_another_place(fresh, monkeypatch, tmp_pa
     assert not list(fresh.glob("mlflow.db.unusable*"))
     base = tmp_path_factory.mktemp("team") / "runs.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{base}")
-    tracking.import_results(fresh)
+    mlflow_runs.import_results(fresh)
     other = base.parent / "moved" / base.name
     other.parent.mkdir()
     os.replace(base, other)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
-    assert tracking.import_results(fresh) == (0, 2) and not list(other.parent.glob("*.unusable-*"))
+    assert mlflow_runs.import_results(fresh) == (0, 2) and not list(other.parent.glob("*.unusable-*"))
 
 
 def test_a_run_of_another_working_copy_is_left_alone(fresh, live):
     for copy in ("theirs", "ours", "ours"):  # ours is killed once and begins again
         (fresh / ".cells").mkdir(exist_ok=True)
         (fresh / ".cells" / "checkout").write_text(copy)
-        tracking.Follower(CELL, {}, fresh).report({"seed": 0, "round": 1, "weighted": 10.0})
+        mlflow_runs.Follower(CELL, {}, fresh).report({"seed": 0, "round": 1, "weighted": 10.0})
     for runs in (runs_of(fresh), cells_of(fresh)):
         assert sorted(run.data.tags["fedrepro.checkout"] for run in runs) == ["ours", "theirs"]
 
@@ -464,26 +465,26 @@ def test_a_run_of_another_working_copy_is_left_alone(fresh, live):
 def test_an_experiment_that_was_deleted_by_hand_comes_back(fresh):
     import mlflow
 
-    assert tracking.import_results(fresh) == (2, 0)
-    client = mlflow.MlflowClient(tracking.uri(fresh))
+    assert mlflow_runs.import_results(fresh) == (2, 0)
+    client = mlflow.MlflowClient(mlflow_runs.uri(fresh))
     client.delete_experiment(client.get_experiment_by_name("fedcrl").experiment_id)
-    new, old = tracking.import_results(fresh)
+    new, old = mlflow_runs.import_results(fresh)
     assert new + old == 2 and len(runs_of(fresh)) == 2
-    assert tracking.import_results(fresh) == (0, 2)
+    assert mlflow_runs.import_results(fresh) == (0, 2)
 
 
 @pytest.mark.parametrize("way", [shutil.copytree, shutil.move])
 def test_another_place_of_the_checkout_writes_into_its_artifacts(fresh, tmp_path_factory, way, capfd):
     first = tmp_path_factory.mktemp("places") / "first"
     shutil.copytree(fresh, first)
-    tracking.import_results(first)
+    mlflow_runs.import_results(first)
     other = first.with_name("o'ther")
     way(first, other)
     before = sorted(first.rglob("*"))
-    assert tracking.import_results(other) == (2, 0) and sorted(first.rglob("*")) == before
+    assert mlflow_runs.import_results(other) == (2, 0) and sorted(first.rglob("*")) == before
     assert len(list((other / "mlartifacts").rglob("result.json"))) >= 2
     assert list(other.glob("mlflow.db.unusable-*")) and "copied or moved" in capfd.readouterr().err
-    assert tracking.import_results(other) == (0, 2)
+    assert mlflow_runs.import_results(other) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -493,8 +494,14 @@ def test_mlflow_takes_what_is_named_after_data(name):
     """A domain's name may be anything."""
     from mlflow.utils.validation import _validate_metric_name, _validate_param_name
 
-    for key in (tracking._key(name), tracking._key(f"reported/{name}"), tracking._key(f"{name}.AVG")):
+    for key in (
+        mlflow_runs._key(name),
+        mlflow_runs._key(f"reported/{name}"),
+        mlflow_runs._key(f"{name}.AVG"),
+    ):
         _validate_metric_name(key)
         _validate_param_name(key)
-    assert tracking._key("reported/intra.AVG") == "reported/intra.AVG" and tracking._key("照片") == "照片"
-    assert tracking._key("a&b") != tracking._key("a_b")
+    assert (
+        mlflow_runs._key("reported/intra.AVG") == "reported/intra.AVG" and mlflow_runs._key("照片") == "照片"
+    )
+    assert mlflow_runs._key("a&b") != mlflow_runs._key("a_b")

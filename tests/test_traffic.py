@@ -5,7 +5,7 @@ import torch
 from federation import miniature_cells, miniature_world, one_round
 
 from pipeline import methods
-from pipeline.cells import results, seeds
+from pipeline.cells import results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import model_copies
 from pipeline.engine.handle import Batch, Handle
@@ -16,6 +16,7 @@ from pipeline.methods.fednova import FedNova
 from pipeline.methods.fedprox import FedProx
 from pipeline.methods.moon import Moon
 from pipeline.schema import Cell
+from pipeline.training import seeds
 
 CELLS = miniature_cells()
 LEGACY = {"traffic": {"up": 1000, "down": 2000, "bytes": 12000}, "seeds": [0, 1]}

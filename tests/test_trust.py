@@ -14,21 +14,22 @@ import torch
 from chaos.mutate import damaged
 from repository import CELL, forget, outputs, python, stage
 
-from pipeline.cells import provenance, results
-from pipeline.cells.checkpoint import SeedFiles, fingerprint
+from pipeline.cells import results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import _check_tests, verify
 from pipeline.cells.loading import load
-from pipeline.cells.seeds import Job, train_seed
-from pipeline.cells.training import plan, train_seeds
 from pipeline.clusters.cluster import Mark
-from pipeline.commands.locks import mend_rwlock
 from pipeline.commands.status import failures, read_result
 from pipeline.data import features, partition, store
 from pipeline.engine.state import pack
 from pipeline.errors import DataError, FedReproError, ParamError, TrainingError
+from pipeline.locks import mend_rwlock
+from pipeline.provenance import identity
 from pipeline.schema import Cell, Tuned, load_paper
 from pipeline.sealing import seal
+from pipeline.training.checkpoint import SeedFiles, fingerprint
+from pipeline.training.seeds import Job, train_seed
+from pipeline.training.trainer import plan, train_seeds
 
 PARTS = "papers/fedcrl/partitions/mini"
 CPU = torch.device("cpu")
@@ -171,7 +172,7 @@ def test_data_altered_while_a_seed_trains_reach_no_later_seed(mended, monkeypatc
     """Whatever the file's times say."""
     monkeypatch.setenv("FEDREPRO_WORKERS", "1")
     # A fork of this process could not train where another test has used autograd in it.
-    monkeypatch.setattr("pipeline.cells.training.get_context", lambda kind: get_context("spawn"))
+    monkeypatch.setattr("pipeline.training.trainer.get_context", lambda kind: get_context("spawn"))
     experiment, file = Experiment.of(Cell.parse(CELL), mended), mended / "data/digits/labels.npy"
     seeds, before = [], file.stat()
 
@@ -221,7 +222,7 @@ def test_a_document_of_any_shape_ends_no_reader(mended, reference, text, capsys)
         path.write_text(text)
     try:
         assert failures(mended) == {} and not read_result(cell, mended)
-        assert provenance.code_of(experiment) and Mark.read(mended / "mark") is None
+        assert identity.code_of(experiment) and Mark.read(mended / "mark") is None
         mend_rwlock(mended / "rwlock")
         for read in (
             lambda: results.read(files[0]),
@@ -243,7 +244,7 @@ def test_a_document_of_any_shape_ends_no_reader(mended, reference, text, capsys)
 def test_digests_noted_in_another_shape_are_none(tmp_path, cells):
     (tmp_path / "papers/p").mkdir(parents=True)
     (tmp_path / "papers/p/sources.yaml").write_text(f"cells: {cells}\n")
-    assert provenance.noted("p", tmp_path) == {}
+    assert identity.noted("p", tmp_path) == {}
 
 
 @pytest.mark.parametrize("rate", ["x", -1, True, float("nan"), 10**400, [0.1]])
@@ -327,10 +328,10 @@ def test_too_little_memory_is_one_line(project, workers):
     """In the process of a seed and in that of the cell."""
     code = """import resource, sys, torch
 from pipeline.errors import guarded
-from pipeline.cells import seeds, training
+from pipeline.training import seeds, trainer
 from pipeline.schema import Cell
 seeds.load_world = lambda *_: torch.empty(10**15)
-guarded(lambda: training.train_cell(Cell.parse(sys.argv[1])))"""
+guarded(lambda: trainer.train_cell(Cell.parse(sys.argv[1])))"""
     done = python(project, code, CELL, expect=2, FEDREPRO_FORCE="1", FEDREPRO_WORKERS=workers)
     assert "not enough memory" in done.stderr and "Traceback" not in done.stderr
 

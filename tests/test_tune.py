@@ -11,19 +11,21 @@ import yaml
 from repository import edit, stage
 
 import stages.split as split_stage
-from pipeline.cells import choices, loading, results, tracking, tuning
+from pipeline.cells import choices, loading, results
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.provenance import cell_digest
-from pipeline.cells.tuning import Axis, configurations, shares, space
 from pipeline.commands import tune
 from pipeline.commands.sync import written
 from pipeline.commands.tune import targets
 from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
+from pipeline.provenance.identity import cell_digest
 from pipeline.report.experiments import tunings
 from pipeline.schema import RATE, ROOT, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 from pipeline.schema.discovery import SPACES
+from pipeline.tracking import mlflow_runs
+from pipeline.training import tuning
+from pipeline.training.tuning import Axis, configurations, shares, space
 
 CELL = Cell("fedcrl", "mini", "fedprox")
 
@@ -213,7 +215,7 @@ def test_poisoned_test_images_change_no_choice_and_no_bit(short, tuned, alone, a
 
 
 def test_what_was_tried_before_is_not_trained_again(short, tuned, alone, monkeypatch):
-    monkeypatch.setattr("pipeline.cells.seeds.load_world", lambda *_: pytest.fail("trains"))
+    monkeypatch.setattr("pipeline.training.seeds.load_world", lambda *_: pytest.fail("trains"))
     again = tuning.tune(CELL, short)
     assert [one["accuracy"] for one in again["configurations"]] == [
         one["accuracy"] for one in tuned["configurations"]
@@ -360,9 +362,9 @@ def test_a_tuning_is_a_run_of_mlflow_with_its_configurations_below(short, tuned,
     for name in ("params.yaml", "papers/fedcrl/paper.yaml", "papers/fedcrl/tuning/mini/fedprox.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(short / name, tmp_path / name)
-    assert tracking.import_results(tmp_path) == (1, 0)
-    assert tracking.import_results(tmp_path) == (0, 1)
-    client = mlflow.MlflowClient(tracking.uri(tmp_path))
+    assert mlflow_runs.import_results(tmp_path) == (1, 0)
+    assert mlflow_runs.import_results(tmp_path) == (0, 1)
+    client = mlflow.MlflowClient(mlflow_runs.uri(tmp_path))
     runs = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])
     (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
     below = sorted((run for run in runs if run is not parent), key=lambda run: run.info.run_name)

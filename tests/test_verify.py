@@ -14,17 +14,18 @@ import pytest
 import yaml
 from repository import CELL, ROOT, commit, git, reread, restore, run
 
-from pipeline.cells import provenance, stamps
+from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import MEANS, survey
 from pipeline.commands import reproduce, status
 from pipeline.commands.reproduce import compare, summary
 from pipeline.commands.verify import Differs, NotHere, Walk, _trained, check_machine
 from pipeline.errors import FedReproError
+from pipeline.provenance import identity
 from pipeline.schema import Cell
 from pipeline.sealing import seal
 
-SEEDS, FOLDER = "pipeline/cells/seeds.py", "papers/fedcrl/runs/mini/fedprox"
+SEEDS, FOLDER = "pipeline/training/seeds.py", "papers/fedcrl/runs/mini/fedprox"
 ROUND = "self.state = self.method.round(self.state, self.world)"
 
 
@@ -379,17 +380,17 @@ def test_a_stamp_is_of_one_result_and_of_one_code(trained):
     cell, file = Cell.parse(CELL), trained / FOLDER / "result.json"
     result = json.loads(file.read_text())
     experiment = Experiment.of(cell, trained)
-    code = provenance.digest_of(experiment)
+    code = identity.digest_of(experiment)
     stamps.write({cell: ENTRY | {"result": result["self"], "made": "m", "code": code}}, trained)
     older = seal(
         {key: value for key, value in result.items() if key not in ("code", "history")}
-        | {"digest": provenance.cell_digest(experiment, result["partition"], code="m")}
+        | {"digest": identity.cell_digest(experiment, result["partition"], code="m")}
     )
-    assert provenance.verified(result, experiment) and not provenance.current(older, experiment)
+    assert identity.verified(result, experiment) and not identity.current(older, experiment)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": code}}, trained)
-    assert provenance.current(older, experiment)
+    assert identity.current(older, experiment)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": "yesterday's"}}, trained)
-    assert not provenance.current(older, experiment)
+    assert not identity.current(older, experiment)
     (trained / "papers/fedcrl/verified.yaml").unlink()
     reread()
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pipeline import files
-from pipeline.cells import arithmetic
+from pipeline import arithmetic, files
 from pipeline.cells.results import as_csv
 from pipeline.report.experiments import FOLDER, PAPER, SCORES, images_in_words
 from pipeline.schema import MINIATURE, ROOT, load_paper

@@ -15,7 +15,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
-from pipeline.cells import arithmetic
+from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters import Job, fork, guard
 from pipeline.clusters.worker import train_here

@@ -16,12 +16,13 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from pipeline.cells import choices, companions, inputs, plausible, provenance, results, stamps
+from pipeline.cells import choices, inputs, plausible, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.data import partition, store
 from pipeline.errors import DAMAGED, FedReproError, ParamError, cause, unknown
 from pipeline.place import check_code
+from pipeline.provenance import companions, identity
 from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
 from pipeline.sealing import is_sealed
 
@@ -125,7 +126,7 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
 def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, str]]:
     """(seed, what cannot be) of the clients of each seed whose partition is here."""
     kind = experiment.scenario.evaluation.tests
-    if not provenance.current(document, experiment):
+    if not identity.current(document, experiment):
         return  # stale: another setting may score and deal otherwise
     digests = results.partitions(document)
     for k, (seed, digest) in enumerate(zip(document["seeds"], digests, strict=True)):
@@ -248,7 +249,7 @@ def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
                 why = status.cause(cell, result, root)
                 stale[f"{why}, not verified any more" if since else why].append(str(cell))
                 continue
-            stamp = provenance.verified(result, Experiment.of(cell, root))
+            stamp = identity.verified(result, Experiment.of(cell, root))
             if stamp:
                 reach = stamps.reach(stamp)
                 rounds = sum(reach.values()), result["rounds"] * len(result["seeds"])

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from pipeline import files
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import (
     as_csv,
@@ -26,6 +25,7 @@ from pipeline.commands import archive, variants
 from pipeline.commands.bring import other_checkout
 from pipeline.commands.options import columns
 from pipeline.errors import FedReproError, ParamError
+from pipeline.provenance import identity
 from pipeline.report.statistics import Estimate, one_sample
 from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.schema.cell import Changes, ExtraSeeds, Variant
@@ -223,7 +223,7 @@ def _contestant(
         label += f" ({', '.join(values)})"
     if several:
         label += f" [{cell.paper}/{cell.scenario}]"
-    stale = place == cell and not provenance.current(result, Experiment.of(cell))
+    stale = place == cell and not identity.current(result, Experiment.of(cell))
     return _of_result(cell, label, result, history(place), seeds, changes=changes, stale=stale)
 
 

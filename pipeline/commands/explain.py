@@ -7,14 +7,15 @@ from statistics import fmean
 from typing import Any
 
 from pipeline import findings_file
-from pipeline.cells import changes, choices
+from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import clock
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.commands.options import columns, wrapped
 from pipeline.errors import ParamError, unknown
+from pipeline.provenance import changes
 from pipeline.schema import ACROSS, MINIATURES, ROOT, Cell, Paper, Table, load_paper, shorten
+from pipeline.training.progress import clock
 
 # columns at most
 WIDTH = 100

@@ -20,9 +20,9 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.provenance import method_attributes
 from pipeline.data import registry
 from pipeline.errors import DAMAGED, ParamError
+from pipeline.provenance.identity import method_attributes
 from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, Subset
 
 TABLE = Path(__file__).with_name("operations.csv")

@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import fmean
 
 from pipeline import files
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
 from pipeline.commands import hours, status
 from pipeline.commands.options import columns, wrapped
 from pipeline.data import registry, sources
+from pipeline.provenance import identity
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.study import studies
 from pipeline.report.verdicts import MOST, POWER, Chip, Evidence, Verdict, judge
@@ -197,11 +197,7 @@ def _figure(cell: Cell, measure: str) -> str:
 def _price(cell: Cell, state: status.Status, evidence: Evidence, board: status.Board) -> Price | None:
     """None where no estimate is possible."""
     experiment, result = Experiment.of(cell, board.root), evidence.results.get(cell)
-    if (
-        result
-        and provenance.current(result, experiment)
-        and not provenance.redrawn(result, experiment.scenario)
-    ):
+    if result and identity.current(result, experiment) and not identity.redrawn(result, experiment.scenario):
         if hours.on_device(result, board.device):
             return Price(len(result["seeds"]), fmean(result["seconds"]) / 3600)
         left = hours.estimate(cell, board.rates, board.root)

@@ -19,9 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import clock
 from pipeline.clusters import executor
 from pipeline.commands import unchanged
 from pipeline.commands.schedule import (
@@ -39,6 +37,8 @@ from pipeline.commands.sync import show_grids, sync
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
 from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
+from pipeline.training.checks import check_environment, runnable
+from pipeline.training.progress import clock
 
 PROJECT = "dvc.yaml"  # what is run without a target
 # without a terminal

@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from pipeline.cells.progress import event
+from pipeline import locks
 from pipeline.clusters import Job, file_name
-from pipeline.commands import locks
 from pipeline.errors import DAMAGED, ParamError, unknown
 from pipeline.schema import papers
+from pipeline.training.progress import event
 
 SECONDS_TO_ASK_AGAIN = 2.0
 # trained cells, which are recorded together

@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from pipeline.cells import stamps
-from pipeline.cells.checks import check_names
 from pipeline.data.registry import of_paper, sets
 from pipeline.errors import ParamError
 from pipeline.files import write_text
@@ -36,6 +35,7 @@ from pipeline.schema import (
 from pipeline.schema.discovery import SPACES, spaces_file
 from pipeline.schema.documents import check_links
 from pipeline.schema.paper import PICTURE, scenario_key
+from pipeline.training.checks import check_names
 
 # by a paper's repository
 IGNORED = (

@@ -4,11 +4,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.cells import choices, tuning
+from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.commands.sync import sync
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned, shorten
+from pipeline.training import tuning
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:

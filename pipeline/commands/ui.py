@@ -19,10 +19,11 @@ from pathlib import Path
 import click
 import requests
 
-from pipeline.cells import mlflow_database, results, tracking
+from pipeline.cells import results
 from pipeline.errors import FedReproError
 from pipeline.place import HOME, surroundings
 from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
+from pipeline.tracking import mlflow_database, mlflow_runs
 
 # MLflow asks for no password
 HOST = "127.0.0.1"
@@ -37,7 +38,7 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     keys = [paper] if paper else list(papers(root))
     for key in keys:
         load_paper(key, root)  # reports an unknown one
-    address = tracking.uri(root)
+    address = mlflow_runs.uri(root)
     if address.startswith("http"):
         _show(_fill(keys, root), address.rstrip("/"), root)
         return 0
@@ -48,14 +49,14 @@ def _fill(keys: list[str], root: Path) -> dict[str, dict[str, str]]:
     """Bring in what MLflow does not know yet; returns the links, by paper and by what they show."""
     try:
         measured = results.collect(root)
-        tracking.import_results(root, printed(measured, root), show=True)
-        store = tracking.Store(root)
+        mlflow_runs.import_results(root, printed(measured, root), show=True)
+        store = mlflow_runs.Store(root)
         by_paper = {key: {c: r for c, r in measured.items() if c.paper == key} for key in keys}
         return {key: dict(views(key, by_cell, store)) for key, by_cell in by_paper.items()}
     except FedReproError:
         raise
     except Exception as error:  # whatever MLflow, SQLite or the network raises
-        raise FedReproError(tracking.no_answer(error, root)) from error
+        raise FedReproError(mlflow_runs.no_answer(error, root)) from error
 
 
 def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]]:
@@ -77,7 +78,7 @@ def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]
 # -- views ---------------------------------------------------------------------------------------------------
 
 
-def views(key: str, by_cell: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
+def views(key: str, by_cell: Results, store: mlflow_runs.Store) -> Iterator[tuple[str, str]]:
     """(what it shows, path of the link) of a paper's views, which are written into its experiment: the
     methods of each scenario side by side, where two or more are measured, then all runs grouped by cell."""
     if not by_cell:
@@ -140,7 +141,7 @@ def _serve(keys: list[str], port: int, root: Path) -> int:
     server_app = [sys.executable, "-m", "uvicorn", "pipeline.commands.mlflow_app:app"]
     command = [*server_app, "--host", HOST, "--port", str(port), "--log-level", "warning"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    more = {"_MLFLOW_SERVER_FILE_STORE": tracking.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    more = {"_MLFLOW_SERVER_FILE_STORE": mlflow_runs.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     _make_database(root)
     server = subprocess.Popen(command, cwd=root, start_new_session=True, env=surroundings(HOME) | more)
     try:
@@ -168,7 +169,7 @@ def _make_database(root: Path) -> None:
     except FedReproError:
         raise
     except Exception as error:  # whatever MLflow or SQLite raises
-        raise FedReproError(tracking.no_answer(error, root)) from error
+        raise FedReproError(mlflow_runs.no_answer(error, root)) from error
 
 
 def _answers(port: int) -> bool:

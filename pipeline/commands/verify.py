@@ -1,11 +1,11 @@
 """`fedrepro verify [cell, scenario or paper ...]`: retrain and compare each round with the stored result.
 
 The seeds of a cell are trained once more, in an order that is drawn anew in each call, by the training
-function itself (`pipeline/cells/walk.py`), from round 0 and as far as the time goes. Every round is compared
-with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its ablations
-(`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a value
-differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What was
-trained with other arithmetic than this machine has cannot be compared here.
+function itself (`pipeline/training/walk.py`), from round 0 and as far as the time goes. Every round is
+compared with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its
+ablations (`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a
+value differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What
+was trained with other arithmetic than this machine has cannot be compared here.
 
 With a commit, the code of that commit trains the seeds first, on this machine, and its rounds stand in the
 place of the stored ones (`former_code.py`). So a change of code is verified on any processor, for a result
@@ -30,17 +30,18 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from pipeline.cells import inputs, provenance, results, stamps
+from pipeline.cells import inputs, results, stamps
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import clock
 from pipeline.commands import former_code
 from pipeline.commands.former_code import FormerCode
 from pipeline.commands.run import partition_stage
 from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
 from pipeline.schema.cell import Seeded
 from pipeline.schema.documents import visible
+from pipeline.training.progress import clock
 
 # Versions that two machines must have in common to round alike, besides portable arithmetic or a processor.
 ALIKE = ("torch", "numpy")
@@ -189,7 +190,7 @@ class Verification:
         if result["device"] != "cpu":
             raise FedReproError(f"it was trained on {result['device']}, which is not compared")
         experiment = Experiment.of(cell, root)
-        made = provenance.made_by(result, experiment)
+        made = identity.made_by(result, experiment)
         if made is None:
             raise FedReproError("its parameters have changed since; train it again")
         table = results.checked_history(cell, result, root)
@@ -212,7 +213,7 @@ class Verification:
             raise elsewhere[0]
         random.SystemRandom().shuffle(seeds)
         inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, tuple(seeds)), root))
-        code = provenance.digest_of(experiment, result["executor"])
+        code = identity.digest_of(experiment, result["executor"])
         history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
         if former is not None:
             former.check_counts(cell, result)
@@ -254,7 +255,7 @@ class Verification:
 
     def stamp(self, root: Path) -> dict:
         """The entry of verified.yaml, with what an earlier one says of the same result and code."""
-        git, earlier = provenance.git_state(root, self.cell.paper), stamps.of(self.cell, root)
+        git, earlier = identity.git_state(root, self.cell.paper), stamps.of(self.cell, root)
         reach, how = self.reach, self.how
         same = ("result", "code", "made")
         now = self.digests | {"result": self.result["self"]}
@@ -272,7 +273,7 @@ class Verification:
 
     def refusal(self, root: Path) -> dict:
         """The entry of verified.yaml that says which number was another one."""
-        git = provenance.git_state(root, self.cell.paper)
+        git = identity.git_state(root, self.cell.paper)
         now = self.digests | {"result": self.result["self"]}
         return now | self._entry({}, f"{stamps.REFUSED}{self.difference}", git)
 
@@ -287,7 +288,7 @@ class Verification:
 
 def _expected_machine(experiment: Experiment) -> dict:
     """This machine as the walk of a cell will describe it: under its scenario's arithmetic."""
-    return provenance.machine() | {"arithmetic": experiment.scenario.arithmetic or ""}
+    return identity.machine() | {"arithmetic": experiment.scenario.arithmetic or ""}
 
 
 def verify(
@@ -373,7 +374,7 @@ def _found(
             continue
         try:
             result = results.read(path)
-            if not wanted and provenance.current(result, Experiment.of(cell, root)):
+            if not wanted and identity.current(result, Experiment.of(cell, root)):
                 continue
             if (root / "papers" / cell.paper / "partitions" / cell.partition).is_dir():
                 found.append(Verification.of(cell, result, root, seed, former))
@@ -426,7 +427,7 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
         open(Path(folder, "errors"), "w+", encoding="utf-8", errors="replace") as errors,
     ):
         words = map(str, (walk.cell, walk.seed, Path(folder, "root"), root))
-        command = [sys.executable, "-m", "pipeline.cells.walk", *words]
+        command = [sys.executable, "-m", "pipeline.training.walk", *words]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
         stopped, begun, timer = False, None, None
         with subprocess.Popen(command, cwd=root, env=environment, **pipes) as process:

@@ -10,10 +10,10 @@ from statistics import fmean
 import pandas as pd
 from matplotlib import rc_context
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described
 from pipeline.cells.results import lower_is_better, summarise
+from pipeline.provenance import identity
 from pipeline.report import figures as draw
 from pipeline.report.comparison import Axis, ranked
 from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
@@ -238,7 +238,7 @@ def across(studies: dict[str, Study]) -> dict:
     older = [
         cell
         for one, name, cell in planned
-        if name in one.results and not provenance.current(one.results[name], Experiment.of(cell, root))
+        if name in one.results and not identity.current(one.results[name], Experiment.of(cell, root))
     ]
     return {
         "done": len(planned) - len(waiting),

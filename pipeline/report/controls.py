@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipeline.cells import choices, provenance
+from pipeline.cells import choices
 from pipeline.cells.declarations import Declaration
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import lower_is_better, of_tuning
 from pipeline.errors import FedReproError
+from pipeline.provenance import identity
 from pipeline.report import measures
 from pipeline.report.claims import Claim, Difference, Printed, Spot, parse_expected
 from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict, judge, variants
@@ -274,7 +275,7 @@ class Controls:
             result = of_tuning(cell, root).get(tuned)
         except FedReproError:  # not tuned yet, or to be tuned again
             return None
-        if result and not provenance.current(result, Experiment.of(tuned, root)):
+        if result and not identity.current(result, Experiment.of(tuned, root)):
             self.outdated.add(_tuned(cell))
         return result
 

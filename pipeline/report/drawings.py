@@ -10,12 +10,12 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import geometry
 from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path, size
 from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
+from pipeline.report import geometry
 from pipeline.report.extras import EXTRA, drawn, entering, finished_methods, label, method_inks, over_seeds
 from pipeline.report.figures import Ink, Panel, Picture
 from pipeline.report.study import Study

@@ -8,12 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from pipeline.cells import choices, provenance
+from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import of_tuning, read, summarise
 from pipeline.data.pictures import size
 from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
+from pipeline.provenance import identity
 from pipeline.report.alike import Alike, compared, result_file
 from pipeline.report.comparison import Axis, sums_up
 from pipeline.report.measures import draws
@@ -69,7 +70,7 @@ class Tuning:
             # The scenario's own cell will do where its seeds have the tuning's partitions.
             untuned, before = cell, _of_cell(cell, root)
         known = {untuned: before, tuned: after}
-        older = any(one and not provenance.current(one, Experiment.of(at, root)) for at, one in known.items())
+        older = any(one and not identity.current(one, Experiment.of(at, root)) for at, one in known.items())
         values, chosen = document["configurations"], document["configurations"][document["chosen"]]
         measure = measure or (after or before or {"headline": ""})["headline"]
         numbers = [by_block(one, measure) if one else {} for one in (before, after)]

@@ -9,11 +9,11 @@ of local training is open.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.cells import provenance
 from pipeline.cells.declarations import Declaration, declarations, level_of
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.findings_file import COLUMNS
+from pipeline.provenance import identity
 from pipeline.report import sizes
 from pipeline.report.claims import Claim, Printed
 from pipeline.report.controls import HOOK, NETWORK, TUNED, Control, Controls
@@ -297,7 +297,7 @@ class Findings:
     def _is_current(self, cell: Cell) -> bool:
         if cell not in self.current:
             result = self.study.results[cell]
-            self.current[cell] = provenance.current(result, Experiment.of(cell, self.study.root))
+            self.current[cell] = identity.current(result, Experiment.of(cell, self.study.root))
         return self.current[cell]
 
 

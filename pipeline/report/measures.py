@@ -30,10 +30,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import geometry
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.data.reading import reading
+from pipeline.report import geometry
 from pipeline.schema import ROOT, Cell
 
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from pipeline.cells import provenance as origin
 from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
 from pipeline.data.registry import find
+from pipeline.provenance import identity as origin
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,

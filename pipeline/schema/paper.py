@@ -207,7 +207,7 @@ class Miniature:
 @dataclass(frozen=True)
 class Tuning:
     """Which methods of a scenario are tuned: each tries so many configurations with these seeds, the row's
-    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning).
+    values first, and is chosen for by its clients' validation images (pipeline.training.tuning).
 
     test_seeds  with which the row's values and the chosen ones are then trained, all on the first draw of
                 the partition; empty: the chosen ones with the seeds of the scenario, next to its cells

@@ -6,8 +6,8 @@ import pytest
 import torch
 from repository import ODD
 
-from pipeline.cells.checkpoint import SeedFiles
 from pipeline.sealing import seal
+from pipeline.training.checkpoint import SeedFiles
 
 SEED = {
     "seed": 0,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from repository import edit
 
-from pipeline.cells.checks import check_names
 from pipeline.errors import ParamError
+from pipeline.training.checks import check_names
 
 
 def changed(root: Path, change) -> None:

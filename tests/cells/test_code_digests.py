@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from pipeline.cells import code_digests
-from pipeline.cells.code_digests import FILE, RememberedCode
-from pipeline.cells.definitions import Code
+from pipeline.provenance import code_digests
+from pipeline.provenance.code_digests import FILE, RememberedCode
+from pipeline.provenance.definitions import Code
 
 VALUE = "TABLE = {{None: 0, 'key': 1}}\ndef value():\n    return {}\n"
 FIRST = ("package.first:run",)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cells import lockstep
+from pipeline.training import lockstep
 
 
 def test_a_seed_that_comes_to_its_phase_after_another_failed_ends_too(monkeypatch):

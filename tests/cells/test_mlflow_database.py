@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 from sqlalchemy import create_engine
 
-from pipeline.cells import mlflow_database
+from pipeline.tracking import mlflow_database
 
 OFF, FULL = 0, 2  # values of SQLite's `synchronous`: it waits for the disk never, or at every commit
 

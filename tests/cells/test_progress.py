@@ -5,7 +5,7 @@ import json
 import pytest
 from repository import ODD
 
-from pipeline.cells.progress import event
+from pipeline.training.progress import event
 
 EVENT = {"seed": 1, "round": 2, "rounds": 5, "accuracy": 50.0, "left": 1.5}
 NO_NUMBER = [value for value in ODD if value not in (None, True) and not isinstance(value, int | float)]

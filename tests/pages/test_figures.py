@@ -9,11 +9,10 @@ from drawn import FEDAVG, OURS, keys, run, svgs, words
 from PIL import Image
 from reporting import PAPER, write_run
 
-from pipeline.cells import geometry
 from pipeline.cells.results import collect
 from pipeline.data import pictures, store
 from pipeline.errors import FedReproError
-from pipeline.report import drawings, extras, figures, measures
+from pipeline.report import drawings, extras, figures, geometry, measures
 from pipeline.report.study import Study
 from pipeline.schema import ROOT, Cell
 

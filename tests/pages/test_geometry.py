@@ -10,10 +10,9 @@ from drawn import FEDAVG, OURS, keys, represent, svgs, words
 from federation import close
 from reporting import write_run
 
-from pipeline.cells import geometry
 from pipeline.errors import FedReproError
 from pipeline.methods.fccl import cross_correlation
-from pipeline.report import drawings
+from pipeline.report import drawings, geometry
 
 
 def crossed(**changed):

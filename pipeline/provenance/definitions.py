@@ -19,9 +19,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.cells.normal_form import ACTS, LOGGER, normal_form
-from pipeline.cells.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, is_logger, parsed, pieces
 from pipeline.errors import FedReproError
+from pipeline.provenance.normal_form import ACTS, LOGGER, normal_form
+from pipeline.provenance.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, is_logger, parsed, pieces
 from pipeline.schema import shorten
 
 # of a module: every definition

@@ -19,22 +19,24 @@ import pandas as pd
 import torch
 
 from pipeline import files
-from pipeline.cells import modules, plausible, provenance, stamps, tracking
-from pipeline.cells.cache import adopt
-from pipeline.cells.checkpoint import FORCE, set_aside
-from pipeline.cells.checks import runnable
+from pipeline.cells import plausible, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import dealt, inputs, verify
 from pipeline.cells.loading import load
-from pipeline.cells.lockstep import together
-from pipeline.cells.progress import Progress
-from pipeline.cells.seeds import Job, summarise, train_seed
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import NO_MEMORY, FedReproError, TrainingError, WorkerError, short_of_memory
+from pipeline.provenance import identity, modules
 from pipeline.schema import ROOT, Cell, load_paper, load_params
 from pipeline.schema.discovery import method_module
 from pipeline.sealing import seal
+from pipeline.tracking import mlflow_runs
+from pipeline.training.cache import adopt
+from pipeline.training.checkpoint import FORCE, set_aside
+from pipeline.training.checks import runnable
+from pipeline.training.lockstep import together
+from pipeline.training.progress import Progress
+from pipeline.training.seeds import Job, summarise, train_seed
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Plan:
             "code": self.code,
             "history": stamps.digest(_history(self.runs)),
             "modules": modules.joined(run.get("modules", {}) for run in self.runs),
-            "digests": provenance.recorded(self.experiment, result["executor"], result["precision"]),
+            "digests": identity.recorded(self.experiment, result["executor"], result["precision"]),
         }
         return seal({**result, **added})
 
@@ -73,7 +75,7 @@ class Plan:
         files.write_bytes(folder / "history.csv", _history(self.runs))
         files.write_json(folder / "result.json", result)
         if self.experiment.scenario.keep and type(self.experiment.cell) is Cell:
-            from pipeline.cells.final_models import write_all  # also loads what only exports need
+            from pipeline.training.final_models import write_all  # also loads what only exports need
 
             write_all(self.experiment, self.jobs)
 
@@ -121,19 +123,19 @@ def plan(experiment: Experiment, precise: str | None = None, executor: str | Non
     metas = [inputs(experiment, seed) for seed in seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
     jobs = [
-        Job(experiment, seed, provenance.cell_digest(experiment, meta["digest"], *chosen), meta["digest"])
+        Job(experiment, seed, identity.cell_digest(experiment, meta["digest"], *chosen), meta["digest"])
         for seed, meta in zip(seeds, metas)
     ]
     parameters = _parameters(experiment.cell, experiment.root)
-    return Plan(experiment, method, metas, jobs, parameters, provenance.digest_of(experiment, chosen[1]))
+    return Plan(experiment, method, metas, jobs, parameters, identity.digest_of(experiment, chosen[1]))
 
 
 def _parameters(cell: Cell, root: Path) -> dict:
     """What the files have now that DVC notes as the parameters of the cell's stage."""
-    for read in (load_paper, load_params, provenance.noted):
+    for read in (load_paper, load_params, identity.noted):
         read.cache_clear()
     today = Experiment.of(cell, root)
-    code = provenance.noted(cell.paper, root).get(str(cell))
+    code = identity.noted(cell.paper, root).get(str(cell))
     scenario = dataclasses.asdict(today.scenario)
     return {"scenario": scenario, "method": today.algorithm, "hyper": today.hyper, "code": code}
 
@@ -158,7 +160,7 @@ def train_cell(
     with files.locked(jobs[0].folder / "lock", waits), _marked(jobs[0].folder / "error.json", cell):
         progress = Progress(cell, scenario)
         values = {"hyper": experiment.hyper, "scenario": dataclasses.asdict(scenario)}
-        follower = tracking.Follower(cell, values, root)
+        follower = mlflow_runs.Follower(cell, values, root)
 
         def report(row: dict) -> None:
             progress.report(row)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from pipeline.devices import to_device_of
-from pipeline.engine import stacked_convolution
 from pipeline.engine.environment import autocast
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import (
@@ -30,10 +29,11 @@ from pipeline.engine.phase import (
     split_loss,
     trainable_names,
 )
-from pipeline.engine.stacked_convolution import Convolutions
-from pipeline.engine.stacked_draws import StackedDraws, can_join, joint, separately
-from pipeline.engine.stacked_optimisers import Rows, StackedSteps
-from pipeline.engine.stacked_values import STATE, Lazily, Member, each, joined, pick, separate
+from pipeline.engine.stacked import convolution
+from pipeline.engine.stacked.convolution import Convolutions
+from pipeline.engine.stacked.draws import StackedDraws, can_join, joint, separately
+from pipeline.engine.stacked.optimisers import Rows, StackedSteps
+from pipeline.engine.stacked.values import STATE, Lazily, Member, each, joined, pick, separate
 from pipeline.engine.state import State, tensors_of, with_tensors
 from pipeline.engine.trained import Result
 from pipeline.errors import warn
@@ -235,7 +235,7 @@ class Step:
         self.rows = Rows(list(turn.rows), device, self.active, certain)
         self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
         self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
-        tried = device.type in stacked_convolution.DEVICES
+        tried = device.type in convolution.DEVICES
         self.convolutions = Convolutions(len(turn.rows), device) if tried else nullcontext()
         self.dropout, self.noise = (StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
         self.batch: Batch | None = None

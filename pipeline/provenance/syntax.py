@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from pipeline.cells.normal_form import read_errors
+from pipeline.provenance.normal_form import read_errors
 
 # Calls whose value a module may keep under a name without acting on anything else.
 INERT = frozenset(

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from pipeline import files
-from pipeline.cells import modules
 from pipeline.cells.choices import Percent
 from pipeline.engine.state import unpack
 from pipeline.errors import FedReproError, ParamError, TrainingError, warn
+from pipeline.provenance import modules
 from pipeline.schema import NonNegative, Whole, check, shorten
 from pipeline.schema.checker import check_keys, keys
 from pipeline.sealing import is_sealed, seal

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from pipeline.devices import runs_ahead
 from pipeline.engine.phase import Client, Phase
-from pipeline.engine.stack import Stack, no_room
-from pipeline.engine.stacked_values import Member, alike
+from pipeline.engine.stacked.stack import Stack, no_room
+from pipeline.engine.stacked.values import Member, alike
 from pipeline.engine.trained import Trained, outcome, untrained
 from pipeline.errors import warn
 from pipeline.models import Network

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
-from pipeline.cells import definitions, normal_form, syntax
-from pipeline.cells.definitions import Code
 from pipeline.errors import DAMAGED, FedReproError
+from pipeline.provenance import definitions, normal_form, syntax
+from pipeline.provenance.definitions import Code
 from pipeline.sealing import is_sealed, seal
 
 FILE = ".cells/code-digests.json"

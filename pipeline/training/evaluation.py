@@ -5,7 +5,7 @@ Sec. 4.1.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
@@ -14,36 +14,19 @@ import torch
 from torch import Tensor
 
 from pipeline import attacks
+from pipeline.cells.test_sets import PUBLIC, TestSet
 from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.models import Network
 from pipeline.schema.scenario import Attack
 
-BATCH, PUBLIC = 1024, 512
 # images at once for figures: of 64 x 64 pixels a deep network takes 6 MB for each
 EMBEDDED = 128
 # test images of each domain that every client's model embeds
 CROSSED = 200
 # (network, images, client) -> (B, classes), larger is likelier
 Scores = Callable[[Network, Tensor, int], Tensor]
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`); of corrupted
-    ones also the name of each corruption and its severity, (N,) both."""
-
-    __test__ = False  # not a pytest class
-    name: str
-    images: Tensor
-    labels: Tensor
-    corruption: tuple[np.ndarray, np.ndarray] | None = None
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images, labels) of BATCH at once."""
-        if len(self.labels):
-            yield from zip(self.images.split(BATCH), self.labels.split(BATCH))
 
 
 @torch.inference_mode()

@@ -1,9 +1,9 @@
 """Digests of a result's code, parameters and data, to tell whether it is current; commit and machine.
 
 DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs
-(`pipeline/cells/definitions.py`), so that a new method, a network that the cell does not use or a reworded
-docstring leaves its result valid, and `code_of` asks the stamps (`pipeline/cells/stamps.py`) whether today's
-code has walked the result's trajectory again.
+(`pipeline/provenance/definitions.py`), so that a new method, a network that the cell does not use or a
+reworded docstring leaves its result valid, and `code_of` asks the stamps (`pipeline/cells/stamps.py`)
+whether today's code has walked the result's trajectory again.
 """
 
 import dataclasses
@@ -19,12 +19,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.cells import arithmetic, stamps
-from pipeline.cells.code_digests import RememberedCode
-from pipeline.cells.definitions import Code
+from pipeline import arithmetic
+from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
+from pipeline.provenance.code_digests import RememberedCode
+from pipeline.provenance.definitions import Code
 from pipeline.schema import ROOT, Cell, Scenario, check, read_yaml
 from pipeline.schema.cell import Published, Seeded
 from pipeline.schema.discovery import method_module
@@ -37,31 +38,47 @@ NEUTRAL = {
     "pipeline.files",
     "pipeline.sealing",
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
-    *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "code_digests")),
-    *(f"pipeline.cells.{name}" for name in ("definitions", "modules")),
-    *(f"pipeline.cells.{name}" for name in ("normal_form", "plausible", "progress", "syntax")),
-    *(f"pipeline.cells.{name}" for name in ("provenance", "results", "stamps", "tracking")),
+    "pipeline.cells.plausible",
+    "pipeline.cells.results",
+    "pipeline.cells.stamps",
+    "pipeline.provenance",
+    "pipeline.provenance.code_digests",
+    "pipeline.provenance.definitions",
+    "pipeline.provenance.identity",
+    "pipeline.provenance.modules",
+    "pipeline.provenance.normal_form",
+    "pipeline.provenance.syntax",
+    "pipeline.tracking",
+    "pipeline.tracking.mlflow_runs",
+    "pipeline.training",
+    "pipeline.training.cache",
+    "pipeline.training.checkpoint",
+    "pipeline.training.progress",
     "pipeline.source_code",
 }
 # Modules that a training loads and whose functions make no number: what acts in them on import counts like
 # anywhere. The last two lines are registries' modules, which count for the cells that name an entry.
 BESIDE = {
     *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine", "schema")),
-    *(f"pipeline.cells.{name}" for name in ("checks", "choices", "mlflow_bulk", "mlflow_database")),
-    *(f"pipeline.cells.{name}" for name in ("mlflow_registry", "system_metrics")),
-    *("pipeline.clusters.order", "pipeline.commands.locks", "pipeline.data.registry", "pipeline.git"),
-    *("pipeline.cells.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
+    "pipeline.cells.choices",
+    "pipeline.tracking.mlflow_bulk",
+    "pipeline.tracking.mlflow_database",
+    "pipeline.tracking.mlflow_registry",
+    "pipeline.tracking.system_metrics",
+    "pipeline.training.checks",
+    *("pipeline.clusters.order", "pipeline.locks", "pipeline.data.registry", "pipeline.git"),
+    *("pipeline.training.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
     # What divides images: the digest of the partition, which it made before, is in a result.
     *(f"pipeline.data.{name}" for name in ("domain_skew", "label_skew", "listed")),
     *(f"pipeline.models.{name}" for name in ("googlenet", "mobile", "resnet")),
 }
 # Of these modules, what carries out training or keeps its numbers.
-COUNTED = {"pipeline.cells.cache:Pretraining", "pipeline.cells.checkpoint:SeedFiles"}
+COUNTED = {"pipeline.training.cache:Pretraining", "pipeline.training.checkpoint:SeedFiles"}
 SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
 # Of stages that train nothing.
 ASIDE = {
     *(NEUTRAL | SCHEMA),
-    *(f"pipeline.{name}" for name in ("cells.arithmetic", "devices", "methods", "schema", "schema.checker")),
+    *(f"pipeline.{name}" for name in ("arithmetic", "devices", "methods", "schema", "schema.checker")),
     "stages._stage",
 }
 # Constants that change no result, each with a test that they do not (tests/test_provenance.py).
@@ -74,7 +91,7 @@ REGISTRIES = {
     "pipeline.models.small:STACKS",
     "pipeline.engine.federation:AUGMENTATIONS",
     "pipeline.engine.public:AUGMENTATIONS",
-    "pipeline.cells.evaluation:MEASURES",
+    "pipeline.training.evaluation:MEASURES",
     "pipeline.data.partition:CUTS",
     "pipeline.data.partition:DEALS",
 }
@@ -85,10 +102,10 @@ DYNAMIC = {
 }
 # What trains a cell and makes the numbers of its result.
 TRAINING = (
-    "pipeline.cells.arithmetic:adopt",
+    "pipeline.arithmetic:adopt",
     "pipeline.devices:keep_memory",
-    "pipeline.cells.seeds:train_seed",
-    "pipeline.cells.seeds:summarise",
+    "pipeline.training.seeds:train_seed",
+    "pipeline.training.seeds:summarise",
 )
 # What leads there, on this machine or a cluster's: its statements count, not the showing and locking that it
 # calls.
@@ -98,10 +115,10 @@ AROUND = (
     "pipeline.clusters.worker:train_here",
     "pipeline.clusters.worker:work",
     "stages.train:train",
-    "pipeline.cells.training:train_cell",
-    "pipeline.cells.training:train_seeds",
-    "pipeline.cells.training:_in_processes",
-    "pipeline.cells.training:_worker",
+    "pipeline.training.trainer:train_cell",
+    "pipeline.training.trainer:train_seeds",
+    "pipeline.training.trainer:_in_processes",
+    "pipeline.training.trainer:_worker",
 )
 PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
 
@@ -159,7 +176,7 @@ def _chosen_for(experiment: Experiment, executor: str) -> Chosen:
     method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
     metrics = experiment.scenario.evaluation.metrics or ()
     measured = (f"papers.{experiment.cell.paper}.metrics:{name}" for name in metrics)
-    together = ("pipeline.cells.lockstep:together",) if executor == "stacked" else ()
+    together = ("pipeline.training.lockstep:together",) if executor == "stacked" else ()
     entries = (*TRAINING, f"pipeline.engine.{executor}", *together, method, *measured)
     return _chosen(entries, experiment.scenario, experiment.hyper, AROUND, root)
 
@@ -410,7 +427,7 @@ def machine() -> dict[str, str]:
 
 def _convolutions() -> str:
     """Of this process's stacked convolutions: what a trial on its GPU chose for each shape."""
-    module = sys.modules.get("pipeline.engine.stacked_convolution")  # importing it would import torch
+    module = sys.modules.get("pipeline.engine.stacked.convolution")  # importing it would import torch
     chosen = sorted(module.used.items()) if module else ()
     return "; ".join(f"{shape} {'im2col' if won else 'grouped'}" for shape, won in chosen)
 

@@ -1,6 +1,6 @@
 """Why a result is stale: which definitions, parameters, partitions or data differ from today's.
 
-A result has the digest of each definition and every parameter (`provenance.recorded`). For an older one,
+A result has the digest of each definition and every parameter (`identity.recorded`). For an older one,
 which has a single digest, code and parameters are read from git at the commit that trained it.
 """
 
@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
-from pipeline.cells.normal_form import normal_form
-from pipeline.cells.syntax import ON_IMPORT, parsed, pieces
 from pipeline.data import partition, store
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
+from pipeline.provenance import identity
+from pipeline.provenance.normal_form import normal_form
+from pipeline.provenance.syntax import ON_IMPORT, parsed, pieces
 from pipeline.schema import Cell
 
 # Definitions that are named one by one.
@@ -48,18 +48,18 @@ def cause(result: dict, experiment: Experiment) -> str:
     """The first reason for which a result is stale, in a word, without a look into git."""
     if not result:
         return DAMAGE
-    if provenance.refused(result, experiment) is not None:
+    if identity.refused(result, experiment) is not None:
         return REFUSAL
     if set(result["seeds"]) != set(experiment.scenario.seeds):
         return SEEDS
-    if provenance.redrawn(result, experiment.scenario) or other_inputs(result, experiment):
+    if identity.redrawn(result, experiment.scenario) or other_inputs(result, experiment):
         return PARTITION
-    return PARAMETERS if provenance.made_by(result, experiment) is None else CODE
+    return PARAMETERS if identity.made_by(result, experiment) is None else CODE
 
 
 def lines(result: dict, experiment: Experiment) -> Iterator[str]:
     """What differs between a stale result and today, a line each."""
-    refused = provenance.refused(result, experiment)
+    refused = identity.refused(result, experiment)
     if refused is not None:
         yield (
             f"{refused['how']} (verify, {refused['date'][:10]}, {refused['processor']}); "
@@ -68,12 +68,12 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
     yield from _seeds(result, experiment)
     yield from other_inputs(result, experiment)
     root, commit = experiment.root, result["git"].get("commit", "")
-    today = provenance.recorded(experiment, result["executor"], result["precision"])
-    now = provenance.definitions_in(today)
+    today = identity.recorded(experiment, result["executor"], result["precision"])
+    now = identity.definitions_in(today)
     record = result.get("digests")
     if record:
         yield from _parameters(record["parameters"], today["parameters"])
-        before = provenance.definitions_in(record)
+        before = identity.definitions_in(record)
         changed = [place for place in {**now, **before} if now.get(place) != before.get(place)]
     else:
         try:
@@ -194,7 +194,7 @@ def _parameters_since(
         try:
             with contextlib.redirect_stderr(io.StringIO()):  # of keys that have other names by now
                 then = Experiment.of(Cell(cell.paper, cell.scenario, cell.method), Path(folder))
-                before = provenance.flat(provenance.parameters(then, precision))
+                before = identity.flat(identity.parameters(then, precision))
         except (*DAMAGED, FedReproError) as problem:
             yield f"its parameters of then cannot be read today: {problem}"
             return

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from pipeline.devices import to_device_of
 from pipeline.engine.phase import Views
-from pipeline.engine.stacked_values import pick
+from pipeline.engine.stacked.values import pick
 
 # random numbers drawn at once at most, 64 MiB
 AHEAD = 2**24

@@ -120,7 +120,7 @@ def write(folder: Path, card: dict, target: Path) -> None:
     from mlflow.models import ModelSignature
     from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 
-    from pipeline.cells import mlflow_model
+    from pipeline.tracking import mlflow_model
 
     pixels = "side" in card["prepare"] and card["data"]["features"] == "pixels"
     dtype = "uint8" if pixels else card["prepare"].get("dtype", "float32")

@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.cells.evaluation import BATCH, Scores, TestSet, client_tests
 from pipeline.cells.experiment import Experiment
+from pipeline.cells.test_sets import BATCH, TestSet
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError, cause, unknown
 from pipeline.schema import functions, load_module, shorten
+from pipeline.training.evaluation import Scores, client_tests
 
 
 @dataclass(frozen=True)

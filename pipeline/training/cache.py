@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 
 from pipeline import git
-from pipeline.cells import provenance, results
-from pipeline.cells.checkpoint import FORCE, SeedFiles
+from pipeline.cells import results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.engine.environment import default_device, executor_name, precision
@@ -24,8 +23,10 @@ from pipeline.engine.state import pack, unpack
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import supervised
 from pipeline.errors import FedReproError
+from pipeline.provenance import identity
 from pipeline.schema import COMPUTED, MINIATURE, Cell, Scenario, load_paper, planned
 from pipeline.schema.cell import ExtraSeeds, Variant
+from pipeline.training.checkpoint import FORCE, SeedFiles
 
 # below a root
 BEGINNINGS = Path(".cells") / "beginnings"
@@ -55,8 +56,11 @@ class Pretraining:
     def _place(self, phase) -> SeedFiles:
         scenario = self.experiment.scenario
         values = dataclasses.asdict(scenario)
-        entries = ("pipeline.cells.loading:load_world", f"pipeline.engine.{executor_name(default_device())}")
-        code = provenance.scenario_digest(entries, scenario, root=self.experiment.root)
+        entries = (
+            "pipeline.cells.loading:load_world",
+            f"pipeline.engine.{executor_name(default_device())}",
+        )
+        code = identity.scenario_digest(entries, scenario, root=self.experiment.root)
         trained_on = {key: values[key] for key in ("data", "corruption", "model", "models", "arithmetic")}
         trained_on["training"] = values["training"] | {"rounds": 0, "pretraining": phase.epochs}
         # Of one network, clients begin alike or each with another draw, as the method has it.
@@ -75,7 +79,7 @@ def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
     cell, root, scenario = experiment.cell, experiment.root, experiment.scenario
     values = {"scenario": _beginning(scenario), "method": [experiment.algorithm, experiment.hyper]}
     lengths = set()
-    extends = "rounds" not in provenance.method_attributes(experiment)
+    extends = "rounds" not in identity.method_attributes(experiment)
     for other in planned(cell.paper, root):
         if other.method == cell.method and extends:
             longer = Experiment.of(other, root)
@@ -84,7 +88,7 @@ def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
                 lengths.add((longer.scenario.training.rounds, longer.scenario.evaluation.last))
     most = max((rounds for rounds, _ in lengths), default=0)
     unreported = scenario.training.rounds - scenario.evaluation.last
-    code = provenance.digest_of(experiment, executor_name(default_device()))
+    code = identity.digest_of(experiment, executor_name(default_device()))
     place = _places(experiment, seed, code)
     shared = {rounds - last for rounds, last in lengths if rounds < most}
     if extends and (isinstance(cell, (ExtraSeeds, Variant)) or os.environ.get(KEEP) == "state"):
@@ -106,11 +110,11 @@ def _places(experiment: Experiment, seed: int, code: str) -> Callable[[dict], Se
         "code": code,
         "partition": inputs(experiment, seed)["digest"],
         "precision": precision(),
-        "machine": provenance.machine(),
+        "machine": identity.machine(),
         "device": torch.cuda.get_device_name() if default_device().type == "cuda" else "",
     }
     folder = experiment.root / BEGINNINGS
-    return lambda values: SeedFiles(folder / provenance.sha256_of(values | common), seed)
+    return lambda values: SeedFiles(folder / identity.sha256_of(values | common), seed)
 
 
 def _beginning(scenario: Scenario) -> dict:
@@ -134,14 +138,14 @@ def adopt(seeds: list[SeedFiles], experiment: Experiment, metas: list[dict]) -> 
     drawn = seeds[0] if _drawn(cell, root) else None
     if drawn and (drawn.run() or {}).get("adopted"):
         drawn.forget()
-    committed = next(filter(None, (_committed(one, root) for one in provenance.alike(cell))), None)
+    committed = next(filter(None, (_committed(one, root) for one in identity.alike(cell))), None)
     if committed is None or all(one.finished.exists() for one in seeds):
         return []
     (result, history), device = committed, default_device()
     same_machine = (result["device"] == device.type == "cpu") and result["precision"] == precision()
     if not same_machine or result["executor"] != executor_name(device):
         return []
-    if not provenance.current(result, experiment):
+    if not identity.current(result, experiment):
         return []
     of_seed = dict(zip(result["seeds"], results.partitions(result)))
     same = [one for one, meta in zip(seeds, metas, strict=True) if of_seed.get(one.seed) == meta["digest"]]

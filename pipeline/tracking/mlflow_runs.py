@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
-from pipeline.cells import choices, mlflow_database, mlflow_registry, results, system_metrics
+from pipeline.cells import choices, results
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.mlflow_bulk import METRICS_AT_ONCE, Bulk
-from pipeline.cells.mlflow_database import uri
 from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.git import unchanged
 from pipeline.schema import LISTED, ROOT, Cell, Trial, load_paper, visible
+from pipeline.tracking import mlflow_database, mlflow_registry, system_metrics
+from pipeline.tracking.mlflow_bulk import METRICS_AT_ONCE, Bulk
+from pipeline.tracking.mlflow_database import uri
 
 # seconds after which a cell is followed live
 LIVE_AFTER = 30.0

@@ -1,6 +1,6 @@
 """Retrain one seed from round 0 and print every round's measures, for `fedrepro verify` to compare.
 
-`python -m pipeline.cells.walk fedcrl/mini/fedprox 0 FOLDER ROOT`.
+`python -m pipeline.training.walk fedcrl/mini/fedprox 0 FOLDER ROOT`.
 
 It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
 `fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from pipeline.cells import arithmetic
-from pipeline.cells.checks import check_environment
+from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment, link
 from pipeline.errors import FedReproError
 from pipeline.schema import Cell
 from pipeline.schema.cell import Seeded
+from pipeline.training.checks import check_environment
 
 
 def walk(cell: Cell, seed: int, folder: Path, root: Path, say: Callable[[dict], None]) -> None:
@@ -35,10 +35,10 @@ def walk(cell: Cell, seed: int, folder: Path, root: Path, say: Callable[[dict], 
     """
     arithmetic.adopt(Experiment.of(cell, root).scenario.arithmetic)
     check_environment()
-    from pipeline.cells import provenance
-    from pipeline.cells.training import train_cell
+    from pipeline.provenance import identity
+    from pipeline.training.trainer import train_cell
 
-    say({"machine": provenance.machine()})
+    say({"machine": identity.machine()})
     link(root, folder)
     one = Seeded(cell.paper, cell.scenario, cell.method, (seed,))
     result = train_cell(one, folder, write=False, watch=say)

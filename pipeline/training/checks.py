@@ -171,7 +171,7 @@ def runnable(experiment: Experiment) -> Any:
     """The method of a cell. ParamError for one without a file, for its hyper-parameters, and for a scenario
     that lacks what it needs or asks for what it cannot."""
     from pipeline import methods, models  # a second, for torch
-    from pipeline.cells import metrics
+    from pipeline.training import metrics
 
     cell, scenario, algorithm = experiment.cell, experiment.scenario, experiment.algorithm
     where = experiment.where
@@ -220,7 +220,7 @@ def check_environment(here: bool = True) -> None:
     if mirror and not Path(mirror).expanduser().is_dir():
         raise ParamError(f"FEDREPRO_MIRROR: {mirror} is not a folder")
     if here:
-        check_memory("pipeline.cells.training")
+        check_memory("pipeline.training.trainer")
     if here and any(os.environ.get(f"FEDREPRO_{name}") for name in ("DEVICE", "EXECUTOR", "PRECISION")):
         _check_device()
     if here:

@@ -15,13 +15,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pipeline import files
-from pipeline.cells import evaluation, portable, provenance, results
-from pipeline.cells.checkpoint import FORCE
-from pipeline.cells.evaluation import HEADLINE
+from pipeline.cells import results
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load
-from pipeline.cells.portable import scored
-from pipeline.cells.seeds import Job, SeedTraining, trained
 from pipeline.data import store
 from pipeline.data.tensors import STATISTICS, Scale
 from pipeline.engine.state import Clients, State
@@ -29,7 +25,13 @@ from pipeline.engine.world import World
 from pipeline.errors import FedReproError
 from pipeline.methods.base import Method
 from pipeline.models import Network
+from pipeline.provenance import identity
 from pipeline.schema import Data, load_paper
+from pipeline.training import evaluation, portable
+from pipeline.training.checkpoint import FORCE
+from pipeline.training.evaluation import HEADLINE
+from pipeline.training.portable import scored
+from pipeline.training.seeds import Job, SeedTraining, trained
 
 # Which models a file holds, by the hook that scores them.
 NAMES = {"pre": "deployed", "post": "trained"}
@@ -289,8 +291,8 @@ def _card(
         "files": {name: entry for written in files_of.values() for name, entry in written.items()},
         "scored": next(iter(files_of[training.hook])),
         "measured": measured,
-        "versions": provenance.machine(),
-        "git": provenance.git_state(experiment.root, experiment.cell.paper),
+        "versions": identity.machine(),
+        "git": identity.git_state(experiment.root, experiment.cell.paper),
     }
 
 

@@ -11,16 +11,16 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline import files, keys, methods
-from pipeline.cells.checks import runnable
 from pipeline.cells.choices import best, means, path, tuning_of
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.training import train_cell
 from pipeline.errors import ParamError, TrainingError, WorkerError, unknown
 from pipeline.schema import RATE, ROOT, Cell, Trial, check, read_yaml
 from pipeline.schema.cell import Changes
 from pipeline.schema.checker import Finite
 from pipeline.schema.discovery import SPACES, SPACES_OF_PAPER, spaces_file
 from pipeline.sealing import seal
+from pipeline.training.checks import runnable
+from pipeline.training.trainer import train_cell
 
 
 def tune(cell: Cell, root: Path = ROOT) -> dict:

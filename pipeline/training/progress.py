@@ -33,9 +33,9 @@ class Progress:
     """
 
     def __init__(self, cell: Cell, scenario: Scenario):
-        from pipeline.cells.evaluation import HEADLINE
         from pipeline.devices import slow_bf16
         from pipeline.engine.environment import default_device, precision
+        from pipeline.training.evaluation import HEADLINE
 
         if precision() == "bf16" and default_device().type == "cpu" and (note := slow_bf16()):
             warn(note)

@@ -6,9 +6,10 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from pipeline.cells import plausible, provenance
+from pipeline.cells import plausible
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
+from pipeline.provenance import identity
 from pipeline.schema import Cell, shorten, visible
 from pipeline.schema.loader import overlay
 
@@ -97,12 +98,12 @@ def sources(key: str, results: Mapping[Cell, dict], root: Path) -> Iterator[str]
     varies."""
     if overlay(key, root):
         return
-    noted, wrong = provenance.noted(key, root), list[str]()
+    noted, wrong = identity.noted(key, root), list[str]()
     for cell, result in results.items():
         if cell.paper != key or not result or str(cell) not in noted:
             continue
         try:
-            if noted[str(cell)] != provenance.code_of(Experiment.of(cell, root)):
+            if noted[str(cell)] != identity.code_of(Experiment.of(cell, root)):
                 wrong.append(str(cell))
         except FedReproError:
             continue

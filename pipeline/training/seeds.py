@@ -15,10 +15,6 @@ import numpy as np
 import torch
 
 from pipeline import methods
-from pipeline.cells import evaluation, metrics, provenance
-from pipeline.cells.cache import Pretraining, first_rounds
-from pipeline.cells.checkpoint import FORCE, SeedFiles, fingerprint
-from pipeline.cells.evaluation import rounded as _rounded
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.results import STATE
@@ -28,8 +24,13 @@ from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
+from pipeline.provenance import identity
 from pipeline.schema import Scenario, load_paper
 from pipeline.sealing import seal
+from pipeline.training import evaluation, metrics
+from pipeline.training.cache import Pretraining, first_rounds
+from pipeline.training.checkpoint import FORCE, SeedFiles, fingerprint
+from pipeline.training.evaluation import rounded as _rounded
 
 CHECKPOINT_SECONDS = 20.0
 BYTES = 4  # of a float32 scalar on the wire
@@ -245,7 +246,7 @@ class SeedTraining:
             "precision": precision(),
             "executor": executor_name(device),
             "memory": _peak_memory(device),
-            "versions": provenance.machine(),
+            "versions": identity.machine(),
             "started": self.started,
         }
         if (models := self.models(self.hook)) is not None:
@@ -318,7 +319,7 @@ def summarise(
         "last": scenario.evaluation.last,
         "headline": evaluation.HEADLINE[scenario.evaluation.tests],
         "digest": digest,
-        "git": provenance.git_state(root, cell.paper),
+        "git": identity.git_state(root, cell.paper),
         **{key: runs[0][key] for key in ("hook", "device", "precision", "executor", "versions")},
         **{key: _of_seeds(runs, key) for key in OF_SEEDS if all(key in run for run in runs)},
         **_means(runs, scenario.evaluation.last),
