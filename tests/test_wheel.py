@@ -64,7 +64,7 @@ def test_the_documented_lines_train_a_network_of_ones_own(installed, tmp_path):
 
 
 def test_the_example_study_runs_in_a_project(installed, tmp_path):
-    """A cell of each data set; tests/test_own_study.py has the rest."""
+    """A cell of each data set; tests/documents/test_own_study.py has the rest."""
     fedrepro(installed, tmp_path, "new", "project", "mine")
     project = tmp_path / "mine"
     shutil.copytree(ROOT / "examples/own_study", project / "papers/own_study")

@@ -46,7 +46,7 @@ OVERHEAD = {
 # Seconds of a training after its last round.
 ENDING = 2.0
 # By which share of itself a cell's seconds, over the expected ones, differ from the other cells', before this
-# run has shown it: 0.6 between an Intel Xeon and an AMD EPYC (tests/recorded_seconds.csv).
+# run has shown it: 0.6 between an Intel Xeon and an AMD EPYC (tests/commands/recorded_seconds.csv).
 SPREAD_OF_CELLS = 0.6
 # How much a cell's own seconds, measured elsewhere, count beside the mean of all cells: 1 would be right for
 # the machine that they were measured on.

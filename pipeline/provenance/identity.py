@@ -31,8 +31,8 @@ from pipeline.schema.cell import Published, Seeded
 from pipeline.schema.discovery import method_module
 
 # Modules that pass values on, show them or write them, but compute no result; for each,
-# tests/test_provenance.py names what would notice. Values that `schema` reads are part of a cell's digest
-# themselves, and the methods of a scenario that training calls count (SCHEMA).
+# tests/provenance/test_provenance.py names what would notice. Values that `schema` reads are part of a cell's
+# digest themselves, and the methods of a scenario that training calls count (SCHEMA).
 NEUTRAL = {
     "pipeline.errors",
     "pipeline.files",
@@ -81,7 +81,7 @@ ASIDE = {
     *(f"pipeline.{name}" for name in ("arithmetic", "devices", "methods", "schema", "schema.checker")),
     "stages._stage",
 }
-# Constants that change no result, each with a test that they do not (tests/test_provenance.py).
+# Constants that change no result, each with a test that they do not (tests/provenance/test_provenance.py).
 CONSTANTS = {"CHECKPOINT_SECONDS"}
 # Dictionaries of which a scenario names the entries that it uses.
 REGISTRIES = {

@@ -21,7 +21,7 @@ NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
 def results() -> dict[str, dict]:
     """In a separate process: torch keeps a device once it knows it."""
     command = (sys.executable, "-m", "on_a_card", "rules", *METHODS)
-    printed = run(Path(__file__).parent, *command, PYTHONPATH=str(ROOT)).stdout
+    printed = run(Path(__file__).parents[1], *command, PYTHONPATH=str(ROOT)).stdout
     rules, *lines = map(json.loads, printed.splitlines())
     return {line["algorithm"]: line for line in lines} | {"rules": rules}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = "README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md benchmarks/README.md docs/**/*.md".split()
 DOCUMENTS = [path for name in NAMES for path in sorted(ROOT.glob(name))]
 CODE = re.compile(r"^```.*?^```$|<!--.*?-->", re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""The notebooks in examples/ run and print what is in them; `python tests/test_examples.py` renews that."""
+"""The notebooks in examples/ run and print what is in them; this file, run by Python, renews that."""
 
 import io
 import json

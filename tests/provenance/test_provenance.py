@@ -292,10 +292,10 @@ NOTICED = {
     "pipeline.cells.plausible": "test_verify.py:test_points_that_were_added_to_the_second_seed_are_refused",
     "pipeline.provenance.syntax": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.source_code": "test_loading.py:test_bytecode_that_carries_a_hash_is_refused",
-    "pipeline.provenance.code_digests": "cells/test_code_digests.py:test_it_is_the_digest_of_the_code",
+    "pipeline.provenance.code_digests": "test_code_digests.py:test_it_is_the_digest_of_the_code",
     "pipeline.provenance.definitions": "test_provenance.py:test_what_a_digest_covers",
     "pipeline.training.checkpoint": "test_resume.py:",
-    "pipeline.training.progress": "cells/test_progress.py:test_an_event_of_another_shape_is_none",
+    "pipeline.training.progress": "test_progress.py:test_an_event_of_another_shape_is_none",
     "pipeline.provenance.identity": "test_provenance.py:test_a_cell_counts_what_its_scenario_names",
     "pipeline.cells.results": "test_trust.py:",
     "pipeline.cells.stamps": "test_verify.py:test_a_stamp_is_of_one_result_and_of_one_code",
@@ -307,9 +307,10 @@ def test_every_neutral_module_has_a_test():
     assert NOTICED.keys() == identity.NEUTRAL
     for module, where in NOTICED.items():
         file, name = where.split(":")
+        (path,) = (ROOT / "tests").rglob(file)
         tests = [
             node.name
-            for node in ast.parse((Path(__file__).parent / file).read_text()).body
+            for node in ast.parse(path.read_text()).body
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         ]
         assert tests and (not name or name in tests), module
