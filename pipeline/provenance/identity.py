@@ -41,16 +41,13 @@ NEUTRAL = {
     "pipeline.cells.plausible",
     "pipeline.cells.results",
     "pipeline.cells.stamps",
-    "pipeline.provenance",
     "pipeline.provenance.code_digests",
     "pipeline.provenance.definitions",
     "pipeline.provenance.identity",
     "pipeline.provenance.modules",
     "pipeline.provenance.normal_form",
     "pipeline.provenance.syntax",
-    "pipeline.tracking",
     "pipeline.tracking.mlflow_runs",
-    "pipeline.training",
     "pipeline.training.cache",
     "pipeline.training.checkpoint",
     "pipeline.training.progress",
@@ -59,7 +56,8 @@ NEUTRAL = {
 # Modules that a training loads and whose functions make no number: what acts in them on import counts like
 # anywhere. The last two lines are registries' modules, which count for the cells that name an entry.
 BESIDE = {
-    *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine", "schema")),
+    *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine")),
+    *(f"pipeline.{name}" for name in ("provenance", "schema", "tracking", "training")),
     "pipeline.cells.choices",
     "pipeline.tracking.mlflow_bulk",
     "pipeline.tracking.mlflow_database",
