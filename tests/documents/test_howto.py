@@ -231,3 +231,14 @@ def test_adding_a_paper(project):
                 for row in rows(project, "toy.html", label)
             )
     assert "toy.html" in (project / "reports/index.html").read_text()
+
+
+def test_adding_a_cluster(project):
+    printed = follow("adding-a-cluster.md", project)
+    for method in ("fedavg", "fedprox"):
+        assert (project / f"papers/fedcrl/runs/mini/{method}/result.json").exists()
+        assert not list((project / ".cells/jobs").glob(f"*{method}*"))
+    assert "(process " in printed[0]
+    assert run(project, "python", "-m", "mypy", "pipeline/clusters/background.py").stdout.startswith(
+        "Success"
+    )
