@@ -231,6 +231,10 @@ def test_adding_a_paper(project):
                 for row in rows(project, "toy.html", label)
             )
     assert "toy.html" in (project / "reports/index.html").read_text()
+    # the column of ours
+    spread = json.loads((project / "papers/toy/runs/digits-dir-05/fedavg/result.json").read_text())
+    page = (project / "reports/toy.html").read_text()
+    assert "Spread over clients" in page and f"{fmean(spread['measures']['clients_std']):.2f}" in page
 
 
 def test_adding_a_cluster(project):
