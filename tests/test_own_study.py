@@ -37,7 +37,6 @@ def project(tmp_path_factory) -> Path:
     copy = copy_of_the_repository(tmp_path_factory.mktemp("study") / "copy", "none")
     commit(copy)
     shutil.copytree(STUDY, copy / "papers/own_study")
-    fedrepro(copy, "sync")
     assert run(copy, "git", "status", "--porcelain").stdout == "?? papers/\n"
     fedrepro(copy, "run", "own_study")
     fedrepro(copy, "tune", "own_study")
