@@ -178,6 +178,11 @@ def test_the_miniature_waits_for_no_method_of_another_paper():
     assert not [name for name in of_papers if "figure" in name and "-mini" not in name]
 
 
+def test_a_fresh_clone_shows_dvc_no_output_that_a_remote_would_need():
+    """Plain `dvc push` and `pull` complain of every cached output that was never made there."""
+    assert not [str(out) for out in index(ROOT).outs if out.use_cache]
+
+
 def test_a_hand_edit_is_named(copy):
     path = copy / "papers/toy/dvc.yaml"
     before = path.read_text()
