@@ -10,10 +10,11 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from repository import ROOT, commit, copy_of_the_repository, edited, git, python, run
+from repository import ROOT, commit, copy_of_the_repository, edited, git, outputs, python, run, stage
 from sklearn.datasets import load_breast_cancer
 
 from pipeline.cells.tuning import Axis, shares
+from pipeline.clusters.local import FORKS
 
 STUDY = ROOT / "examples/own_study"
 # What the networks get, of all clients together: mean and deviation of a column, or channel.
@@ -62,6 +63,14 @@ def test_every_cell_learns_and_the_page_shows_it(project):
     assert all(f'id="{claim}"' in page for claim in ("S1", "S2"))
     (picture,) = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", page)
     assert b"<svg" in base64.b64decode(picture)
+
+
+def test_run_forks_the_cells_of_grids_and_trains_the_same_bits(project):
+    log = project / ".cells/logs/papers_own_study_grids_dvc.yaml_main@tumours-fedprox.log"
+    forked = outputs(project, "own_study/tumours/fedprox")
+    assert ("Running stage" in log.read_text()) == (not FORKS)
+    stage(project, "train", "own_study/tumours/fedprox", FEDREPRO_FORCE="1", FEDREPRO_TRACKING="off")
+    assert outputs(project, "own_study/tumours/fedprox") == forked
 
 
 def test_samples_are_stored_as_they_are_and_normalised_by_what_clients_train_on(project):
@@ -172,9 +181,9 @@ def dvc(project: Path, *words: str):
     return run(project, sys.executable, "-m", "dvc", *words)
 
 
-@pytest.mark.parametrize("stage", ["corrupt", "features"])
-def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, stage):
-    done = run(project, sys.executable, "-m", f"stages.{stage}", "lines", expect=2)
+@pytest.mark.parametrize("name", ["corrupt", "features"])
+def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, name):
+    done = stage(project, name, "lines", expect=2)
     why = "dtype: expected images, and lines holds float32 of shape (3, 128)"
     assert done.stderr == f"error: data/lines/meta.json: {why}\n"
     assert not [*(project / "data").glob("lines-*")]
