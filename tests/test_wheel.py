@@ -68,7 +68,6 @@ def test_the_example_study_runs_in_a_project(installed, tmp_path):
     fedrepro(installed, tmp_path, "new", "project", "mine")
     project = tmp_path / "mine"
     shutil.copytree(ROOT / "examples/own_study", project / "papers/own_study")
-    fedrepro(installed, project, "sync")
     fedrepro(installed, project, "run", "own_study/tumours/fedavg", "own_study/lines/fedper")
     for cell in ("tumours/fedavg", "lines/fedper"):
         result = json.loads((project / f"papers/own_study/runs/{cell}/result.json").read_text())

@@ -79,11 +79,12 @@ def main(
         return 0
     from dvc.exceptions import DvcException
 
+    if Path.cwd().is_relative_to(ROOT):
+        for path in sync():  # of cells and scenarios that paper.yaml has got since
+            print(f"{shorten(path)}: written, as paper.yaml says", flush=True)
     chosen = [target for stage in stages for target in targets(stage)]
     if stages and Path.cwd().is_relative_to(ROOT) and not any(map(_is_place, stages)):
         os.chdir(ROOT)  # a paper's or a cell's name means the same in every folder
-    if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
-        raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
         raise FedReproError(f"this folder has no {PROJECT}: name a paper or a cell, or go to the root folder")
     if hidden := list(filter(_hidden, chosen or [PROJECT])):

@@ -1,15 +1,22 @@
 """Which stages are forks of one process, and what such a fork does."""
 
+import json
+import multiprocessing
 import os
 import sys
+from multiprocessing import forkserver
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from pipeline.arithmetic import PORTABLE
 from pipeline.clusters import fork
-from pipeline.clusters.local import _is_fork
+from pipeline.clusters.local import Local, _forked_by, _is_fork
 from pipeline.schema import ROOT
+
+FIGURE = "figures fedcrl/mini/fedavg figure4"
 
 
 def task(cmd, cell=None):
@@ -27,7 +34,7 @@ def task(cmd, cell=None):
         ("python -m stages.figures fcclplus/mini figure5", None),  # images, which torch resizes
         ("python -m stages.figures fedcrl", None),
         ("python -m stages.report fedcrl", None),
-        ("python -m stages.train fedcrl/mini/fedavg", None),
+        ("python -m stages.train fedcrl/mini/fedavg", None),  # of which the stage is no cell's
         (["python -m stages.results fedcrl"], None),
         (None, None),
     ],
@@ -35,6 +42,43 @@ def task(cmd, cell=None):
 def test_figures_of_cells_and_results_are_forks(cmd, words):
     assert fork.arguments_of(task(cmd)) == words
     assert _is_fork(task(cmd)) == (words is not None and sys.platform == "linux")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("fedcrl/mini/fedavg", "portable"), ("fedlsa/office-caltech/fedavg", None)]
+)
+def test_cells_are_forks_of_a_process_with_their_arithmetic(name, kind):
+    cell, here = task(f"python -m stages.train {name}", name), Local(1)
+    results, figure = (task(f"python -m stages.{words}") for words in ("results fedlsa", FIGURE))
+    assert _is_fork(cell) == (sys.platform == "linux")
+    assert not _is_fork(task(f"python -m stages.tune {name}", name))
+    assert here._arithmetic_of(cell) == kind and here._arithmetic_of(results) == "portable"
+    here.servers[kind] = forkserver.ForkServer()  # has not begun
+    assert here._arithmetic_of(results) == kind and here._arithmetic_of(figure) == "portable"
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(sys.platform != "linux", reason="there are no forks")
+def test_each_arithmetic_has_a_process_of_its_own(tmp_path, monkeypatch):
+    """Which imports nothing here: what a fork finds in its environment is what torch would have found."""
+    monkeypatch.setattr(fork, "IMPORTS", [])
+    local, found = Local(1), {}
+    for kind in ("portable", None, "portable"):
+        process = multiprocessing.get_context("forkserver").Process(
+            target=write_environment, args=(str(tmp_path / f"{kind}.json"),)
+        )
+        with _forked_by(local.server(kind)):
+            process.start()
+        process.join()
+        assert process.exitcode == 0
+        found[kind] = json.loads((tmp_path / f"{kind}.json").read_text())
+    assert PORTABLE.items() <= found["portable"]["environment"].items()
+    assert not PORTABLE.keys() & found[None]["environment"].keys()
+    assert found[None]["parent"] != found["portable"]["parent"] and len(local.servers) == 2
+
+
+def write_environment(path: str) -> None:
+    Path(path).write_text(json.dumps({"environment": dict(os.environ), "parent": os.getppid()}))
 
 
 def test_outputs_of_these_stages_stay_until_they_are_replaced():

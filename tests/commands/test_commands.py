@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from dvc.repo import Repo
-from repository import checkout, copy_of_the_repository, run, stage
+from repository import checkout, copy_of_the_repository, edited, run, stage
 
 from pipeline.cells import choices
 from pipeline.commands import export, new, reproduce, variants
@@ -178,6 +178,11 @@ def test_the_miniature_waits_for_no_method_of_another_paper():
     assert not [name for name in of_papers if "figure" in name and "-mini" not in name]
 
 
+def test_a_fresh_clone_shows_dvc_no_output_that_a_remote_would_need():
+    """Plain `dvc push` and `pull` complain of every cached output that was never made there."""
+    assert not [str(out) for out in index(ROOT).outs if out.use_cache]
+
+
 def test_a_hand_edit_is_named(copy):
     path = copy / "papers/toy/dvc.yaml"
     before = path.read_text()
@@ -187,6 +192,27 @@ def test_a_hand_edit_is_named(copy):
     assert "wdir: ." in path.read_text()
     assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n" and path.read_text() == before
     assert here(copy, "sync").stdout == ""
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("stage", ["sources", "toy/more/fedavg"])
+def test_run_writes_the_stages_that_paper_yaml_asks_for(copy, stage):
+    """Whatever was in their place, and before a name is looked for among them."""
+    path, more = copy / "papers/toy/dvc.yaml", copy / "papers/toy/grids/dvc.yaml"
+    before = path.read_text()
+    path.write_bytes(b"\xfc" + before.encode())
+
+    def change(document):
+        document["scenarios"]["more"] = document["miniature"]["scenario"] | {"seeds": [0]}
+        document["grids"]["more"] = {"scenarios": ["more"], "methods": ["fedavg"]}
+
+    with edited(copy / "papers/toy/paper.yaml", change):
+        done = here(copy, "run", stage if "/" in stage else f"papers/toy/dvc.yaml:{stage}")
+        assert more.exists() and path.read_text() == before
+    for name in ("dvc.yaml", "grids/dvc.yaml"):
+        assert f"papers/toy/{name}: written, as paper.yaml says\n" in done.stdout
+    more.unlink()
+    assert (copy / "papers/toy/runs/more/fedavg/result.json").exists() == ("/" in stage)
 
 
 def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):

@@ -219,7 +219,7 @@ def test_adding_a_paper(project):
     printed = follow("adding-a-paper.md", project)
     # one folder, nothing central
     assert printed[0].partition(" run toy\n")[2] == "?? papers/toy/\n"
-    assert printed[1].startswith("papers/toy/dvc.yaml: written\n")
+    assert printed[1].startswith("papers/toy/dvc.yaml: written, as paper.yaml says\n")
     assert run(project, "python", "-m", "pipeline", "sync", "--check").stdout == ""
     assert re.search(r"^toy +4 +4 +\. +\. +\. +\.$", printed[-1], re.MULTILINE)
     for scenario in ("mini", "digits-dir-05"):

@@ -10,9 +10,10 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from repository import ROOT, commit, copy_of_the_repository, edited, git, python, run
+from repository import ROOT, commit, copy_of_the_repository, edited, git, outputs, python, run, stage
 from sklearn.datasets import load_breast_cancer
 
+from pipeline.clusters.local import FORKS
 from pipeline.training.tuning import Axis, shares
 
 STUDY = ROOT / "examples/own_study"
@@ -37,7 +38,6 @@ def project(tmp_path_factory) -> Path:
     copy = copy_of_the_repository(tmp_path_factory.mktemp("study") / "copy", "none")
     commit(copy)
     shutil.copytree(STUDY, copy / "papers/own_study")
-    fedrepro(copy, "sync")
     assert run(copy, "git", "status", "--porcelain").stdout == "?? papers/\n"
     fedrepro(copy, "run", "own_study")
     fedrepro(copy, "tune", "own_study")
@@ -63,6 +63,14 @@ def test_every_cell_learns_and_the_page_shows_it(project):
     assert all(f'id="{claim}"' in page for claim in ("S1", "S2"))
     (picture,) = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", page)
     assert b"<svg" in base64.b64decode(picture)
+
+
+def test_run_forks_the_cells_of_grids_and_trains_the_same_bits(project):
+    log = project / ".cells/logs/papers_own_study_grids_dvc.yaml_main@tumours-fedprox.log"
+    forked = outputs(project, "own_study/tumours/fedprox")
+    assert ("Running stage" in log.read_text()) == (not FORKS)
+    stage(project, "train", "own_study/tumours/fedprox", FEDREPRO_FORCE="1", FEDREPRO_TRACKING="off")
+    assert outputs(project, "own_study/tumours/fedprox") == forked
 
 
 def test_samples_are_stored_as_they_are_and_normalised_by_what_clients_train_on(project):
@@ -157,14 +165,14 @@ def test_corruption_of_signals_is_refused_in_one_line(project):
 
 
 def test_dvc_shows_the_study_and_a_second_clone_pulls_it_without_a_word(project, tmp_path):
-    """What the copy has of other papers is not made here, and no concern of theirs."""
+    """All is pushed and pulled: what was never made here is in no cache."""
     first, second = tmp_path / "first", tmp_path / "second"
     shutil.copytree(project, first, symlinks=True)
     dvc(first, "remote", "add", "--default", "store", str(tmp_path / "store"))
     commit(first)
-    assert not dvc(first, "push", "-R", "papers/own_study").stderr
+    assert not dvc(first, "push").stderr
     git(tmp_path, "clone", "-q", str(first), str(second))
-    pulled = dvc(second, "pull", "-R", "papers/own_study")
+    pulled = dvc(second, "pull")
     assert not pulled.stderr and {"data/lines/", "data/tumours/"} <= set(pulled.stdout.split())
     assert "not in cache" not in dvc(second, "status", "-R", "papers/own_study").stdout
 
@@ -173,9 +181,9 @@ def dvc(project: Path, *words: str):
     return run(project, sys.executable, "-m", "dvc", *words)
 
 
-@pytest.mark.parametrize("stage", ["corrupt", "features"])
-def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, stage):
-    done = run(project, sys.executable, "-m", f"stages.{stage}", "lines", expect=2)
+@pytest.mark.parametrize("name", ["corrupt", "features"])
+def test_a_stage_of_images_names_the_file_and_the_key_that_say_otherwise(project, name):
+    done = stage(project, name, "lines", expect=2)
     why = "dtype: expected images, and lines holds float32 of shape (3, 128)"
     assert done.stderr == f"error: data/lines/meta.json: {why}\n"
     assert not [*(project / "data").glob("lines-*")]

@@ -64,7 +64,6 @@ def project(tmp_path_factory) -> Path:
     write_data(copy / "data" / "raw")
     before = json.loads(python(copy, DIGESTS).stdout)
     shutil.copytree(ROOT / "tests/fedntd", copy / "papers/fedntd")
-    run(copy, sys.executable, "-m", "pipeline", "sync")
     assert run(copy, "git", "status", "--porcelain").stdout == "?? papers/fedntd/\n"
     assert json.loads(python(copy, DIGESTS).stdout) == before
     run(copy, sys.executable, "-m", "pipeline", "run", "fedntd", FEDREPRO_TRACKING="off")
