@@ -39,7 +39,8 @@ NEUTRAL = {
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
     *(f"pipeline.cells.{name}" for name in ("cache", "checkpoint", "code_digests")),
     *(f"pipeline.cells.{name}" for name in ("definitions", "modules")),
-    *(f"pipeline.cells.{name}" for name in ("normal_form", "plausible", "progress", "syntax")),
+    *(f"pipeline.cells.{name}" for name in ("normal_form", "plausible", "progress")),
+    *(f"pipeline.cells.{name}" for name in ("quick_check", "syntax")),
     *(f"pipeline.cells.{name}" for name in ("provenance", "results", "stamps", "tracking")),
     "pipeline.source_code",
 }
