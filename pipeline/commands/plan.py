@@ -5,6 +5,7 @@ verdict's outlook names. Cells are shared between claims; the choice is greedy, 
 """
 
 import math
+import os
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import survey
 from pipeline.commands import hours, status
 from pipeline.commands.options import columns, wrapped
-from pipeline.data import registry, sources
+from pipeline.data import registry
 from pipeline.provenance import identity
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.study import studies
@@ -30,6 +31,8 @@ CHANCE = POWER
 # the cells of the last plan, a line each
 FILE = ".cells/plan.txt"
 WEIGHTS = "pretrained ViT-Ti/16 weights"
+# of a folder with data sets
+MIRROR = "FEDREPRO_MIRROR"
 HAND = " (by hand)"  # no address that a program can follow
 DOWNLOAD = "their data are not here, see `--with-network`"
 # why a claim with this verdict is left out where it has no cells to train
@@ -218,13 +221,21 @@ def _downloads(scenario: Scenario, root: Path = ROOT) -> set[str]:
 
 def _sets(name: str, root: Path) -> Iterator[str]:
     entry = registry.find(name)
-    if (root / "data" / name).is_dir() or entry.bundled or sources.mirror_has(entry):
+    if (root / "data" / name).is_dir() or entry.bundled or _mirror_has(entry):
         return
     if entry.parts:
         for part in entry.parts:
             yield from _sets(part, root)
     else:
         yield name if entry.canonical and entry.canonical.base else name + HAND
+
+
+def _mirror_has(entry: registry.DataSet) -> bool:
+    if not os.environ.get(MIRROR):
+        return False
+    from pipeline.data import sources  # and scikit-learn, which takes a second
+
+    return sources.mirror_has(entry)
 
 
 # -- what is printed -----------------------------------------------------------------------------------------

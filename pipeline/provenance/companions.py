@@ -103,7 +103,7 @@ def sources(key: str, results: Mapping[Cell, dict], root: Path) -> Iterator[str]
         if cell.paper != key or not result or str(cell) not in noted:
             continue
         try:
-            if noted[str(cell)] != identity.code_of(Experiment.of(cell, root)):
+            if noted[str(cell)] != identity.code_of(Experiment.of(cell, root), result=result):
                 wrong.append(str(cell))
         except FedReproError:
             continue

@@ -39,6 +39,7 @@ NEUTRAL = {
     "pipeline.sealing",
     *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
     "pipeline.cells.plausible",
+    "pipeline.cells.quick_check",
     "pipeline.cells.results",
     "pipeline.cells.stamps",
     "pipeline.provenance.code_digests",
@@ -229,16 +230,17 @@ def _nested(value: Any) -> Iterator[Any]:
         yield from _nested(item)
 
 
-def code_of(experiment: Experiment, executor: str = "sequential") -> str:
+def code_of(experiment: Experiment, executor: str = "sequential", result: dict | None = None) -> str:
     """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
     that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
-    walks it; else today's."""
+    walks it; else today's. result: the cell's, where it was read already."""
     cell, root, code = experiment.cell, experiment.root, digest_of(experiment, executor)
     if isinstance(cell, Seeded):  # other seeds of a cell are trained by its code
         cell = Cell(cell.paper, cell.scenario, cell.method)
         experiment = Experiment.of(cell, root)
+        result = None
     try:
-        result = json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
+        result = result or json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except DAMAGED:
         stamp, listed = stamps.of(cell, root), noted(cell.paper, root).get(str(cell))
         return listed if listed and stamp and listed == stamp["made"] and stamp["code"] == code else code

@@ -29,10 +29,11 @@ from typing import Any
 
 from pipeline.errors import ParamError, unknown
 from pipeline.files import read_csv
-from pipeline.report.published import NUMBER, printed_number, read_published
+from pipeline.report.published import printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.words import split_setting
 from pipeline.schema import Paper, shorten
+from pipeline.schema.paper import NUMBER
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 OPTIONAL = ["title"]

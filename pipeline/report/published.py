@@ -20,10 +20,9 @@ from pipeline.files import read_csv
 from pipeline.report.measures import COSTS
 from pipeline.report.words import interval_words, method_words, minus, pretty, setting_words, split_setting
 from pipeline.schema import ROOT, Cell, Table, shorten
-from pipeline.schema.paper import PUBLISHED
+from pipeline.schema.paper import NUMBER, PUBLISHED
 
 PLACE = PUBLISHED[2:6]
-NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 # A formula has bars, 2|theta|; a name has two letters, which a misread digit has not.
 PRINTED = rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*"
 LIKELY = re.compile(r"likely=([^\s;]*)")

@@ -26,6 +26,8 @@ Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer", "corr
 COMPUTED = get_args(Computed)
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
+# A number in them.
+NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 # of "why do numbers differ" on a paper's page
 MOST_POINTS, MOST_WORDS = 5, 40
 # the kind that is drawn from a scenario's data

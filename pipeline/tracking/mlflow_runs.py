@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.git import unchanged
 from pipeline.schema import LISTED, ROOT, Cell, Trial, load_paper, visible
-from pipeline.tracking import mlflow_database, mlflow_registry, system_metrics
+from pipeline.tracking import mlflow_bulk, mlflow_database, mlflow_registry, system_metrics
 from pipeline.tracking.mlflow_bulk import METRICS_AT_ONCE, Bulk
 from pipeline.tracking.mlflow_database import uri
 
@@ -216,10 +217,13 @@ class Store:
 
         mlflow_database.make_usable(root)
         self.root, self.printed = root, printed or {}
-        self.client, self.entities = mlflow.MlflowClient(uri(root)), mlflow.entities
+        self.client = mlflow.MlflowClient(uri(root))
         self.checkout, self.experiments = mlflow_database.checkout(root), dict[str, str]()
+        # by the result's `self`: asked for by every seed
+        self.compared: dict[str, dict[str, float]] = {}
         self.bulk = Bulk(uri(root)) if bulk and not uri(root).startswith("http") else None
         self.writer: Any = self.bulk or self.client
+        self.entities: Any = mlflow_bulk if self.bulk else mlflow.entities
 
     def write(self, at_least: int = 0) -> None:
         """Write the runs that a bulk holds, all of them complete, if they have that many metrics."""
@@ -352,10 +356,13 @@ class Store:
 
     def _compared(self, cell: Cell, result: dict) -> dict[str, float]:
         """The paper's numbers, and the standard deviation of the headline over the seeds."""
+        if (known := self.compared.get(result["self"])) is not None:
+            return known
         numbers = {f"printed/{name}": number for name, number in self.printed.get(cell, {}).items()}
         headline = result["headline"]
         if len(seeds := result["measures"].get(headline, [])) > 1:
             numbers[f"spread/{headline}"] = statistics.stdev(seeds)
+        self.compared[result["self"]] = numbers
         return numbers
 
     def _tags_of_result(self, cell: Cell, result: dict) -> dict[str, str]:
@@ -387,18 +394,21 @@ class Store:
         with contextlib.suppress(ParamError):  # of a cell that paper.yaml does not have any more
             values["scenario"] = dataclasses.asdict(Experiment.of(cell, self.root).scenario)
         parameters, tags = _parameters(values), self._of_cell(cell)
-        history = results.history(cell, self.root)
+        history = results.columns(cell, self.root)
+        seeds = history["seed"]
+        curves = {name: history[name] for name in history if name == "round" or _is_curve(name)}
         begun = int(datetime.fromisoformat(result["started"]).timestamp() * 1000)
         of_cell = known.get((cell.paper, result["self"], ""))
         parent = of_cell or self._begin(cell, tags | _below(above), parameters, begun)
         last = begun
         for k in new:
             seed, lasted = result["seeds"][k], 1000 * result["seconds"][k]
-            rows = history[history["seed"] == seed]
-            step = lasted / max(len(rows) - 1, 1)
-            stamps = [begun + int(i * step) for i in range(len(rows))]
+            of_seed = [one == seed for one in seeds]
+            columns = {name: list(compress(values, of_seed)) for name, values in curves.items()}
+            step = lasted / max(len(columns["round"]) - 1, 1)
+            stamps = [begun + int(i * step) for i in range(len(columns["round"]))]
             run = self._begin(cell, tags | _below(parent), parameters, begun, seed)
-            self.curves(run, {str(name): rows[name].tolist() for name in rows}, stamps)
+            self.curves(run, columns, stamps)
             self.complete_seed(run, cell, result, k, begun + int(lasted))
             last = max(last, begun + int(lasted))
         if not of_cell:
