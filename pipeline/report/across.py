@@ -4,7 +4,9 @@ Of several rows of paper.yaml that run one algorithm, as in ablations, the unmod
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
@@ -13,12 +15,14 @@ from matplotlib import rc_context
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described
 from pipeline.cells.results import lower_is_better, summarise
+from pipeline.data.reading import reading
 from pipeline.provenance import identity
 from pipeline.report import figures as draw
 from pipeline.report.comparison import Axis, ranked
-from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
+from pipeline.report.leakage import leakage
 from pipeline.report.statistics import ranks
 from pipeline.report.study import Study
+from pipeline.report.tunings import tuning_tabs, tunings
 from pipeline.report.words import measure_words, variant
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Paper, Scenario, method_names
 from pipeline.schema.discovery import CEILING
@@ -217,6 +221,28 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
     ends = {row.name: pd.DataFrame({"x": [row.x], "mean": [row.y]}) for row in named.itertuples()}
     draw.name_lines(canvas, ends, inks)
     return canvas.panel(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
+
+
+# -- processors ----------------------------------------------------------------------------------------------
+
+
+def processors(root: Path = ROOT) -> dict | None:
+    """Of reports/processors.csv, which has cells that were trained on two processors; None without the file.
+
+    cells    how many were compared
+    same     how many of them have the same numbers in every round
+    earlier  in how many the compared setting is not today's
+    makers   who makes the processors
+    """
+    path = root / "reports" / "processors.csv"
+    if not path.exists():
+        return None
+    with reading(path):
+        table = pd.read_csv(path)
+        makers = [re.split(r"\W", table.loc[0, side])[0] for side in ("first", "second")]
+        same = int((table["different"] == 0).sum())
+        earlier = int((table["setting"] == "an earlier one").sum())
+        return {"cells": len(table), "same": same, "earlier": earlier, "makers": makers}
 
 
 # -- the page ------------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from pipeline.report.comparison import (
 )
 from pipeline.report.declared import experiments
 from pipeline.report.drawings import FigureView, curves, figures
-from pipeline.report.experiments import tuned_settings
 from pipeline.report.extras import sections
 from pipeline.report.findings import Finding, Findings, discoveries
 from pipeline.report.footnotes import footnotes, marks
@@ -38,6 +37,7 @@ from pipeline.report.study import (
     values,
 )
 from pipeline.report.tables import TableView, measured
+from pipeline.report.tunings import tuned_settings
 from pipeline.report.verdicts import Chip, Verdict, count, variants
 from pipeline.report.words import GROUPS, bibtex, counted, measure_words
 from pipeline.schema import MINIATURE, Cell, printed
