@@ -27,7 +27,8 @@ from pipeline.report import figures as draw
 from pipeline.report.figures import Ink, Panel, Picture
 from pipeline.report.measures import numbers
 from pipeline.report.study import Study
-from pipeline.report.words import FILTERS, pretty
+from pipeline.report.templates import fixed
+from pipeline.report.words import pretty
 from pipeline.schema import MINIATURE, Cell, Figure, load_module, shorten, visible
 
 # points of a line at most
@@ -248,7 +249,7 @@ def sections(study: Study) -> Iterator[tuple[str, Markup]]:
     jinja = jinja2.sandbox.ImmutableSandboxedEnvironment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    jinja.filters["fixed"] = FILTERS["fixed"]
+    jinja.filters["fixed"] = fixed
     markdown = MarkdownIt("js-default").disable("image")
     for path in visible(study.root / "papers" / study.key, "templates/*.md"):
         if path.is_symlink():

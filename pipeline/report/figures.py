@@ -306,14 +306,14 @@ def name_lines(canvas: Canvas, tables: Tables, ink: Inks) -> None:
     edge = canvas.size[0] - canvas.margins[1]
     heights = spread([ends[name][1] for name in order], 13, 8, canvas.size[1] - 24)
     for name, y in zip(order, heights, strict=True):
-        line_end, lead_end, text = from_pixels.transform(
+        line_end, lead_end, (x, middle) = from_pixels.transform(
             np.vstack([ends[name], (edge + 11, y), (edge + 14, y)])
         )
         style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": canvas.of(name)}
         lead = np.stack([line_end, lead_end])
         canvas.axes.plot(*lead.T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
         weight = "bold" if ink[name].bold else "normal"
-        canvas.axes.text(*text, _short(name), va="center_baseline", fontweight=weight, **style)
+        canvas.axes.text(x, middle, _short(name), va="center_baseline", fontweight=weight, **style)
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:

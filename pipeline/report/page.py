@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
+from pipeline.report.citations import bibtex
 from pipeline.report.comparison import (
     Setting,
     add_tuned,
@@ -39,7 +40,7 @@ from pipeline.report.study import (
 from pipeline.report.tables import TableView, measured
 from pipeline.report.tunings import tuned_settings
 from pipeline.report.verdicts import Chip, Verdict, count, variants
-from pipeline.report.words import GROUPS, bibtex, counted, measure_words
+from pipeline.report.words import GROUPS, counted, measure_words
 from pipeline.schema import MINIATURE, Cell, printed
 from pipeline.schema.discovery import CEILING
 

@@ -9,10 +9,10 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import of_tuning, read, summarise
 from pipeline.errors import FedReproError
 from pipeline.provenance import identity
-from pipeline.report.alike import Alike, compared, result_file
+from pipeline.report.alike import Alike, compared
 from pipeline.report.comparison import sums_up
 from pipeline.report.measures import draws
-from pipeline.report.study import SHORT, Study
+from pipeline.report.study import SHORT, Study, result_file
 from pipeline.report.words import counted
 from pipeline.schema import MINIATURES, ROOT, Cell
 from pipeline.schema.discovery import CEILING
