@@ -21,10 +21,10 @@ from pipeline.report.comparison import (
 )
 from pipeline.report.declared import experiments
 from pipeline.report.drawings import FigureView, curves, figures
-from pipeline.report.extras import sections
 from pipeline.report.findings import Finding, Findings, discoveries
 from pipeline.report.footnotes import footnotes, marks
 from pipeline.report.measures import numbers
+from pipeline.report.paper_files import sections
 from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
 from pipeline.report.sentences import answers, headline, told
 from pipeline.report.study import (
