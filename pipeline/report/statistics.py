@@ -232,7 +232,7 @@ class Design:
         fitted = self.fit if rows == self.pool else fit(self.values[rows])
         x = fitted.model.exog
         wanted = np.concatenate([c[rows], np.zeros(x.shape[1] - len(rows))])
-        # What the design cannot tell apart is no estimable contrast: then `wanted` is no weighted sum of rows of x.
+        # A contrast that the design cannot estimate: `wanted` is no weighted sum of rows of x.
         if np.abs(wanted - wanted @ fitted.model.pinv_wexog @ x).max() > 1e-6:
             return None
         return Estimate(
@@ -352,7 +352,7 @@ def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = Fa
         f = (n - 1) * chi2 / (n * (k - 1) - chi2)
         p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
     else:
-        # Every block has the same order and F is infinite: the chance that n - 1 blocks repeat the first one's.
+        # All blocks have one order, F is infinite: the chance that n - 1 blocks repeat the first one's.
         p = math.factorial(k) ** -(n - 1)
     q = float(stats.studentized_range.ppf(1 - ALPHA, k, math.inf)) / math.sqrt(2)
     means = dict(sorted(zip(rows, places.mean(1).tolist()), key=lambda item: item[1]))
