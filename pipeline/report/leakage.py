@@ -80,7 +80,7 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
         scores = groups.agg(**means, above=("above", "sum"), attempts=("above", "size"))
         known = {score.Index: score for score in scores.itertuples()}
         rounds = table["round"].unique().tolist()
-        rows = []
+        rows: list[tuple[tuple[str, ...], list[Any]]] = []
         for kind in sorted({index[1:] for index in known}, key=_order):
             method, sent, images, target = kind
             heads = (studies[ATTACKED].label(method), sent, images, TARGETS[target])
