@@ -22,7 +22,7 @@ from pipeline.data import registry
 from pipeline.provenance import identity
 from pipeline.report.claims import Printed, read_claims
 from pipeline.report.study import studies
-from pipeline.report.verdicts import MOST, POWER, Chip, Evidence, Verdict, judge
+from pipeline.report.verdicts import MOST_SEEDS, POWER, Chip, Evidence, Verdict, judge
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, Scenario, load_paper
 
@@ -39,7 +39,7 @@ DOWNLOAD = "their data are not here, see `--with-network`"
 ONE_SEED = "judged by one seed, or by seeds that do not differ"
 LEFT_OUT = {
     Chip.NOT_RUN: "figures, or further seeds of cells that have run, are missing",
-    Chip.UNDECIDED: f"undecided; up to {MOST} seeds would hardly decide them",
+    Chip.UNDECIDED: f"undecided; up to {MOST_SEEDS} seeds would hardly decide them",
     **dict.fromkeys((Chip.ONE_FOR, Chip.ONE_AGAINST), ONE_SEED),
 }
 Run = tuple[Cell, int]  # the n-th seed of a cell, from 0

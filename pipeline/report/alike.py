@@ -6,7 +6,6 @@ of them have, and the 95 % interval of that difference (Student's t over the see
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from pipeline.report.comparison import Axis, Setting
 from pipeline.report.measures import numbers
 from pipeline.report.published import Panel, Row, Value, mark
 from pipeline.report.statistics import one_sample
-from pipeline.report.study import Study
+from pipeline.report.study import Study, result_file
 from pipeline.report.words import counted
 from pipeline.schema import Cell
 
@@ -162,8 +161,3 @@ def _by_seed(study: Study, cells: Mapping[str, Cell], measure: str) -> dict[str,
     """name -> the measure by seed, of the cells that have it."""
     known = {name: numbers(cell, study.results[cell], measure, study.root) for name, cell in cells.items()}
     return {name: by_seed for name, by_seed in known.items() if by_seed}
-
-
-def result_file(cell: Cell) -> str:
-    """Where a cell's result lies, from the repository's root."""
-    return (cell.folder(Path()) / "result.json").as_posix()

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from pipeline.cells.declarations import Declaration, declarations, missing_seeds
 from pipeline.cells.results import lower_is_better
-from pipeline.report.alike import Alike, AlikeRow, compared, result_file
+from pipeline.report.alike import Alike, AlikeRow, compared
 from pipeline.report.footnotes import listed
 from pipeline.report.measures import numbers
-from pipeline.report.study import Study, seed_words
+from pipeline.report.study import Study, result_file, seed_words
 from pipeline.report.words import counted
 from pipeline.schema import Cell
 

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,8 +26,11 @@ from pipeline.files import write_json, write_text
 from pipeline.schema import COMPUTED, MINIATURE, ROOT, Cell, load_paper, shorten
 from pipeline.schema.paper import PICTURE
 
+# Of t-SNE: about how many neighbours a point has. Fewer points have a third of their number.
 PERPLEXITY = 30
+# Of t-SNE: the same points give the same picture.
 SEED = 0
+# Kind -> columns of its table.
 COLUMNS = {
     "embedding": ["x", "y", "label", "client"],
     "margins": ["label", "clients", "mean", "vectors"],
@@ -35,10 +39,11 @@ COLUMNS = {
     "transfer": ["client", "domain", "x", "y", "label", "right"],
     "corruptions": ["corruption", "severity", "images", "accuracy"],
 }
-# columns that need not be numbers
+# Columns that need not be numbers.
 WORDS = ("label", "client", "images", "domain", "corruption")
-# a column of logits that varies less counts as constant
+# A length below it counts as 0: a column of logits that varies less counts as constant.
 SMALLEST = 1e-12
+# What a training stage stores of a cell: name -> array.
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -48,12 +53,21 @@ def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
 
 
 def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:
-    """Store a table as CSV and, with the numbers in `table.attrs`, as JSON; returns the CSV's path."""
-    path, decimals = table_path(figure, cell, root), 3 if kind == "embedding" else 4
+    """Store a table as CSV, and what it is with the numbers in `table.attrs` as JSON; returns the CSV's path.
+
+    kind    a key of COLUMNS
+    figure  a figure's key in paper.yaml
+    """
+    path = table_path(figure, cell, root)
+    if kind == "embedding":
+        decimals = 3
+        facts: dict[str, Any] = {"cell": str(cell), "points": len(table)}
+    else:
+        decimals = 4
+        facts = {"cell": str(cell), "kind": kind, "rows": len(table)}
     write_text(path, table.to_csv(index=False, float_format=f"%.{decimals}f", lineterminator="\n"))
-    rows = {"points": len(table)} if kind == "embedding" else {"kind": kind, "rows": len(table)}
     numbers = {str(name): round(value, 4) for name, value in table.attrs.items()}
-    write_json(path.with_suffix(".json"), {"cell": str(cell), **rows, **numbers})
+    write_json(path.with_suffix(".json"), facts | numbers)
     return path
 
 
@@ -66,11 +80,12 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
     try:
         table = pd.read_csv(path)
         facts = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        stored = facts["cell"], facts.get("kind", "embedding"), facts.get("rows", facts.get("points"))
+        stored = (facts["cell"], facts.get("kind", "embedding"), facts.get("rows", facts.get("points")))
         if list(table.columns) != COLUMNS[kind] or stored != (str(cell), kind, len(table)):
             raise ValueError("columns or number of rows")
-        for name in [name for name in COLUMNS[kind] if name not in WORDS]:
-            table[name] = pd.to_numeric(table[name])
+        for name in COLUMNS[kind]:
+            if name not in WORDS:
+                table[name] = pd.to_numeric(table[name])
         if "x" in table and not np.isfinite(table[["x", "y"]].to_numpy(float)).all():
             raise ValueError("points that are no numbers")
         known = ["silhouette"] if kind == "embedding" else facts.keys() & {"uniformity"}
@@ -82,29 +97,38 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
 
 def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     """Compute and store what figures show of a cell (`fedcrl/mini/fedavg`), of a scenario's data
-    (`fcclplus/mini`), or of every cell and data set of a paper that is there; returns the paths.
+    (`fcclplus/mini`), or of every cell and data set of a paper that is there (`fcclplus`); returns the paths.
 
-    only: a figure's key, of which alone. FedReproError for what no figure of the paper shows, or for a cell
-    without representations.
+    only: key of the figure that is computed; None: all
+
+    Raises FedReproError for what no figure of the paper shows, or for a cell without representations.
     """
-    name, _, at = what.partition("/")
-    paper, written = load_paper(name, root), list[Path]()
+    name, _, asked = what.partition("/")
+    paper = load_paper(name, root)
+    written: list[Path] = []
     for key, figure in paper.figures.items():
-        methods = figure.methods or paper.methods if figure.kind in COMPUTED else [""]
-        if only not in (None, key) or figure.kind not in (*COMPUTED, PICTURE):
+        if only not in (None, key):
             continue
-        for scenario, method in product(dict.fromkeys([MINIATURE, *figure.scenarios]), methods):
-            cell = Cell(name, scenario, method)
-            if at and at != f"{scenario}/{method}".rstrip("/") or scenario not in paper.scenarios:
-                continue
-            settings = paper.scenarios[scenario]
-            if method and (at or cell.representations(root).exists()):
-                kind = str(figure.kind)
-                written.append(write(kind, key, cell, compute(kind, cell, root), root))
-            elif not method and (at or (root / "data" / settings.data.set).exists()):
-                path = pictures.examples_path(name, key, scenario, root)
-                written.append(pictures.write_examples(path, settings, root))
-    if at and not written:
+        scenarios = [
+            scenario
+            for scenario in dict.fromkeys([MINIATURE, *figure.scenarios])
+            if scenario in paper.scenarios
+        ]
+        if figure.kind in COMPUTED:
+            kind = str(figure.kind)
+            for scenario, method in product(scenarios, figure.methods or paper.methods):
+                cell = Cell(name, scenario, method)
+                exists = cell.representations(root).exists()
+                if asked == f"{scenario}/{method}" or (not asked and exists):
+                    written.append(write(kind, key, cell, compute(kind, cell, root), root))
+        elif figure.kind == PICTURE:
+            for scenario in scenarios:
+                settings = paper.scenarios[scenario]
+                exists = (root / "data" / settings.data.set).exists()
+                if asked == scenario or (not asked and exists):
+                    path = pictures.examples_path(name, key, scenario, root)
+                    written.append(pictures.write_examples(path, settings, root))
+    if asked and not written:
         shows = only or "that is computed"
         raise FedReproError(f"papers/{name}/paper.yaml: no figure {shows} shows {what}")
     return written
@@ -112,16 +136,17 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
 
 def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """The table of a cell; FedReproError for a missing or broken file."""
-    path, (needs, table) = cell.representations(root), KINDS[kind]
+    path = cell.representations(root)
+    missing, table_of = KINDS[kind]
     try:
         with np.load(path) as file:
             arrays = dict(file)
-        return table(arrays)
+        return table_of(arrays)
     except FileNotFoundError:
         text = f"{shorten(path)}: no such file; the training stage of the cell writes it"
         raise FedReproError(text) from None
     except (*DAMAGED, StopIteration) as error:
-        raise FedReproError(f"{shorten(path)}: {needs}: {error}") from None
+        raise FedReproError(f"{shorten(path)}: {missing}: {error}") from None
 
 
 def plane(values: np.ndarray) -> np.ndarray:
@@ -140,9 +165,10 @@ def _embedding(arrays: Arrays) -> pd.DataFrame:
     from sklearn.metrics import silhouette_score
     from threadpoolctl import threadpool_limits
 
-    values, labels, clients = arrays["values"].astype(np.float32), arrays["labels"], arrays["clients"]
+    values = arrays["values"].astype(np.float32)
+    labels = arrays["labels"]
     x, y = plane(values).T
-    table = pd.DataFrame({"x": x, "y": y, "label": labels, "client": clients})
+    table = pd.DataFrame({"x": x, "y": y, "label": labels, "client": arrays["clients"]})
     with threadpool_limits(1):
         table.attrs["silhouette"] = float(silhouette_score(values, labels, metric="cosine"))
     return table
@@ -162,28 +188,32 @@ def margin_table(
     """Per label the largest margin that a client's prototypes have (`clients`), that of the means over
     clients (`mean`), and that of what the server sends (`vectors`; NaN where it sends nothing for the class).
 
-    prototypes (m, d), labels (m,), clients (m,): a row per client and class that it holds, the mean of its
-    training images by its trained model (FedLSA Eq. 1 and Fig. 1). The mean over clients counts every client
-    that has the class once, as FedProto's global prototypes do. vectors (C, d): row c is class c's, NaN where
-    unknown.
+    prototypes  (m, d), a row per client and class that it holds: the mean of its training images by its
+                trained model (FedLSA Eq. 1 and Fig. 1)
+    labels      (m,), the class of each row
+    clients     (m,), the client of each row
+    vectors     (C, d), row c is what the server sends for class c, NaN where unknown; None: nothing
+
+    The mean over clients counts every client that has the class once, as FedProto's global prototypes do.
     """
-    names, places = np.unique(labels, return_inverse=True)
-    who, owners = np.unique(clients, return_inverse=True)
-    every = np.full((len(who), len(names), prototypes.shape[1]), np.nan)
-    every[owners, places] = prototypes
-    per_client = np.stack([margins(client) for client in every])
-    best = np.where(np.isnan(per_client), -np.inf, per_client).max(0)
-    sent = np.full(len(names), np.nan) if vectors is None else margins(vectors)[names]
-    best = np.where(np.isfinite(best), best, np.nan)
-    return pd.DataFrame(
-        {"label": names, "clients": best, "mean": margins(np.nanmean(every, 0)), "vectors": sent}
-    )
+    classes, places = np.unique(labels, return_inverse=True)
+    owners, rows = np.unique(clients, return_inverse=True)
+    # (clients, classes, d), NaN where a client has no image of a class
+    by_client = np.full((len(owners), len(classes), prototypes.shape[1]), np.nan)
+    by_client[rows, places] = prototypes
+
+    margins_by_client = np.stack([margins(own) for own in by_client])
+    largest = np.where(np.isnan(margins_by_client), -np.inf, margins_by_client).max(0)
+    largest = np.where(np.isfinite(largest), largest, np.nan)
+    of_means = margins(np.nanmean(by_client, 0))
+    sent = np.full(len(classes), np.nan) if vectors is None else margins(vectors)[classes]
+    return pd.DataFrame({"label": classes, "clients": largest, "mean": of_means, "vectors": sent})
 
 
 def _margins(arrays: Arrays) -> pd.DataFrame:
-    prototypes, labels, clients = (arrays[f"prototype{name}"] for name in ("s", "_labels", "_clients"))
+    prototypes = arrays["prototypes"].astype(np.float64)
     vectors = arrays["vectors"].astype(np.float64) if "vectors" in arrays else None
-    return margin_table(prototypes.astype(np.float64), labels, clients, vectors)
+    return margin_table(prototypes, arrays["prototype_labels"], arrays["prototype_clients"], vectors)
 
 
 def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
@@ -209,58 +239,82 @@ def uniformity(values: np.ndarray) -> float:
 
 def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
     """M (C, C) of FCCL+ Eq. 1: Pearson's correlation of the columns of logits and consensus, (n, C) both."""
-    centred = (columns - columns.mean(0) for columns in (logits, consensus))
-    left, right = (c / np.maximum(np.linalg.norm(c, axis=0), SMALLEST) for c in centred)
-    return left.T @ right
+    return _standardised(logits).T @ _standardised(consensus)
+
+
+def _standardised(values: np.ndarray) -> np.ndarray:
+    """Columns with mean 0 and length 1; a constant one is 0."""
+    centred = values - values.mean(0)
+    return centred / np.maximum(np.linalg.norm(centred, axis=0), SMALLEST)
 
 
 def _matrices(arrays: Arrays) -> pd.DataFrame:
     """Every client's M with the mean logits of all clients on the public images and, where the scenario has
     such, on the test images of the client's domain (`private`)."""
-    logits = arrays["logits"].astype(np.float64)
-    names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(logits))]
-    drawn = [("public", k, logits) for k in range(len(names))]
+    public = arrays["logits"].astype(np.float64)
+    names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(public))]
+    # (which images, client, logits of all clients on them)
+    parts = [("public", k, public) for k in range(len(names))]
     if "names" in arrays:
-        owners = zip(names, arrays["domains"].tolist(), strict=True)
-        private = {name: arrays[f"private.{domain}"].astype(np.float64) for name, domain in owners}
-        drawn += [("private", names.index(name), part) for name, part in private.items()]
-    rows = [
-        (images, names[k], row, column, value)
-        for images, k, every in drawn
-        for (row, column), value in np.ndenumerate(cross_correlation(every[k], every.mean(0)))
-    ]
+        domains = zip(range(len(names)), arrays["domains"].tolist(), strict=True)
+        for k, domain in domains:
+            parts.append(("private", k, arrays[f"private.{domain}"].astype(np.float64)))
+
+    rows = []
+    for images, k, logits in parts:
+        matrix = cross_correlation(logits[k], logits.mean(0))
+        for (row, column), value in np.ndenumerate(matrix):
+            rows.append((images, names[k], row, column, value))
     return pd.DataFrame(rows, columns=COLUMNS["matrix"])
 
 
 def _transfer(arrays: Arrays) -> pd.DataFrame:
     """t-SNE of the first client's features of its domain's images, and another one of the next domain's
     (the paper's M and U); `right` is 1 where the model's answer is the label."""
-    client, home = str(arrays["names"][0]), str(arrays["domains"][0])
-    features, answers = arrays[f"features.{client}"].astype(np.float32), arrays[f"answers.{client}"]
-    labels, domains = arrays["cross_labels"], arrays["cross_domains"]
+    client = str(arrays["names"][0])
+    home = str(arrays["domains"][0])
+    features = arrays[f"features.{client}"].astype(np.float32)
+    answers = arrays[f"answers.{client}"]
+    labels = arrays["cross_labels"]
+    domains = arrays["cross_domains"]
+    another = next(name for name in domains if name != home)
     parts = []
-    for domain in (home, next(name for name in domains if name != home)):
-        here = domains == domain
-        x, y = plane(features[here]).T
-        part = {"client": client, "domain": domain, "x": x, "y": y, "label": labels[here]}
-        parts.append(pd.DataFrame(part | {"right": (answers == labels)[here].astype(int)}))
+    for domain in (home, another):
+        chosen = domains == domain
+        x, y = plane(features[chosen]).T
+        part = {
+            "client": client,
+            "domain": domain,
+            "x": x,
+            "y": y,
+            "label": labels[chosen],
+            "right": (answers == labels)[chosen].astype(int),
+        }
+        parts.append(pd.DataFrame(part))
     return pd.concat(parts, ignore_index=True)
 
 
 def _corruptions(arrays: Arrays) -> pd.DataFrame:
     """Mean over clients, in percent, and the number of images."""
-    kinds, severities, right = (arrays[name] for name in ("corruptions", "severities", "right"))
-    share = pd.DataFrame({"corruption": kinds, "severity": severities, "accuracy": 100 * right.mean(0)})
-    grouped = share.groupby(["corruption", "severity"])["accuracy"]
+    images = pd.DataFrame(
+        {
+            "corruption": arrays["corruptions"],
+            "severity": arrays["severities"],
+            "accuracy": 100 * arrays["right"].mean(0),
+        }
+    )
+    grouped = images.groupby(["corruption", "severity"])["accuracy"]
     return grouped.agg(images="size", accuracy="mean").reset_index()[COLUMNS["corruptions"]]
 
 
+def _sphere(arrays: Arrays) -> pd.DataFrame:
+    return sphere_table(arrays["values"].astype(np.float64), arrays["labels"], arrays["clients"])
+
+
+# Kind -> (what is wrong with a file that lacks what it needs, how its table is computed).
 KINDS: dict[str, tuple[str, Callable[[Arrays], pd.DataFrame]]] = {
     "embedding": ("not representations", _embedding),
-    "sphere": (
-        "not representations",
-        lambda a: sphere_table(a["values"].astype(np.float64), a["labels"], a["clients"]),
-    ),
+    "sphere": ("not representations", _sphere),
     "margins": ("no class means of the clients", _margins),
     "matrix": ("no logits of all clients on common images", _matrices),
     "transfer": ("no features of every client on every domain's images", _transfer),

@@ -240,6 +240,12 @@ class ValueRow(NamedTuple):
     source: str
 
 
+def result_file(cell: Cell) -> str:
+    """papers/<paper>/runs/<scenario>/<method>/result.json: where a cell's result lies, from the repository's
+    root."""
+    return (cell.folder(Path()) / "result.json").as_posix()
+
+
 def resolved(result: dict | None) -> dict | None:
     """The hyper-parameters that a result was made with: all of them where it has recorded the defaults, else
     as written."""
@@ -350,7 +356,7 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
             # of the paper's folder where that is a repository, else of the project
             commit = (result["git"].get("paper_commit") or result["git"].get("commit", ""))[:8]
             hours = f"{sum(result['seconds']) / 3600:.2f}"
-            file = (cell.folder(Path()) / "result.json").as_posix()
+            file = result_file(cell)
             run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study)
             batches.setdefault(key, []).append(run)
         sections.append((study.title(scenario), batches))

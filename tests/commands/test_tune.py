@@ -20,7 +20,7 @@ from pipeline.data import partition, store, validation
 from pipeline.data.partition import Parts
 from pipeline.errors import FedReproError, ParamError, TrainingError, WorkerError
 from pipeline.provenance.identity import cell_digest
-from pipeline.report.experiments import tunings
+from pipeline.report.tunings import tunings
 from pipeline.schema import RATE, ROOT, Cell, Trial, Tuned, load_paper, papers, planned, read_yaml
 from pipeline.schema.discovery import SPACES
 from pipeline.tracking import mlflow_runs
@@ -279,13 +279,11 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     assert [*report.after.values()] == result["measures"]["weighted"]
     assert [*report.before.values()] == untuned["measures"]["weighted"]
     other_seeds = untuned | {"seeds": [0, 1]}
-    monkeypatch.setattr(
-        "pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: other_seeds}
-    )
+    monkeypatch.setattr("pipeline.report.tunings.of_tuning", lambda *_: {cell: result, other: other_seeds})
     (report,), _ = tunings(short)
     assert (sorted(report.before), sorted(report.after)) == ([0, 1], [0, 5])  # compared over the common one
     redrawn = untuned | {"partition": "f" * 64}
-    monkeypatch.setattr("pipeline.report.experiments.of_tuning", lambda *_: {cell: result, other: redrawn})
+    monkeypatch.setattr("pipeline.report.tunings.of_tuning", lambda *_: {cell: result, other: redrawn})
     (report,), _ = tunings(short)
     assert report.after and not report.before  # the same seeds on another partition are no pair
     assert report.configurations == choices.means(tuned["configurations"])

@@ -13,8 +13,8 @@ from pipeline.cells.results import collect
 from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
 from pipeline.report import across, experiments, fill, markdown
+from pipeline.report.citations import citation
 from pipeline.report.study import studies
-from pipeline.report.words import citation
 from pipeline.schema import ROOT, Cell, Model, load_paper, papers
 from pipeline.schema.scenario import REQUIREMENTS
 

@@ -9,9 +9,9 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.report.alike import compared, scored_alike
 from pipeline.report.comparison import Column, Setting
-from pipeline.report.experiments import Tuning, TuningTab, moved
 from pipeline.report.published import CHANCE, STALE
 from pipeline.report.study import Study
+from pipeline.report.tunings import Tuning, TuningTab, moved
 from pipeline.schema import Cell
 from pipeline.sealing import seal
 

@@ -12,7 +12,7 @@ from reporting import PAPER, write_run
 from pipeline.cells.results import collect
 from pipeline.data import pictures, store
 from pipeline.errors import FedReproError
-from pipeline.report import drawings, extras, figures, geometry, measures
+from pipeline.report import additional, curves, drawings, figures, geometry, measures
 from pipeline.report.study import Study
 from pipeline.schema import ROOT, Cell
 
@@ -33,7 +33,7 @@ def history(seeds=2, rounds=100):
 def test_every_line_has_its_name_and_a_colour_of_the_page():
     """No ids and no fonts in the drawing; the pointer finds numbers."""
     names = ["FedAvg", "Ours", *(f"Method {i} (mu 0.001)" for i in range(18))]
-    tables = {name: extras.over_seeds(history(), "average") for name in names}
+    tables = {name: curves.over_seeds(history(), "average") for name in names}
     svg = figures.lines("A & B", "accuracy, %", "round", tables, figures.inks(names, "Ours")).svg
     assert not re.search(r'#[0-9a-f]{6}|font-family| id="|xlink|<style|<defs|clip-path', svg)
     used = set(re.findall(r"var\(--([\w-]+)\)", svg))
@@ -48,14 +48,14 @@ def test_every_line_has_its_name_and_a_colour_of_the_page():
 
 def test_lines_and_squares_by_hand():
     values = pd.Series([0.0, 2.0, 4.0, 9.0], index=[0, 1, 2, 4])
-    assert extras.trailing_mean(values, 2).to_dict() == {1: 2.0, 2: 3.0, 4: 9.0}
-    assert extras.trailing_mean(values, 1) is values
+    assert curves.trailing_mean(values, 2).to_dict() == {1: 2.0, 2: 3.0, 4: 9.0}
+    assert curves.trailing_mean(values, 1) is values
     rounds = pd.DataFrame({"x": range(11), "mean": [0.0, 20, *[60] * 8, 80]})
     rounds = rounds.assign(low=rounds["mean"] - 10, high=rounds["mean"] + 10)
-    curve = extras.entering({"A": rounds})["A"]
+    curve = curves.entering({"A": rounds})["A"]
     assert curve.iloc[[0, -1]].values.tolist() == [[2, 60, 50, 70], [10, 80, 70, 90]]
     constant = rounds.assign(mean=5.0, low=5.0, high=5.0)
-    assert extras.entering({"A": constant})["A"]["x"].tolist() == [*range(11)]
+    assert curves.entering({"A": constant})["A"]["x"].tolist() == [*range(11)]
     drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]]), (), (), "").svg
     paths = {path.get("style"): path.get("d").count("M") for path in svgs(drawn)[0].iter("path")}
     full = {style: n for style, n in paths.items() if "fill:var" in style}
@@ -160,7 +160,7 @@ def test_examples_of_every_domain_are_stored_where_the_data_are(root, paper):
 def test_what_a_method_has_spent_when_every_seed_reaches_the_target(measured):
     """Two rounds: half of the measure in the first, the whole in the second; 12,000 bytes a round."""
     study = Study.of("fedcrl", collect(measured), measured)
-    reached, missed = (extras.spent(study, FEDAVG, target) for target in (60.0, 61.0))
+    reached, missed = (additional.spent(study, FEDAVG, target) for target in (60.0, 61.0))
     assert (reached["rounds"], reached["sent"], reached["seconds"]) == (2.0, 0.024, 0.75)
     assert np.isnan(missed["rounds"]) and np.isnan(missed["sent"]) and np.isnan(missed["memory"])
 
@@ -182,12 +182,12 @@ def test_teachers_are_shown_where_they_are_recorded(root, paper):
     paper(methods=PAPER["methods"] | {"ours": {"label": PAPER["name"]}})
     run(root, OURS)
     study = Study.of("fedcrl", collect(root), root)
-    assert extras._teachers(study, "balanced").panels == []
+    assert additional._teachers(study, "balanced").panels == []
     path = OURS.folder(root) / "history.csv"
     table = pd.read_csv(path)
     table["method.learns.0.1"], table["method.learns.1.0"] = [np.nan, 1, 0] * 2, [np.nan, 1, 1] * 2
     table.to_csv(path, index=False)
-    panels = extras._teachers(study, "balanced").panels
+    panels = additional._teachers(study, "balanced").panels
     squares = [sum(path.get("d").count("z") for path in svgs(panel.svg)[0].iter("path")) for panel in panels]
     assert [panel.title for panel in panels] == ["first half", "second half"] and squares == [2, 1]
 

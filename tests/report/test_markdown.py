@@ -9,10 +9,10 @@ from repository import edit
 from pipeline.cells.results import Summary, collect
 from pipeline.errors import FedReproError
 from pipeline.report import latex, markdown
+from pipeline.report.citations import citation
 from pipeline.report.page import Overview, Page
 from pipeline.report.published import Value
 from pipeline.report.study import Study
-from pipeline.report.words import citation
 from pipeline.schema import ROOT, Cell, papers
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
