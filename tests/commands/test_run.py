@@ -212,7 +212,7 @@ def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
         name = f"papers/p/dvc.yaml:main@cifar100-dir-01-fedproto-{k}"
         task = schedule.Task(None, name, tmp_path / f"{k}.log")
         where = "queued (Priority)" if k < 300 else f"on node{k}"
-        task.state, task.job = schedule.RUNNING, SimpleNamespace(where=where)
+        task.state, task.job = schedule.StageState.RUNNING, SimpleNamespace(where=where)
         if k >= 320:
             event = {"seed": 0, "round": k, "rounds": 500, "accuracy": 40.5, "left": 5000}
             task.events.write_text(json.dumps(event) + "\n")
@@ -234,7 +234,7 @@ def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
     reply = capsys.readouterr().out
     assert reply.count("-fedproto-") == 8 and reply.endswith("; 56 more, 300 queued\n")
     assert "-fedproto-320 (on node320), seed 0, round 320/500, 40.50 %, 1:23:20 left" in reply
-    tasks[-1].state, tasks[-1].seconds = schedule.DONE, 60.0
+    tasks[-1].state, tasks[-1].seconds = schedule.StageState.DONE, 60.0
     tasks[-1].events.write_text(json.dumps({"accuracy": 70.5, "done": True}) + "\n")
     display.ended(tasks[-1])
     assert capsys.readouterr().out.endswith("-fedproto-363  accuracy 70.50 %\n")

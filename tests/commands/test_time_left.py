@@ -77,20 +77,20 @@ class Replay:
         """Run it, and stop at the end of every stage, when the next ones have begun."""
         while True:
             for task in list(self.plan._unchecked()):
-                task.state = schedule.READY
+                task.state = schedule.StageState.READY
             self.plan.launch(self)
             yield
-            if not (running := self.plan.of(schedule.RUNNING)):
+            if not (running := self.plan.of(schedule.StageState.RUNNING)):
                 return
             ended = min(running, key=self.end_of)
             self.now = self.end_of(ended)
-            ended.state, ended.seconds = schedule.DONE, self.now - ended.begun
+            ended.state, ended.seconds = schedule.StageState.DONE, self.now - ended.begun
 
     def shown(self) -> tuple[float, float] | None:
         """What is shown now; a training has reported what it needs until its last round."""
         reported = {
             task: max(self.end_of(task) - self.now - ENDING, 0.0)
-            for task in self.plan.of(schedule.RUNNING)
+            for task in self.plan.of(schedule.StageState.RUNNING)
             if task.cell
         }
         return self.plan.left(self.cores, reported)
@@ -134,7 +134,7 @@ def test_what_comes_after_the_trainings_counts(monkeypatch):
     """The report is not `0:01 left` for a minute."""
     replay = Replay(monkeypatch)
     for _ in replay.steps():
-        if all(task.state == schedule.DONE for task in replay.plan.tasks if task.cell):
+        if all(task.state == schedule.StageState.DONE for task in replay.plan.tasks if task.cell):
             break
     low, high = replay.shown()
     assert low > REPORT and high > PACE_OF_OTHERS * REPORT
@@ -150,8 +150,8 @@ def test_a_stage_that_takes_longer_than_expected_is_not_yet_at_its_end(monkeypat
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     one, two = task_of("one", 100.0, cell=True), task_of("two", 100.0, cell=True)
     plan = plan_of(one, two)
-    one.state, one.seconds = schedule.DONE, 100.0
-    two.state, two.begun = schedule.RUNNING, 0.0
+    one.state, one.seconds = schedule.StageState.DONE, 100.0
+    two.state, two.begun = schedule.StageState.RUNNING, 0.0
     low, high = plan.left(1, {})
     assert 0 < low < 1 < high < 2
 
@@ -161,7 +161,7 @@ def test_a_stage_waits_for_those_that_it_needs(monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     done, one, two = (task_of(name, 100.0, cell=True) for name in ("done", "one", "two"))
     plan = plan_of(done, one, two, task_of("report", 50.0, one, two))
-    done.state, done.seconds = schedule.DONE, 300.0
+    done.state, done.seconds = schedule.StageState.DONE, 300.0
     low, high = plan.left(2, {})
     assert (low * high) ** 0.5 == pytest.approx(3 * 150)
 
