@@ -253,8 +253,8 @@ def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
 
 
 def _agrees(cell: Cell, result: dict, root: Path) -> bool:
-    """Whether history.csv is plainly the result's; where not, `checked_history` knows. It is what that checks,
-    without a table of pandas."""
+    """Whether history.csv is plainly the result's; where not, `checked_history` knows. It is what that
+    checks, without a table of pandas."""
     path = cell.folder(root) / "history.csv"
     content = _content(path)
     stamps.check_history(cell, result, content, root)
