@@ -279,9 +279,7 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     assert [*report.after.values()] == result["measures"]["weighted"]
     assert [*report.before.values()] == untuned["measures"]["weighted"]
     other_seeds = untuned | {"seeds": [0, 1]}
-    monkeypatch.setattr(
-        "pipeline.report.tunings.of_tuning", lambda *_: {cell: result, other: other_seeds}
-    )
+    monkeypatch.setattr("pipeline.report.tunings.of_tuning", lambda *_: {cell: result, other: other_seeds})
     (report,), _ = tunings(short)
     assert (sorted(report.before), sorted(report.after)) == ([0, 1], [0, 5])  # compared over the common one
     redrawn = untuned | {"partition": "f" * 64}
