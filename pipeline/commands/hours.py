@@ -32,7 +32,7 @@ TABLE = Path(__file__).with_name("operations.csv")
 WRITTEN = 100
 # Cost of a training step in forward passes: the gradients of activations and of weights cost one each.
 PASSES = 3
-# A measured cell counts where its step is farther than the nearest one's by these orders of magnitude at most.
+# A measured cell counts where its step is at most these orders of magnitude farther than the nearest one's.
 NEAR = 0.5
 # Share of a domain that is its test part where this is index mod 10 in {8, 9}.
 INDEX_TEST = 0.2
