@@ -26,7 +26,7 @@ PARTS = ("data", "public", "partition", "training", "evaluation")
 # Fields of a printed number that words choose it by.
 FIELDS = ("setting", "dataset", "column", "method")
 # cell -> (row of the CSV, the measure that runs have of it; "" for none)
-Printed = dict[Cell, list[tuple[dict[str, str], str]]]
+NumbersByCell = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
 def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> int:
@@ -78,7 +78,7 @@ def _table(paper: Paper, name: str) -> Table:
     return tables[number]
 
 
-def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
+def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> NumbersByCell:
     """The cells behind the printed numbers that match every word.
 
     words: each a setting, data set, column or method, or a part of one
@@ -94,7 +94,7 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
             printed = {row[field] for row, *_ in rows for field in FIELDS if row[field]}
             raise ParamError(f"table {table.number} of {key}: {unknown('row or column', word, printed)}")
         rows = whole or part
-    by_cell: Printed = {}
+    by_cell: NumbersByCell = {}
     for row, cell, measure in rows:
         if cell:
             by_cell.setdefault(cell, []).append((row, measure))

@@ -19,7 +19,7 @@ from pipeline.commands import hours, status
 from pipeline.commands.options import columns, wrapped
 from pipeline.data import registry, sources
 from pipeline.provenance import identity
-from pipeline.report.claims import Printed, read_claims
+from pipeline.report.claims import PublishedNumbers, read_claims
 from pipeline.report.study import studies
 from pipeline.report.verdicts import MOST_SEEDS, POWER, Chip, Evidence, Verdict, judge
 from pipeline.report.words import counted, hours_words
@@ -199,7 +199,7 @@ def plan_inputs(
     for key, study in studies(results, root, problems).items():
         if wanted and key not in wanted:
             continue
-        evidence = Evidence(Printed(study))
+        evidence = Evidence(PublishedNumbers(study))
         cells = board.overview(key, tunings=False).cells
         for claim in read_claims(evidence.printed):
             why = _left_out(total, judge(claim, evidence), evidence, cells, network, board)

@@ -145,9 +145,10 @@ def scored_alike(study: Study, setting: Setting) -> Alike | None:
     before = _by_seed(study, cells, f"before.{column.measure}")
     if len(after) < len(cells):
         return None
+    shared = set.intersection(*map(set, after.values()))
     rows = []
     for row in compared(after, study.name, lower_is_better(column.measure)):
-        seeds = [seed for seed in before.get(row.name, {}) if all(seed in runs for runs in after.values())]
+        seeds = [seed for seed in before.get(row.name, {}) if seed in shared]
         earlier = summarise([before[row.name][seed] for seed in seeds]) if seeds else None
         cell = cells[row.name]
         rows.append(
@@ -164,14 +165,12 @@ def scored_alike(study: Study, setting: Setting) -> Alike | None:
 
     scored_after = {study.label(cell.method) for cell in sides["post"]}
     if study.name in scored_after:
-        side, other_side, others = "after", "before", sides["pre"]
+        others = counted(len(sides["pre"]), "method")
+        scored = f"{study.name} after local training, {others} before it"
     else:
-        side, other_side, others = "before", "after", sides["post"]
-    about = (
-        f"The tables score {study.name} {side} local training, "
-        f"{counted(len(others), 'method')} {other_side} it. "
-        "Here all are scored after it."
-    )
+        others = counted(len(sides["post"]), "method")
+        scored = f"{study.name} before local training, {others} after it"
+    about = f"The tables score {scored}. Here all are scored after it."
     title = f"{setting.title}, scored alike"
     return Alike(f"alike-{column.scenario}", title, about, "after local training", "before it", rows)
 

@@ -18,7 +18,7 @@ from pipeline.cells.results import lower_is_better, of_tuning
 from pipeline.errors import FedReproError
 from pipeline.provenance import identity
 from pipeline.report import measures
-from pipeline.report.claims import Claim, Difference, Printed, Spot, parse_expected
+from pipeline.report.claims import Claim, Difference, PublishedNumbers, Spot, parse_expected
 from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict, judge, variants
 from pipeline.report.words import counted, ordinal
 from pipeline.schema import MINIATURES, Cell
@@ -92,7 +92,7 @@ class Controlled(Evidence):
 
     def __init__(
         self,
-        printed: Printed,
+        printed: PublishedNumbers,
         change: Callable[[Source], Source | None],
         results: dict[Cell, dict] | None = None,
         paired: bool = True,
@@ -123,7 +123,7 @@ class Controls:
     outdated  the runs with tuned values that are of other code or parameters than today's
     """
 
-    def __init__(self, printed: Printed, variant: str = ""):
+    def __init__(self, printed: PublishedNumbers, variant: str = ""):
         self.printed = printed
         self.study = printed.study
         self.variant = variant

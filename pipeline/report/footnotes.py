@@ -65,17 +65,14 @@ def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
     sides = study.hooks(cells)
     if len(sides) < 2:
         return []
-    words = {"post": "after local training", "pre": "before it"}
-    names = {side: [study.label(cell.method) for cell in sides[side]] for side in words}
+    after = [study.label(cell.method) for cell in sides["post"]]
+    before = [study.label(cell.method) for cell in sides["pre"]]
     # First the side of the paper's method, else that of fewer methods.
-    first = min(names, key=lambda side: (study.name not in names[side], len(names[side])))
-    if first == "post":
-        second, where = "pre", "before it"
+    if (study.name not in after, len(after)) <= (study.name not in before, len(before)):
+        scored = f"{listed(after)} after local training, {listed(before)} before it"
     else:
-        second, where = "post", "after it"
-    return [
-        f"Not all are scored alike: {listed(names[first])} {words[first]}, {listed(names[second])} {where}."
-    ]
+        scored = f"{listed(before)} before it, {listed(after)} after it"
+    return [f"Not all are scored alike: {scored}."]
 
 
 def marks(values: Iterable[Value]) -> list[str]:
