@@ -183,7 +183,7 @@ class Claim:
         return tree.at(number)
 
 
-class Printed:
+class PublishedNumbers:
     """The published numbers of a paper (None: lost, or words), without rows that average the methods."""
 
     def __init__(self, study: Study):
@@ -199,7 +199,7 @@ class Printed:
                 self.numbers[spot] = printed_number(record)
 
 
-def read_claims(printed: Printed) -> list[Claim]:
+def read_claims(printed: PublishedNumbers) -> list[Claim]:
     """The claims of a paper in the order of the file, none where the file is missing; ParamError names file,
     line and what is wrong."""
     path = printed.study.root / "papers" / printed.study.key / "claims.csv"
@@ -225,7 +225,7 @@ def read_claims(printed: Printed) -> list[Claim]:
 Methods = list[tuple[str, Difference]]
 
 
-def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
+def parse_claim(row: dict[str, str], printed: PublishedNumbers) -> Claim:
     """One row of claims.csv.
 
     row      its fields, COLUMNS and OPTIONAL
@@ -299,7 +299,7 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
     return Expected(text, "size", direction, number=number, margin=margin)
 
 
-def parse(text: str, printed: Printed) -> Methods:
+def parse(text: str, printed: PublishedNumbers) -> Methods:
     """One side of a claim; ValueError where it cannot be read or selects nothing."""
     pieces = [_piece(piece.strip(), printed) for piece in _cut(text, " - ")]
     return reduce(_minus, pieces)
@@ -339,7 +339,7 @@ def _cut(text: str, mark: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def _piece(text: str, printed: Printed) -> Methods:
+def _piece(text: str, printed: PublishedNumbers) -> Methods:
     """A selector, or max, min or mean of sides."""
     match = re.fullmatch(r"(max|min|mean)\((.*)\)", text)
     if not match:
@@ -353,7 +353,7 @@ def _piece(text: str, printed: Printed) -> Methods:
     return [("", Difference((), place, tuple(parts)))]
 
 
-def _select(text: str, printed: Printed) -> list[Spot]:
+def _select(text: str, printed: PublishedNumbers) -> list[Spot]:
     """The spots of a selector, in printed order; ValueError where there are none."""
     terms = text.split("|")
     pairs = [term.partition("=")[::2] for term in terms]

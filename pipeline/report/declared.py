@@ -48,8 +48,7 @@ def _by_seed(study: Study, cell: Cell, declared: Declaration) -> dict[int, float
 
 
 def _of_run(study: Study, cell: Cell, row: AlikeRow) -> AlikeRow:
-    file, stale = result_file(cell), study.is_stale(cell)
-    return replace(row, file=file, chance=study.chance_level(cell), stale=stale)
+    return replace(row, file=result_file(cell), chance=study.chance_level(cell), stale=study.is_stale(cell))
 
 
 def _notes(study: Study, declared: Declaration) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pipeline.errors import ParamError, unknown
 from pipeline.findings_file import COLUMNS
 from pipeline.provenance import identity
 from pipeline.report import sizes
-from pipeline.report.claims import Claim, Printed
+from pipeline.report.claims import Claim, PublishedNumbers
 from pipeline.report.controls import HOOK, NETWORK, TUNED, Control, Controls
 from pipeline.report.statistics import ALPHA
 from pipeline.report.study import Study
@@ -202,7 +202,7 @@ class Findings:
 
     def __init__(self, study: Study):
         self.study = study
-        printed = Printed(study)
+        printed = PublishedNumbers(study)
         self.evidence = Evidence(printed)
         self.controls = Controls(printed)
         self.short_evidence = Evidence(printed, SHORTENED)

@@ -9,7 +9,7 @@ import jinja2
 
 from pipeline.errors import FedReproError
 from pipeline.report.latex import caption
-from pipeline.report.page import Page
+from pipeline.report.page import Page, Tab
 from pipeline.report.published import Value
 from pipeline.report.study import result_file
 from pipeline.report.templates import templates
@@ -75,10 +75,15 @@ def fill(template: str, **context: object) -> str:
 def paper(page: Page) -> str:
     """A paper's summary: headline, main claims, numbers, verdicts; what is too long for it is left to the
     page and the LaTeX files."""
-    sizes = accumulate(sum(len(row.values) for row in tab.panel.rows) for tab in page.tabs)
-    shown = max(1, sum(size <= NUMBERS for size in sizes))
+    numbers = [_numbers(tab) for tab in page.tabs]
+    shown = max(1, sum(so_far <= NUMBERS for so_far in accumulate(numbers)))
     others = [verdict for verdict in page.measured if verdict not in page.main]
     return fill("paper.md", page=page, tabs=page.tabs[:shown], more=page.tabs[shown:], claims=others[:CLAIMS])
+
+
+def _numbers(tab: Tab) -> int:
+    """How many positions a table has."""
+    return sum(len(row.values) for row in tab.panel.rows)
 
 
 # -- README.md -----------------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
@@ -50,6 +50,8 @@ TILES = 4
 OPEN = (Chip.NOT_RUN, Chip.NOT_TESTABLE)
 # Verdicts that speak against the paper.
 AGAINST = (Chip.FAILS, Chip.CONTRADICTED)
+
+Item = TypeVar("Item")
 
 # -- tables --------------------------------------------------------------------------------------------------
 
@@ -237,16 +239,17 @@ def cut(panel: Panel) -> Panel:
     shared = [level for level in range(depth - 1) if _are_alike(head[level] for head in heads)]
     different = [level for level in range(depth) if level not in shared]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
-    levels = [[head[level] for level in different] for head in heads]
+    levels = [_at(head, different) for head in heads]
 
     # A column of words that says the same of every row goes into the note of the main line.
     stubs = [i for i in range(len(panel.stub)) if i == 0 or not _are_alike(row.stub[i] for row in rows)]
-    short_rows = []
-    for row in rows:
-        stub = [row.stub[i] for i in stubs]
-        values = [row.values[column] for column in columns]
-        short_rows.append(replace(row, stub=stub, values=values))
-    return Panel(title, [panel.stub[i] for i in stubs], levels, short_rows)
+    kept = [replace(row, stub=_at(row.stub, stubs), values=_at(row.values, columns)) for row in rows]
+    return Panel(title, _at(panel.stub, stubs), levels, kept)
+
+
+def _at(items: Sequence[Item], places: Iterable[int]) -> list[Item]:
+    """The items at these places, in their order."""
+    return [items[place] for place in places]
 
 
 def _place_in_group(rows: Iterable[Row], column: int) -> int:

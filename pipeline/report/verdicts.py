@@ -21,7 +21,7 @@ import numpy as np
 
 from pipeline.data.registry import find
 from pipeline.report import limits, measures, sizes
-from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
+from pipeline.report.claims import Claim, Difference, PublishedNumbers, Spot, read_claims
 from pipeline.report.statistics import (
     ALPHA,
     ZERO,
@@ -64,7 +64,7 @@ class Evidence:
              `table2-full`), or SHORTENED: the scenarios `<scenario>-short`, which are no setting of the paper
     """
 
-    def __init__(self, printed: Printed, variant: str = ""):
+    def __init__(self, printed: PublishedNumbers, variant: str = ""):
         self.study = printed.study
         self.printed = printed
         self.variant = variant
@@ -314,7 +314,7 @@ def verdicts(study: Study) -> list[Verdict]:
 
     Raises ParamError for a malformed claim or published table.
     """
-    printed = Printed(study)
+    printed = PublishedNumbers(study)
     again = variants(study.paper)
     evidence = Evidence(printed)
     elsewhere = {name: Evidence(printed, name) for _, name in again.values()}

@@ -9,7 +9,7 @@ from repository import edit
 
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import plan
-from pipeline.commands.plan import Need, Price, choose, hours_of, runs_of
+from pipeline.commands.plan import MissingRuns, Price, choose, hours_of, runs_of
 from pipeline.files import write_json
 from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
@@ -23,7 +23,7 @@ A, B, C, D = (
 
 def needs(prices, **claims):
     """A claim for every name: its cells with the seeds that each must have, and perhaps a chance."""
-    return [Need(name, runs_of(seeds[0], prices), *seeds[1:]) for name, seeds in claims.items()]
+    return [MissingRuns(name, runs_of(seeds[0], prices), *seeds[1:]) for name, seeds in claims.items()]
 
 
 def names(bundles):
@@ -93,7 +93,7 @@ def finish(root, method, average):
 
 
 def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):
-    actual = plan.outlay(["fedcrl"], claimed)
+    actual = plan.plan_inputs(["fedcrl"], claimed)
     assert [need.claim for need in actual.needs] == [
         "FEDCRL waits: Ours is above FedProx",
         "FEDCRL best: Ours is best",
@@ -106,7 +106,7 @@ def test_only_claims_that_wait_or_could_be_decided_are_offered(claimed):
 @pytest.mark.parametrize("ours, offered", [([62.0, 61.5], True), ([20.0, 99.0], False)])
 def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(claimed, ours, offered):
     finish(claimed, "ours", ours)
-    actual = plan.outlay(["fedcrl"], claimed)
+    actual = plan.plan_inputs(["fedcrl"], claimed)
     mine = [need for need in actual.needs if "settled" in need.claim]
     assert bool(mine) == offered and bool(actual.without) != offered
     for need in mine:
@@ -116,7 +116,7 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
         wanted = list(range(max(seeds) + 1))
         assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}" in text
         change(claimed, "scenarios", "balanced", seeds=wanted)  # finished ones still count
-        again = plan.outlay(["fedcrl"], claimed)
+        again = plan.plan_inputs(["fedcrl"], claimed)
         assert [one.runs for one in again.needs if "settled" in one.claim] == [need.runs]
         assert not plan._more_seeds(plan.chosen(again, 1000.0), claimed)
 
@@ -127,17 +127,17 @@ def test_the_only_seed_of_a_cell_still_counts_where_more_are_wanted(claimed):
     change(claimed, "scenarios", "balanced", seeds=[0], partition=partition)
     finish(claimed, "ours", [66.0])
     change(claimed, "scenarios", "balanced", seeds=[0, 1, 2])
-    assert plan.outlay(["fedcrl"], claimed).prices[cell].have == 1
+    assert plan.plan_inputs(["fedcrl"], claimed).prices[cell].have == 1
 
 
 def test_claims_whose_data_must_be_downloaded_wait_for_a_network(claimed, capsys, monkeypatch):
     monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
     change(claimed, "scenarios", "balanced", data={"set": "digit5", "features": "vit_tiny"})
-    here = plan.outlay(["fedcrl"], claimed)
+    here = plan.plan_inputs(["fedcrl"], claimed)
     missing = {"mnist", "usps", "svhn", "synth_digits (by hand)", "mnistm", "pretrained ViT-Ti/16 weights"}
     assert not here.needs and set(here.waiting) == missing
     (claimed / "data/usps").mkdir(parents=True)
-    anywhere = plan.outlay(["fedcrl"], claimed, network=True)
+    anywhere = plan.plan_inputs(["fedcrl"], claimed, network=True)
     assert anywhere.needs and anywhere.fetched[FEDPROX] == missing - {"usps"}
     assert plan.plan(1000.0, ["fedcrl"], root=claimed, network=True) == 0
     assert "To be downloaded: mnist, mnistm," in capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_what_is_printed(claimed, capsys):
 def test_many_processes_do_not_make_a_seed_shorter():
     long, short = (Cell("fedlsa", "office-caltech", name) for name in ("fedavg", "fedprox"))
     prices = {long: Price(0, 3.0), short: Price(0, 2.0)}
-    actual = plan.Outlay(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
+    actual = plan.PlanInputs(needs(prices, slow=({long: 1},), quick=({short: 2},)), prices)
     bundles = plan.chosen(actual, 2.0, 4)
     assert names(bundles) == [["quick"]]
     assert any(line.startswith("1 other claim") for line in plan.lines(actual, bundles, 2.0, 4))

@@ -12,9 +12,10 @@ from pipeline import methods
 from pipeline.cells.results import collect
 from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
-from pipeline.report import across, experiments, fill, markdown
+from pipeline.report import across, fill, leakage, markdown
 from pipeline.report.citations import citation
 from pipeline.report.study import studies
+from pipeline.report.tunings import Tuning, tuning_tabs
 from pipeline.schema import ROOT, Cell, Model, load_paper, papers
 from pipeline.schema.scenario import REQUIREMENTS
 
@@ -152,7 +153,7 @@ def tunings(scenario="mini"):
         ("moon", 60.0, None, [1.0]),
     ]
     return [
-        experiments.Tuning(
+        Tuning(
             Cell("fedcrl", scenario, method),
             {0: before - 2, 1: before + 2} if before else {},
             {0: after - 1, 1: after + 1} if after else {},
@@ -170,7 +171,7 @@ def test_tuning_before_and_after(root):
     labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
 
     def tuned(several):
-        return experiments.tuning_tabs(papers_of, labels, several)
+        return tuning_tabs(papers_of, labels, several)
 
     (tab,) = tuned(tunings())
     rows = [(row.name, row.number.mean, row.before.mean if row.before else None) for row in tab.alike.rows]
@@ -197,9 +198,9 @@ def attacked(root, text):
 
 
 def test_reconstructions_are_compared_with_both_guesses(root):
-    assert experiments.leakage(studies({}, root), root) is None
+    assert leakage.leakage(studies({}, root), root) is None
     attacked(root, ATTACKS)
-    table = experiments.leakage(studies({}, root), root)
+    table = leakage.leakage(studies({}, root), root)
     assert [words for words, _ in table.rows] == [
         ("FedAvg", "gradient", "1", "the batch"),
         ("fedcrl", "class means", "10 or more", "nearest image"),
@@ -214,7 +215,7 @@ def test_reconstructions_are_compared_with_both_guesses(root):
     assert [*table.against_images] == ["FedAvg, gradient", "fedcrl, class means"] and table.more(1) == (1, 2)
     (root / "reports/leakage/leakage.png").write_text("no picture")
     with pytest.raises(FedReproError, match="leakage.png"):
-        experiments.leakage(studies({}, root), root)
+        leakage.leakage(studies({}, root), root)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_a_damaged_table_of_a_study_is_named(root, name, text):
     (root / "reports/leakage").mkdir(parents=True, exist_ok=True)
     (root / "reports" / name).write_text(text)
     with pytest.raises(FedReproError, match=f"{name}: cannot be read"):
-        experiments.leakage(studies({}, root), root), experiments.processors(root)
+        leakage.leakage(studies({}, root), root), across.processors(root)
 
 
 def test_a_page_with_one_result(measured):

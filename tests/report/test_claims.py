@@ -4,7 +4,7 @@ import pytest
 from reporting import write_claims
 
 from pipeline.errors import ParamError
-from pipeline.report.claims import Printed, parse, parse_expected, read_claims
+from pipeline.report.claims import PublishedNumbers, parse, parse_expected, read_claims
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Evidence
 from pipeline.schema import load_paper, papers
@@ -13,7 +13,7 @@ from pipeline.schema import load_paper, papers
 LOST = {"fcclplus": {"F05", "F12", "F14"}}
 # Claims about the sizes of data sets, which no run measures.
 SIZES = {"fedlsa": {"L10a", "L10b", "L10c"}}
-# Printed numbers have two decimals, and so has their difference; "about" allows half a point.
+# PublishedNumbers numbers have two decimals, and so has their difference; "about" allows half a point.
 PRINTED, ABOUT = 0.011, 0.5
 AVG = "table=1|column=Avg"
 
@@ -28,7 +28,7 @@ def agrees(claim, value):
 
 @pytest.mark.parametrize("key", papers())
 def test_published_numbers_bear_the_claims_out_except_for_the_papers_slips(key):
-    printed, lost, wrong = Printed(Study(key, load_paper(key))), set(), {}
+    printed, lost, wrong = PublishedNumbers(Study(key, load_paper(key))), set(), {}
     claims = [claim for claim in read_claims(printed) if claim.tree and claim.table]
     for claim in claims:
         numbers = {spot: printed.numbers.get(spot) for spot in claim.spots}
@@ -42,7 +42,7 @@ def test_published_numbers_bear_the_claims_out_except_for_the_papers_slips(key):
 
 @pytest.mark.parametrize("key", papers())
 def test_every_number_of_a_claim_is_a_measure_of_a_run(key):
-    evidence = Evidence(Printed(Study(key, load_paper(key))))
+    evidence = Evidence(PublishedNumbers(Study(key, load_paper(key))))
     claims = read_claims(evidence.printed)
     without = {claim.id for claim in claims for spot in claim.spots if evidence.source(spot) is None}
     assert without == SIZES.get(key, set())
@@ -50,7 +50,7 @@ def test_every_number_of_a_claim_is_a_measure_of_a_run(key):
 
 @pytest.fixture
 def printed(root):
-    return Printed(Study("fedcrl", load_paper("fedcrl", root), root=root))
+    return PublishedNumbers(Study("fedcrl", load_paper("fedcrl", root), root=root))
 
 
 @pytest.mark.parametrize("text, value", [
@@ -153,7 +153,7 @@ def test_wrong_columns_ids_given_twice_and_unknown_main_claims_are_named(root, p
         file.write("main: [more, mroe]\n")
     load_paper.cache_clear()
     with pytest.raises(ParamError, match="paper.yaml: main: unknown claim 'mroe' .nearest: 'more'"):
-        read_claims(Printed(Study.of("fedcrl", {}, root)))
+        read_claims(PublishedNumbers(Study.of("fedcrl", {}, root)))
     (root / "papers/fedcrl/claims.csv").write_text("id,lhs\n")
     with pytest.raises(ParamError, match="claims.csv:1: the column 'claim'"):
         read_claims(printed)

@@ -6,7 +6,7 @@ import pytest
 from reporting import write_claims, write_run
 
 from pipeline.cells import results
-from pipeline.report.claims import Printed, read_claims
+from pipeline.report.claims import PublishedNumbers, read_claims
 from pipeline.report.measures import locally_trained
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip, Evidence, judge
@@ -17,7 +17,7 @@ RUNS = "scenario=balanced|measure={}|method={}"
 
 def judged(root, left, right, expected):
     write_claims(root, [("one", "", left, right, expected)])
-    evidence = Evidence(Printed(Study.of("fedcrl", results.collect(root), root)))
+    evidence = Evidence(PublishedNumbers(Study.of("fedcrl", results.collect(root), root)))
     [claim] = read_claims(evidence.printed)
     return judge(claim, evidence)
 

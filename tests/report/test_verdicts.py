@@ -7,7 +7,7 @@ from reporting import BALANCED, write_claims, write_run
 from repository import edit
 
 from pipeline.cells import results
-from pipeline.report.claims import Printed, read_claims
+from pipeline.report.claims import PublishedNumbers, read_claims
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip, Evidence, count, judge, variants, verdicts
 from pipeline.sealing import seal
@@ -44,7 +44,7 @@ def write_three(root, rows=THREE, scenario="balanced"):
 
 
 def judged(root, *names):
-    evidence = Evidence(Printed(Study.of("fedcrl", results.collect(root), root)))
+    evidence = Evidence(PublishedNumbers(Study.of("fedcrl", results.collect(root), root)))
     made = {claim.id: judge(claim, evidence) for claim in read_claims(evidence.printed)}
     return [made[name] for name in names] if len(names) > 1 else made[names[0]]
 
