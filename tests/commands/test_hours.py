@@ -92,7 +92,9 @@ def test_adversarial_training_attacks_every_image(root):
     train, tests = hours.images_of(cell, scenario)
     images = sum(train.values())
     training = scenario.training.rounds * scenario.training.local_epochs * 3 * images
-    scored = tests * (scenario.training.rounds + 3 * 3 * (1 + scenario.evaluation.attack.steps))
+    scored = tests * (
+        scenario.training.rounds + 3 * scenario.evaluation.last * (1 + scenario.evaluation.attack.steps)
+    )
     assert attacked / plain == pytest.approx(((1 + hyper["steps"]) * training + scored) / (training + scored))
     assert hours.ATTACK_STEPS == AdversarialTraining.steps
     wrong = Experiment(cell, scenario, "fedavg_plus", {"steps": "7"}, ROOT)  # named before it trains
