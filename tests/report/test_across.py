@@ -119,7 +119,7 @@ def test_a_result_that_cannot_be_used_and_an_old_one_are_named(measured, monkeyp
     cell = Cell("fedcrl", "mini", "fedavg")
     context = across.across(studies({}, measured, {cell: "result.json: cut"}))
     assert (context["done"], context["problems"]) == (0, ["result.json: cut"])
-    monkeypatch.setattr(across.provenance, "current", lambda result, experiment: False)
+    monkeypatch.setattr(across.identity, "current", lambda result, experiment: False)
     assert across.across(studies(collect(measured), measured))["older"] == ["fedcrl/mini/fedavg"]
 
 
