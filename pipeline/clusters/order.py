@@ -1,7 +1,7 @@
 """Order: a cell to train on a cluster, with package versions and the digests that identify its seeds.
 
-A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that nothing
-counts that is not whole and of today's parameters and code.
+A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that only
+undamaged files of today's parameters and code count.
 """
 
 from dataclasses import dataclass

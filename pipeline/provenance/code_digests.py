@@ -1,7 +1,7 @@
 """Digests of code that one process leaves for the next, as long as no Python file changes.
 
-To follow every name of a hundred cells takes seconds. What comes out depends on the Python files below the
-root and on the code that follows them alone; where one byte of these differs, nothing is remembered.
+To follow every name of a hundred cells takes seconds. What is remembered is used as long as no byte of
+a Python file below the root differs, nor of the code that follows names.
 """
 
 import atexit

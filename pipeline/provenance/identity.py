@@ -3,7 +3,7 @@
 DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs
 (`pipeline/provenance/definitions.py`), so that a new method, a network that the cell does not use or a
 reworded docstring leaves its result valid, and `code_of` asks the stamps (`pipeline/cells/stamps.py`)
-whether today's code has walked the result's trajectory again.
+whether today's code has reproduced the result (`fedrepro verify`).
 """
 
 import dataclasses

@@ -2,10 +2,10 @@
 
 Left out or made alike: comments, positions, docstrings, annotations of parameters, of returned values and of
 local variables, imports, asserts and log lines that only look, what an error says, names of local variables,
-and the order of methods. An assert whose failure is caught counts, what an error says where the module reads
-it, and what may take an iterator's items. What a name of this repository or of another package stands for is
-a number here, in the order of appearance; `definitions` puts the meaning behind it. All else stays: names of
-parameters, attributes and fields, defaults, decorators, numbers, texts, the order of statements.
+and the order of methods. These do count: an assert whose failure is caught, an error's text that the module
+reads, and what may consume an iterator. Names of this repository or of another package are numbered here, in
+the order of appearance; `definitions` adds what they stand for. All else stays: names of parameters,
+attributes and fields, defaults, decorators, numbers, texts, the order of statements.
 """
 
 import ast

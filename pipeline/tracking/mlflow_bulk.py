@@ -1,8 +1,8 @@
 """Write finished runs into MLflow's database, hundreds in one transaction.
 
 MLflow's client commits several times for each run, which takes minutes for all results in git. What is
-written here is what `MlflowClient` would have written, through MLflow's own description of its tables, so
-that a version of MLflow with further columns fills them with its defaults.
+written here is what `MlflowClient` would have written, with the classes that MLflow has for its tables, so
+that columns of a later version get its defaults.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Reuse of training between runs: pretraining, first rounds in common, and seeds already in git.
 
 The first two lie in `.cells/beginnings/<digest>`. The digest covers code, parameters, partition, precision
-and machine, so a run takes nothing but the bits that it would have computed. Nobody waits: of two runs that
-begin together, both compute.
+and machine, so a run takes nothing but the bits that it would have computed. Two runs that begin together
+do not wait for each other: both compute.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Run the seeds of a cell (scenario and method) in one process, with their local training stacked.
 
-Every seed runs as it would alone, in its thread; one thread runs at a time. A seed that comes to a
-local phase waits until all the others have come to one or have ended; then the executor steps all that wait
+Every seed runs as it would alone, in its thread; one thread runs at a time. A seed waits before its
+local training until every other seed is there or has ended; then the executor steps all that wait
 together.
 """
 

@@ -2,9 +2,9 @@
 
 `python -m pipeline.training.walk fedcrl/mini/fedprox 0 FOLDER ROOT`.
 
-It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs.
-`fedrepro verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...}
-once the last round is over. Who reads them ends it when it has seen enough. What the code that trains prints
+It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs. `fedrepro
+verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...} once the
+last round is over. The reader ends this process when it has seen enough. What the code that trains prints
 goes to stderr.
 """
 

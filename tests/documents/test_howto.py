@@ -163,7 +163,7 @@ def test_adding_a_method_a_scenario_a_network_and_a_partition(project):
 
 
 def a_method(project: Path, printed: list[str]) -> None:
-    assert "4 passed" in printed[-3]
+    assert "5 passed" in printed[-3]
     assert "`fedhalf` |" in (project / "docs/methods.md").read_text()
     assert "| fedhalf | nobody has" in (project / "docs/fidelity.md").read_text()
     on_a_card = json.loads(printed[-1])

@@ -297,6 +297,7 @@ NOTICED = {
     "pipeline.training.checkpoint": "test_resume.py:",
     "pipeline.training.progress": "test_progress.py:test_an_event_of_another_shape_is_none",
     "pipeline.provenance.identity": "test_provenance.py:test_a_cell_counts_what_its_scenario_names",
+    "pipeline.cells.quick_check": "test_quick_check.py:",
     "pipeline.cells.results": "test_trust.py:",
     "pipeline.cells.stamps": "test_verify.py:test_a_stamp_is_of_one_result_and_of_one_code",
     "pipeline.tracking.mlflow_runs": "test_tracking.py:",
