@@ -20,9 +20,12 @@ INFINITE = 2**63
 
 
 @cache
-def plainly(kind: Any) -> Test:
-    """Tells of a value, as JSON gives it, whether it is plainly of a kind of `checker.check`: True is sure,
-    False means that `check` has to look. A mapping may have further keys, as with `checker.check_known`."""
+def plainly(kind: Any, more: bool = True) -> Test:
+    """Tells of a value, as JSON gives it, whether it is plainly of a kind of `checker.check_known`: True is
+    sure, False means that the check has to look.
+
+    more: whether a mapping may have further keys; as there, one within it may not
+    """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return lambda value: True
@@ -31,22 +34,22 @@ def plainly(kind: Any) -> Test:
     if kind in (int, float):
         return _number(kind, Range())
     if origin is Annotated and args[0] is str:
-        return _all_of(plainly(str), *(_spelled(one) for one in args[1:]))
+        return _all_of(plainly(str, False), *(_spelled(one) for one in args[1:]))
     if origin is Annotated and args[0] in (int, float):
         return _all_of(*(_number(args[0], bound) for bound in args[1:]))
     if origin is Literal:
         return lambda value: type(value) is str and value in args
     if origin in (Union, types.UnionType) and len(args) == 2 and args[1] is type(None):
-        given = plainly(args[0])
+        given = plainly(args[0], False)
         return lambda value: value is None or given(value)
     if origin is list:
-        item = plainly(args[0])
+        item = plainly(args[0], False)
         return lambda value: type(value) is list and all(map(item, value))
     if origin is dict:
-        key, item = map(plainly, args)
+        key, item = (plainly(argument, False) for argument in args)
         return lambda value: type(value) is dict and all(map(key, value)) and all(map(item, value.values()))
     if dataclasses.is_dataclass(kind):
-        return _mapping(kind)
+        return _mapping(kind, more)
     return lambda value: False
 
 
@@ -73,14 +76,16 @@ def _within(value: float, low: float, high: float, above: float) -> bool:
     return math.isfinite(value) and low <= value <= high and value > above
 
 
-def _mapping(kind: Any) -> Test:
-    """Of a dataclass that `checker.keys` made: its keys with these kinds."""
+def _mapping(kind: Any, more: bool) -> Test:
+    """Of a dataclass that `checker.keys` made: its keys with these kinds, and others if there may be more."""
     hints = typing.get_type_hints(kind, include_extras=True)
     needed = {one.name for one in dataclasses.fields(kind) if one.default is dataclasses.MISSING}
-    tests = {name: plainly(hint) for name, hint in hints.items()}
+    tests = {name: plainly(hint, False) for name, hint in hints.items()}
 
     def test(value: Any) -> bool:
         if type(value) is not dict or not needed <= value.keys():
+            return False
+        if not more and not value.keys() <= tests.keys():
             return False
         return all(tests[key](item) for key, item in value.items() if key in tests)
 

@@ -269,7 +269,7 @@ def _agrees(cell: Cell, result: dict, root: Path) -> bool:
                 for k, mean in enumerate(each):
                     of_seed = table[name][k * len(rounds) : (k + 1) * len(rounds)]
                     known = [one for one in of_seed if one == one]
-                    if not known or abs(statistics.fmean(known[-last:]) - mean) > ROUNDED:
+                    if not known or not abs(statistics.fmean(known[-last:]) - mean) <= ROUNDED:
                         return False
     except (KeyError, ValueError):
         return False
@@ -356,7 +356,12 @@ def columns(cell: Cell, root: Path = ROOT) -> dict[str, list]:
 
 def _columns(text: str) -> dict[str, list]:
     """The columns of a history.csv; ValueError for what is not plainly right."""
-    names, *lines = csv.reader(text.splitlines())
+    if not text.isascii():  # `float` and `int` read the digits of any script
+        raise ValueError
+    try:
+        names, *lines = csv.reader(text.splitlines())
+    except csv.Error as error:
+        raise ValueError from error
     if len({*names}) < len(names) or "_" in text.partition("\n")[2]:  # `float` allows 1_000
         raise ValueError
     found: dict[str, list] = {}

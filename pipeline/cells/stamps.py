@@ -1,8 +1,8 @@
 """Read and write verified.yaml (stamps): earlier results that the current code was verified to reproduce.
 
-`fedrepro verify` walks a result's trajectory again and writes the entry; `provenance` and the pages read
-it. It counts for one result (`result`, its `self`) and one digest of code (`code`). An entry that was
-edited by hand counts for nothing and is named on stderr.
+`fedrepro verify` walks a result's trajectory again and writes the entry; `pipeline/provenance/identity.py`
+and the pages read it. It counts for one result (`result`, its `self`) and one digest of code (`code`). An
+entry that was edited by hand counts for nothing and is named on stderr.
 
     fedcrl/mini/fedprox: {code: <digest of the code that walked>, commit: ..., date: ..., history: <digest
       of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,

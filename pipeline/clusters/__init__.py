@@ -21,15 +21,17 @@ class Kind:
 
     place: "module:class" of its `Cluster`, which is imported when it is asked for
     options: those of `fedrepro run` that it has; all but `cancel` are given to the class by name
+    lock: the file with the packages that it needs, if it needs any
     """
 
     place: str
     options: tuple[str, ...] = ()
+    lock: str = ""
 
 
 CLUSTERS = {
-    "slurm": Kind("pipeline.clusters.slurm:Slurm", ("slurm", "cancel")),
-    "ray": Kind("pipeline.clusters.ray:Ray", ("address", "gpus")),
+    "slurm": Kind("pipeline.clusters.slurm:Slurm", ("slurm", "cancel"), "requirements/slurm.lock"),
+    "ray": Kind("pipeline.clusters.ray:Ray", ("address", "gpus"), "requirements/ray.lock"),
 }
 
 
@@ -87,6 +89,8 @@ def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> 
     try:
         cluster = getattr(import_module(module), name)
     except ImportError as error:
-        install = f"uv pip install --no-deps --require-hashes -r requirements/{on}.lock"
-        raise FedReproError(f"--on {on} needs the package {error.name}, see: `.venv/bin/{install}`") from None
+        missing = f"--on {on} needs the package {error.name}"
+        if lock := CLUSTERS[on].lock:
+            missing += f", see: `.venv/bin/uv pip install --no-deps --require-hashes -r {lock}`"
+        raise FedReproError(missing) from None
     return cluster(cores, jobs, **{name: options[name] for name in own if name != "cancel"})

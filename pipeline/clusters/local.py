@@ -24,6 +24,8 @@ from pipeline.place import HOME, cards, short_temporary, surroundings
 from pipeline.schema import ROOT, Cell
 
 FORKS = sys.platform == "linux"
+# Arithmetic -> what forks for it, of this process.
+SERVERS: dict[str | None, forkserver.ForkServer] = {}
 
 
 class Local:
@@ -33,8 +35,6 @@ class Local:
         self.cores, self.root = cores, root
         self.processes: dict[Job, Callable[[], int | None]] = {}
         self.card: dict[Job, str] = {}
-        # arithmetic -> what forks for it
-        self.servers: dict[str | None, forkserver.ForkServer] = {}
 
     def far(self, task: Any) -> bool:
         """Does the stage take no core of this machine?"""
@@ -90,9 +90,9 @@ class Local:
 
     def server(self, kind: str | None) -> forkserver.ForkServer:
         """Makes processes that have imported torch for an arithmetic, `portable` or None."""
-        if kind in self.servers:
-            return self.servers[kind]
-        server = self.servers[kind] = forkserver.ForkServer()
+        if kind in SERVERS:
+            return SERVERS[kind]
+        server = SERVERS[kind] = forkserver.ForkServer()
         server.set_forkserver_preload(fork.IMPORTS)
         before = dict(os.environ)
         os.environ.update(arithmetic.environment(kind), OMP_NUM_THREADS="1")
@@ -150,7 +150,7 @@ class Local:
         if _trains_cell(task):
             return Experiment.of(Cell.parse(task.cell)).scenario.arithmetic
         words = fork.arguments_of(task) or [""]
-        there = list(self.servers) if words[0] == fork.RESULTS[-1] else []
+        there = list(SERVERS) if words[0] == fork.RESULTS[-1] else []
         return there[0] if there else "portable"
 
 

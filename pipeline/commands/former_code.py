@@ -24,13 +24,19 @@ QUESTION = """
 import sys
 from pathlib import Path
 from pipeline.cells import results
-from pipeline.provenance import identity
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import ROOT, Cell
+try:
+    from pipeline.provenance import identity
+except ImportError:  # where the code is older than this room
+    from pipeline.cells import provenance as identity
 cell = Cell(*sys.argv[1].split("/"))
 result = results.read(cell.folder(ROOT) / "result.json")
 print("counts" if identity.current(result, Experiment.of(cell, ROOT)) else "stale", result["self"])
 """
+
+# The module that walks a seed, by where it lies now and where it lay before.
+WALKS = ("pipeline.training.walk", "pipeline.cells.walk")
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,11 @@ def checked_out(commit: str, root: Path) -> Iterator[FormerCode]:
             yield FormerCode(name, folder)
         finally:
             remove(folder, root)
+
+
+def walk_module(root: Path) -> str:
+    """The module that walks a seed in the code at `root`."""
+    return next((name for name in WALKS if (root / f"{name.replace('.', '/')}.py").is_file()), WALKS[0])
 
 
 def _link(source: str, target: str) -> None:

@@ -69,7 +69,7 @@ def main(
         return 0
     from dvc.exceptions import DvcException
 
-    if Path.cwd().is_relative_to(ROOT):
+    if Path.cwd().is_relative_to(ROOT) and not options.get("cancel"):
         for path in sync():  # of cells and scenarios that paper.yaml has got since
             print(f"{shorten(path)}: written, as paper.yaml says", flush=True)
     chosen = [target for stage in stages for target in targets(stage)]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from pipeline.cells import choices
 from pipeline.commands import run
-from pipeline.commands.sync import sync
 from pipeline.errors import ParamError
-from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned, shorten
+from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned
 from pipeline.training import tuning
 
 
@@ -19,8 +18,6 @@ def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> i
     chosen = [target for name in names for target in targets(name)]
     if not chosen:
         raise ParamError("tune: no paper.yaml has the key 'tuning'; docs/tuning.md has an example")
-    for path in sync():
-        print(f"{shorten(path)}: written")
     if Path.cwd().is_relative_to(ROOT):
         os.chdir(ROOT)
     return run.main(chosen, jobs, force)

@@ -20,7 +20,7 @@ from pipeline.files import write_json
 FILE = ".cells/unchanged.json"
 # What decides besides the files that the stages name; a folder counts with all that is in it.
 ALWAYS = ("pipeline", "stages", "dvc.yaml", "params.yaml", ".dvcignore", ".dvc/config", ".dvc/config.local")
-# Likewise, of all papers: `fedrepro run` refuses stages that are not those of paper.yaml.
+# Likewise, of all papers: `fedrepro run` writes stages that are not those of paper.yaml.
 OF_PAPERS = ("papers/*/*.yaml", "papers/*/*/dvc.yaml")
 # Written by Python beside the code that it reads.
 SKIPPED = "__pycache__"

@@ -460,7 +460,7 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
         open(Path(folder, "errors"), "w+", encoding="utf-8", errors="replace") as errors,
     ):
         words = map(str, (walk.cell, walk.seed, Path(folder, "root"), root))
-        command = [sys.executable, "-m", "pipeline.training.walk", *words]
+        command = [sys.executable, "-m", former_code.walk_module(root), *words]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
         stopped = False
         begun: float | None = None

@@ -40,6 +40,28 @@ SEEDS = "seeds"
 DAMAGE = "damaged files"
 UNKNOWN = "unknown method or scenario"
 LABELS = "labels.npy"
+# Modules that moved, today's place -> the place in earlier commits and in what earlier results recorded.
+MOVED = {
+    "pipeline.arithmetic": "pipeline.cells.arithmetic",
+    "pipeline.cells.test_sets": "pipeline.cells.evaluation",
+    "pipeline.engine.stacked.convolution": "pipeline.engine.stacked_convolution",
+    "pipeline.engine.stacked.draws": "pipeline.engine.stacked_draws",
+    "pipeline.engine.stacked.executor": "pipeline.engine.stacked",
+    "pipeline.engine.stacked.optimisers": "pipeline.engine.stacked_optimisers",
+    "pipeline.engine.stacked.stack": "pipeline.engine.stack",
+    "pipeline.engine.stacked.values": "pipeline.engine.stacked_values",
+    "pipeline.locks": "pipeline.commands.locks",
+    "pipeline.provenance.code_digests": "pipeline.cells.code_digests",
+    "pipeline.provenance.identity": "pipeline.cells.provenance",
+    "pipeline.provenance.modules": "pipeline.cells.modules",
+    "pipeline.training.cache": "pipeline.cells.cache",
+    "pipeline.training.checkpoint": "pipeline.cells.checkpoint",
+    "pipeline.training.evaluation": "pipeline.cells.evaluation",
+    "pipeline.training.lockstep": "pipeline.cells.lockstep",
+    "pipeline.training.metrics": "pipeline.cells.metrics",
+    "pipeline.training.seeds": "pipeline.cells.seeds",
+    "pipeline.training.trainer": "pipeline.cells.training",
+}
 # What was read of partitions in this process, by their places and the times of their files.
 _READ: dict[tuple, dict | None] = {}
 
@@ -73,7 +95,7 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
     record = result.get("digests")
     if record:
         yield from _parameters(record["parameters"], today["parameters"])
-        before = identity.definitions_in(record)
+        before = _as_today(identity.definitions_in(record), now)
         changed = [place for place in {**now, **before} if now.get(place) != before.get(place)]
     else:
         try:
@@ -96,6 +118,16 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
         yield f"{line} (commit {by})" if by else line
     if len(changed) > NAMED:
         yield f"and {len(changed) - NAMED} further definitions"
+
+
+def _as_today(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
+    """Recorded definitions of modules that moved, under the places that they have today."""
+    places = {}
+    for place in now:
+        module, _, name = place.partition(":")
+        if module in MOVED:
+            places[f"{MOVED[module]}:{name}"] = place
+    return {places.get(place, place): digest for place, digest in before.items()}
 
 
 def _kind(place: str, before: dict[str, str], now: dict[str, str]) -> str:
@@ -204,20 +236,22 @@ def _parameters_since(
 def _at(root: Path, commit: str, place: str) -> str:
     """Digest of a definition in a commit, or as it is now without one."""
     module, _, name = place.partition(":")
-    file = _file(module, root)
-    return "" if file is None else _pieces(root, commit, file).get(name, "")
+    for file in _files(module, root):
+        found = _pieces(root, commit, file).get(name)
+        if found:
+            return found
+    return ""
 
 
 def _commit_of(place: str, commit: str, root: Path) -> str:
     """The commit that changed a definition last since another, and its day; empty where none is found."""
-    module, _, name = place.partition(":")
-    file = _file(module, root)
-    if not commit or file is None:
+    files = _files(place.partition(":")[0], root)
+    if not commit or not files:
         return ""
     try:
-        since = git(root, "rev-list", "--first-parent", f"{commit}..HEAD", "--", file).split()
+        since = git(root, "rev-list", "--first-parent", f"{commit}..HEAD", "--", *files).split()
         for one in since:
-            if _pieces(root, f"{one}~1", file).get(name) != _pieces(root, one, file).get(name):
+            if _at(root, f"{one}~1", place) != _at(root, one, place):
                 return git(root, "show", "-s", "--format=%h, %as", one)
     except FedReproError:
         pass
@@ -227,7 +261,7 @@ def _commit_of(place: str, commit: str, root: Path) -> str:
 def _last_agreed(changed: list[str], commit: str, root: Path) -> str:
     """The last commit, from the one that trained the result on, before any of the definitions changed."""
     modules = {place.partition(":")[0] for place in changed}
-    files = sorted(filter(None, {_file(module, root) for module in modules}))
+    files = sorted(set().union(*(_files(module, root) for module in modules)))
     try:
         since = git(root, "rev-list", "--first-parent", "--reverse", f"{commit}..HEAD", "--", *files).split()
         for one in since:
@@ -238,10 +272,16 @@ def _last_agreed(changed: list[str], commit: str, root: Path) -> str:
         return commit[:8]
 
 
-def _file(module: str, root: Path) -> str | None:
+def _files(module: str, root: Path) -> list[str]:
+    """The file of a module, then the one that it had before it moved; empty where there is no such module."""
     base = Path(*module.split("."))
-    files = (base.with_suffix(".py"), base / "__init__.py")
-    return next((file.as_posix() for file in files if (root / file).is_file()), None)
+    today = [file for file in (base.with_suffix(".py"), base / "__init__.py") if (root / file).is_file()]
+    if not today:
+        return []
+    files = [today[0].as_posix()]
+    if module in MOVED:
+        files.append(f"{MOVED[module].replace('.', '/')}.py")
+    return files
 
 
 @cache

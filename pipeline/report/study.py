@@ -14,7 +14,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
 from pipeline.data.registry import find
-from pipeline.provenance import identity as origin
+from pipeline.provenance import identity
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,
@@ -160,9 +160,9 @@ class Study:
             result = self.results[cell]
             experiment = Experiment.of(cell, self.root)
             self.currency[cell] = (
-                origin.current(result, experiment)
+                identity.current(result, experiment)
                 and set(result["seeds"]) == set(experiment.scenario.seeds)
-                and not origin.redrawn(result, experiment.scenario)
+                and not identity.redrawn(result, experiment.scenario)
             )
         return not self.currency[cell]
 
@@ -410,9 +410,9 @@ def code_words(cell: Cell, result: dict, study: Study) -> str:
     code has walked again; nothing for today's."""
     experiment = Experiment.of(cell, study.root)
     if study.is_stale(cell):
-        since = origin.unverified_since(result, experiment)
+        since = identity.unverified_since(result, experiment)
         return f"{NOT_VERIFIED} since {since[:8]}" if since else STALE
-    stamp = origin.verified(result, experiment)
+    stamp = identity.verified(result, experiment)
     return stamps.words(stamp, len(result["seeds"])).partition(" (")[0] if stamp else ""
 
 

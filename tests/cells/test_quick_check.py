@@ -36,6 +36,12 @@ def places(value, at=()):
         yield from places(item, (*at, key))
 
 
+def value_at(document, at):
+    for key in at:
+        document = document[key]
+    return document
+
+
 def replaced(document, at, value):
     changed = copy.deepcopy(document)
     inner = changed
@@ -48,6 +54,16 @@ def replaced(document, at, value):
 @pytest.mark.parametrize("path", PLACES, ids=lambda path: "/".join(path.parts[-5:-1]))
 def test_results_are_recognised(path):
     assert plainly(kind())(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_a_further_key_within_the_document_is_left_to_the_check():
+    document = json.loads(PLACES[0].read_text(encoding="utf-8"))
+    mappings = [at for at in places(document) if at and isinstance(value_at(document, at), dict)]
+    assert len(mappings) > 5
+    for at in mappings:
+        changed = replaced(document, (*at, "strange"), 1)
+        assert accepted(changed) or not plainly(kind())(changed), at
+    assert plainly(kind())(document | {"strange": 1})
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)

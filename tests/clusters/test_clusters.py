@@ -111,7 +111,7 @@ def test_a_worker_with_other_versions_or_parameters_trains_nothing(handed, wante
     assert "not those that were submitted" in work(handed, other, expect=2).stderr
 
 
-def test_a_miniatures_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, expected):
+def test_a_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, expected):
     """The numbers are those of `stages.train`, and DVC has nothing to do."""
     (handed / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     forget(handed)
@@ -127,10 +127,10 @@ def test_a_ctrl_c_while_the_server_of_forks_starts_reaches_neither_it_nor_later_
     """The process that imports torch for the forks has the signal blocked from its first moment, the command
     itself has it as before."""
     code = (
-        "import re, signal; from multiprocessing import forkserver; "
+        "import re, signal; "
         "from pipeline.clusters.local import Local; "
-        "_ = Local(1).server; "
-        "status = open(f'/proc/{forkserver._forkserver._forkserver_pid}/status').read(); "
+        "server = Local(1).server('portable'); "
+        "status = open(f'/proc/{server._forkserver_pid}/status').read(); "
         "blocked = int(re.search(r'SigBlk:\\s*(\\w+)', status)[1], 16); "
         "print(bool(blocked >> signal.SIGINT - 1 & 1), signal.pthread_sigmask(signal.SIG_BLOCK, []))"
     )

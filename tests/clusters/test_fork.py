@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pipeline.arithmetic import PORTABLE
-from pipeline.clusters import fork
+from pipeline.clusters import fork, local
 from pipeline.clusters.local import Local, _forked_by, _is_fork
 from pipeline.schema import ROOT
 
@@ -47,13 +47,14 @@ def test_figures_of_cells_and_results_are_forks(cmd, words):
 @pytest.mark.parametrize(
     ("name", "kind"), [("fedcrl/mini/fedavg", "portable"), ("fedlsa/office-caltech/fedavg", None)]
 )
-def test_cells_are_forks_of_a_process_with_their_arithmetic(name, kind):
+def test_cells_are_forks_of_a_process_with_their_arithmetic(monkeypatch, name, kind):
+    monkeypatch.setattr(local, "SERVERS", {})
     cell, here = task(f"python -m stages.train {name}", name), Local(1)
     results, figure = (task(f"python -m stages.{words}") for words in ("results fedlsa", FIGURE))
     assert _is_fork(cell) == (sys.platform == "linux")
     assert not _is_fork(task(f"python -m stages.tune {name}", name))
     assert here._arithmetic_of(cell) == kind and here._arithmetic_of(results) == "portable"
-    here.servers[kind] = forkserver.ForkServer()  # has not begun
+    local.SERVERS[kind] = forkserver.ForkServer()  # has not begun
     assert here._arithmetic_of(results) == kind and here._arithmetic_of(figure) == "portable"
 
 
@@ -62,19 +63,20 @@ def test_cells_are_forks_of_a_process_with_their_arithmetic(name, kind):
 def test_each_arithmetic_has_a_process_of_its_own(tmp_path, monkeypatch):
     """Which imports nothing here: what a fork finds in its environment is what torch would have found."""
     monkeypatch.setattr(fork, "IMPORTS", [])
-    local, found = Local(1), {}
+    monkeypatch.setattr(local, "SERVERS", {})
+    here, found = Local(1), {}
     for kind in ("portable", None, "portable"):
         process = multiprocessing.get_context("forkserver").Process(
             target=write_environment, args=(str(tmp_path / f"{kind}.json"),)
         )
-        with _forked_by(local.server(kind)):
+        with _forked_by(here.server(kind)):
             process.start()
         process.join()
         assert process.exitcode == 0
         found[kind] = json.loads((tmp_path / f"{kind}.json").read_text())
     assert PORTABLE.items() <= found["portable"]["environment"].items()
     assert not PORTABLE.keys() & found[None]["environment"].keys()
-    assert found[None]["parent"] != found["portable"]["parent"] and len(local.servers) == 2
+    assert found[None]["parent"] != found["portable"]["parent"] and len(local.SERVERS) == 2
 
 
 def write_environment(path: str) -> None:

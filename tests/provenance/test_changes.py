@@ -234,3 +234,33 @@ def test_a_partition_that_changed_after_the_training_makes_the_result_stale(trai
         for path, content in before.items():
             path.write_bytes(content)
     assert not status.stale(cell, result, trained)
+
+
+def test_a_definition_whose_module_moved_is_the_same(experiment, monkeypatch):
+    moved = {"definitions": {"pipeline.training.seeds": "train_seed 1a"}, "parameters": {}}
+    monkeypatch.setattr(identity, "recorded", lambda *of: moved)
+    for digest, differs in (("1a", False), ("2b", True)):
+        of_then = {"definitions": {"pipeline.cells.seeds": f"train_seed {digest}"}, "parameters": {}}
+        said = list(changes.lines(result(experiment, digests=of_then), experiment))
+        assert [
+            line for line in said if "train_seed of pipeline.training.seeds changed" in line
+        ] or not differs
+        assert differs or not said
+
+
+def test_a_definition_is_followed_to_where_its_module_lay_before(root):
+    before = root / "pipeline/cells/seeds.py"
+    before.parent.mkdir(parents=True)
+    before.write_text("def train_seed():\n    return 1\n")
+    commit(root)
+    first = git(root, "rev-parse", "HEAD")
+    today = root / "pipeline/training/seeds.py"
+    today.parent.mkdir()
+    before.rename(today)
+    commit(root)
+    place = "pipeline.training.seeds:train_seed"
+    assert changes._at(root, first, place) == changes._at(root, "", place) != ""
+    assert changes._commit_of(place, first, root) == ""
+    today.write_text("def train_seed():\n    return 2\n")
+    commit(root)
+    assert changes._commit_of(place, first, root).startswith(git(root, "rev-parse", "--short", "HEAD"))
