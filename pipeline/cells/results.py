@@ -126,6 +126,12 @@ def lower_is_better(measure: str) -> bool:
     return name in LOWER_IS_BETTER or group.endswith("metric") and name.endswith(("_error", "_gap"))
 
 
+def of_cell(cell: Cell, root: Path = ROOT) -> dict | None:
+    """The result of a cell of a scenario; None where it has not run. FedReproError as of `read`."""
+    path = cell.folder(root) / "result.json"
+    return read(path) if path.exists() else None
+
+
 def read(path: Path, content: bytes | None = None) -> dict:
     """One result.json, or what it held in another commit; FedReproError where it cannot be parsed, was
     altered or lies in another cell's folder."""

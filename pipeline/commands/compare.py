@@ -17,6 +17,7 @@ from pipeline.cells.results import (
     check_plausible,
     checked_history,
     history,
+    of_cell,
     partitions,
     read,
     summarise,
@@ -180,7 +181,7 @@ def contestants(
     for changes in changed:
         for cell in cells:
             experiment = Experiment.of(cell)  # ParamError for a cell that no paper has
-            known = _in_git(cell)
+            known = of_cell(cell)
             if not changes and known and (seeds is None or {*seeds} <= {*known["seeds"]}):
                 documents[cell, changes] = known
                 continue
@@ -201,12 +202,6 @@ def contestants(
             trained_in = missing.get(key, cell)
             found[key] = _contestant(cell, changes, documents[key], trained_in, seeds, several)
     return found
-
-
-def _in_git(cell: Cell) -> dict | None:
-    """The result of a cell as it is; None where it has not run."""
-    path = cell.folder() / "result.json"
-    return read(path) if path.exists() else None
 
 
 def _contestant(

@@ -32,8 +32,6 @@ CHANCE = POWER
 FILE = ".cells/plan.txt"
 # What a scenario on features needs besides its data.
 WEIGHTS = "pretrained ViT-Ti/16 weights"
-# Variable that names a folder with data sets.
-MIRROR = "FEDREPRO_MIRROR"
 # Behind the name of a data set whose address no program can follow.
 HAND = " (by hand)"
 DOWNLOAD = "their data are not here, see `--with-network`"
@@ -310,7 +308,7 @@ def _sets(name: str, root: Path) -> Iterator[str]:
 
 
 def _mirror_has(entry: registry.DataSet) -> bool:
-    if not os.environ.get(MIRROR):
+    if not os.environ.get("FEDREPRO_MIRROR"):
         return False
     from pipeline.data import sources  # and scikit-learn, which takes a second
 

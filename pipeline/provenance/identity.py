@@ -37,7 +37,11 @@ NEUTRAL = {
     "pipeline.errors",
     "pipeline.files",
     "pipeline.sealing",
-    *(f"pipeline.schema.{name}" for name in ("cell", "discovery", "documents", "loader", "paper")),
+    "pipeline.schema.cell",
+    "pipeline.schema.discovery",
+    "pipeline.schema.documents",
+    "pipeline.schema.loader",
+    "pipeline.schema.paper",
     "pipeline.cells.plausible",
     "pipeline.cells.quick_check",
     "pipeline.cells.results",
@@ -55,21 +59,38 @@ NEUTRAL = {
     "pipeline.source_code",
 }
 # Modules that a training loads and whose functions make no number: what acts in them on import counts like
-# anywhere. The last two lines are registries' modules, which count for the cells that name an entry.
+# anywhere.
 BESIDE = {
-    *(f"pipeline.{name}" for name in ("cells", "clusters", "commands", "data", "engine")),
-    *(f"pipeline.{name}" for name in ("provenance", "schema", "tracking", "training")),
+    "pipeline.cells",
     "pipeline.cells.choices",
+    "pipeline.clusters",
+    "pipeline.clusters.order",
+    "pipeline.commands",
+    "pipeline.data",
+    "pipeline.data.registry",
+    "pipeline.engine",
+    "pipeline.git",
+    "pipeline.locks",
+    "pipeline.provenance",
+    "pipeline.schema",
+    "pipeline.tracking",
     "pipeline.tracking.mlflow_bulk",
     "pipeline.tracking.mlflow_database",
     "pipeline.tracking.mlflow_registry",
     "pipeline.tracking.system_metrics",
+    "pipeline.training",
     "pipeline.training.checks",
-    *("pipeline.clusters.order", "pipeline.locks", "pipeline.data.registry", "pipeline.git"),
-    *("pipeline.training.lockstep", "pipeline.data.augmentations", "pipeline.data.image_operations"),
+    "pipeline.training.lockstep",
+    # Registries' modules, which count for the cells that name an entry.
+    "pipeline.data.augmentations",
+    "pipeline.data.image_operations",
+    "pipeline.models.googlenet",
+    "pipeline.models.mobile",
+    "pipeline.models.resnet",
     # What divides images: the digest of the partition, which it made before, is in a result.
-    *(f"pipeline.data.{name}" for name in ("domain_skew", "label_skew", "listed")),
-    *(f"pipeline.models.{name}" for name in ("googlenet", "mobile", "resnet")),
+    "pipeline.data.domain_skew",
+    "pipeline.data.label_skew",
+    "pipeline.data.listed",
 }
 # Of these modules, what carries out training or keeps its numbers.
 COUNTED = {"pipeline.training.cache:Pretraining", "pipeline.training.checkpoint:SeedFiles"}
@@ -77,7 +98,11 @@ SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
 # Of stages that train nothing.
 ASIDE = {
     *(NEUTRAL | SCHEMA),
-    *(f"pipeline.{name}" for name in ("arithmetic", "devices", "methods", "schema", "schema.checker")),
+    "pipeline.arithmetic",
+    "pipeline.devices",
+    "pipeline.methods",
+    "pipeline.schema",
+    "pipeline.schema.checker",
     "stages._stage",
 }
 # Constants that change no result, each with a test that they do not (tests/provenance/test_provenance.py).

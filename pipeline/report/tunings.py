@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.results import of_tuning, read, summarise
+from pipeline.cells.results import of_cell, of_tuning, summarise
 from pipeline.errors import FedReproError
 from pipeline.provenance import identity
 from pipeline.report.alike import Alike, compared
@@ -65,7 +65,7 @@ class Tuning:
         if before is None and after is not None:
             # The scenario's own cell will do where its seeds have the tuning's partitions.
             untuned = cell
-            before = _of_cell(cell, root)
+            before = of_cell(cell, root)
         if not measure:
             measure = (after or before or {"headline": ""})["headline"]
 
@@ -125,12 +125,6 @@ def moved(before: Collection[Block], after: Collection[Block]) -> set[int]:
     """The seeds that two results have on different partitions."""
     partitions = {seed: draw for seed, draw in after}
     return {seed for seed, draw in before if partitions.get(seed, draw) != draw}
-
-
-def _of_cell(cell: Cell, root: Path) -> dict | None:
-    """The result of a scenario's cell; None where it has not run."""
-    path = cell.folder(root) / "result.json"
-    return read(path) if path.exists() else None
 
 
 class TuningTab:

@@ -24,7 +24,8 @@ CACHE = 100_000
 # Characters that MLflow's columns hold.
 LONGEST_VALUE = 8000
 # Columns of the rows that `Bulk` gathers as tuples, in their order.
-OF_TAGS = OF_PARAMS = ("run_uuid", "key", "value")
+OF_TAGS = ("run_uuid", "key", "value")
+OF_PARAMS = ("run_uuid", "key", "value")
 OF_METRICS = ("run_uuid", "key", "value", "timestamp", "step", "is_nan")
 
 
