@@ -16,10 +16,13 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import MINIATURES, ROOT, Cell, check, load_paper, read_yaml, shorten
 from pipeline.schema.discovery import method_module
+from pipeline.schema.loader import overlay, varied_keys
 from pipeline.schema.paper import Source
 from pipeline.schema.scenario import setting
 
 FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
+# The source of a value that a user has changed.
+CHANGED = "changed by papers/{}/params.yaml"
 YAML = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -194,7 +197,12 @@ def hyper_parameters(experiment: Experiment, resolved: dict | None = None) -> li
     whys = {name: entry.why for name, entry in _of(method, "readings").items() if entry}
     defaults = whys | _of(method, "varied") | _of(method, "values")
 
+    cell = experiment.cell
+    varied = overlay(cell.paper, experiment.root).get("methods", {}).get(cell.method, {})
+
     def source(name: str, value: Any) -> str:
+        if name in varied:
+            return CHANGED.format(cell.paper)
         if name in hyper and name in rows:
             return str(rows[name])
         return str(defaults.get(name, "")) if name not in hyper or value == vars(method).get(name) else ""
@@ -221,11 +229,18 @@ def settings_of(experiment: Experiment) -> list[Setting]:
             cell.scenario in paper.extra_scenarios and value not in known and known.count(None) < len(known)
         )
 
-    return [
-        Setting(name, value, "our choice" if ours(name, value) else str(source))
-        for name, source in paper.sources.settings.items()
-        if (value := setting(scenario, name)) is not None
-    ]
+    varied = varied_keys(overlay(cell.paper, experiment.root).get("settings", {}).get(cell.scenario, {}))
+    settings = []
+    for name, source in paper.sources.settings.items():
+        value = setting(scenario, name)
+        if value is None:
+            continue
+        if any(key == name or key.startswith(f"{name}.") for key in varied):
+            said = CHANGED.format(cell.paper)
+        else:
+            said = "our choice" if ours(name, value) else str(source)
+        settings.append(Setting(name, value, said))
+    return settings
 
 
 def _row_sources(experiment: Experiment) -> dict[str, Source]:

@@ -194,7 +194,8 @@ def _document(name: str, root: Path, varied: bool = True) -> dict:
     settings = {**above_it.get("settings", {})}
     of_miniature = {"scenario": settings.pop(MINIATURE, None)}
     above = {"methods": above_it.get("methods"), "scenarios": settings, "miniature": of_miniature}
-    document = _laid_over(read_yaml(path), _without_null(above))
+    below = read_yaml(path)
+    document = _with_notes(_laid_over(below, _without_null(above)), below, settings, name)
     miniature, scenarios = document.get("miniature"), document.get("scenarios")
     if isinstance(miniature, dict) and isinstance(miniature.get("scenario"), dict):
         common = dataclasses.asdict(load_params(root).miniature)
@@ -208,6 +209,48 @@ def _document(name: str, root: Path, varied: bool = True) -> dict:
         }
         document = {**document, "scenarios": checked}
     return document
+
+
+def _with_notes(document: dict, below: dict, settings: dict, name: str) -> dict:
+    """The document with a note on every scenario that the overlay changes, which stands under its tables.
+
+    below: paper.yaml as it is
+    settings: scenario -> what the overlay has for it
+    """
+    notes = document.get("notes")
+    scenarios = below.get("scenarios")
+    if not settings or not isinstance(notes or {}, dict) or not isinstance(scenarios, dict):
+        return document
+    notes = dict(notes or {})
+    for scenario, values in settings.items():
+        before = scenarios.get(scenario)
+        changes = [
+            f"{key} {value} in the place of {_at(before, key)}" for key, value in varied_keys(values).items()
+        ]
+        known = notes.get(scenario) or []
+        known = known if isinstance(known, list) else [known]
+        notes[scenario] = [*known, f"Changed by papers/{name}/params.yaml: {', '.join(changes)}."]
+    return {**document, "notes": notes}
+
+
+def varied_keys(values: dict) -> dict[str, Any]:
+    """Nested settings by their dotted keys: `training.optimiser.lr`."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": one for inner, one in varied_keys(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _at(values: Any, key: str) -> Any:
+    """The value of a dotted key; `the default` where there is none."""
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return "the default"
+        values = values[part]
+    return values
 
 
 def _partitioned(scenario: Any, paper: str, root: Path, where: str) -> Any:

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from repository import commit, copy_of_the_repository, run, stage
 
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.readings import hyper_parameters, settings_of
 from pipeline.errors import ParamError
 from pipeline.schema import Cell, load_paper, papers, planned
 from pipeline.schema.loader import overlay
@@ -68,6 +70,35 @@ def test_a_value_changes_the_cells_that_have_it(copy):
         write(copy, wrong)
         with pytest.raises(ParamError, match=f"{VALUES}: method"):
             digests(copy)
+
+
+def test_a_changed_value_is_noted_under_its_tables_and_loses_its_source(copy):
+    name = "cifar10-pat-2"
+    cell = Cell("fedcrl", name, "fedprox")
+
+    def sources():
+        load_paper.cache_clear()
+        experiment = Experiment.of(cell, copy)
+        return {one.name: one.source for one in (*settings_of(experiment), *hyper_parameters(experiment))}
+
+    write(copy, {})
+    before, points = sources(), load_paper("fedcrl", copy).points(name)
+    rate = load_paper("fedcrl", copy).scenarios[name].training.optimiser.lr
+    write(
+        copy,
+        {
+            "settings": {name: {"training": {"optimiser": {"lr": 0.123}}}},
+            "methods": {"fedprox": {"mu": 0.5}},
+        },
+    )
+    after = sources()
+    changed = {"training.optimiser", "mu"}
+    assert {key for key in before if before[key] != after[key]} == changed
+    assert {after[key] for key in changed} == {f"changed by {VALUES}"}
+    note = f"Changed by {VALUES}: training.optimiser.lr 0.123 in the place of {rate}."
+    assert load_paper("fedcrl", copy).points(name) == [*points, note]
+    write(copy, {})
+    load_paper.cache_clear()
 
 
 def test_dvc_sets_a_value_and_names_it(copy):
