@@ -32,7 +32,7 @@ from typing import IO, Any, NamedTuple
 
 import yaml
 
-from pipeline.cells import arithmetic
+from pipeline import arithmetic
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "benchmarks" / "ablations.csv"
@@ -543,7 +543,7 @@ def train(cell: Any, root: Path) -> None:
     """Train a cell in a project. Raises SystemExit where that fails."""
 
     def task() -> None:
-        from pipeline.cells.training import train_cell
+        from pipeline.training.trainer import train_cell
 
         train_cell(cell, root)
         print("done")
@@ -560,9 +560,9 @@ def walked(one: Any, algorithm: str, ablation: Ablation | None, root: Path, fold
     the round in which the walk is refused, by all that it compares, and by all but the digests of the states;
     empty where it is accepted. `value`: the first that differs.
     """
-    from pipeline.cells import walk
     from pipeline.cells.results import STATE
     from pipeline.commands.verify import Differs
+    from pipeline.training import walk
 
     (seed,) = one.seeds
     shutil.rmtree(folder / ".cells", ignore_errors=True)
@@ -610,8 +610,8 @@ def campaign(algorithm: str, kind: str, work: Path, fresh: bool, path: Path) -> 
     """
     from pipeline.cells import results
     from pipeline.cells.experiment import Experiment, link
-    from pipeline.cells.provenance import digest_of
     from pipeline.commands.verify import Verification
+    from pipeline.provenance.identity import digest_of
     from pipeline.schema import Cell
 
     root, folder = work / COPY, work / "walk"
@@ -758,7 +758,13 @@ def main() -> None:
     # Both before torch is loaded.
     arithmetic.adopt("portable")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for large in ("torch", "pandas", "pipeline.cells.training", "pipeline.cells.walk", "pipeline.methods"):
+    for large in (
+        "torch",
+        "pandas",
+        "pipeline.training.trainer",
+        "pipeline.training.walk",
+        "pipeline.methods",
+    ):
         import_module(large)
     if not given.path.exists():
         given.path.write_text(",".join(COLUMNS) + "\n", encoding="utf-8")

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.originals import NOT_COMPARED
-from pipeline.cells.provenance import machine
 from pipeline.errors import FedReproError
+from pipeline.provenance.identity import machine
 from pipeline.schema import ROOT, method_names
 
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "fidelity.json", ROOT / "docs" / "fidelity.md"

@@ -193,12 +193,12 @@ def our_worker(workload: Path, method: str, batch: int, clients: int, device: st
     import torch
 
     from pipeline import methods
-    from pipeline.cells import evaluation
     from pipeline.engine.handle import Handle
     from pipeline.engine.phase import Client
     from pipeline.engine.trained import Watch
     from pipeline.engine.world import World
     from pipeline.schema import Model, Optimiser, Training
+    from pipeline.training import evaluation
 
     torch.set_num_threads(1)
     with np.load(workload) as arrays:

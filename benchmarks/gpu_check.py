@@ -164,7 +164,7 @@ def _kind(device, name: str) -> dict:
 
 def _score(method, state, world) -> None:
     """The accuracy of every client's model on as many test images as it has training images."""
-    from pipeline.cells import evaluation
+    from pipeline.training import evaluation
 
     tests = [evaluation.TestSet(client.name, client.images, client.labels) for client in world.clients]
     evaluation.measure(method.deployed(state, world), world, tests, "clients")
@@ -337,7 +337,7 @@ def _pfllib(device, checkout: Path, clients: int) -> dict:
 def run(orders: dict[str, Iterator[Row]], document: dict, out: Path, end: float) -> None:
     """Measure the rows of all orders, each within its share of the time until `end`; then note the tables'
     hours. A wrong number, or an error, ends it."""
-    from pipeline.engine import stacked_convolution
+    from pipeline.engine.stacked import convolution
 
     todo = [(step, name, measure) for step, rows in orders.items() for name, measure in rows]
     left = sum(SHARES.get(step, 1) for step, *_ in todo)
@@ -354,7 +354,7 @@ def run(orders: dict[str, Iterator[Row]], document: dict, out: Path, end: float)
             document["stopped"] = f"{step}: {name}: {cause}"
             _write(document, out)
             sys.exit(f"error: {document['stopped']}")
-        document.setdefault(step, {})[name], document["im2col"] = row, stacked_convolution.used
+        document.setdefault(step, {})[name], document["im2col"] = row, convolution.used
         print(step, name, json.dumps(row), flush=True)
         _write(document, out)
     document["tables"] = tables(document.get("speeds", {}))

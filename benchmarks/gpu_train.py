@@ -30,7 +30,7 @@ def speeds(check: Path) -> dict[str, float]:
     return {name: row["operations_per_second"] for name, row in tables.items() if "left_out" not in row}
 
 
-def prices(total: "plan.Outlay", speeds: dict[str, float]) -> "dict[Cell, plan.Price]":
+def prices(total: "plan.PlanInputs", speeds: dict[str, float]) -> "dict[Cell, plan.Price]":
     """Hours of a seed on this card, of the cells whose scenario was measured."""
     from pipeline.commands import plan
 
@@ -46,7 +46,7 @@ def cells(papers: list[str], speeds: dict[str, float], minutes: float) -> list[C
     """In the order in which they are trained."""
     from pipeline.commands import plan
 
-    total = plan.outlay(papers)
+    total = plan.plan_inputs(papers)
     known = prices(total, speeds)
     needs = [need for need in total.needs if all(cell in known for cell, _ in need.runs)]
     bundles = plan.choose(needs, known, minutes / 60)

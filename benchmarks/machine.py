@@ -19,11 +19,11 @@ def peak_mb() -> float:
 
 def machine() -> dict:
     """What the numbers were measured on."""
-    from pipeline.cells import provenance
     from pipeline.git import git
     from pipeline.place import nvidia_smi
+    from pipeline.provenance import identity
 
-    return provenance.machine() | {
+    return identity.machine() | {
         "cores": os.cpu_count(),
         # name and driver; empty where no card answers
         "gpu": nvidia_smi("--query-gpu=name,driver_version", "--format=csv,noheader").strip() or None,

@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.cells.provenance import machine
 from pipeline.commands.schedule import AT_ONCE
+from pipeline.provenance.identity import machine
 
 RESULTS = Path(__file__).parent / "results"
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -84,7 +84,7 @@ print(json.dumps({"submit_770": round(took, 2)}))
 RECORD = """
 import json, time; from pathlib import Path
 from dvc.repo import Repo
-from pipeline.cells import training
+from pipeline.training import trainer
 from pipeline.clusters import Job
 from pipeline.clusters.order import Order; from pipeline.commands.schedule import record
 from pipeline.schema import ROOT, Cell

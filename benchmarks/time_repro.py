@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.cells.provenance import machine
 from pipeline.files import write_text
 from pipeline.place import cores
+from pipeline.provenance.identity import machine
 from pipeline.schema import ROOT
 
 BEGIN = "<!-- time: written by `make time-repro` -->\n"

@@ -3,6 +3,7 @@
 It guards against slips and damage, not against intent.
 """
 
+import contextlib
 import hashlib
 import json
 
@@ -15,6 +16,10 @@ def seal(document: dict) -> dict:
 def is_sealed(document: dict) -> bool:
     """Whether `self` is the hash of the rest, which has to be JSON. KeyError where there is none."""
     stated = document["self"]
+    content = {key: value for key, value in document.items() if key != "self"}
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        if stated == _hash(content):  # as of all that was read from a JSON file
+            return True
     try:
         return stated == content_hash(document)
     except (TypeError, ValueError, RecursionError):  # a date of YAML's, NaN
@@ -24,6 +29,10 @@ def is_sealed(document: dict) -> bool:
 def content_hash(document: dict) -> str:
     """sha256 of the canonical JSON of a document without its key `self`."""
     # The round trip gives the values as they are read back from a file.
-    content = json.loads(json.dumps({key: value for key, value in document.items() if key != "self"}))
+    return _hash(json.loads(json.dumps({key: value for key, value in document.items() if key != "self"})))
+
+
+def _hash(content: dict) -> str:
+    """sha256 of canonical JSON."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

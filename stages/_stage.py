@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from pipeline.commands import locks
+from pipeline import locks
 from pipeline.errors import ParamError, guarded
 from pipeline.place import begin, cores
 from pipeline.schema.checker import Spelling

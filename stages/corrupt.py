@@ -5,13 +5,13 @@ from functools import partial
 
 import numpy as np
 
-from pipeline.cells.progress import clock, counter
 from pipeline.data import corrupted, store
 from pipeline.data.corrupted import SIDE
 from pipeline.data.corruptions import KINDS, corrupt_set
 from pipeline.data.corruptions.weather import PACKAGE, find_ice
 from pipeline.data.store import TEST, TRAIN
 from pipeline.schema import ROOT
+from pipeline.training.progress import clock, counter
 from stages._stage import stage
 
 HIGHEST = 4  # severity, as in RAHFL's released code (its text: 5)

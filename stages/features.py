@@ -1,8 +1,8 @@
 """Compute a data set's frozen ViT-Ti/16 features: `python -m stages.features office_caltech10`."""
 
-from pipeline.cells.progress import counter
 from pipeline.data import features, store
 from pipeline.schema import ROOT, load_params
+from pipeline.training.progress import counter
 from stages._stage import stage
 
 

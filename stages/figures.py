@@ -1,6 +1,6 @@
 """Compute the data that a paper's figures plot, without training: `python -m stages.figures fedcrl`."""
 
-from pipeline.cells.geometry import update
+from pipeline.report.geometry import update
 from pipeline.schema import shorten
 from stages._stage import stage
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import yaml
 
 from pipeline import files
-from pipeline.cells import provenance
-from pipeline.cells.checks import check_names
 from pipeline.cells.experiment import Experiment
+from pipeline.provenance import identity
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, load_paper, planned, read_yaml
 from pipeline.schema.loader import overlay
+from pipeline.training.checks import check_names
 from stages._stage import stage
 
 HEADER = "# Made by the stage `sources`. DVC reads it to know which {} a change of code concerns.\n"
 # What of tuning decides which configurations are tried and which is chosen; their training is that of cells.
 TUNING = (
-    "pipeline.cells.tuning:Axis",
-    "pipeline.cells.tuning:shares",
+    "pipeline.training.tuning:Axis",
+    "pipeline.training.tuning:shares",
     "pipeline.cells.choices:means",
     "pipeline.cells.choices:best",
 )
@@ -39,11 +39,11 @@ def sources(paper: str | None = None) -> None:
 
 def stage_digests(root: Path = ROOT) -> dict[str, str]:
     """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
-    digests = {stage: provenance.code_digest(f"stages.{stage}", root=root) for stage in STAGES}
+    digests = {stage: identity.code_digest(f"stages.{stage}", root=root) for stage in STAGES}
     table = read_yaml(root / "pipeline" / "data" / "sets.yaml")
     return digests | {
-        "data": provenance.sha256_of([digests["data"], table]),
-        "tune": provenance.code_digest(*TUNING, root=root),
+        "data": identity.sha256_of([digests["data"], table]),
+        "tune": identity.code_digest(*TUNING, root=root),
     }
 
 
@@ -54,13 +54,13 @@ def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
     scenarios |= dict.fromkeys(MINIATURES, scenarios.get(MINIATURE))
     cells: dict[str, dict] = {}
     for cell in planned(name, root):
-        code = provenance.code_of(Experiment.of(cell, root))
+        code = identity.code_of(Experiment.of(cell, root))
         method = varied.get("methods", {}).get(cell.method)
         cells.setdefault(cell.scenario, {})[cell.method] = _varied(code, scenarios.get(cell.scenario), method)
     return {
         "partition": {
             key: _varied(
-                provenance.scenario_digest(("stages.partition:partition",), scenario, root=root),
+                identity.scenario_digest(("stages.partition:partition",), scenario, root=root),
                 scenarios.get(key),
             )
             for key, scenario in paper.scenarios.items()
@@ -71,7 +71,7 @@ def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
 
 def _varied(digest: str, *values: dict | None) -> str:
     """The digest with the values of the overlay, by which DVC knows what they change."""
-    return provenance.sha256_of([digest, *values]) if any(values) else digest
+    return identity.sha256_of([digest, *values]) if any(values) else digest
 
 
 if __name__ == "__main__":

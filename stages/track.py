@@ -1,8 +1,8 @@
 """Bring what this working copy trained into MLflow; the results that are in git come with `fedrepro ui`."""
 
-from pipeline.cells.tracking import Finished, say_import
 from pipeline.commands.ui import printed
 from pipeline.schema import ROOT
+from pipeline.tracking.mlflow_runs import Finished, say_import
 from stages._stage import stage
 
 

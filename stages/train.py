@@ -1,9 +1,9 @@
 """Train one cell (scenario and method) with all its seeds: `python -m stages.train fedcrl/mini/fedprox`."""
 
-from pipeline.cells import arithmetic
-from pipeline.cells.checks import check_environment
+from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import Cell
+from pipeline.training.checks import check_environment
 from stages._stage import stage
 
 
@@ -13,7 +13,7 @@ def train(cell: str) -> None:
     scenario = Experiment.of(parsed).scenario  # reports a wrong name before torch is imported
     arithmetic.adopt(scenario.arithmetic)
     check_environment()
-    from pipeline.cells.training import train_cell
+    from pipeline.training.trainer import train_cell
 
     train_cell(parsed)
 

@@ -1,10 +1,11 @@
 """Tune a cell's hyper-parameters on validation images, or train it with the chosen or published values."""
 
-from pipeline.cells import arithmetic, choices
-from pipeline.cells.checks import check_environment
+from pipeline import arithmetic
+from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import Cell
+from pipeline.training.checks import check_environment
 from stages._stage import stage
 
 
@@ -18,8 +19,8 @@ def main(cell: str, what: str | None = None) -> None:
     choices.tuning_of(parsed)
     arithmetic.adopt(scenario.arithmetic)
     check_environment()
-    from pipeline.cells.training import train_cell
-    from pipeline.cells.tuning import tune
+    from pipeline.training.trainer import train_cell
+    from pipeline.training.tuning import tune
 
     if what:
         train_cell(finals[what](parsed))

@@ -4,7 +4,7 @@
 # Pages of the documentation that are followed word for word, and notebooks that are run.
 DOCUMENTS = {"test_howto", "test_examples", "test_study", "test_own_study"}
 # A browser, a server of MLflow, and databases that MLflow makes.
-SERVERS = {"test_browser", "test_mlflow_server", "test_tracking"}
+SERVERS = {"test_browser", "test_bulk_import", "test_mlflow_server", "test_tracking"}
 # The package, installed outside of any checkout.
 PACKAGE = {"test_wheel"}
 # Commands that are killed, or that wait for others.

@@ -15,12 +15,12 @@ from federation import miniature_cells, miniature_world
 from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
-from pipeline.cells import evaluation
-from pipeline.engine import stack
 from pipeline.engine.handle import Handle
+from pipeline.engine.stacked import stack
 from pipeline.engine.state import tensors_of, with_tensors
 from pipeline.engine.world import World
 from pipeline.schema import Cell
+from pipeline.training import evaluation
 
 ROUNDS = 3
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.data.partition import content_digest
 from pipeline.files import write_json, write_text
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
@@ -103,7 +103,7 @@ def finish(root: Path, cell: Cell, seconds=(36.0, 36.0), **changed) -> Path:
         "partitions": [DEALT, "q"],
         "data": DATA,
         "public": None,
-        "digest": provenance.cell_digest(Experiment.of(cell, root), DEALT),
+        "digest": identity.cell_digest(Experiment.of(cell, root), DEALT),
     } | changed
     write_json(path, seal(result))
     rounds = range(result["rounds"] + 1)

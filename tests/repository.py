@@ -14,7 +14,8 @@ from pathlib import Path
 import warm
 import yaml
 
-from pipeline.cells import provenance, stamps
+from pipeline.cells import stamps
+from pipeline.provenance import identity
 from pipeline.schema import Cell, load_paper, load_params
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,7 +134,7 @@ def edited(path: Path, change) -> Iterator[None]:
 
 def reread() -> None:
     """What a new process would not know."""
-    for function in (load_paper, load_params, provenance._code, provenance.noted, stamps.read):
+    for function in (load_paper, load_params, identity._code, identity.noted, stamps.read):
         function.cache_clear()
 
 

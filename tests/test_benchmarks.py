@@ -1,15 +1,18 @@
 """docs/fidelity.md shows what benchmarks/against_originals.py measured, and every method is on it;
 gpu_check.py stops at a wrong number and names it, and leaves rows without time out by name."""
 
+import csv
 import json
+import re
 import subprocess
+import sys
 import time
 
 import pytest
 import torch
 
 from benchmarks import against_originals as originals
-from benchmarks import gpu_check, gpu_train
+from benchmarks import gpu_check, gpu_train, start_up
 from benchmarks.originals import NOT_COMPARED
 from pipeline import methods
 from pipeline.commands.methods import documented
@@ -32,6 +35,36 @@ def test_pages_have_the_measured_numbers_and_all_methods():
         compared | NOT_COMPARED.keys() <= set(methods.method_names()) and not compared & NOT_COMPARED.keys()
     )
     assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.method_names()])
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory):
+    return start_up.grow(tmp_path_factory.mktemp("start up"), 20)
+
+
+@pytest.mark.parametrize(
+    "words, wanted",
+    [
+        (["status"], r"grown +20 +20 "),
+        (["plan", "24"], "Nothing to plan"),
+        (["run", "grown"], "nothing to do: 20 stages are up to date"),
+    ],
+)
+def test_a_made_up_project_is_finished(grown, words, wanted):
+    command = [sys.executable, "-m", "pipeline", *words]
+    done = subprocess.run(
+        command, cwd=grown, env=start_up.environment(grown), capture_output=True, text=True, check=True
+    )
+    assert re.search(wanted, done.stdout)
+
+
+def test_start_up_writes_a_row_for_every_size_and_a_figure(tmp_path):
+    start_up.main(["--cells", "10", "20", "--out", str(tmp_path)])
+    with open(tmp_path / "start_up.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["cells"] for row in rows] == ["10", "20"]
+    assert all(float(row[command]) > 0 for row in rows for command in start_up.COMMANDS)
+    assert "</svg>" in (tmp_path / "start_up.svg").read_text(encoding="utf-8")
 
 
 def test_what_was_measured_is_explained():

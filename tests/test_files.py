@@ -16,11 +16,11 @@ from official import names
 
 from pipeline import files, place
 from pipeline.cells import choices, results
-from pipeline.cells.checkpoint import SeedFiles
 from pipeline.clusters.node import Keeper
 from pipeline.commands import sync as command
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import Cell, load_paper, method_names
+from pipeline.training.checkpoint import SeedFiles
 from stages.results import _digest
 
 

@@ -11,9 +11,9 @@ import pytest
 from repository import ROOT
 
 from pipeline import source_code
-from pipeline.cells.definitions import Code
 from pipeline.errors import FedReproError
 from pipeline.place import check_code
+from pipeline.provenance.definitions import Code
 from pipeline.source_code import Loader
 
 

@@ -17,7 +17,7 @@ import yaml
 from repository import PATIENCE, ROOT, commit, wait_for
 from stub_stages import ENVIRONMENT, MORE, RUN, clean, living, ran, repository, run, stub
 
-from pipeline.commands import locks
+from pipeline import locks
 from pipeline.errors import FedReproError
 from pipeline.files import alive
 

@@ -105,10 +105,9 @@ def test_a_variable(name, value, message):
 
 
 STATUS, RUN, REPORT = "status", "run fedlsa/mini/fedavg", "report fedlsa"
-FEDAVG, DVC = "pipeline/methods/fedavg.py", "papers/fedlsa/dvc.yaml"
+FEDAVG = "pipeline/methods/fedavg.py"
 LOCK, CLAIMS = "papers/fedlsa/dvc.lock", "papers/fedlsa/claims.csv"
 NETWORK = "model: {name: lenet%s}\n    training: {rounds: 5"
-GRID = "grids:\n  new: {scenarios: [office-caltech], methods: [fedavg]}\n"
 
 
 @contextlib.contextmanager
@@ -131,13 +130,11 @@ def replaced(file: Path, before: str, after: str):
         ("params.yaml", "seeds:", "sedes:", STATUS, "miniature: unknown key 'sedes' (nearest: 'seeds')"),
         (PAPER, "set: digits4_synth", "set: digit4_synth", RUN, "digits.data.set: unknown data set"),
         (PAPER, NETWORK % "", NETWORK % "t", RUN, "unknown model 'lenett' (nearest: 'lenet')"),
-        (PAPER, "grids:\n", GRID, RUN, "fedlsa/grids/dvc.yaml: not as paper.yaml says"),
         (LOCK, "stages:", "<<<<<<< HEAD\nstages:", RUN, "dvc.lock:2: a merge conflict of git's; keep both"),
         ("dvc.yaml", "stages:", "stages: {", RUN, "'dvc.yaml', YAML file structure is corrupted"),
         (TABLE2, ",79.11,", ",7x.11,", REPORT, f"{TABLE2}:2: value: '7x.11' is not a number"),
         (TABLE2, "column,method,", "column,mehtod,", STATUS, f"{TABLE2}:1: the column 'method' is missing"),
         (FEDAVG, " ", "\udcfc", STATUS, "pipeline/methods/fedavg.py: (unicode error)"),  # not UTF-8
-        (DVC, " ", "\udcfc", RUN, "fedlsa/dvc.yaml: not as paper.yaml says; `fedrepro sync` writes it"),
         (CLAIMS, "method=FedLSA,max", "method=FedLAS,max", REPORT, "claims.csv:2: L01a: unknown printed"),
     ],
 )

@@ -28,10 +28,10 @@ from repository import (
 )
 
 from pipeline.cells import loading
-from pipeline.cells.cache import _committed
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.seeds import Job, train_seed
 from pipeline.schema import Cell, papers
+from pipeline.training.cache import _committed
+from pipeline.training.seeds import Job, train_seed
 
 
 def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
@@ -55,7 +55,8 @@ def test_a_kill_after_the_last_round_resumes(project, reference, monkeypatch):
     job = Job(Experiment.of(cell, project), 0, "stopped-ditto")
     with monkeypatch.context() as patch:
         patch.setattr(
-            "pipeline.cells.checkpoint.SeedFiles.finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "pipeline.training.checkpoint.SeedFiles.finish",
+            lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         with pytest.raises(KeyboardInterrupt):
             train_seed(job)

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from repository import ROOT, commit, run
 
 from pipeline import place
-from pipeline.cells.checks import check_environment
 from pipeline.commands import reproduce
 from pipeline.commands.cli import main
 from pipeline.errors import FedReproError
 from pipeline.git import git
+from pipeline.training.checks import check_environment
 
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from repository import ROOT, commit, run
 
 from pipeline import place
-from pipeline.cells import tracking
 from pipeline.clusters.local import Local
 from pipeline.commands import reproduce
 from pipeline.commands.cli import main
 from pipeline.errors import NO_MEMORY, FedReproError, ParamError, guarded
 from pipeline.schema.documents import check_links
+from pipeline.tracking import mlflow_runs
 
 SMI = "#!/bin/sh\n"
 LISTED = "GPU 0: A100 (UUID: GPU-aa)\n  MIG 1g Device 0: (UUID: MIG-1)\n  MIG 1g Device 1: (UUID: MIG-2)\n"
@@ -234,9 +234,9 @@ def test_an_mlflow_behind_a_login_names_its_variables(monkeypatch, text):
     def refuse(**_):
         raise RuntimeError(text)
 
-    monkeypatch.setattr(tracking, "import_results", refuse)
+    monkeypatch.setattr(mlflow_runs, "import_results", refuse)
     with pytest.raises(FedReproError, match="MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"):
-        tracking.say_import()
+        mlflow_runs.say_import()
 
 
 def test_help_is_there_without_docstrings_of_the_first_process():

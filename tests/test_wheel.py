@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from repository import ROOT, copy_of_the_repository, edit, run
+from repository import ROOT, commit, copy_of_the_repository, edit, git, run
+from test_study import write_data
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +64,26 @@ def test_the_documented_lines_train_a_network_of_ones_own(installed, tmp_path):
     assert file.startswith(str(installed))
 
 
-def test_the_example_study_runs_in_a_project(installed, tmp_path):
-    """A cell of each data set; tests/test_own_study.py has the rest."""
+@pytest.mark.parametrize(
+    "study", [ROOT / "examples/own_study", ROOT / "tests/fedntd"], ids=lambda path: path.name
+)
+def test_a_study_runs_whole_in_a_project(installed, tmp_path, study):
+    """Cells, claims, figure, page and tuning, with no line outside of its folder."""
     fedrepro(installed, tmp_path, "new", "project", "mine")
     project = tmp_path / "mine"
-    shutil.copytree(ROOT / "examples/own_study", project / "papers/own_study")
-    fedrepro(installed, project, "sync")
-    fedrepro(installed, project, "run", "own_study/tumours/fedavg", "own_study/lines/fedper")
-    for cell in ("tumours/fedavg", "lines/fedper"):
-        result = json.loads((project / f"papers/own_study/runs/{cell}/result.json").read_text())
-        assert result["measures"]["metric.balanced_error"][0] < 60
+    commit(project)
+    if study.name == "fedntd":
+        write_data(project / "data/raw")
+    shutil.copytree(study, project / "papers" / study.name)
+    fedrepro(installed, project, "run", study.name)
+    results = sorted((project / "papers" / study.name / "runs").glob("*/*/result.json"))
+    page = (project / f"reports/{study.name}.html").read_text()
+    claims = (study / "claims.csv").read_text().splitlines()[1:]
+    assert len(results) > 3 and "data:image/svg+xml;base64," in page
+    assert claims and all(f'id="{claim.partition(",")[0]}"' in page for claim in claims)
+    if "\ntuning:" in (study / "paper.yaml").read_text():
+        fedrepro(installed, project, "tune", study.name)
+        assert list((project / "papers" / study.name / "tuning").glob("*/*.json"))
+    changed = {line.split()[-1] for line in git(project, "status", "--porcelain").splitlines()}
+    made = {name for name in changed if not name.startswith("reports/")}
+    assert made == {"dvc.lock", "sources.yaml", f"papers/{study.name}/"}

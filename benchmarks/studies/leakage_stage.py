@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from pipeline import files
-from pipeline.cells import arithmetic
+from pipeline import arithmetic, files
 from pipeline.cells.results import as_csv
-from pipeline.report.experiments import FOLDER, PAPER, SCORES, images_in_words
+from pipeline.report.leakage import ATTACKED, FOLDER, SCORES, images_in_words
 from pipeline.schema import MINIATURE, ROOT, load_paper
 from stages._stage import stage
 
@@ -22,7 +21,7 @@ COLUMNS = ["method", "sent", "seed", "round", "client", "images", "target", *SCO
 
 def main() -> None:
     """Attack what methods send in FedCRL's miniature, and write reports/leakage/."""
-    arithmetic.adopt(load_paper(PAPER).scenarios[MINIATURE].arithmetic)  # before torch is imported
+    arithmetic.adopt(load_paper(ATTACKED).scenarios[MINIATURE].arithmetic)  # before torch is imported
     from benchmarks.studies.leakage import measure
 
     write(measure())
@@ -55,7 +54,7 @@ def _drawn(chosen: "list[tuple[tuple[str, str, str], Attempt]]", root: Path) -> 
 
     from pipeline.data.pictures import DPI, STYLE
 
-    label, target = load_paper(PAPER, root).label, io.BytesIO()
+    label, target = load_paper(ATTACKED, root).label, io.BytesIO()
     with rc_context(STYLE | {"font.size": 8}):
         size = (110 + 72 * len(chosen)) / DPI, 280 / DPI
         figure = Figure(figsize=size, dpi=DPI, layout="constrained")

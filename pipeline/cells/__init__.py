@@ -1,1 +1,1 @@
-"""Cells: load, train, evaluate and record one, and what its result depends on."""
+"""Cells: what one is, its data and what it found; tuning results, declarations and readings."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.cells import plausible
 from pipeline.cells.experiment import Experiment
 from pipeline.data import corrupted, features, partition, soundness, store
 from pipeline.data.corrupted import Corrupted
@@ -50,6 +51,28 @@ def inputs(experiment: Experiment, seed: int) -> dict:
 def _joined(digest: str, *added: str) -> str:
     """Of a partition, and of the features or corrupted images that the scenario takes."""
     return hashlib.sha256("".join([digest, *added]).encode()).hexdigest() if added else digest
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Who trains with a seed; the classes of the data set; the domains that have a test set."""
+
+    clients: plausible.Clients
+    classes: int
+    domains: list[str]
+
+
+def dealt(experiment: Experiment, seed: int) -> Dealt:
+    """What a seed trains on, by the partition and the labels that are here; nothing is verified.
+
+    OSError or DataError where one of them is missing.
+    """
+    scenario = experiment.scenario
+    stored = experiment.root / "data" / scenario.data.set
+    parts, _ = partition.read(experiment.partition(seed))
+    labels = np.load(stored / "labels.npy", mmap_mode="r")
+    clients = plausible.clients_of(scenario, seed, parts, labels)
+    return Dealt(clients, len(store.read_meta(stored)["classes"]), [*parts.domain_test])
 
 
 def load(experiment: Experiment, place: Path) -> Inputs:

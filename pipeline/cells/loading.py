@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.cells.evaluation import TestSet
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import Inputs
 from pipeline.cells.inputs import load as load_inputs
+from pipeline.cells.test_sets import TestSet
 from pipeline.data.parts import Parts
 from pipeline.data.tensors import Scale, numbers, to_tensor
 from pipeline.engine.environment import default_device

@@ -1,8 +1,8 @@
 """Whether measured numbers fit together: what can be seen in a result without training it again.
 
 `problem` names the first thing that cannot be: a client more or less, an accuracy that the clients' own do
-not give, a mean that its parts do not give. An honest result always passes; an altered one does only where
-all that belongs together was altered alike, which `fedrepro verify` finds.
+not give, a mean that its parts do not give. An honest result always passes. An altered one passes only if
+all numbers that depend on each other were altered consistently; `fedrepro verify` finds that.
 """
 
 import math
@@ -54,6 +54,8 @@ MEASURES = {
 ATTACKS = ("fgsm", "pgd")
 # Of several variants of one test set, the clean one and the damaged one.
 VARIANTS = ("clean", "corrupted")
+# What the names of measures begin with that are no domain's accuracy. A domain may have a dot in its name.
+GROUPS = ("intra.", "inter.", *(f"{variant}." for variant in VARIANTS))
 
 
 def kind_of(measures: Collection[str]) -> str:
@@ -62,8 +64,12 @@ def kind_of(measures: Collection[str]) -> str:
         return "clients"
     if "intra.AVG" in measures:
         return "cross"
-    domains = [name for name in measures if name not in PLAIN and "." not in name]
-    return "domains" if domains else "pooled"
+    return "domains" if any(map(_is_domain, measures)) else "pooled"
+
+
+def _is_domain(measure: str) -> bool:
+    """Whether a measure is a domain's accuracy, whose name it has."""
+    return measure not in PLAIN and not measure.startswith((*HOOKS, *GROUPS, METHOD, METRIC, UNSEEN))
 
 
 @dataclass(frozen=True)
@@ -325,8 +331,8 @@ def _of_measures(values: Mapping[str, float], kind: str) -> str:
     if average is None:
         return ""
     if kind == "domains":
-        parts = {name: value for name, value in values.items() if name not in PLAIN and "." not in name}
-        return _mean("average", average, parts.values(), "the domains")
+        accuracies = [value for name, value in values.items() if _is_domain(name)]
+        return _mean("average", average, accuracies, "the domains")
     if kind == "cross":
         for group in ("intra", "inter"):
             stated = values.get(f"{group}.AVG")

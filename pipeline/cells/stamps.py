@@ -8,8 +8,9 @@ edited by hand counts for nothing and is named on stderr.
       of history.csv>, how: 'replay, same bits', made: <digest of the code that trained>, processor: ...,
       result: <self of result.json>, rounds: '1-15, 1-9 of 15', seed: '0, 1', self: <sha256 of the rest>}
 
-Only equal values count, in as many rounds as tell a method from its ablations. Former entries that say
-`within rounding` or `ledger` are kept for the digest of the code that trained (`made`), and verify nothing.
+Only equal values count, over enough rounds to distinguish a method from its ablations. Former entries that
+say `within rounding` or `ledger` are kept for the digest of the code that trained (`made`), and verify
+nothing.
 """
 
 import hashlib

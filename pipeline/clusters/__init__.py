@@ -9,11 +9,28 @@ import re
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from pipeline.errors import FedReproError, ParamError, unknown
 
-EXECUTORS = ("local", "slurm", "ray")
+
+@dataclass(frozen=True)
+class Kind:
+    """A cluster that `--on` may name (docs/adding-a-cluster.md).
+
+    place: "module:class" of its `Cluster`, which is imported when it is asked for
+    options: those of `fedrepro run` that it has; all but `cancel` are given to the class by name
+    """
+
+    place: str
+    options: tuple[str, ...] = ()
+
+
+CLUSTERS = {
+    "slurm": Kind("pipeline.clusters.slurm:Slurm", ("slurm", "cancel")),
+    "ray": Kind("pipeline.clusters.ray:Ray", ("address", "gpus")),
+}
 
 
 def file_name(stage: str) -> str:
@@ -47,31 +64,29 @@ class Job:
 def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> Any:
     """The executor of that name.
 
-    cores: of this machine, that its stages may share.
-    jobs: cells at once on a cluster; None for as many as it takes.
-    options: --slurm as text, --address, --gpus, --cancel.
+    on: `local`, or a name of CLUSTERS
+    cores: of this machine, that its stages may share
+    jobs: cells at once on a cluster; None for as many as it takes
+    options: --slurm as text, --address, --gpus, --cancel
     Raises ParamError for an option of another executor, FedReproError for a missing package or cluster.
     """
     from pipeline.clusters.local import Local
 
-    if on not in EXECUTORS:
-        raise ParamError(f"--on: {unknown('executor', on, EXECUTORS)}")
-    belongs = {"slurm": "slurm", "address": "ray", "gpus": "ray", "cancel": "slurm"}
+    if on not in ("local", *CLUSTERS):
+        raise ParamError(f"--on: {unknown('executor', on, ('local', *CLUSTERS))}")
+    own = CLUSTERS[on].options if on in CLUSTERS else ()
     for name, value in options.items():
-        if value and belongs[name] != on:
-            raise ParamError(f"--{name} is an option of --on {belongs[name]}")
+        if value and name not in own:
+            having = [cluster for cluster, kind in CLUSTERS.items() if name in kind.options]
+            raise ParamError(f"--{name} is an option of --on {' or '.join(having)}")
     if on == "local":
         return Local(cores)
     if on == "ray" and not hasattr(tarfile, "data_filter"):  # with which its nodes unpack
         raise FedReproError("--on ray: needs Python 3.11.4 or a later one, on every machine")
+    module, _, name = CLUSTERS[on].place.partition(":")
     try:
-        if on == "slurm":
-            from pipeline.clusters.slurm import Slurm
-
-            return Slurm(cores, jobs, options["slurm"])
-        from pipeline.clusters.ray import Ray
-
-        return Ray(cores, jobs, options["address"], options["gpus"])
+        cluster = getattr(import_module(module), name)
     except ImportError as error:
         install = f"uv pip install --no-deps --require-hashes -r requirements/{on}.lock"
         raise FedReproError(f"--on {on} needs the package {error.name}, see: `.venv/bin/{install}`") from None
+    return cluster(cores, jobs, **{name: options[name] for name in own if name != "cancel"})

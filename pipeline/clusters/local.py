@@ -1,26 +1,27 @@
-"""Local executor: run DVC stages as processes of this machine, short training jobs as forks.
+"""Local executor: run DVC stages as processes of this machine, training and figures as forks.
 
-A stage is a `dvc repro --single-item`; the miniatures' cells, their figures and tables of results are forks
-of a process that has imported what they need already.
+A stage is a `dvc repro --single-item`; cells, their figures and tables of results are forks of a process that
+has imported what they need already: five CPU seconds, which is more than a small cell trains.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
-from pipeline.cells import arithmetic
+from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters import Job, fork, guard
 from pipeline.clusters.worker import train_here
 from pipeline.place import HOME, cards, short_temporary, surroundings
-from pipeline.schema import MINIATURES, ROOT, Cell
+from pipeline.schema import ROOT, Cell
 
 FORKS = sys.platform == "linux"
 
@@ -32,6 +33,8 @@ class Local:
         self.cores, self.root = cores, root
         self.processes: dict[Job, Callable[[], int | None]] = {}
         self.card: dict[Job, str] = {}
+        # arithmetic -> what forks for it
+        self.servers: dict[str | None, forkserver.ForkServer] = {}
 
     def far(self, task: Any) -> bool:
         """Does the stage take no core of this machine?"""
@@ -85,13 +88,14 @@ class Local:
             [sys.executable, "-I", guard.__file__], stdin=subprocess.PIPE, process_group=0
         )
 
-    @cached_property
-    def server(self) -> Any:
-        """Makes processes that have imported torch for the miniatures' arithmetic."""
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(fork.IMPORTS)
+    def server(self, kind: str | None) -> forkserver.ForkServer:
+        """Makes processes that have imported torch for an arithmetic, `portable` or None."""
+        if kind in self.servers:
+            return self.servers[kind]
+        server = self.servers[kind] = forkserver.ForkServer()
+        server.set_forkserver_preload(fork.IMPORTS)
         before = dict(os.environ)
-        os.environ.update(arithmetic.environment("portable"), OMP_NUM_THREADS="1")
+        os.environ.update(arithmetic.environment(kind), OMP_NUM_THREADS="1")
         # A Ctrl-C reaches every process of the terminal. The server ignores it only once it has imported
         # torch; until then it would end with a traceback. So it begins with the signal blocked, which its
         # forks inherit (this process ends them). The tracker comes first: starting it takes a block away.
@@ -99,12 +103,12 @@ class Local:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with short_temporary():  # where its socket lies
-                forkserver.ensure_running()
+                server.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.environ.clear()
             os.environ.update(before)
-        return context
+        return server
 
     def _environment(self, task: Any, force: bool) -> dict[str, str]:
         workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
@@ -131,23 +135,40 @@ class Local:
             ).poll
 
     def _fork(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
-        environment = arithmetic.environment("portable") | environment
-        words = fork.arguments_of(task)
+        kind, words = self._arithmetic_of(task), fork.arguments_of(task)
+        environment = arithmetic.environment(kind) | environment
         work, what = (train_here, task.cell) if words is None else (fork.run_here, words)
         arguments = (what, str(self.root), str(task.log), self.group.pid, environment)
-        process = self.server.Process(target=work, args=arguments)
-        process.start()
+        process = multiprocessing.get_context("forkserver").Process(target=work, args=arguments)
+        with _forked_by(self.server(kind)):
+            process.start()
         return lambda: process.exitcode
+
+    def _arithmetic_of(self, task: Any) -> str | None:
+        """That of a cell's scenario; of a figure that of the miniatures, which most are of. Tables of results
+        hold numbers of files alone: whichever is there."""
+        if _trains_cell(task):
+            return Experiment.of(Cell.parse(task.cell)).scenario.arithmetic
+        words = fork.arguments_of(task) or [""]
+        there = list(self.servers) if words[0] == fork.RESULTS[-1] else []
+        return there[0] if there else "portable"
+
+
+@contextlib.contextmanager
+def _forked_by(server: forkserver.ForkServer) -> Iterator[None]:
+    """Meanwhile multiprocessing takes new processes from this server; by itself it knows one."""
+    before = forkserver.connect_to_new_process
+    forkserver.connect_to_new_process = server.connect_to_new_process
+    try:
+        yield
+    finally:
+        forkserver.connect_to_new_process = before
 
 
 def _is_fork(task: Any) -> bool:
-    """Is it a stage whose imports take longer than its work, or as long?"""
-    return FORKS and (fork.arguments_of(task) is not None or _is_short_cell(task))
+    """Is it a stage whose imports take longer than its work, or may?"""
+    return FORKS and (fork.arguments_of(task) is not None or _trains_cell(task))
 
 
-def _is_short_cell(task: Any) -> bool:
-    """Is it the training of a miniature's cell, whose imports take as long?"""
-    if task.cell is None or task.stage.cmd != f"python -m stages.train {task.cell}":
-        return False
-    cell = Cell.parse(task.cell)
-    return cell.scenario in MINIATURES and Experiment.of(cell).scenario.arithmetic == "portable"
+def _trains_cell(task: Any) -> bool:
+    return task.cell is not None and task.stage.cmd == f"python -m stages.train {task.cell}"

@@ -1,17 +1,17 @@
 """Order: a cell to train on a cluster, with package versions and the digests that identify its seeds.
 
-A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that nothing
-counts that is not whole and of today's parameters and code.
+A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that only
+undamaged files of today's parameters and code count.
 """
 
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.errors import ParamError
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
 
 EXECUTORS = ("sequential", "stacked")
@@ -34,7 +34,7 @@ class Order:
             raise ParamError(f"{cell}: `keep: models` needs `--on local`")
         dealt = {seed: inputs(experiment, seed)["digest"] for seed in experiment.scenario.seeds}
         known = {
-            (executor, partition): provenance.cell_digest(experiment, partition, precision, executor)
+            (executor, partition): identity.cell_digest(experiment, partition, precision, executor)
             for executor in EXECUTORS
             for partition in set(dealt.values())
         }
@@ -51,13 +51,13 @@ class Order:
 
     def write(self, root: Path = ROOT) -> None:
         """Make the result of the seeds; FedReproError for one that is damaged, which is set aside."""
-        from pipeline.cells import training  # with torch: seconds, once
+        from pipeline.training import trainer  # with torch: seconds, once
 
         experiment = Experiment.of(Cell.parse(self.cell), root)
-        plan = training.plan(experiment, self.precision, self.trained_with(root))
+        plan = trainer.plan(experiment, self.precision, self.trained_with(root))
         plan.write(plan.result())
 
 
 def versions() -> dict[str, str]:
     """Of the packages that make numbers, without a build's suffix: `2.9.1+cpu` computes as `2.9.1`."""
-    return {name: metadata.version(name).partition("+")[0] for name in provenance.PACKAGES}
+    return {name: metadata.version(name).partition("+")[0] for name in identity.PACKAGES}

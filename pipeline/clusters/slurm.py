@@ -68,11 +68,16 @@ class Train(submitit.helpers.Checkpointable):
 
 
 class Slurm(Cluster):
-    """A SLURM cluster. `jobs`: tasks of a submission that run at once; `options`: as --slurm takes them."""
+    """A SLURM cluster.
 
-    def __init__(self, cores: int, jobs: int | None, options: str, root: Path = ROOT):
+    jobs: tasks of a submission that run at once; None: AT_ONCE
+    slurm: options of sbatch, as --slurm takes them
+    """
+
+    def __init__(self, cores: int, jobs: int | None, slurm: str, root: Path = ROOT):
         super().__init__(cores, root)
-        self.jobs, self.options = jobs or AT_ONCE, parse(options)
+        self.jobs = jobs or AT_ONCE
+        self.options = parse(slurm)
         configuration = dict(re.findall(r"^(\w+)\s+= (.*?)\s*$", _ask("scontrol", "show", "config"), re.M))
         self.title = f"slurm cluster {configuration.get('ClusterName', '')!r}"
         self.largest = int(configuration.get("MaxArraySize", 1001))

@@ -9,13 +9,13 @@ import json
 import os
 import sys
 
-from pipeline.cells import arithmetic
-from pipeline.cells.checks import check_environment
+from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters.order import Order, versions
 from pipeline.errors import TrainingError, guarded
 from pipeline.place import begin
 from pipeline.schema import ROOT, Cell
+from pipeline.training.checks import check_environment
 
 
 def train_here(cell: str, root: str, log: str, group: int, environment: dict[str, str]) -> None:
@@ -33,7 +33,7 @@ def train_here(cell: str, root: str, log: str, group: int, environment: dict[str
 
     def train() -> None:
         check_environment()
-        from pipeline.cells.training import train_cell
+        from pipeline.training.trainer import train_cell
 
         train_cell(Cell.parse(cell))
 
@@ -54,12 +54,12 @@ def work(text: str) -> None:
         raise TrainingError(f"{cell}: {node} has {', '.join(wrong)}; install requirements/base.lock there")
     experiment = Experiment.of(cell)
     arithmetic.adopt(experiment.scenario.arithmetic)
-    from pipeline.cells import training
+    from pipeline.training import trainer
 
-    if {str(job.seed): job.digest for job in training.plan(experiment).jobs} not in order.digests.values():
+    if {str(job.seed): job.digest for job in trainer.plan(experiment).jobs} not in order.digests.values():
         here = f"code, parameters or data at {ROOT} on {node}"
         raise TrainingError(f"{cell}: {here} are not those that were submitted; submit it again")
-    training.train_cell(cell, write=False)
+    trainer.train_cell(cell, write=False)
 
 
 if __name__ == "__main__":

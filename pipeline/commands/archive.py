@@ -23,21 +23,36 @@ from pipeline.cells.results import machines, partitions, survey
 from pipeline.commands.sync import IGNORED
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
-from pipeline.schema import ROOT, load_paper, shorten
+from pipeline.schema import ROOT, Cell, load_paper, shorten
 from pipeline.schema.loader import check_name
 
 METADATA = "ro-crate-metadata.json"
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
 PROFILE = "https://w3id.org/ro/crate/1.1"
 LICENCE = "https://spdx.org/licenses/Apache-2.0"
-# what goes in beside the paper's folder, from the root
+# What goes in beside the paper's folder, from the root.
 CODE = (
-    *("pipeline/**/*.py", "pipeline/**/*.yaml", "pipeline/**/*.csv", "pipeline/**/*.txt", "stages/*.py"),
-    *("fedrepro/*.py", "reports/templates/*", "reports/withdrawn.csv", "data/*.json", "data/dvc.yaml"),
-    *("dvc.yaml", "params.yaml", "sources.yaml", "pyproject.toml", "setup.py", "requirements/*"),
-    *(".dvc/config", ".dvcignore", "LICENSE"),
+    "pipeline/**/*.py",
+    "pipeline/**/*.yaml",
+    "pipeline/**/*.csv",
+    "pipeline/**/*.txt",
+    "stages/*.py",
+    "fedrepro/*.py",
+    "reports/templates/*",
+    "reports/withdrawn.csv",
+    "data/*.json",
+    "data/dvc.yaml",
+    "dvc.yaml",
+    "params.yaml",
+    "sources.yaml",
+    "pyproject.toml",
+    "setup.py",
+    "requirements/*",
+    ".dvc/config",
+    ".dvcignore",
+    "LICENSE",
 )
-# of a paper's folder: what can be made again, or is of one machine
+# What stays out of a paper's folder: it can be made again, or is of one machine.
 LEFT_OUT = {name.strip("/") for name in IGNORED.split()}
 # Every entry of a zip has a time; this one is the earliest that it can hold, so that equal content is equal.
 TIME = (1980, 1, 1, 0, 0, 0)
@@ -53,18 +68,21 @@ def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
     """
     paper = load_paper(key, root)
     results, problems = survey(root)
-    mine = {cell: result for cell, result in results.items() if cell.paper == key}
+    of_paper = {cell: result for cell, result in results.items() if cell.paper == key}
     for cell, problem in problems.items():
         if cell.paper == key:
             raise FedReproError(problem)
+
+    digests = {}
+    for cell, result in of_paper.items():
+        digests[str(cell)] = dict(zip(map(str, result["seeds"]), partitions(result)))
     contents = {path.as_posix(): (root / path).read_bytes() for path in files_of(key, root)}
     contents["CITATION.cff"] = _citation(key, root).encode()
-    contents["environment.json"] = _json(_environment(mine))
-    contents["partitions.json"] = _json(
-        {str(cell): dict(zip(map(str, result["seeds"]), partitions(result))) for cell, result in mine.items()}
-    )
-    contents["README.md"] = _readme(key, paper.title, len(mine)).encode()
+    contents["environment.json"] = _json(_environment(of_paper))
+    contents["partitions.json"] = _json(digests)
+    contents["README.md"] = _readme(key, paper.title, len(of_paper)).encode()
     contents[METADATA] = _json(_crate(key, paper, contents, root))
+
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as pack:
         for name in sorted(contents):
@@ -75,7 +93,7 @@ def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
     file = Path(target or f"{key}.zip")
     files.write_bytes(file, content.getvalue())
     size = len(content.getvalue()) / 2**20
-    print(f"{file}: {len(contents)} files, {len(mine)} results, {size:.1f} MB")
+    print(f"{file}: {len(contents)} files, {len(of_paper)} results, {size:.1f} MB")
     print(f"To read it: fedrepro import {file}")
     return 0
 
@@ -84,10 +102,13 @@ def paper_of(file: Path) -> str:
     """The key of the paper in an archive; FedReproError where it holds none, or several."""
     with _opened(file) as pack:
         parts = [PurePosixPath(name).parts for name in pack.namelist()]
-    keys = {part[1] for part in parts if len(part) == 3 and part[0] == "papers" and part[2] == "paper.yaml"}
+    keys = set()
+    for path in parts:
+        if len(path) == 3 and path[0] == "papers" and path[2] == "paper.yaml":
+            keys.add(path[1])
     if len(keys) != 1:
         raise FedReproError(f"{shorten(file)}: expected one papers/<name>/paper.yaml, found {len(keys)}")
-    (key,) = keys
+    [key] = keys
     check_name(key)
     return key
 
@@ -104,7 +125,7 @@ def unpack(file: Path, target: Path) -> None:
         if sum(entry.file_size for entry in pack.infolist()) > MOST_BYTES:
             raise FedReproError(f"{shorten(file)}: unpacks to more than {MOST_BYTES // 2**30} GB")
         try:
-            described = {one["@id"]: one for one in json.loads(pack.read(METADATA))["@graph"]}
+            described = {entity["@id"]: entity for entity in json.loads(pack.read(METADATA))["@graph"]}
         except (*DAMAGED, RuntimeError) as error:
             raise FedReproError(f"{shorten(file)}: {METADATA}: {error!r}: no archive of a paper") from None
         for entry in pack.infolist():
@@ -154,27 +175,29 @@ def files_of(key: str, root: Path = ROOT) -> Iterator[Path]:
             yield path.relative_to(root)
 
 
-def _environment(mine: dict) -> dict:
+def _environment(results: dict[Cell, dict]) -> dict:
     """The packages here, and on what every cell was trained."""
-    packages = {each.metadata["Name"]: each.version for each in metadata.distributions()}
+    packages = {package.metadata["Name"]: package.version for package in metadata.distributions()}
     return {
         "python": platform.python_version(),
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
-        "trained_on": {str(cell): machines(result)[0] for cell, result in mine.items()},
+        "trained_on": {str(cell): machines(result)[0] for cell, result in results.items()},
     }
 
 
 def _citation(key: str, root: Path) -> str:
     """CITATION.cff of the archive: the repository's, where there is one, with the paper's reference."""
-    paper, file = load_paper(key, root), root / "CITATION.cff"
+    paper = load_paper(key, root)
+    file = root / "CITATION.cff"
     document: dict[str, Any] = {"cff-version": "1.2.0", "type": "dataset"}
     if file.is_file():
-        document |= yaml.safe_load(file.read_text(encoding="utf-8")) | {"type": "dataset"}
-    document |= {"title": f"Results of {paper.name}, reproduced", "message": "Cite this and the paper."}
+        document |= yaml.safe_load(file.read_text(encoding="utf-8"))
+    document["type"] = "dataset"
+    document["title"] = f"Results of {paper.name}, reproduced"
+    document["message"] = "Cite this and the paper."
     document.setdefault("authors", [{"name": "The authors of this archive"}])
-    authors = [
-        {"name": name.strip()} for name in paper.authors.replace(" and ", ",").split(",") if name.strip()
-    ]
+    names = [name.strip() for name in paper.authors.replace(" and ", ",").split(",")]
+    authors = [{"name": name} for name in names if name]
     document["references"] = [{"type": "article", "title": paper.title, "authors": authors}]
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 

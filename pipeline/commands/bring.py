@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pipeline import files
 from pipeline.cells.results import check_plausible, collect, history, survey
-from pipeline.cells.tracking import say_import
 from pipeline.commands import archive
 from pipeline.commands.sync import sync
 from pipeline.commands.ui import printed
@@ -19,6 +18,7 @@ from pipeline.schema import ROOT, load_paper, shorten
 from pipeline.schema.discovery import UNREAD
 from pipeline.schema.documents import UNTRUSTED
 from pipeline.schema.loader import check_name
+from pipeline.tracking.mlflow_runs import say_import
 
 # files that a line names
 NAMED = 5

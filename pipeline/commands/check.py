@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
-from pipeline.cells import choices, companions, inputs, plausible, provenance, results, stamps
+from pipeline.cells import choices, inputs, plausible, results, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.data import partition, store
 from pipeline.errors import DAMAGED, FedReproError, ParamError, cause, unknown
 from pipeline.place import check_code
+from pipeline.provenance import companions, identity
 from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
 from pipeline.sealing import is_sealed
 
@@ -33,22 +33,26 @@ NAMED = 6
 
 
 def check(wanted: Sequence[str] = (), root: Path = ROOT) -> int:
-    """Print what is damaged, stale and stamped; returns the exit code. wanted: papers; all by default."""
+    """Print what is damaged, stale and stamped; returns the exit code.
+
+    wanted: keys of papers; empty: all
+
+    Raises FedReproError for an unknown paper.
+    """
     known = papers(root)
     for name in wanted:
         if name not in known:
             raise FedReproError(unknown("paper", name, known))
-    keys, problems = [*(wanted or known)], list[str]()
-    for look in (_code, _data):
-        problems += look(root)
+    keys = list(wanted or known)
+    problems = [*_code(root), *_data(root)]
     for key in keys:
         problems += of_paper(key, root)
     for problem in problems:
         print(f"damaged: {problem}")
     for line in _stale_and_stamped(keys, root):
         print(line)
-    count = len(problems)
-    print(f"{count or 'no'} damaged {'file' if count == 1 else 'files'} of {', '.join(keys)}")
+    noun = "file" if len(problems) == 1 else "files"
+    print(f"{len(problems) or 'no'} damaged {noun} of {', '.join(keys)}")
     return 1 if problems else 0
 
 
@@ -89,6 +93,7 @@ def _problem(path: Path, look: Callable[..., object], *arguments: object) -> Ite
 
 
 def _bounded(path: Path) -> bytes:
+    """The bytes of a document; FedReproError where it is larger than any that is written here."""
     if path.stat().st_size > LARGEST_DOCUMENT:
         raise FedReproError(f"{shorten(path)}: {path.stat().st_size >> 20} MiB, no document is as large")
     return path.read_bytes()
@@ -125,33 +130,36 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
 
 def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, str]]:
     """(seed, what cannot be) of the clients of each seed whose partition is here."""
-    scenario = experiment.scenario
-    stored, kind = experiment.root / "data" / scenario.data.set, scenario.evaluation.tests
-    if not provenance.current(document, experiment):
+    kind = experiment.scenario.evaluation.tests
+    if not identity.current(document, experiment):
         return  # stale: another setting may score and deal otherwise
     digests = results.partitions(document)
     for k, (seed, digest) in enumerate(zip(document["seeds"], digests, strict=True)):
         try:
             if inputs.inputs(experiment, seed)["digest"] != digest:
                 continue  # of today: the result is stale
-            parts, _ = partition.read(experiment.partition(seed))
-            labels = np.load(stored / "labels.npy", mmap_mode="r")
-            classes = len(store.read_meta(stored)["classes"])
+            dealt = inputs.dealt(experiment, seed)
         except (*DAMAGED, FedReproError):
             continue  # not here, or damaged, which has a line of its own
-        clients = plausible.clients_of(scenario, seed, parts, labels)
-        held = document.get("holdings") or {}
-        run = {"clients": document["clients"][k], "holdings": {name: each[k] for name, each in held.items()}}
-        last = {name: each[k] for name, each in document["final"].items()}
-        expected = plausible.Expected(document["rounds"], classes, document["hook"], kind, clients)
+        holdings = document.get("holdings") or {}
+        run = {
+            "clients": document["clients"][k],
+            "holdings": {name: by_seed[k] for name, by_seed in holdings.items()},
+        }
+        last = {name: by_seed[k] for name, by_seed in document["final"].items()}
+        expected = plausible.Expected(
+            document["rounds"], dealt.classes, document["hook"], kind, dealt.clients
+        )
         wrong = plausible.of_holdings(run, expected)
-        wrong = wrong or plausible.of_clients_last(last, run["clients"], kind, clients)
+        wrong = wrong or plausible.of_clients_last(last, run["clients"], kind, dealt.clients)
         if wrong:
             yield seed, wrong
 
 
 def _tuning_result(path: Path) -> None:
-    document, history = results.read(path, _bounded(path)), path.with_name("history.csv")
+    """A result of a tuning with its history."""
+    document = results.read(path, _bounded(path))
+    history = path.with_name("history.csv")
     content = _bounded(history)
     if document.get("history") not in (None, stamps.digest(content)):
         raise FedReproError(f"{shorten(history)}: not what was written with result.json; run the cell again")
@@ -161,6 +169,7 @@ def _tuning_result(path: Path) -> None:
 
 
 def _stamps(key: str, root: Path) -> None:
+    """A paper's verified.yaml: the seal of every entry."""
     path = root / "papers" / key / stamps.FILE
     _bounded(path)
     for cell, entry in read_yaml(path).items():
@@ -184,13 +193,13 @@ def _lock(path: Path) -> None:
 
 def _top(folder: Path) -> Path:
     """The root of the checkout, to which paths of a paper's stages are relative."""
-    return next(one for one in (folder, *folder.parents) if (one / "papers").is_dir())
+    return next(above for above in (folder, *folder.parents) if (above / "papers").is_dir())
 
 
 def _partition(place: Path, key: str, root: Path) -> None:
     """A draw of a partition: its digest, and where its data are here, that it fits them and the scenario."""
     name = place.relative_to(root / "papers" / key / "partitions").parts[0]
-    cell = next((one for one in planned(key, root) if one.partition == name), None)
+    cell = next((cell for cell in planned(key, root) if cell.partition == name), None)
     if cell is not None:
         experiment = Experiment.of(cell, root)
         if (root / "data" / experiment.scenario.data.set / "labels.npy").exists():
@@ -219,8 +228,7 @@ def check_sources(key: str, root: Path = ROOT) -> None:
 
     path = root / "papers" / key / "sources.yaml"
     _bounded(path)
-    today, noted = paper_digests(key, root), read_yaml(path)
-    if noted != today:
+    if read_yaml(path) != paper_digests(key, root):
         again = f"python -m stages.sources {key}"
         raise FedReproError(f"{shorten(path)}: not of today's code, results and stamps: `{again}`")
 
@@ -229,7 +237,8 @@ def check_arrays(path: Path) -> None:
     """FedReproError where an archive of arrays is not whole, or unpacks to more than is ever written."""
     companions.check_archive(path)
     with zipfile.ZipFile(path) as archive:
-        if (name := archive.testzip()) is not None:
+        name = archive.testzip()
+        if name is not None:
             raise FedReproError(f"{shorten(path)}: {name} was altered")
 
 
@@ -251,18 +260,23 @@ def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
                 why = status.cause(cell, result, root)
                 stale[f"{why}, not verified any more" if since else why].append(str(cell))
                 continue
-            stamp = provenance.verified(result, Experiment.of(cell, root))
+            stamp = identity.verified(result, Experiment.of(cell, root))
             if stamp:
                 reach = stamps.reach(stamp)
-                rounds = sum(reach.values()), result["rounds"] * len(result["seeds"])
-                stamped[key].update(cells=1, walked=rounds[0], rounds=rounds[1])
-                stamped[key].update(seeds=len(reach), all_seeds=len(result["seeds"]))
+                seeds = len(result["seeds"])
+                stamped[key].update(
+                    cells=1,
+                    seeds=len(reach),
+                    all_seeds=seeds,
+                    walked=sum(reach.values()),
+                    rounds=result["rounds"] * seeds,
+                )
     for why, cells in sorted(stale.items()):
         more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
         yield f"stale by {why}: {len(cells)}: {', '.join(cells[:NAMED])}{more}"
-    for key, one in stamped.items():
-        share = 100 * one["walked"] / one["rounds"]
+    for key, counts in stamped.items():
+        share = 100 * counts["walked"] / counts["rounds"]
         yield (
-            f"{key}: {one['cells']} results rest on a stamp: {one['seeds']} of {one['all_seeds']} seeds, "
-            f"{share:.0f} % of their rounds"
+            f"{key}: {counts['cells']} results rest on a stamp: {counts['seeds']} of {counts['all_seeds']} "
+            f"seeds, {share:.0f} % of their rounds"
         )

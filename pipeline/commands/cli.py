@@ -407,7 +407,10 @@ def import_partition() -> None:
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @calls("sync:main")
 def sync() -> None:
-    """Write papers/*/dvc.yaml from the paper.yaml of each."""
+    """Write papers/*/dvc.yaml from the paper.yaml of each.
+
+    `run` and `tune` begin with it.
+    """
 
 
 @main.command(epilog=example("fedrepro methods"))

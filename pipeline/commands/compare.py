@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from pipeline import files
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import (
     as_csv,
@@ -26,13 +25,14 @@ from pipeline.commands import archive, variants
 from pipeline.commands.bring import other_checkout
 from pipeline.commands.options import columns
 from pipeline.errors import FedReproError, ParamError
+from pipeline.provenance import identity
 from pipeline.report.statistics import Estimate, one_sample
 from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.schema.cell import Changes, ExtraSeeds, Variant
 
-# between the file of an archive and the name of a cell in it
+# Between the file of an archive and the name of a cell in it.
 INSIDE = ".zip:"
-# columns at most
+# Columns of text, at most.
 WIDTH = 100
 # Differences are equal below this many points: numbers are recorded with four decimals.
 SAME_POINTS = 1e-4
@@ -193,18 +193,18 @@ def contestants(
                 missing[cell, changes] = ExtraSeeds(cell.paper, cell.scenario, cell.method, wanted)
     trained = variants.train([*missing.values()], jobs)
     documents |= dict(zip(missing, trained, strict=True))
-    places = {(cell, changes): missing.get((cell, changes), cell) for cell, changes in documents}
     several = len({(cell.paper, cell.scenario) for cell in cells}) > 1
-    return {
-        (cell, changes): _contestant(
-            cell, changes, documents[cell, changes], places[cell, changes], seeds, several
-        )
-        for changes in changed
-        for cell in cells
-    }
+    found = {}
+    for changes in changed:
+        for cell in cells:
+            key = (cell, changes)
+            trained_in = missing.get(key, cell)
+            found[key] = _contestant(cell, changes, documents[key], trained_in, seeds, several)
+    return found
 
 
 def _in_git(cell: Cell) -> dict | None:
+    """The result of a cell as it is; None where it has not run."""
     path = cell.folder() / "result.json"
     return read(path) if path.exists() else None
 
@@ -223,7 +223,7 @@ def _contestant(
         label += f" ({', '.join(values)})"
     if several:
         label += f" [{cell.paper}/{cell.scenario}]"
-    stale = place == cell and not provenance.current(result, Experiment.of(cell))
+    stale = place == cell and not identity.current(result, Experiment.of(cell))
     return _of_result(cell, label, result, history(place), seeds, changes=changes, stale=stale)
 
 
@@ -280,26 +280,29 @@ def pairs(
 ) -> list[Difference]:
     """The first cell beside each other one with the same values, then each cell with changed values beside
     itself without."""
-    couples = [
-        (measured[cells[0], changes], measured[cell, changes]) for changes in changed for cell in cells[1:]
-    ]
-    couples += [
-        (measured[cell, changes], measured[cell, ()]) for changes in changed if changes for cell in cells
-    ]
-    return [Difference(first, second) for first, second in couples]
+    differences = []
+    for changes in changed:
+        first = measured[cells[0], changes]
+        differences += [Difference(first, measured[cell, changes]) for cell in cells[1:]]
+    for changes in changed:
+        if changes:
+            differences += [Difference(measured[cell, changes], measured[cell, ()]) for cell in cells]
+    return differences
 
 
 def check_comparable(differences: Iterable[Difference]) -> None:
     """FedReproError where two contestants have no common seed or another measure."""
-    for one in differences:
-        if not one.by_seed:
+    for difference in differences:
+        first = difference.first
+        second = difference.second
+        if not difference.by_seed:
             raise FedReproError(
-                f"{one.first.label} and {one.second.label} have no common seed: name some by --seeds 7,8,9"
+                f"{first.label} and {second.label} have no common seed: name some by --seeds 7,8,9"
             )
-        if one.first.measure != one.second.measure:
+        if first.measure != second.measure:
             raise FedReproError(
-                f"{one.first.label} is scored by {one.first.measure!r}, {one.second.label} by "
-                f"{one.second.measure!r}: they cannot be compared"
+                f"{first.label} is scored by {first.measure!r}, {second.label} by "
+                f"{second.measure!r}: they cannot be compared"
             )
 
 
@@ -322,17 +325,20 @@ def parse_changes(text: str) -> Changes:
 def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> None:
     """Print a table with a column for each seed, then a sentence for each difference."""
     rows = [*measured]
-    seeds = sorted({seed for one in rows for seed in one.by_seed})
-    names = [one.label + " (stale)" * one.stale for one in rows]
+    seeds = sorted({seed for row in rows for seed in row.by_seed})
+    names = [f"{row.label} (stale)" if row.stale else row.label for row in rows]
     wide = max(map(len, names))
     print(f"{rows[0].measure} accuracy in %, mean ± standard deviation, then each seed")
+    # The columns of seeds are left out where the terminal is too narrow for them.
     fits = wide + 18 + 8 * len(seeds) <= columns(WIDTH)
     if fits:
         print(" " * (wide + 18) + "".join(f"{seed:>8}" for seed in seeds))
-    for name, one in zip(names, rows):
-        shown = str(summarise([*one.by_seed.values()])).removesuffix(" %")
-        values = (f"{one.by_seed[seed]:8.2f}" if seed in one.by_seed else " " * 8 for seed in seeds)
-        print(f"{name:<{wide}}  {shown:<16}" + "".join(values) * fits)
+    for name, row in zip(names, rows):
+        mean = str(summarise([*row.by_seed.values()])).removesuffix(" %")
+        line = f"{name:<{wide}}  {mean:<16}"
+        for seed in seeds if fits else ():
+            line += f"{row.by_seed[seed]:8.2f}" if seed in row.by_seed else " " * 8
+        print(line)
     print()
     for difference in differences:
         print(difference.words)
@@ -340,22 +346,38 @@ def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> N
         print(f"  by seed {by_seed}")
         if not difference.paired:
             print("  clients have other data in each: equal seeds are no pairs, as the interval takes them")
-    if any(one.stale for one in rows):
+    if any(row.stale for row in rows):
         print("(stale): measured with other code or parameters than today's")
 
 
 def table(differences: Sequence[Difference]) -> pd.DataFrame:
     """A row for each difference, with a column for the difference of each seed, in points."""
     rows = []
-    for one in differences:
-        estimate, seeds = one.estimate, one.by_seed
+    every_seed = set[int]()
+    for difference in differences:
+        estimate = difference.estimate
+        by_seed = difference.by_seed
         low, high = estimate.interval() if estimate.n > 1 else (None, None)
-        means = [float(np.mean([side.by_seed[seed] for seed in seeds])) for side in (one.first, one.second)]
-        values = [one.first.label, one.second.label, one.first.measure, " ".join(map(str, seeds)), *means]
-        values += [estimate.d, low, high, estimate.p() if estimate.n > 1 else None]
-        rows.append(dict(zip(COLUMNS, values)) | {f"seed {seed}": value for seed, value in seeds.items()})
-    every = sorted({int(name.split()[1]) for row in rows for name in row if name.startswith("seed ")})
-    return pd.DataFrame(rows, columns=[*COLUMNS, *(f"seed {seed}" for seed in every)])
+        row = {
+            "first": difference.first.label,
+            "second": difference.second.label,
+            "measure": difference.first.measure,
+            "seeds": " ".join(map(str, by_seed)),
+            "first_mean": _mean(difference.first, by_seed),
+            "second_mean": _mean(difference.second, by_seed),
+            "difference": estimate.d,
+            "low": low,
+            "high": high,
+            "p": estimate.p() if estimate.n > 1 else None,
+        }
+        rows.append(row | {f"seed {seed}": value for seed, value in by_seed.items()})
+        every_seed.update(by_seed)
+    return pd.DataFrame(rows, columns=[*COLUMNS, *(f"seed {seed}" for seed in sorted(every_seed))])
+
+
+def _mean(contestant: Contestant, seeds: Iterable[int]) -> float:
+    """Accuracy in percent over these seeds."""
+    return float(np.mean([contestant.by_seed[seed] for seed in seeds]))
 
 
 def as_latex(differences: Sequence[Difference]) -> str:
@@ -364,14 +386,15 @@ def as_latex(differences: Sequence[Difference]) -> str:
 
     lines = ["% Needs \\usepackage{booktabs}.", "\\begin{tabular}{llrrr}", "\\toprule"]
     lines += ["first & second & difference & 95 \\% interval & seeds \\\\", "\\midrule"]
-    for one in differences:
-        estimate = one.estimate
-        low, high = estimate.interval() if estimate.n > 1 else (None, None)
-        interval = "" if low is None else f"${low:.1f}$ to ${high:.1f}$"
+    for difference in differences:
+        estimate = difference.estimate
+        interval = ""
+        if estimate.n > 1:
+            low, high = estimate.interval()
+            interval = f"${low:.1f}$ to ${high:.1f}$"
         sides = []
-        for side in (one.first, one.second):
-            mean = float(np.mean([side.by_seed[seed] for seed in one.by_seed]))
-            sides.append(f"{tex(side.label)} {mean:.1f}")
+        for side in (difference.first, difference.second):
+            sides.append(f"{tex(side.label)} {_mean(side, difference.by_seed):.1f}")
         lines.append(" & ".join([*sides, f"${estimate.d:+.1f}$", interval, str(estimate.n)]) + " \\\\")
     lines += ["\\bottomrule", "\\end{tabular}"]
     return "\n".join(lines) + "\n"
@@ -386,11 +409,13 @@ def draw(measured: Iterable[Contestant], path: Path) -> None:
         raise ParamError(f"--plot {path}: expected a name that ends with {', '.join(kinds)}")
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for one in measured:
+    for contestant in measured:
+        seeds = len(contestant.by_seed)
+        noun = "seed" if seeds == 1 else "seeds"
         axes.plot(
-            [*one.curve],
-            [*one.curve.values()],
-            label=f"{one.label} ({len(one.by_seed)} seed{'s' * (len(one.by_seed) > 1)})",
+            [*contestant.curve],
+            [*contestant.curve.values()],
+            label=f"{contestant.label} ({seeds} {noun})",
         )
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy, %")

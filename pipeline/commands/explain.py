@@ -7,30 +7,36 @@ from statistics import fmean
 from typing import Any
 
 from pipeline import findings_file
-from pipeline.cells import changes, choices
+from pipeline.cells import choices
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import clock
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.commands.options import columns, wrapped
 from pipeline.errors import ParamError, unknown
+from pipeline.provenance import changes
 from pipeline.schema import ACROSS, MINIATURES, ROOT, Cell, Paper, Table, load_paper, shorten
+from pipeline.training.progress import clock
 
-# columns at most
+# Columns of text, at most.
 WIDTH = 100
-# cells explained in one call at most
-MOST = 2
-# of a scenario, as sections
+# Cells that are explained in one call, at most; of more only the names are printed.
+MOST_CELLS = 2
+# Parts of a scenario, in the order of their sections.
 PARTS = ("data", "public", "partition", "training", "evaluation")
+# Fields of a printed number that words choose it by.
+FIELDS = ("setting", "dataset", "column", "method")
 # cell -> (row of the CSV, the measure that runs have of it; "" for none)
-Printed = dict[Cell, list[tuple[dict[str, str], str]]]
+NumbersByCell = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
 def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> int:
     """Print what a cell, or the numbers of a table that the words choose, are, or with `methods` the list of
     these; returns the exit code.
 
+    what: a cell; a paper, a table and words of row and column; or `methods`
     clients: print who holds what instead, of a scenario or cell
+
+    Raises ParamError for what is none of these.
     """
     if clients:
         from pipeline.commands import partition  # with pandas: a second
@@ -51,12 +57,9 @@ def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> in
         expected = "a cell, <paper>/<scenario>/<method>, or a paper, a table and words of row and column"
         raise ParamError(f"explain {what[0]}: expected {expected}: fedcrl 'table II' CIFAR-10 FedProx")
     paper = load_paper(what[0], root)
-    tables = {f"table {table.number}": table for table in paper.tables.values()}
-    number = what[1].lower().removeprefix("table").strip()
-    if not (table := next((one for one in tables.values() if one.number.lower() == number), None)):
-        raise ParamError(unknown("table", what[1], tables))
+    table = _table(paper, what[1])
     by_cell = chosen(what[0], paper, table, what[2:], root)
-    if len(by_cell) > MOST:
+    if len(by_cell) > MOST_CELLS:
         print(f"table {table.number} has {len(by_cell)} cells that these words name; say more, or one of:")
         print("\n".join(f"  fedrepro explain {cell}" for cell in by_cell))
         return 0
@@ -65,19 +68,33 @@ def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> in
     return 0
 
 
-def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> Printed:
-    """The cells behind the printed numbers that match every word; a word is a setting, data set, column or
-    method, or a part of one."""
+def _table(paper: Paper, name: str) -> Table:
+    """The table that is called `II`, `table II` or `Table 2`; ParamError where there is none."""
+    tables = {table.number.lower(): table for table in paper.tables.values()}
+    number = name.lower().removeprefix("table").strip()
+    if number not in tables:
+        known = [f"table {table.number}" for table in tables.values()]
+        raise ParamError(unknown("table", name, known))
+    return tables[number]
+
+
+def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> NumbersByCell:
+    """The cells behind the printed numbers that match every word.
+
+    words: each a setting, data set, column or method, or a part of one
+
+    Raises ParamError for a word that matches nothing, and where no run measures the numbers.
+    """
     rows = status.table_rows(key, paper, table, root)
-    fields = ("setting", "dataset", "column", "method")
     for word in words:
-        near = [one for one in rows if word.lower() in (one[0][field].lower() for field in fields)]
-        near = near or [one for one in rows if any(word.lower() in one[0][field].lower() for field in fields)]
-        if not near:
-            known = {row[field] for row, *_ in rows for field in fields if row[field]}
-            raise ParamError(f"table {table.number} of {key}: {unknown('row or column', word, known)}")
-        rows = near
-    by_cell: Printed = {}
+        names = [(_names(row), (row, cell, measure)) for row, cell, measure in rows]
+        whole = [entry for known, entry in names if word.lower() in known]
+        part = [entry for known, entry in names if any(word.lower() in name for name in known)]
+        if not whole and not part:
+            printed = {row[field] for row, *_ in rows for field in FIELDS if row[field]}
+            raise ParamError(f"table {table.number} of {key}: {unknown('row or column', word, printed)}")
+        rows = whole or part
+    by_cell: NumbersByCell = {}
     for row, cell, measure in rows:
         if cell:
             by_cell.setdefault(cell, []).append((row, measure))
@@ -86,15 +103,25 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
     return by_cell
 
 
+def _names(row: dict[str, str]) -> list[str]:
+    """What a printed number can be called by, in small letters."""
+    return [row[field].lower() for field in FIELDS]
+
+
 # -- as text -------------------------------------------------------------------------------------------------
 
 
 def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
-    """Everything about a cell, a line each."""
-    paper, experiment = load_paper(cell.paper, root), Experiment.of(cell, root)
+    """Everything about a cell, a line each.
+
+    printed: (row of the published table, the measure that runs have of it) of its numbers
+    """
+    paper = load_paper(cell.paper, root)
+    experiment = Experiment.of(cell, root)
     algorithm = experiment.algorithm
     board = status.Board(root)
-    now, result = board.status(cell), board.results.get(cell) or {}
+    now = board.status(cell)
+    result = board.results.get(cell) or {}
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
     title = paper.titles.get(cell.scenario, cell.scenario)
     yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
@@ -105,7 +132,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
         for line in changes.lines(result, experiment):
             yield from _entry("differs", line)
     for row, measure in printed:
-        place = ", ".join(filter(None, map(row.get, ("setting", "dataset", "column", "method"))))
+        place = ", ".join(filter(None, map(row.get, FIELDS)))
         yield from _entry("printed", f"{row['value']} ({place})")
         yield from _entry("measured", _measured(result, measure, cell, root))
     if not printed:
@@ -123,13 +150,20 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
 
 
 def _state(now: status.Status, result: dict) -> str:
-    stale = f"stale: measured with other {now.cause}" if now.cause else "stale"
-    text = {"done": "measured", "stale": stale}.get(now.state, now.state)
+    """Whether a cell is measured, and with what; how long it took, and what is left."""
+    if now.state == status.DONE:
+        text = "measured"
+    elif now.state == status.STALE and now.cause:
+        text = f"stale: measured with other {now.cause}"
+    else:
+        text = now.state
     if result.get("seconds"):
         text += f", {clock(sum(result['seconds']))} of one process"
     if now.hours is not None and now.state in status.LEFT:
         text += f"; about {clock(3600 * now.hours)} of one process left"
-    return text + (f"; failed: {now.error}" if now.error else "")
+    if now.error:
+        text += f"; failed: {now.error}"
+    return text
 
 
 def _finding(row: dict[str, str]) -> str:
@@ -147,26 +181,36 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
     if not tuning or cell.method not in tuning.methods or not choices.path(cell, root).exists():
         return
     choice = choices.read(cell, root)
-    best, count = choice["configurations"][choice["chosen"]], len(choice["configurations"])
-    published, tuned = choices.published(cell, root), choices.tuned(cell, root)
-    if published != cell:
-        yield from _entry("untuned", f"{_headline(published, root)} with the row's values")
+    configurations = choice["configurations"]
+    best = configurations[choice["chosen"]]
+    untuned = choices.published(cell, root)
+    if untuned != cell:
+        yield from _entry("untuned", f"{_headline(untuned, root)} with the row's values")
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
     which = "the best" if best["changes"] else "the values of the row, the best"
-    where = f"of {count} configurations in {shorten(choices.path(cell, root))}"
-    yield from _entry("tuned", f"{_headline(tuned, root)} with {values}: {which} {where}")
+    where = f"of {len(configurations)} configurations in {shorten(choices.path(cell, root))}"
+    accuracy = _headline(choices.tuned(cell, root), root)
+    yield from _entry("tuned", f"{accuracy} with {values}: {which} {where}")
 
 
 def _headline(cell: Cell, root: Path) -> str:
     """The accuracy of a cell that belongs to a tuning."""
     result = status.read_result(cell, root) or {}
-    stale = "stale: " * bool(result and status.stale(cell, result, root))
-    return f"{stale}{_measured(result, result.get('headline', ''), cell, root)}"
+    accuracy = _measured(result, result.get("headline", ""), cell, root)
+    if result and status.stale(cell, result, root):
+        return f"stale: {accuracy}"
+    return accuracy
 
 
 def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
-    if not result or not measure:
-        return "no run measures it" if result else "not yet"
+    """`71.23 (average; seeds 0, 1: 70.90, 71.56)`, or why there is no number.
+
+    result: of the cell; empty where it has not run
+    """
+    if not result:
+        return "not yet"
+    if not measure:
+        return "no run measures it"
     by_seed = dict(zip(result["seeds"], result["measures"].get(measure, [])))
     if not by_seed:  # of a curve, a figure or a cost; a second, for pandas
         from pipeline.report.measures import numbers
@@ -174,24 +218,31 @@ def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
         by_seed = numbers(cell, result, measure, root)
     if not by_seed:
         return "not in the result"
-    each = ", ".join(f"{value:.2f}" for value in by_seed.values())
-    seeds = f"{'seeds' if len(by_seed) > 1 else 'seed'} {', '.join(map(str, by_seed))}"
-    return f"{fmean(by_seed.values()):.2f} ({measure}; {seeds}: {each})"
+    numbers_of_seeds = ", ".join(f"{value:.2f}" for value in by_seed.values())
+    noun = "seeds" if len(by_seed) > 1 else "seed"
+    seeds = ", ".join(map(str, by_seed))
+    return f"{fmean(by_seed.values()):.2f} ({measure}; {noun} {seeds}: {numbers_of_seeds})"
 
 
 def _scenario(experiment: Experiment) -> Iterator[str]:
-    scenario, sources = experiment.scenario, {one.name: one.source for one in settings_of(experiment)}
+    """The settings of a cell's scenario, part by part, each with its source."""
+    scenario = experiment.scenario
+    sources = {setting.name: setting.source for setting in settings_of(experiment)}
     for part in PARTS:
-        if (value := getattr(scenario, part)) is not None:
-            kind = f" ({value.kind})" if hasattr(value, "kind") else ""
-            yield from ("", part.capitalize() + kind)
-            yield from _values(dataclasses.asdict(value), sources, f"{part}.")
-        if part in ("data", "public") and value is not None:
-            yield from _found(value.set, experiment if part == "data" else None, experiment.root)
+        settings = getattr(scenario, part)
+        if settings is None:
+            continue
+        kind = f" ({settings.kind})" if hasattr(settings, "kind") else ""
+        yield from ("", part.capitalize() + kind)
+        yield from _values(dataclasses.asdict(settings), sources, f"{part}.")
+        if part in ("data", "public"):
+            yield from _found(settings.set, experiment if part == "data" else None, experiment.root)
     yield from ("", "Networks")
     for client, model in (scenario.models or {"all clients": scenario.networks[0]}).items():
         given = {key: value for key, value in dataclasses.asdict(model).items() if value is not None}
-        yield from _item(client, ", ".join([given.pop("name"), *(f"{k} {v}" for k, v in given.items())]))
+        name = given.pop("name")
+        options = [f"{key} {value}" for key, value in given.items()]
+        yield from _item(client, ", ".join([name, *options]))
     yield from ("", "Seeds")
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     drawn = "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
@@ -206,34 +257,45 @@ def _found(name: str, experiment: Experiment | None, root: Path) -> Iterator[str
         yield from _item("found", line)
     if experiment:
         cell = experiment.cell
-        if line := twins.told(cell.paper, cell.scenario, root):
+        line = twins.told(cell.paper, cell.scenario, root)
+        if line:
             yield from _item("tests", line)
 
 
 def _method(experiment: Experiment, results: dict[Cell, dict]) -> Iterator[str]:
-    cell, resolved = experiment.cell, results.get(experiment.cell, {}).get("resolved")
-    if values := hyper_parameters(experiment, resolved):
+    """The hyper-parameters that a cell ran with, or would, and the readings of its method."""
+    cell = experiment.cell
+    resolved = results.get(cell, {}).get("resolved")
+    values = hyper_parameters(experiment, resolved)
+    if values:
         yield from ("", "Hyper-parameters")
-        for setting in values:
-            yield from _item(setting.name, setting.value, setting.source)
-    if readings := readings_of(experiment, resolved):
+    for setting in values:
+        yield from _item(setting.name, setting.value, setting.source)
+
+    readings = readings_of(experiment, resolved)
+    if readings:
         yield from ("", "Readings: what is run where the paper says something else or is silent")
     for reading in readings:
         why = filled(reading.why, "readings", cell.paper, results.get, root=experiment.root)
-        texts = {"Run": reading.run, "Why": why, "Other form": reading.option}
         yield from wrapped(f"  - The paper: {reading.paper}", 4, WIDTH)
-        for name, text in texts.items():
-            yield from wrapped(f"    {name}: {text}", 4, WIDTH) if text else ()
+        for name, text in (("Run", reading.run), ("Why", why), ("Other form", reading.option)):
+            if text:
+                yield from wrapped(f"    {name}: {text}", 4, WIDTH)
 
 
-def _values(values: dict[str, Any], sources: dict[str, str], at: str) -> Iterator[str]:
+def _values(values: dict[str, Any], sources: dict[str, str], start: str) -> Iterator[str]:
+    """Values with their sources, those of nested sections by their whole key; what is unset is left out.
+
+    start: of the keys, such as `training.`
+    """
     for name, value in values.items():
-        if isinstance(value, dict) and at + name not in sources:
-            yield from _values(value, sources, f"{at}{name}.")
+        key = start + name
+        if isinstance(value, dict) and key not in sources:
+            yield from _values(value, sources, f"{key}.")
         elif value not in (None, False, {}, []):
             if isinstance(value, dict):
-                value = ", ".join(f"{key} {one}" for key, one in value.items() if one is not None)
-            yield from _item(f"{at}{name}".partition(".")[2], value, sources.get(at + name, ""))
+                value = ", ".join(f"{item} {number}" for item, number in value.items() if number is not None)
+            yield from _item(key.partition(".")[2], value, sources.get(key, ""))
 
 
 def _entry(name: str, text: object) -> list[str]:
@@ -241,4 +303,5 @@ def _entry(name: str, text: object) -> list[str]:
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:
-    return wrapped(f"  {name:<20} {value}" + (f"   [{source}]" if source else ""), 23, WIDTH)
+    where = f"   [{source}]" if source else ""
+    return wrapped(f"  {name:<20} {value}{where}", 23, WIDTH)

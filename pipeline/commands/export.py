@@ -4,14 +4,13 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from pipeline import files
-from pipeline.cells import arithmetic
-from pipeline.cells.checks import check_environment
+from pipeline import arithmetic, files
 from pipeline.cells.experiment import Experiment, link
 from pipeline.cells.inputs import verify
 from pipeline.commands import run
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, shorten
+from pipeline.training.checks import check_environment
 
 
 def model(name: str, seed: int | None, target: str | None, root: Path = ROOT) -> int:
@@ -32,9 +31,9 @@ def model(name: str, seed: int | None, target: str | None, root: Path = ROOT) ->
     if root == ROOT:
         run.bring_partition(cell)
     verify(experiment)
-    from pipeline.cells.final_models import write  # with torch: seconds
-    from pipeline.cells.seeds import trained
-    from pipeline.cells.training import plan
+    from pipeline.training.final_models import write  # with torch: seconds
+    from pipeline.training.seeds import trained
+    from pipeline.training.trainer import plan
 
     job = next(job for job in plan(experiment).jobs if job.seed == seed)
     place = root / ".cells" / "models" / f"{job.digest}-{seed}"  # an interrupted call goes on from there

@@ -23,12 +23,13 @@ from pipeline.schema import Cell
 QUESTION = """
 import sys
 from pathlib import Path
-from pipeline.cells import provenance, results
+from pipeline.cells import results
+from pipeline.provenance import identity
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import ROOT, Cell
 cell = Cell(*sys.argv[1].split("/"))
 result = results.read(cell.folder(ROOT) / "result.json")
-print("counts" if provenance.current(result, Experiment.of(cell, ROOT)) else "stale", result["self"])
+print("counts" if identity.current(result, Experiment.of(cell, ROOT)) else "stale", result["self"])
 """
 
 

@@ -20,29 +20,35 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.provenance import method_attributes
 from pipeline.data import registry
 from pipeline.errors import DAMAGED, ParamError
+from pipeline.provenance.identity import method_attributes
 from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, Subset
 
+# Operations of one image by every network, see above.
 TABLE = Path(__file__).with_name("operations.csv")
 # Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
 # come out within a fifth of their CPU seconds on one core; by multiply-adds alone they differ 5-fold.
 WRITTEN = 100
-# of a training step, in forward passes: the gradients of activations and of weights cost one each
+# Cost of a training step in forward passes: the gradients of activations and of weights cost one each.
 PASSES = 3
-# orders of magnitude that a cell's step may be farther than the nearest one's
+# A measured cell counts where its step is at most these orders of magnitude farther than the nearest one's.
 NEAR = 0.5
-# share of a domain whose test part is index mod 10 in {8, 9}
+# Share of a domain that is its test part where this is index mod 10 in {8, 9}.
 INDEX_TEST = 0.2
-# default of methods._adversarial.AdversarialTraining.steps
+# Default of methods._adversarial.AdversarialTraining.steps.
 ATTACK_STEPS = 10
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The speed of a finished cell: its networks and data set, operations of a batch's forward pass, and
-    seconds of one process for an operation."""
+    """The speed of a finished cell.
+
+    trained  names of its networks, and its data set
+    device   on which it was trained
+    step     operations of a batch's forward pass
+    seconds  of one process, for an operation
+    """
 
     algorithm: str
     trained: tuple[set[str], str]
@@ -72,8 +78,8 @@ def rates_of(results: dict[Cell, dict], root: Path = ROOT, device: str | None = 
             seconds = statistics.fmean(result["seconds"])
             done = result["rounds"] == experiment.scenario.training.rounds
             if whole and done and 0 < seconds < math.inf:
-                how = experiment.algorithm, _trained(experiment), result["device"]
-                rates.append(Rate(*how, step, seconds / whole))
+                trained = _trained(experiment)
+                rates.append(Rate(experiment.algorithm, trained, result["device"], step, seconds / whole))
     return rates
 
 
@@ -111,32 +117,44 @@ def _trained(experiment: Experiment) -> tuple[set[str], str]:
 def work(experiment: Experiment) -> tuple[float, float]:
     """(operations of one seed, those of a batch's forward pass on the average); 0 where the size of the data
     is not known, or a network's operations."""
-    scenario, training = experiment.scenario, experiment.scenario.training
-    scored, (train, test) = scenario.evaluation, images_of(experiment.cell, scenario, experiment.root)
+    scenario = experiment.scenario
+    training = scenario.training
+    evaluation = scenario.evaluation
+    train, test = images_of(experiment.cell, scenario, experiment.root)
     try:
         forward = [operations(model, scenario.data) for model in scenario.networks]
     except KeyError:
         return 0, 0
     if not sum(train.values()):
         return 0, 0
-    each, mean = dict(zip(scenario.models or {}, forward)), statistics.fmean(forward)
-    every = sum(forward) if scenario.models else mean * scenario.clients  # one image, by every client
-    epoch = sum(count * each.get(client, mean) for client, count in train.items())
-    # Elsewhere all clients share the model that is scored, or each has other test images.
-    alone = scored.tests == "cross" or (scored.tests != "clients" and scenario.models)
-    tests = test * (every if alone else mean)
+
+    # Operations of one image: by each client's network, by a network on the average, and by all clients.
+    by_client = dict(zip(scenario.models or {}, forward))
+    mean = statistics.fmean(forward)
+    by_all = sum(forward) if scenario.models else mean * scenario.clients
+
     reads = method_attributes(experiment)
-    # of the attack on every training image; a wrong value is named when the cell is to be trained
-    steps = experiment.hyper.get("steps", ATTACK_STEPS) if "random_start" in reads else 0
-    learnt = epoch * (1 + steps if isinstance(steps, int) else 1)
-    if (wanted := training.participation) is not None:
-        learnt *= wanted / scenario.clients if isinstance(wanted, int) else wanted
-    whole = PASSES * (learnt * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
-    whole += tests * training.rounds / scored.every
-    if scored.attack:
-        whole += PASSES * tests * (1 + scored.attack.steps) * min(scored.last, training.rounds)
-    if (public := scenario.public) and "public_batches" in reads:
-        whole += PASSES * every * public.size * public.epochs * training.rounds
+    epoch = sum(count * by_client.get(client, mean) for client, count in train.items())
+    local = epoch
+    if "random_start" in reads:
+        # The attack on every training image; a wrong value is named when the cell is to be trained.
+        steps = experiment.hyper.get("steps", ATTACK_STEPS)
+        local *= 1 + steps if isinstance(steps, int) else 1
+    if isinstance(training.participation, int):
+        local *= training.participation / scenario.clients
+    elif training.participation is not None:
+        local *= training.participation
+    whole = PASSES * (local * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
+
+    # Where not every client scores all images, they share the model that is scored or have other test images.
+    every_client = evaluation.tests == "cross" or (evaluation.tests != "clients" and scenario.models)
+    tests = test * (by_all if every_client else mean)
+    whole += tests * training.rounds / evaluation.every
+    if evaluation.attack:
+        whole += PASSES * tests * (1 + evaluation.attack.steps) * min(evaluation.last, training.rounds)
+    public = scenario.public
+    if public and "public_batches" in reads:
+        whole += PASSES * by_all * public.size * public.epochs * training.rounds
     return whole, training.batch_size * epoch / sum(train.values())
 
 
@@ -152,10 +170,11 @@ def operations(model: Model, data: Data) -> float:
 @cache
 def _table() -> dict[tuple[str, int], dict[int, int]]:
     """{(network, channels): {image side: operations of one image}}."""
-    return {
-        (row.pop("network"), int(row.pop("channels"))): {int(k): int(v) for k, v in row.items()}
-        for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())
-    }
+    table = {}
+    for row in csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines()):
+        key = (row.pop("network"), int(row.pop("channels")))
+        table[key] = {int(side): int(count) for side, count in row.items()}
+    return table
 
 
 # -- images --------------------------------------------------------------------------------------------------
@@ -191,28 +210,58 @@ def _rows(path: Path, changed: int, size: int) -> list[dict[str, str]]:
 
 def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
     """As `images_of`, of a partition that was never made."""
-    cut, counts = scenario.partition, _counts(scenario.data.set)
-    if isinstance(cut, Pooled):
-        train, test = (sum(part) for part in zip(*counts.values())) if counts else (0, 0)
-        if cut.pool != "train+test":
-            return {"": min(train, cut.samples or math.inf)}, test
-        whole = min(train + test, cut.samples or math.inf)
-        return {"": whole * cut.train_share}, whole * (1 - cut.train_share)
-    assert isinstance(cut, (Domains, Subset))
-    classes = entry.classes if (entry := registry.sets().get(scenario.data.set)) else 0
-    used = [counts[name] for name in scenario.data.domains.values() if name in counts] or [*counts.values()]
-    taken = {"official": 0.0, "index_mod_10": INDEX_TEST}.get(cut.test, cut.test_share or 0.0)
-    most = (cut.test_per_class or math.inf) * classes
-    tests = sum(min(train * taken if taken else test, most) for train, test in used)
-    if isinstance(cut, Subset):
-        return {client: float(size) for client, size in cut.sizes.items()}, tests
+    partition = scenario.partition
+    counts = _counts(scenario.data.set)
+    if isinstance(partition, Pooled):
+        return _expected_of_pool(partition, counts)
+    assert isinstance(partition, (Domains, Subset))
+    entry = registry.sets().get(scenario.data.set)
+    classes = entry.classes if entry else 0
+
+    # Share of the training images that become the test part; 0: it is the set's own.
+    taken = {"official": 0.0, "index_mod_10": INDEX_TEST}.get(partition.test, partition.test_share or 0.0)
+    most = (partition.test_per_class or math.inf) * classes
+    used = [counts[name] for name in scenario.data.domains.values() if name in counts]
+    tests = 0.0
+    for train, test in used or counts.values():
+        tests += min(train * taken if taken else test, most)
+
+    if isinstance(partition, Subset):
+        return {client: float(size) for client, size in partition.sizes.items()}, tests
+    return {"": _expected_of_domains(partition, scenario.data, counts, taken, classes)}, tests
+
+
+def _expected_of_pool(
+    partition: Pooled, counts: dict[str, tuple[int, int]]
+) -> tuple[dict[str, float], float]:
+    """As `images_of`, of a partition that deals all domains together."""
+    train = sum(train for train, _ in counts.values())
+    test = sum(test for _, test in counts.values())
+    most = partition.samples or math.inf
+    if partition.pool != "train+test":
+        return {"": min(train, most)}, test
+    whole = min(train + test, most)
+    return {"": whole * partition.train_share}, whole * (1 - partition.train_share)
+
+
+def _expected_of_domains(
+    partition: Domains, data: Data, counts: dict[str, tuple[int, int]], taken: float, classes: int
+) -> float:
+    """Training images of all clients.
+
+    counts  data set of a domain -> (training, test) images
+    taken   share of the training images that become the test part
+    """
+    if partition.per_class:
+        return float(partition.per_class * classes * sum(partition.clients.values()))
     total = 0.0
-    for printed, clients in cut.clients.items():
-        size = counts.get(scenario.data.domains.get(printed, printed), (0, 0))[0] * (1 - taken)
-        share = cut.share.get(printed, 0) if isinstance(cut.share, dict) else cut.share
-        size = min(size, cut.samples or math.inf) * (1 if share is None else min(share * clients, 1))
-        total += cut.per_class * classes * clients if cut.per_class else size
-    return {"": total}, tests
+    for domain, clients in partition.clients.items():
+        train, _ = counts.get(data.domains.get(domain, domain), (0, 0))
+        size = min(train * (1 - taken), partition.samples or math.inf)
+        share = partition.share.get(domain, 0) if isinstance(partition.share, dict) else partition.share
+        # Every client has this share of its domain; None: the clients share all of it.
+        total += size if share is None else size * min(share * clients, 1)
+    return total
 
 
 def _counts(name: str) -> dict[str, tuple[int, int]]:
@@ -221,5 +270,6 @@ def _counts(name: str) -> dict[str, tuple[int, int]]:
     if entry is None:
         return {}
     if entry.parts:
-        return {part: _counts(part)[part] for part in entry.parts if _counts(part)}
+        counts = {part: _counts(part) for part in entry.parts}
+        return {part: count[part] for part, count in counts.items() if count}
     return entry.expected("mirror" if os.environ.get("FEDREPRO_MIRROR") else "canonical")

@@ -19,26 +19,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from pipeline.cells.checks import check_environment, runnable
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import clock
 from pipeline.clusters import executor
 from pipeline.commands import unchanged
-from pipeline.commands.schedule import (
-    DONE,
-    FAILED,
-    READY,
-    RUNNING,
-    SKIPPED,
-    UNCHANGED,
-    WAITING,
-    Schedule,
-    Task,
-)
+from pipeline.commands.schedule import Schedule, StageState, Task
 from pipeline.commands.sync import show_grids, sync
 from pipeline.errors import NO_REPOSITORY, FedReproError, ParamError, conflict, unknown
 from pipeline.place import cores
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, papers, planned, shorten
+from pipeline.training.checks import check_environment, runnable
+from pipeline.training.progress import clock
 
 PROJECT = "dvc.yaml"  # what is run without a target
 # without a terminal
@@ -79,11 +69,12 @@ def main(
         return 0
     from dvc.exceptions import DvcException
 
+    if Path.cwd().is_relative_to(ROOT):
+        for path in sync():  # of cells and scenarios that paper.yaml has got since
+            print(f"{shorten(path)}: written, as paper.yaml says", flush=True)
     chosen = [target for stage in stages for target in targets(stage)]
     if stages and Path.cwd().is_relative_to(ROOT) and not any(map(_is_place, stages)):
         os.chdir(ROOT)  # a paper's or a cell's name means the same in every folder
-    if Path.cwd().is_relative_to(ROOT) and (other := sync(check=True)):
-        raise FedReproError(f"{shorten(other[0])}: not as paper.yaml says; `fedrepro sync` writes it")
     if not chosen and not Path(PROJECT).exists():
         raise FedReproError(f"this folder has no {PROJECT}: name a paper or a cell, or go to the root folder")
     if hidden := list(filter(_hidden, chosen or [PROJECT])):
@@ -101,7 +92,7 @@ def main(
     looked = unchanged.state(places, schedule.root)
     code = run(schedule, jobs or cores(), where)
     total = len(schedule.tasks)
-    if len(schedule.of(UNCHANGED)) == total:
+    if len(schedule.of(StageState.UNCHANGED)) == total:
         unchanged.remember(asked, schedule.root, total, places, looked)
     return code
 
@@ -207,9 +198,9 @@ class Display:
     def ended(self, task: Task) -> None:
         """Say that a stage is done or has failed."""
         total = len(self.schedule.tasks)
-        settled = total - len(self.schedule.of(WAITING, READY, RUNNING))
+        settled = total - len(self.schedule.of(StageState.WAITING, StageState.READY, StageState.RUNNING))
         progress = task.progress()
-        done = task.state == DONE and progress.get("done")
+        done = task.state == StageState.DONE and progress.get("done")
         accuracy = f"  accuracy {progress['accuracy']:.2f} %" if done else ""
         self.say(f"{settled:>4}/{total}  {task.state:<7}{clock(task.seconds):>8}  {task.name}{accuracy}")
 
@@ -217,7 +208,7 @@ class Display:
         """Show the stages that run, if it is time to."""
         now = time.monotonic()
         every = SECONDS_BETWEEN_FRAMES if self.console.is_terminal else SECONDS_BETWEEN_LINES
-        if now - self.drawn >= every and self.schedule.of(RUNNING):
+        if now - self.drawn >= every and self.schedule.of(StageState.RUNNING):
             self.drawn = now
             self.draw(now)
 
@@ -226,7 +217,7 @@ class Display:
 
     def draw(self, now: float) -> None:
         """What runs: trainings that report a round first, what waits in a cluster's queue last."""
-        states = {task: task.progress() for task in self.schedule.of(RUNNING)}
+        states = {task: task.progress() for task in self.schedule.of(StageState.RUNNING)}
         running = sorted(states, key=lambda task: (_queued(task), "round" not in states[task]))
         parts = [_words(task, states[task]) for task in running[:ROWS]]
         if rest := Counter("queued" if _queued(task) else "more" for task in running[ROWS:]):
@@ -234,8 +225,8 @@ class Display:
         left = self.schedule.left(
             self.jobs, {task: state["left"] for task, state in states.items() if "left" in state}
         )
-        done, count = len(self.schedule.of(DONE, UNCHANGED)), len(self.schedule.tasks)
-        total = f"{done}/{count} stages done{_counts(self.schedule, FAILED, SKIPPED)}, "
+        done, count = len(self.schedule.of(StageState.DONE, StageState.UNCHANGED)), len(self.schedule.tasks)
+        total = f"{done}/{count} stages done{_counts(self.schedule, StageState.FAILED, StageState.SKIPPED)}, "
         total += f"{clock(now - self.begun)} so far" + ("" if left is None else f", {between(*left)} left")
         if self.console.is_terminal:
             self.foot.update(Text("\n".join([total, *parts])), refresh=True)
@@ -252,7 +243,7 @@ def between(low: float, high: float) -> str:
     return f"{first} to {last} {name}"
 
 
-def _counts(schedule: Schedule, *states: str) -> str:
+def _counts(schedule: Schedule, *states: StageState) -> str:
     """`, 1 failed, 2 skipped`."""
     return "".join(f", {count} {state}" for state in states if (count := len(schedule.of(state))))
 
@@ -293,9 +284,9 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
     try:
         screen = Display(schedule, jobs)
         with screen.foot:
-            while not stopped and schedule.of(WAITING, READY, RUNNING):
+            while not stopped and schedule.of(StageState.WAITING, StageState.READY, StageState.RUNNING):
                 schedule.check(SECONDS_BETWEEN_FRAMES)
-                if unchecked and schedule.of(READY):
+                if unchecked and schedule.of(StageState.READY):
                     for cell in unchecked:  # now, not hours of other stages later
                         runnable(Experiment.of(cell))
                     unchecked = []
@@ -303,7 +294,9 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
                 for task in schedule.poll(where):
                     screen.ended(task)
                 screen.show()
-                if schedule.of(RUNNING) or any(task.blocker for task in schedule.of(WAITING)):
+                if schedule.of(StageState.RUNNING) or any(
+                    task.blocker for task in schedule.of(StageState.WAITING)
+                ):
                     time.sleep(0.1)
     finally:
         left = where.close()
@@ -317,17 +310,17 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
 
 def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
     """The last lines, which name every failed stage; returns the exit code."""
-    done, total = len(schedule.of(DONE)), len(schedule.tasks)
-    if len(schedule.of(UNCHANGED)) == total:
+    done, total = len(schedule.of(StageState.DONE)), len(schedule.tasks)
+    if len(schedule.of(StageState.UNCHANGED)) == total:
         print(f"nothing to do: {total} stages are up to date")
         return 0
-    counts = _counts(schedule, UNCHANGED, FAILED, SKIPPED)
+    counts = _counts(schedule, StageState.UNCHANGED, StageState.FAILED, StageState.SKIPPED)
     print(f"{done} of {total} stages run{counts} in {clock(time.monotonic() - screen.begun)}", flush=True)
-    for task in schedule.of(FAILED):
+    for task in schedule.of(StageState.FAILED):
         print(f"failed: {task.name}: {task.error().removeprefix('error: ')}", file=sys.stderr)
         print(f"        log: {os.path.relpath(task.log)}", file=sys.stderr)
     if stopped:
-        running = [task.name for task in schedule.of(RUNNING)]
+        running = [task.name for task in schedule.of(StageState.RUNNING)]
         names = ", ".join(running[:ROWS])
         if len(running) > ROWS:
             names += f" and {len(running) - ROWS} more"
@@ -335,4 +328,4 @@ def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
         way = "begins again, since it has --force" if again else "goes on from here"
         print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)
         return 130
-    return int(bool(schedule.of(FAILED)))
+    return int(bool(schedule.of(StageState.FAILED)))

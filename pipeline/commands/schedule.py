@@ -14,15 +14,16 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from pipeline.cells.progress import event
+from pipeline import locks
 from pipeline.clusters import Job, file_name
-from pipeline.commands import locks
 from pipeline.errors import DAMAGED, ParamError, unknown
 from pipeline.schema import papers
+from pipeline.training.progress import event
 
 SECONDS_TO_ASK_AGAIN = 2.0
 # trained cells, which are recorded together
@@ -46,7 +47,7 @@ OVERHEAD = {
 # Seconds of a training after its last round.
 ENDING = 2.0
 # By which share of itself a cell's seconds, over the expected ones, differ from the other cells', before this
-# run has shown it: 0.6 between an Intel Xeon and an AMD EPYC (tests/recorded_seconds.csv).
+# run has shown it: 0.6 between an Intel Xeon and an AMD EPYC (tests/commands/recorded_seconds.csv).
 SPREAD_OF_CELLS = 0.6
 # How much a cell's own seconds, measured elsewhere, count beside the mean of all cells: 1 would be right for
 # the machine that they were measured on.
@@ -55,9 +56,26 @@ OWN_SHARE = 0.8
 CELLS_OF_ALL = 1.0
 # Share by which the time left is uncertain however many cells are done: stages get into each other's way.
 UNCERTAINTY = 0.1
-# What becomes of a stage.
-WAITING, READY, RUNNING = "waiting", "ready", "running"
-DONE, UNCHANGED, FAILED, SKIPPED = "done", "unchanged", "failed", "skipped"
+
+
+class StageState(StrEnum):
+    """What becomes of a stage."""
+
+    # for a stage that it depends on
+    WAITING = "waiting"
+    # for a core, or for room at a cluster
+    READY = "ready"
+    RUNNING = "running"
+    DONE = "done"
+    # it was up to date
+    UNCHANGED = "unchanged"
+    FAILED = "failed"
+    # as a stage failed that it depends on
+    SKIPPED = "skipped"
+
+
+# States of a stage whose outputs another stage may read.
+FINISHED = (StageState.DONE, StageState.UNCHANGED)
 
 
 @dataclass(eq=False)
@@ -77,7 +95,7 @@ class Task:
     work: float = 0.0
     # work of the longest chain of stages that begins here
     rank: float = 0.0
-    state: str = WAITING
+    state: StageState = StageState.WAITING
     upstream: list["Task"] = field(default_factory=list)
     downstream: list["Task"] = field(default_factory=list)
     job: Job | None = None
@@ -197,7 +215,8 @@ class Schedule:
             changed = True
         except Exception:  # `dvc repro` will report it in the stage's log
             changed = True
-        task.state, task.blocker = READY if self.force or changed else UNCHANGED, ""
+        task.state = StageState.READY if self.force or changed else StageState.UNCHANGED
+        task.blocker = ""
 
     def _waits(self, task: Task, message: str) -> bool:
         """Whether DVC says that another process uses the files of the stage; the user is told once."""
@@ -207,16 +226,19 @@ class Schedule:
         blocker = f"process {users[1]}" if users else "another DVC"
         if task.blocker != blocker:
             self.say(f"           {task.name} waits for {blocker}")
-        task.state, task.blocker, task.ask_at = WAITING, blocker, time.monotonic() + SECONDS_TO_ASK_AGAIN
+        task.state = StageState.WAITING
+        task.blocker = blocker
+        task.ask_at = time.monotonic() + SECONDS_TO_ASK_AGAIN
         return True
 
     def launch(self, executor: Any) -> None:
         """Start what is ready, the longest first; cores of this machine that are left over become workers of
         a training stage."""
-        for task in filter(executor.far, self._longest_first(READY)):
+        for task in filter(executor.far, self._longest_first(StageState.READY)):
             self._start(task, executor)
-        free = executor.cores - sum(task.workers for task in self.of(RUNNING) if not executor.far(task))
-        ready = self._longest_first(READY)
+        here = [task for task in self.of(StageState.RUNNING) if not executor.far(task)]
+        free = executor.cores - sum(task.workers for task in here)
+        ready = self._longest_first(StageState.READY)
         candidates = len(ready) + len(list(self._unchecked()))
         most = max((len(task.known) for task in self.tasks), default=0)
         for task in ready:
@@ -231,21 +253,21 @@ class Schedule:
         """The stages that ended since the last call. What needs a failed one is skipped."""
         executor.poll()
         self.record()
-        for task in self.of(RUNNING):
+        for task in self.of(StageState.RUNNING):
             if task.job is None or task.job.code is None:
                 continue
             task.seconds = time.monotonic() - task.begun
-            task.state = DONE if task.job.code == 0 else FAILED
-            if task.state == FAILED and self._waits(task, "\n".join(task.tail(TAIL))):
+            task.state = StageState.DONE if task.job.code == 0 else StageState.FAILED
+            if task.state == StageState.FAILED and self._waits(task, "\n".join(task.tail(TAIL))):
                 continue
-            waiting = list(task.downstream) if task.state == FAILED else []
+            waiting = list(task.downstream) if task.state == StageState.FAILED else []
             while waiting:
                 needing = waiting.pop()
-                needing.state = SKIPPED
+                needing.state = StageState.SKIPPED
                 waiting += needing.downstream
             yield task
 
-    def of(self, *states: str) -> list[Task]:
+    def of(self, *states: StageState) -> list[Task]:
         """The tasks in one of the states."""
         return [task for task in self.tasks if task.state in states]
 
@@ -258,7 +280,7 @@ class Schedule:
         are known, the narrower is the range.
         """
         now = time.monotonic()
-        measured = {task: task.seconds * task.workers for task in self.of(DONE)}
+        measured = {task: task.seconds * task.workers for task in self.of(StageState.DONE)}
         measured |= {task: (now - task.begun + rest) * task.workers for task, rest in reported.items()}
         cells = {task: seconds for task, seconds in measured.items() if task.cell}
         others = {task: seconds for task, seconds in measured.items() if not task.cell}
@@ -272,9 +294,9 @@ class Schedule:
             task: work[task]
             * (paces.get(_paper(task), pace_of_cells) if task.cell else pace_of_others)
             / task.workers
-            for task in self.of(RUNNING, READY, WAITING)
+            for task in self.of(StageState.RUNNING, StageState.READY, StageState.WAITING)
         }
-        for task in self.of(RUNNING):
+        for task in self.of(StageState.RUNNING):
             rest = expected[task] - (now - task.begun)
             if task in reported:
                 rest = reported[task] + pace_of_cells * ENDING
@@ -299,9 +321,9 @@ class Schedule:
         `launch` starts them: on `jobs` cores, after those that it needs, the longest chain first."""
         missing = {task: sum(needed in expected for needed in task.upstream) for task in expected}
         ends = [(seconds, number, task) for number, (task, seconds) in enumerate(expected.items())]
-        running = [end for end in ends if end[2].state == RUNNING]
+        running = [end for end in ends if end[2].state == StageState.RUNNING]
         numbers = {task: number for _, number, task in ends}
-        ready = [task for task, count in missing.items() if not count and task.state != RUNNING]
+        ready = [task for task, count in missing.items() if not count and task.state != StageState.RUNNING]
         heapq.heapify(running)
         free, now = jobs - sum(task.workers for *_, task in running), 0.0
         while running or ready:
@@ -321,9 +343,11 @@ class Schedule:
     def record(self, last: bool = False) -> None:
         """Enter trained cells into DVC's lock files, those of a few seconds together; `last`: at once."""
         jobs = [
-            task.job for task in self.of(RUNNING) if task.job and task.job.trained and task.job.code is None
+            task.job
+            for task in self.of(StageState.RUNNING)
+            if task.job and task.job.trained and task.job.code is None
         ]
-        busy = len(self.of(RUNNING)) > len(jobs) or self.of(READY)
+        busy = len(self.of(StageState.RUNNING)) > len(jobs) or self.of(StageState.READY)
         if not jobs or busy and not last and time.monotonic() - self.recorded < SECONDS_TO_GATHER:
             return
         for job, error in record(jobs[:AT_ONCE], self.repo).items():
@@ -365,18 +389,19 @@ class Schedule:
             task.work += (sum(task.known) or mean) if task.cell else 0.0
             task.rank = task.work + max((needing.rank for needing in task.downstream), default=0.0)
 
-    def _longest_first(self, state: str) -> list[Task]:
+    def _longest_first(self, state: StageState) -> list[Task]:
         return sorted(self.of(state), key=lambda task: -task.rank)
 
     def _unchecked(self) -> Iterator[Task]:
         now = time.monotonic()
-        for task in self._longest_first(WAITING):
-            if task.ask_at <= now and all(needed.state in (DONE, UNCHANGED) for needed in task.upstream):
+        for task in self._longest_first(StageState.WAITING):
+            if task.ask_at <= now and all(needed.state in FINISHED for needed in task.upstream):
                 yield task
 
     def _start(self, task: Task, executor: Any) -> None:
         task.job = executor.submit(task, self.force)
-        task.state, task.begun = RUNNING, time.monotonic()
+        task.state = StageState.RUNNING
+        task.begun = time.monotonic()
 
 
 def _pace(measured: dict[Task, float], work: dict[Task, float]) -> float:

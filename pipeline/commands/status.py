@@ -14,15 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.cells import changes, choices, companions, provenance, stamps
+from pipeline import locks
+from pipeline.cells import choices, stamps
 from pipeline.cells.declarations import declarations, missing_seeds
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
-from pipeline.commands import locks
 from pipeline.commands.hours import Rate, estimate, rates_of
 from pipeline.commands.options import wrapped
 from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
 from pipeline.files import read_csv
+from pipeline.provenance import changes, companions, identity
 from pipeline.schema import (
     LISTED,
     MINIATURE,
@@ -58,7 +59,7 @@ class Status:
     hours: float | None = None
     # what shows that today's code gives a result of earlier code, or that nothing does any more
     verified: str = ""
-    # why it is stale, in a word: see pipeline.cells.changes
+    # why it is stale, in a word: see pipeline.provenance.changes
     cause: str = ""
 
 
@@ -130,7 +131,7 @@ class Board:
         stage = cell.stage(load_paper(cell.paper, self.root)) if has_stage else ""
         result = self.results[cell] if cell in self.results else read_result(cell, self.root)
         if result is not None and not stale(cell, result, self.root):
-            stamp = provenance.verified(result, Experiment.of(cell, self.root))
+            stamp = identity.verified(result, Experiment.of(cell, self.root))
             words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
             return Status(DONE, stage, verified=words)
         why = "" if result is None else cause(cell, result, self.root)
@@ -195,9 +196,9 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
     try:
         experiment = Experiment.of(cell, root)
         return (
-            not provenance.current(result, experiment)
+            not identity.current(result, experiment)
             or set(result["seeds"]) != set(experiment.scenario.seeds)
-            or provenance.redrawn(result, experiment.scenario)
+            or identity.redrawn(result, experiment.scenario)
             or bool(changes.other_inputs(result, experiment))
         )
     # an unreadable result, or a scenario or method that no longer exists
@@ -217,7 +218,7 @@ def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
     """`not verified since 1a2b3c4d` of a stale result whose former verification counts no more; else
     nothing."""
     try:
-        commit = provenance.unverified_since(result, Experiment.of(cell, root))
+        commit = identity.unverified_since(result, Experiment.of(cell, root))
     except (*DAMAGED, FedReproError):
         return ""
     return f"not verified since {commit[:8]}" if commit else ""
@@ -234,7 +235,7 @@ def failures(root: Path = ROOT) -> dict[Cell, str]:
             experiment = Experiment.of(Cell.parse(mark["cell"]), root)
             partition = inputs(experiment, experiment.scenario.seeds[0])["digest"]
             how = mark["precision"], mark["executor"]
-            if path.parent.name == provenance.cell_digest(experiment, partition, *how):
+            if path.parent.name == identity.cell_digest(experiment, partition, *how):
                 failed[experiment.cell] = str(mark["error"])
         except (*DAMAGED, FedReproError):
             continue  # an incomplete mark, or one of a cell that no longer exists

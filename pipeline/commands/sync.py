@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from pipeline.cells import stamps
-from pipeline.cells.checks import check_names
 from pipeline.data.registry import of_paper, sets
 from pipeline.errors import ParamError
 from pipeline.files import write_text
@@ -36,6 +35,7 @@ from pipeline.schema import (
 from pipeline.schema.discovery import SPACES, spaces_file
 from pipeline.schema.documents import check_links
 from pipeline.schema.paper import PICTURE, scenario_key
+from pipeline.training.checks import check_names
 
 # by a paper's repository
 IGNORED = (
@@ -187,8 +187,8 @@ def _text(header: str, key: str, document: dict) -> str:
 # -- the parts of a stage ------------------------------------------------------------------------------------
 
 
-def _committed(*paths: str) -> list:
-    """Outputs that git has instead of DVC's cache."""
+def _uncached(*paths: str) -> list:
+    """Outputs that DVC's cache and remotes need not hold: git has them, or every checkout makes them anew."""
     return [{path: {"cache": False, "persist": True}} for path in paths]
 
 
@@ -252,7 +252,7 @@ class _File:
         name = f"{scenario}/{method}"
         drawn = [f"{self.at}/representations/{name}.npz"] * (scenario not in MINIATURES)
         written = (f"{self.at}/{folder}/{name}/{file}" for file in ("result.json", "history.csv"))
-        return _committed(*written) + _cached(*drawn, *[f"{self.at}/final-models/{name}"] * bool(keep))
+        return _uncached(*written) + _cached(*drawn, *[f"{self.at}/final-models/{name}"] * bool(keep))
 
     def train(
         self, scenario: str, matrix: dict, deps: list[str], settings: str, keep: str | None
@@ -266,10 +266,11 @@ class _File:
         return self.stage(f"train {self.key}/{scenario}/{method}", deps, params, outs, matrix)
 
     def partition(self, scenario: str, deps: list[str], params: list) -> dict[str, Any]:
-        """The clients of a scenario."""
+        """The clients of a scenario; the miniature's come from data that every checkout has."""
         params = [*params, {f"{self.at}/sources.yaml": [f"partition.{scenario}"]}]
-        outs = _cached(f"{self.at}/partitions/{scenario}")
-        outs += _committed(f"{self.at}/runs/{scenario}/clients.csv")
+        kept = _uncached if scenario == MINIATURE else _cached
+        outs = kept(f"{self.at}/partitions/{scenario}")
+        outs += _uncached(f"{self.at}/runs/{scenario}/clients.csv")
         return self.stage(f"partition {self.key}/{scenario}", deps, params, outs)
 
     def figure(
@@ -278,7 +279,7 @@ class _File:
         """What a figure draws of a scenario, or of its cells."""
         outs = [f"{self.at}/figures/{name}-{cells.replace('/', '-')}{end}" for end in ends]
         command = f"figures {self.key}/{cells} {name}"
-        return self.stage(command, [dep], [_code("figures")], _committed(*outs), matrix)
+        return self.stage(command, [dep], [_code("figures")], _uncached(*outs), matrix)
 
     def picture(self, name: str, scenario: str) -> dict[str, Any]:
         return self.figure(name, scenario, _set(self.paper.scenarios[scenario].data.set), (".png",))
@@ -290,7 +291,7 @@ class _File:
         key, at, miniature = self.key, self.at, bool(self.paper.miniature)
         code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
         code += self.there("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
-        stages = {"sources": self.stage(f"sources {key}", code, [], _committed(f"{at}/sources.yaml"))}
+        stages = {"sources": self.stage(f"sources {key}", code, [], _uncached(f"{at}/sources.yaml"))}
         if of_the_paper := of_paper(key, self.root):
             params, matrix = [{"params.yaml": ["data.source"]}, _code("data")], {"set": [*of_the_paper]}
             outs = _cached("data/${item.set}")
@@ -300,7 +301,7 @@ class _File:
         inputs = self.there("paper.yaml", "claims.csv", "published", *OF_PAGE)
         inputs += [f"{at}/sources.yaml", *[f"{at}/runs/{MINIATURE}"] * miniature, *drawings]
         files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
-        stages["results"] = self.stage(f"results {key}", inputs, [_code("results")], _committed(*files))
+        stages["results"] = self.stage(f"results {key}", inputs, [_code("results")], _uncached(*files))
         read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(drawings)]
         stages["report"] = self.stage(f"report {key}", read + self.there(*OF_PAGE), [_code("report")], [])
         # DVC replaces nothing in the paper's name.
@@ -435,7 +436,7 @@ class _File:
         of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
         params = [{f"{at}/paper.yaml": of_choice}, *shared]
         params += [_code("tune"), *spaces]
-        stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _committed(chosen))}
+        stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _uncached(chosen))}
         of_final = [place, "methods.${key}", *[f"tuning.{name}.test_seeds"] * bool(tuning.test_seeds)]
         for kind, word in (("tuned", "chosen"), ("published", "published"))[: 2 if tuning.test_seeds else 1]:
             stages[f"{kind}-{name}"] = stage(

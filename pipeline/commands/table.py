@@ -13,9 +13,9 @@ from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, load_paper
 
 COLUMNS = ["paper", "scenario", "method", "seed", "round", "measure", "value", "hook"]
-# columns of history.csv that are no measure
+# Columns of history.csv that are no measure.
 ASIDE = ("seed", "round", STATE, "participants")
-# measures of no model in particular
+# Beginnings of measures of no model in particular.
 WITHOUT_HOOK = ("loss", "method.", "unseen.")
 HOOKS = ("pre", "post")
 
@@ -56,12 +56,16 @@ def tidy(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
 
 
 def _of_cell(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+    """The rows of one cell, with COLUMNS."""
     wide = history_of(cell, root)
     names = [name for name in wide if name not in ASIDE]
     table = wide.melt(["seed", "round"], names, var_name="measure", value_name="value").dropna(subset="value")
-    split = {name: _measure_and_hook(name, result["hook"]) for name in names}
-    table["hook"] = table["measure"].map(lambda name: split[name][1])
-    table["measure"] = table["measure"].map(lambda name: split[name][0])
+    measures = {}
+    hooks = {}
+    for name in names:
+        measures[name], hooks[name] = _measure_and_hook(name, result["hook"])
+    table["hook"] = table["measure"].map(hooks)
+    table["measure"] = table["measure"].map(measures)
     return table.assign(paper=cell.paper, scenario=cell.scenario, method=cell.method)[COLUMNS]
 
 
@@ -70,4 +74,6 @@ def _measure_and_hook(name: str, headline: str) -> tuple[str, str]:
     prefix, _, rest = name.partition(".")
     if prefix in HOOKS:
         return rest, prefix
-    return name, "" if name.startswith(WITHOUT_HOOK) else headline
+    if name.startswith(WITHOUT_HOOK):
+        return name, ""
+    return name, headline

@@ -4,18 +4,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.cells import choices, tuning
+from pipeline.cells import choices
 from pipeline.commands import run
 from pipeline.commands.sync import sync
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, Tuned, load_paper, papers, planned, shorten
+from pipeline.training import tuning
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
     """Tune and train with what was chosen; without `what`, all that any paper.yaml asks for. Stages that
     paper.yaml has asked for since are written before. Returns the exit code."""
-    every = [key for key in papers() if load_paper(key).tuning]
-    chosen = [target for name in what or every for target in targets(name)]
+    names = what or [key for key in papers() if load_paper(key).tuning]
+    chosen = [target for name in names for target in targets(name)]
     if not chosen:
         raise ParamError("tune: no paper.yaml has the key 'tuning'; docs/tuning.md has an example")
     for path in sync():
@@ -29,18 +30,23 @@ def targets(name: str) -> list[str]:
     """The stages that train with the chosen values and with the row's, of fedcrl, fedcrl/mini or
     fedcrl/mini/fedprox; ParamError for what is not to be tuned or has no search space."""
     key, *rest = name.split("/")
-    paper, every, stages = load_paper(key), planned(key), list[str]()
+    paper = load_paper(key)
+    known = planned(key)
     if not paper.tuning:
         raise ParamError(f"papers/{key}/paper.yaml: tuning: not there; docs/tuning.md has an example")
+    stages: list[str] = []
     for scenario in rest[:1] or paper.tuning:
-        methods = rest[1:] or (paper.tuning[scenario].methods if scenario in paper.tuning else [""])
+        methods = rest[1:]
+        if not methods:
+            # For a scenario without tuning the check of the cell below says what is wrong.
+            methods = paper.tuning[scenario].methods if scenario in paper.tuning else [""]
         cells = [Cell(key, scenario, method) for method in methods]
         for cell in cells:
             choices.tuning_of(cell)
             tuning.space(cell)  # before anything trains
-            if cell not in every:
-                at = f"papers/{key}/paper.yaml: tuning.{scenario}.methods"
-                raise ParamError(f"{at}: no grid runs {cell.method!r} in this scenario")
-        compared = [*(Tuned.of(cell, ()) for cell in cells), *map(choices.published, cells)]
-        stages += [one.stage(paper) for one in compared]
+            if cell not in known:
+                where = f"papers/{key}/paper.yaml: tuning.{scenario}.methods"
+                raise ParamError(f"{where}: no grid runs {cell.method!r} in this scenario")
+        stages += [Tuned.of(cell, ()).stage(paper) for cell in cells]
+        stages += [choices.published(cell).stage(paper) for cell in cells]
     return stages

@@ -1,4 +1,4 @@
-"""`fedrepro ui`: import results into MLflow, serve its web interface and print links to useful views.
+"""`fedrepro ui`: serve MLflow's web interface, import results and print links to useful views.
 
 A link names a view that is a tag of the experiment, as MLflow's button Share does: which runs,
 which columns, how they are grouped and sorted.
@@ -15,19 +15,25 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, cast
 
 import click
 import requests
 
-from pipeline.cells import mlflow_database, results, tracking
+from pipeline.cells import results
+from pipeline.commands.status import table_rows
 from pipeline.errors import FedReproError
 from pipeline.place import HOME, surroundings
 from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
+from pipeline.schema.paper import NUMBER
+from pipeline.tracking import mlflow_database, mlflow_runs
 
 # MLflow asks for no password
 HOST = "127.0.0.1"
 # seconds that the server may take to start
 PATIENCE = 180.0
+# what the server waits for on its standard input: its database is whole
+GO = b"go\n"
 Results = dict[Cell, dict]
 
 
@@ -37,7 +43,7 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
     keys = [paper] if paper else list(papers(root))
     for key in keys:
         load_paper(key, root)  # reports an unknown one
-    address = tracking.uri(root)
+    address = mlflow_runs.uri(root)
     if address.startswith("http"):
         _show(_fill(keys, root), address.rstrip("/"), root)
         return 0
@@ -48,36 +54,34 @@ def _fill(keys: list[str], root: Path) -> dict[str, dict[str, str]]:
     """Bring in what MLflow does not know yet; returns the links, by paper and by what they show."""
     try:
         measured = results.collect(root)
-        tracking.import_results(root, printed(measured, root), show=True)
-        store = tracking.Store(root)
+        mlflow_runs.import_results(root, printed(measured, root), show=True)
+        store = mlflow_runs.Store(root)
         by_paper = {key: {c: r for c, r in measured.items() if c.paper == key} for key in keys}
         return {key: dict(views(key, by_cell, store)) for key, by_cell in by_paper.items()}
     except FedReproError:
         raise
     except Exception as error:  # whatever MLflow, SQLite or the network raises
-        raise FedReproError(tracking.no_answer(error, root)) from error
+        raise FedReproError(mlflow_runs.no_answer(error, root)) from error
 
 
 def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]]:
-    """The numbers that the papers print for these cells, by measure; of several tables the first."""
-    from pipeline.report.study import Study
-    from pipeline.report.tables import TableView
-
+    """The numbers that the papers print for these cells, by measure, without misread ones; of several tables
+    the first."""
     by_measure: dict[Cell, dict[str, float]] = {}
-    for paper in dict.fromkeys(cell.paper for cell in measured):
-        study = Study.of(paper, measured, root)
-        for key in study.paper.tables:
-            for row in TableView(key, study).panel.rows:
-                for value in row.values:
-                    if value.cell and value.printed is not None:
-                        by_measure.setdefault(value.cell, {}).setdefault(value.measure, value.printed)
+    for key in dict.fromkeys(cell.paper for cell in measured):
+        paper = load_paper(key, root)
+        for table in paper.tables.values():
+            for record, cell, measure in table_rows(key, paper, table, root):
+                sure = "likely=" not in record["note"] and re.fullmatch(NUMBER, record["value"])
+                if cell in measured and measure and sure:
+                    by_measure.setdefault(cell, {}).setdefault(measure, float(record["value"]))
     return by_measure
 
 
 # -- views ---------------------------------------------------------------------------------------------------
 
 
-def views(key: str, by_cell: Results, store: tracking.Store) -> Iterator[tuple[str, str]]:
+def views(key: str, by_cell: Results, store: mlflow_runs.Store) -> Iterator[tuple[str, str]]:
     """(what it shows, path of the link) of a paper's views, which are written into its experiment: the
     methods of each scenario side by side, where two or more are measured, then all runs grouped by cell."""
     if not by_cell:
@@ -136,21 +140,21 @@ def free_port(first: int) -> int:
 
 
 def _serve(keys: list[str], port: int, root: Path) -> int:
-    """Start the server, and bring the runs in while it starts."""
+    """Start the server while a new database is made, say where it is, then bring the runs in."""
     server_app = [sys.executable, "-m", "uvicorn", "pipeline.commands.mlflow_app:app"]
     command = [*server_app, "--host", HOST, "--port", str(port), "--log-level", "warning"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    more = {"_MLFLOW_SERVER_FILE_STORE": tracking.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    _make_database(root)
-    server = subprocess.Popen(command, cwd=root, start_new_session=True, env=surroundings(HOME) | more)
+    more = {"_MLFLOW_SERVER_FILE_STORE": mlflow_runs.uri(root), "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = surroundings(HOME) | more
+    address = f"http://{HOST}:{port}"
+    server = subprocess.Popen(
+        command, cwd=root, start_new_session=True, env=environment, stdin=subprocess.PIPE
+    )
     try:
-        links = _fill(keys, root)
-        begun = time.monotonic()
-        while not _answers(port):
-            if server.poll() is not None or time.monotonic() - begun > PATIENCE:
-                raise FedReproError(f"MLflow's server did not start on {HOST}:{port}; see above")
-            time.sleep(0.3)
-        _show(links, f"http://{HOST}:{port}", root)
+        _make_database(root)
+        _wait_for(server, port)
+        click.echo(f"MLflow answers at {address}; results are brought in, those of tables first")
+        _show(_fill(keys, root), address, root)
         click.echo("Ctrl-C ends it")
         return server.wait()
     except KeyboardInterrupt:
@@ -161,6 +165,17 @@ def _serve(keys: list[str], port: int, root: Path) -> int:
             server.wait()
 
 
+def _wait_for(server: subprocess.Popen, port: int) -> None:
+    """Let the server go on, since its database is there, and wait until it answers."""
+    with contextlib.suppress(BrokenPipeError), cast(IO[bytes], server.stdin) as pipe:
+        pipe.write(GO)
+    begun = time.monotonic()
+    while not _answers(port):
+        if server.poll() is not None or time.monotonic() - begun > PATIENCE:
+            raise FedReproError(f"MLflow's server did not start on {HOST}:{port}; see above")
+        time.sleep(0.3)
+
+
 def _make_database(root: Path) -> None:
     """See that the server finds a whole database; otherwise it would make its own at the same time."""
     try:
@@ -168,7 +183,7 @@ def _make_database(root: Path) -> None:
     except FedReproError:
         raise
     except Exception as error:  # whatever MLflow or SQLite raises
-        raise FedReproError(tracking.no_answer(error, root)) from error
+        raise FedReproError(mlflow_runs.no_answer(error, root)) from error
 
 
 def _answers(port: int) -> bool:

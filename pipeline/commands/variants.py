@@ -9,8 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pipeline.cells import arithmetic
-from pipeline.cells.checks import check_environment, runnable
+from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.commands import run
@@ -18,6 +17,7 @@ from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import RATE, ROOT, Cell, Whole, check, load_paper, shorten
 from pipeline.schema.cell import ExtraSeeds, Swept, Variant
 from pipeline.schema.paper import scenario_key
+from pipeline.training.checks import check_environment, runnable
 
 
 def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:
@@ -30,7 +30,7 @@ def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int
         raise ParamError("--seeds: name a cell (fedlsa/mini/fedavg) or a scenario (fedlsa/mini)")
     if code := _bring(chosen, jobs):
         return code
-    from pipeline.cells.training import train_cell  # with torch: seconds
+    from pipeline.training.trainer import train_cell  # with torch: seconds
 
     places = {}
     for cell in chosen:
@@ -56,7 +56,7 @@ def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
     swept = {f"{key} {value}": Swept.of(base, ((key, value),)) for value in values}
     if code := _bring(swept.values(), jobs):
         return code
-    from pipeline.cells.training import train_cell  # with torch: seconds
+    from pipeline.training.trainer import train_cell  # with torch: seconds
 
     rows = {label: _by_seed(train_cell(cell)) for label, cell in swept.items()}
     _print(base, rows, next(iter(swept.values())))
@@ -72,7 +72,7 @@ def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> lis
         raise FedReproError("the data or partitions of these cells could not be made: see above")
     for cell in cells:
         runnable(Experiment.of(cell))  # ParamError for a value that the method has not
-    from pipeline.cells.training import train_cell  # with torch: seconds
+    from pipeline.training.trainer import train_cell  # with torch: seconds
 
     for cell in {(cell.paper, cell.partition, cell.seeds): cell for cell in cells}.values():
         deal_extra(cell)

@@ -1,11 +1,11 @@
 """`fedrepro verify [cell, scenario or paper ...]`: retrain and compare each round with the stored result.
 
 The seeds of a cell are trained once more, in an order that is drawn anew in each call, by the training
-function itself (`pipeline/cells/walk.py`), from round 0 and as far as the time goes. Every round is compared
-with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its ablations
-(`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a value
-differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What was
-trained with other arithmetic than this machine has cannot be compared here.
+function itself (`pipeline/training/walk.py`), from round 0 and as far as the time goes. Every round is
+compared with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its
+ablations (`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a
+value differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What
+was trained with other arithmetic than this machine has cannot be compared here.
 
 With a commit, the code of that commit trains the seeds first, on this machine, and its rounds stand in the
 place of the stored ones (`former_code.py`). So a change of code is verified on any processor, for a result
@@ -30,20 +30,22 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from pipeline.cells import inputs, provenance, results, stamps
+from pipeline.cells import inputs, results, stamps
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.progress import clock
 from pipeline.commands import former_code
 from pipeline.commands.former_code import FormerCode
 from pipeline.commands.run import partition_stage
 from pipeline.errors import FedReproError, unknown
 from pipeline.place import cores
+from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
 from pipeline.schema.cell import Seeded
 from pipeline.schema.documents import visible
+from pipeline.training.progress import clock
 
 # Versions that two machines must have in common to round alike, besides portable arithmetic or a processor.
 ALIKE = ("torch", "numpy")
+# Columns of history.csv that say which row it is.
 NOT_COMPARED = ("seed", "round")
 
 
@@ -98,15 +100,17 @@ class Walk:
             self._row(line)
 
     def _means(self, result: dict) -> None:
+        """Compare what the training has at its end: means over the last rounds, and accuracies of clients."""
         for part in ("measures", *results.MEANS):
             for name, values in self.result[part].items():
                 now = result[part].get(name, [None])[0]
                 self._compare(now, values[self.at], name, f"the means of {part}")
-        clients = zip(result["clients"][0], self.result["clients"][self.at], strict=True)
-        for number, (now, then) in enumerate(clients, 1):
-            self._compare(now, then, f"accuracy of client {number}", "the last round")
+        accuracies = zip(result["clients"][0], self.result["clients"][self.at], strict=True)
+        for client, (now, then) in enumerate(accuracies, 1):
+            self._compare(now, then, f"accuracy of client {client}", "the last round")
 
     def _row(self, line: dict) -> None:
+        """Compare a round."""
         recorded = self.rows[line["round"]]
         names = recorded.keys() - {*NOT_COMPARED, results.STATE}
         for name in sorted(names, key=lambda name: (name != "loss", name)):
@@ -119,7 +123,9 @@ class Walk:
         self.walked = max(self.walked, line["round"])
 
     def _compare(self, now: Any, then: Any, name: str, where: str) -> None:
-        now, then = (None if value != value else value for value in (now, then))
+        # NaN, which differs from itself, stands for no value.
+        now = None if now != now else now
+        then = None if then != then else then
         if now != then:
             raise Differs(f"seed {self.seed}, {where}: {name} is {now} instead of {then}")
 
@@ -127,12 +133,16 @@ class Walk:
 def check_machine(here: dict, there: dict) -> None:
     """NotHere unless two machines, as results describe them, round alike: both with portable arithmetic or
     the same processor, and with the same versions of what computes."""
-    kinds = {machine.get("arithmetic") or machine.get("processor") for machine in (here, there)}
-    others = [f"{name} {there.get(name)}" for name in ALIKE if here[name] != there.get(name)]
-    if len(kinds) > 1:
-        others.insert(0, there.get("arithmetic") or there.get("processor") or "an unknown processor")
-    if others:
-        raise NotHere(f"cannot be compared here; trained on {', '.join(others)}; train anew or walk there")
+    differences = []
+    arithmetic_there = there.get("arithmetic") or there.get("processor")
+    if (here.get("arithmetic") or here.get("processor")) != arithmetic_there:
+        differences.append(arithmetic_there or "an unknown processor")
+    for name in ALIKE:
+        if here[name] != there.get(name):
+            differences.append(f"{name} {there.get(name)}")
+    if differences:
+        trained_on = ", ".join(differences)
+        raise NotHere(f"cannot be compared here; trained on {trained_on}; train anew or walk there")
 
 
 @dataclass
@@ -185,11 +195,16 @@ class Verification:
         wanted: int | None = None,
         former: FormerCode | None = None,
     ) -> "Verification":
-        """FedReproError where there is nothing that could be walked or compared. `wanted`: only this seed."""
+        """Of a stored result.
+
+        wanted: only this seed; None: all
+
+        Raises FedReproError where there is nothing that could be walked or compared.
+        """
         if result["device"] != "cpu":
             raise FedReproError(f"it was trained on {result['device']}, which is not compared")
         experiment = Experiment.of(cell, root)
-        made = provenance.made_by(result, experiment)
+        made = identity.made_by(result, experiment)
         if made is None:
             raise FedReproError("its parameters have changed since; train it again")
         table = results.checked_history(cell, result, root)
@@ -197,7 +212,8 @@ class Verification:
         if wanted is not None and wanted not in result["seeds"]:
             raise FedReproError(unknown("seed", str(wanted), map(str, result["seeds"])))
         expected = _expected_machine(experiment)
-        seeds, elsewhere = [], list[NotHere]()
+        seeds = []
+        elsewhere: list[NotHere] = []
         for seed, machine in zip(result["seeds"], results.machines(result), strict=True):
             try:
                 if former is None:
@@ -212,11 +228,14 @@ class Verification:
             raise elsewhere[0]
         random.SystemRandom().shuffle(seeds)
         inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, tuple(seeds)), root))
-        code = provenance.digest_of(experiment, result["executor"])
-        history = stamps.digest((cell.folder(root) / "history.csv").read_bytes())
+        digests = {
+            "made": made,
+            "code": identity.digest_of(experiment, result["executor"]),
+            "history": stamps.digest((cell.folder(root) / "history.csv").read_bytes()),
+        }
         if former is not None:
             former.check_counts(cell, result)
-        return cls(cell, result, seeds, table, {"made": made, "code": code, "history": history}, former)
+        return cls(cell, result, seeds, table, digests, former)
 
     @property
     def seconds(self) -> float:
@@ -254,25 +273,25 @@ class Verification:
 
     def stamp(self, root: Path) -> dict:
         """The entry of verified.yaml, with what an earlier one says of the same result and code."""
-        git, earlier = provenance.git_state(root, self.cell.paper), stamps.of(self.cell, root)
-        reach, how = self.reach, self.how
-        same = ("result", "code", "made")
+        git = identity.git_state(root, self.cell.paper)
+        reach = self.reach
+        how = self.how
         now = self.digests | {"result": self.result["self"]}
-        if earlier and all(earlier[key] == now[key] for key in same):
-            if {how, earlier["how"]} == {stamps.BITS, stamps.NUMBERS}:
-                how = stamps.NUMBERS
-            elif how != earlier["how"]:  # two codes, and not a code and a result, were compared
-                earlier = None
-        else:
+        earlier = stamps.of(self.cell, root)
+        if earlier and any(earlier[key] != now[key] for key in ("result", "code", "made")):
             earlier = None
-        if earlier is not None:
+        if earlier and {how, earlier["how"]} == {stamps.BITS, stamps.NUMBERS}:
+            how = stamps.NUMBERS
+        elif earlier and how != earlier["how"]:  # two codes, and not a code and a result, were compared
+            earlier = None
+        if earlier:
             for seed, last in stamps.reach(earlier).items():
                 reach[seed] = max(last, reach.get(seed, 0))
         return now | self._entry(reach, how, git)
 
     def refusal(self, root: Path) -> dict:
         """The entry of verified.yaml that says which number was another one."""
-        git = provenance.git_state(root, self.cell.paper)
+        git = identity.git_state(root, self.cell.paper)
         now = self.digests | {"result": self.result["self"]}
         return now | self._entry({}, f"{stamps.REFUSED}{self.difference}", git)
 
@@ -287,7 +306,7 @@ class Verification:
 
 def _expected_machine(experiment: Experiment) -> dict:
     """This machine as the walk of a cell will describe it: under its scenario's arithmetic."""
-    return provenance.machine() | {"arithmetic": experiment.scenario.arithmetic or ""}
+    return identity.machine() | {"arithmetic": experiment.scenario.arithmetic or ""}
 
 
 def verify(
@@ -301,10 +320,13 @@ def verify(
 ) -> int:
     """Walk, record and print; returns the exit code.
 
-    what: cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
-    quickest first. seconds: for each cell, from where its first training begins. jobs: how many cells at
-    once, by default one for each core. seed: only this one; by default all, in an order that is drawn anew.
-    rounds: of each seed at most; by default all. code: a commit whose code is compared with today's.
+    what     cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
+             quickest first
+    seconds  for each cell, from where its first training begins
+    jobs     how many cells at once; None: one for each core
+    seed     only this one; None: all, in an order that is drawn anew
+    rounds   of each seed at most; None: all
+    code     a commit whose code is compared with today's; None: stored results are
     """
     with contextlib.ExitStack() as stack:
         former = stack.enter_context(former_code.checked_out(code, root)) if code else None
@@ -325,38 +347,42 @@ def _verify(
     found, lacking, elsewhere = _found(wanted, seed, former, root)
     for line in dict.fromkeys(lacking + elsewhere):
         print(f"  not walked {line}", file=sys.stderr, flush=True)
-    counts, papers = Counter[str](), set[str]()
+    counts = Counter[str]()
+    stamped = set[str]()
     parallel = Parallel(jobs or cores(), prefer="threads", return_as="generator_unordered")
-    for one in parallel(delayed(_follow)(one, seconds, rounds, root) for one in found):
-        if one.difference:
-            kind, text = "DIFFERENT", one.difference
-            entry = stamps.of(one.cell, root)
-            if former is None or entry is not None:  # it no longer counts
-                stamps.write({one.cell: one.refusal(root)}, root)
-                papers.add(one.cell.paper)
-        elif one.reach:
+    tasks = (delayed(_follow)(verification, seconds, rounds, root) for verification in found)
+    for done in parallel(tasks):
+        cell = done.cell
+        if done.difference:
+            kind = "DIFFERENT"
+            text = done.difference
+            if former is None or stamps.of(cell, root) is not None:  # it no longer counts
+                stamps.write({cell: done.refusal(root)}, root)
+                stamped.add(cell.paper)
+        elif done.reach:
             kind = "same"
-            entry = one.stamp(root)
-            stamps.write({one.cell: entry}, root)
-            papers.add(one.cell.paper)
-            text = stamps.words(entry, len(one.result["seeds"]))
-        elif one.elsewhere:
-            kind, text = "elsewhere", one.elsewhere
+            entry = done.stamp(root)
+            stamps.write({cell: entry}, root)
+            stamped.add(cell.paper)
+            text = stamps.words(entry, len(done.result["seeds"]))
+        elif done.elsewhere:
+            kind = "elsewhere"
+            text = done.elsewhere
         else:
             kind = "too short"
-            furthest = max((walk.walked for walk in one.walks), default=0)
-            text = f"{furthest} of the {one.least} rounds that a stamp needs; --seconds gives it more"
-        print(f"  {kind:<10} {one.cell}: {text}", flush=True)
+            furthest = max((walk.walked for walk in done.walks), default=0)
+            text = f"{furthest} of the {done.least} rounds that a stamp needs; --seconds gives it more"
+        print(f"  {kind:<10} {cell}: {text}", flush=True)
         counts[kind] += 1
-    for paper in sorted(papers):  # by which DVC knows which cells are stale
+    for paper in sorted(stamped):  # by which DVC knows which cells are stale
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
-    same, different = counts["same"], counts["DIFFERENT"]
+    different = counts["DIFFERENT"]
     left = counts["too short"] + counts["elsewhere"] + len(lacking) + len(elsewhere)
-    print(
-        f"{same} the same, {different} different, {left} not compared, in {clock(time.monotonic() - begun)}"
-    )
-    refused = different or counts["too short"] or (wanted and (lacking or elsewhere or counts["elsewhere"]))
-    return 1 if refused else 0
+    took = clock(time.monotonic() - begun)
+    print(f"{counts['same']} the same, {different} different, {left} not compared, in {took}")
+    # What was named and could not be compared is an error; what was found by itself is not.
+    named_but_not_walked = wanted and (lacking or elsewhere or counts["elsewhere"])
+    return 1 if different or counts["too short"] or named_but_not_walked else 0
 
 
 def _found(
@@ -364,16 +390,19 @@ def _found(
 ) -> tuple[list[Verification], list[str], list[str]]:
     """What is to be walked, the quickest round first; a line for each cell that cannot be; and a line for
     each that can be on another machine alone."""
-    found, lacking, elsewhere, known = list[Verification](), list[str](), list[str](), set[str]()
+    found: list[Verification] = []
+    lacking: list[str] = []
+    elsewhere: list[str] = []
+    known = set[str]()
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
-        mine = {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper}
-        known |= mine
-        if wanted and not mine.intersection(wanted):
+        names = {str(cell), f"{cell.paper}/{cell.scenario}", cell.paper}
+        known |= names
+        if wanted and not names.intersection(wanted):
             continue
         try:
             result = results.read(path)
-            if not wanted and provenance.current(result, Experiment.of(cell, root)):
+            if not wanted and identity.current(result, Experiment.of(cell, root)):
                 continue
             if (root / "papers" / cell.paper / "partitions" / cell.partition).is_dir():
                 found.append(Verification.of(cell, result, root, seed, former))
@@ -387,32 +416,37 @@ def _found(
     for name in wanted:
         if name not in known:
             raise FedReproError(unknown("measured cell, scenario or paper", name, known))
-    return sorted(found, key=lambda one: one.seconds), lacking, elsewhere
+    return sorted(found, key=lambda verification: verification.seconds), lacking, elsewhere
 
 
-def _follow(one: Verification, seconds: float, rounds: int | None, root: Path) -> Verification:
+def _follow(verification: Verification, seconds: float, rounds: int | None, root: Path) -> Verification:
     """Train the seeds in turn and compare until the time is over, to the first value that is not the same or
-    the first training that fails."""
+    the first training that fails.
+
+    Returns the verification, with its walks and what was found.
+    """
     left = seconds
-    for seed in one.seeds:
+    for seed in verification.seeds:
         if left <= 0:
             break
-        last = rounds or one.result["rounds"]
-        before = len(one.walks)
+        last = rounds or verification.result["rounds"]
+        before = len(verification.walks)
         try:
-            walk = one.walk_of_former(seed, left, last) if one.former else one.walk(seed)
-            if one.former:  # whose time may have been over before
-                last = max(walk.rows, default=0)
-            one.walks.append(walk)
+            if verification.former:
+                walk = verification.walk_of_former(seed, left, last)
+                last = max(walk.rows, default=0)  # its time may have been over before
+            else:
+                walk = verification.walk(seed)
+            verification.walks.append(walk)
             left -= _trained(walk, left, last, root)
         except NotHere as reason:
-            del one.walks[before:]
-            one.elsewhere = str(reason)
+            del verification.walks[before:]
+            verification.elsewhere = str(reason)
             break
         except (Differs, FedReproError) as difference:
-            one.difference = str(difference)
+            verification.difference = str(difference)
             break
-    return one
+    return verification
 
 
 def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) -> float:
@@ -426,9 +460,11 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
         open(Path(folder, "errors"), "w+", encoding="utf-8", errors="replace") as errors,
     ):
         words = map(str, (walk.cell, walk.seed, Path(folder, "root"), root))
-        command = [sys.executable, "-m", "pipeline.cells.walk", *words]
+        command = [sys.executable, "-m", "pipeline.training.walk", *words]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
-        stopped, begun, timer = False, None, None
+        stopped = False
+        begun: float | None = None
+        timer: threading.Timer | None = None
         with subprocess.Popen(command, cwd=root, env=environment, **pipes) as process:
             over = threading.Event()
 
@@ -442,7 +478,8 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
                         break
                     walk.take(json.loads(line))
                     if begun is None:
-                        begun, timer = time.monotonic(), threading.Timer(seconds, stop)
+                        begun = time.monotonic()
+                        timer = threading.Timer(seconds, stop)
                         timer.daemon = True
                         timer.start()
                     if walk.walked >= rounds and rounds < walk.result["rounds"]:
@@ -457,5 +494,6 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
             if process.returncode < 0:  # by the system, short of memory, or by a user: that says nothing
                 raise NotHere(f"its training was ended by signal {-process.returncode}; verify it again")
             errors.seek(0)
-            raise FedReproError(f"the training fails: {(errors.read().splitlines() or ['no answer'])[-1]}")
+            lines = errors.read().splitlines()
+            raise FedReproError(f"the training fails: {lines[-1] if lines else 'no answer'}")
     return time.monotonic() - (begun or time.monotonic())

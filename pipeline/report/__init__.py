@@ -15,10 +15,12 @@ from pipeline.errors import FedReproError
 from pipeline.files import renew_text
 from pipeline.findings_file import FILE, GONE, as_text, lost, read_findings, withdrawn
 from pipeline.report import across, latex, markdown
+from pipeline.report.citations import citation
 from pipeline.report.findings import as_rows
 from pipeline.report.page import Overview, Page
 from pipeline.report.study import studies
-from pipeline.report.words import citation, counted, templates
+from pipeline.report.templates import templates
+from pipeline.report.words import counted
 from pipeline.schema import ROOT, load_paper
 
 
@@ -45,44 +47,58 @@ def render(papers: Sequence[str] | None = None, root: Path = ROOT, out: Path | N
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
+    out = out or root / "reports"
     results, problems = survey(root)
     known = studies(results, root, problems)
     pages = {name: Page(study) for name, study in known.items()}
+    written = [pages[name] for name in papers or pages]
+
     excused = withdrawn(root / GONE)
-    cite, overview, out = citation(root), Overview(pages.values(), excused), out or root / "reports"
+    cite = citation(root)
+    overview = Overview(pages.values(), excused)
     files = {"index.html": fill("index.html", view=overview, pages=pages, cite=cite)}
     files["index.md"] = markdown.fill("index.md", view=overview, cite=cite)
-    for name in papers or pages:
-        files[f"{name}.html"] = fill("paper.html", page=pages[name], pages=pages, cite=cite)
-        files[f"{name}.md"] = markdown.paper(pages[name])
-        files |= latex.files(pages[name])
-        files[f"metrics/{name}.json"] = metrics(name, results)
+    for page in written:
+        files[f"{page.key}.html"] = fill("paper.html", page=page, pages=pages, cite=cite)
+        files[f"{page.key}.md"] = markdown.paper(page)
+        files |= latex.files(page)
+        files[f"metrics/{page.key}.json"] = metrics(page.key, results)
     view = across.across(known)
     files["across.html"] = fill("across.html", view=view, pages=pages, cite=cite)
     files["across.md"] = markdown.fill("across.md", view=view)
     files["measured.csv"] = as_csv(tidy(results))
-    found = as_rows(one for page in pages.values() for one in page.findings.rows.values())
+
+    found = as_rows(finding for page in pages.values() for finding in page.findings.rows.values())
     before = [row for row in read_findings(out / FILE.name) if (root / "papers" / row["paper"]).is_dir()]
     gone = lost(before, found, excused)
     if not gone:
         files[FILE.name] = as_text(found)
+
     for name, text in files.items():
         renew_text(out / name, text)
-    of_these = [pages[name] for name in papers or pages]
-    tables = {f"{page.key}-{tab.key}.tex" for page in of_these for tab in page.tabs}
-    for path in (out / "tables").glob("*.tex"):
-        if path.name not in tables and path.name.startswith(tuple(f"{page.key}-" for page in of_these)):
-            path.unlink()
+    _remove_old_tables(out / "tables", written)
     front = root / "README.md"
     if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
         renew_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
+
     texts = list(dict.fromkeys(problems.values()))
     if gone:
         numbers = counted(len(gone), "number")
         texts.append(f"{FILE}: {numbers} would disappear, the first: {gone[0]}; say why in {GONE}")
+    if len(texts) == 1:
+        raise FedReproError(texts[0])
     if texts:
-        raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}" if texts[1:] else texts[0])
+        raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}")
     return [out / name for name in files]
+
+
+def _remove_old_tables(folder: Path, pages: Sequence[Page]) -> None:
+    """Delete the LaTeX tables of these papers that their pages no longer have."""
+    current = {f"{page.key}-{tab.key}.tex" for page in pages for tab in page.tabs}
+    starts = tuple(f"{page.key}-" for page in pages)
+    for path in folder.glob("*.tex"):
+        if path.name.startswith(starts) and path.name not in current:
+            path.unlink()
 
 
 def fill(template: str, **context) -> str:
@@ -94,8 +110,10 @@ def fill(template: str, **context) -> str:
 def environment() -> jinja2.Environment:
     """Of the HTML templates, with style and script inline: a page is one file. The browser runs no other
     script than this one, by its hash."""
-    made, folder = templates(autoescape=True), ROOT / "reports" / "templates"
-    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    made = templates(autoescape=True)
+    folder = ROOT / "reports" / "templates"
+    style = (folder / "style.css").read_text(encoding="utf-8")
+    script = (folder / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made.globals |= {"style": Markup(style), "script": Markup(script), "script_hash": f"sha256-{digest}"}
     made.filters["latex"] = latex.table

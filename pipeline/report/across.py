@@ -4,23 +4,27 @@ Of several rows of paper.yaml that run one algorithm, as in ablations, the unmod
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
 from matplotlib import rc_context
 
-from pipeline.cells import provenance
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described
 from pipeline.cells.results import lower_is_better, summarise
+from pipeline.data.reading import reading
+from pipeline.provenance import identity
 from pipeline.report import figures as draw
 from pipeline.report.comparison import Axis, ranked
-from pipeline.report.experiments import leakage, processors, tuning_tabs, tunings
+from pipeline.report.leakage import leakage
 from pipeline.report.statistics import ranks
 from pipeline.report.study import Study
+from pipeline.report.tunings import tuning_tabs, tunings
 from pipeline.report.words import measure_words, variant
-from pipeline.schema import MINIATURE, MINIATURES, ROOT, Paper, Scenario, method_names
+from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
 from pipeline.schema.discovery import CEILING
 
 # Why an algorithm does not run in a miniature, in the order in which it is looked for.
@@ -32,37 +36,49 @@ REASONS = {
     "pixels in [0, 1]": "attacks images, which here are normalised",
     "not listed": "could run, but paper.yaml does not list it",
 }
-# Always listed.
+# Algorithms that are always listed.
 REFERENCES = ("fedavg", "local")
 # Methods above the fold, besides those and the papers'.
 TOP = 6
-# Fewer methods or miniatures make no mean ranks.
-FEWEST = 3
-# How far below the best an axis goes, in distances of the median from it.
-FAR = 2.5
+# Fewer methods or miniatures make no mean ranks; Friedman's test needs three methods.
+FEWEST_RANKED = 3
+# How far below the best accuracy an axis goes, in distances of the median from it: else one method that fails
+# would press all others together.
+AXIS_DEPTH = 2.5
 
 
 class Miniature:
     """A paper's miniature.
 
-    cells     name of an algorithm -> the cell that it asks for; results: of those that have run
-    numbers   name -> accuracy, the best first; places: their ranks
+    labels    algorithm -> its name
+    cells     name of an algorithm -> the cell that it asks for
+    results   the same of those that have run
+    numbers   name -> accuracy, the best first
+    places    name -> rank
     headline  the measure that its cells report; empty where none has run
+    lower     whether small numbers of it are the better ones
     """
 
     def __init__(self, study: Study, labels: dict[str, str]):
-        self.study, self.name = study, study.name
+        self.study = study
+        self.name = study.name
         self.scenario = study.paper.scenarios[MINIATURE]
+
         rows = {cell.method: cell for scenario in MINIATURES for cell in study.planned_in(scenario)}
-        self.cells = {
-            label: rows[row]
-            for algorithm, label in labels.items()
-            if (row := plain(algorithm, study.paper, [*rows])) in rows
+        self.cells = {}
+        for algorithm, label in labels.items():
+            row = plain(algorithm, study.paper, [*rows])
+            if row in rows:
+                self.cells[label] = rows[row]
+        self.results = {
+            name: study.results[cell] for name, cell in self.cells.items() if cell in study.results
         }
-        self.results = {name: study.results[at] for name, at in self.cells.items() if at in study.results}
+
         self.headline = next((result["headline"] for result in self.results.values()), "")
-        every = {label: summarise(one["measures"][one["headline"]]) for label, one in self.results.items()}
-        self.numbers = dict(sorted(every.items(), key=lambda item: -item[1].mean))
+        numbers = {}
+        for name, result in self.results.items():
+            numbers[name] = summarise(result["measures"][result["headline"]])
+        self.numbers = dict(sorted(numbers.items(), key=lambda item: -item[1].mean))
         self.lower = lower_is_better(self.headline)
         self.places = ranked({name: number.mean for name, number in self.numbers.items()}, self.lower)
 
@@ -73,28 +89,40 @@ class Miniature:
     def about(self, labels: dict[str, str]) -> list[str]:
         """Data, clients, networks and rounds, what was computed otherwise, and which algorithms have no cell
         here, by reason."""
-        scenario, training = self.scenario, self.scenario.training
-        networks = (m.name + (" with a projector" if m.projector else "") for m in scenario.networks)
+        scenario = self.scenario
+        training = scenario.training
+        networks = []
+        for network in scenario.networks:
+            networks.append(f"{network.name} with a projector" if network.projector else network.name)
         texts = [
             f"{scenario.data.set}, {scenario.clients} clients, {len(scenario.seeds)} seeds",
             f"{', '.join(dict.fromkeys(networks))}; {training.rounds} rounds, "
             f"local epochs: {training.local_epochs}",
-            f"public images: {scenario.public.set}" if scenario.public else "",
-            f"accuracy: {measure_words(self.headline)}" if self.headline else "",
-            self.study.computed_otherwise(self.cells.values()),
         ]
-        out: dict[str, list[str]] = {}
+        if scenario.public:
+            texts.append(f"public images: {scenario.public.set}")
+        if self.headline:
+            texts.append(f"accuracy: {measure_words(self.headline)}")
+        differences = self.study.computed_otherwise(self.cells.values())
+        if differences:
+            texts.append(differences)
+
+        without_cell: dict[str, list[str]] = {}
         for algorithm, label in labels.items():
             if label not in self.cells:
-                out.setdefault(REASONS[excluded(algorithm, scenario) or "not listed"], []).append(label)
-        return [*filter(None, texts), *(f"{reason}: {', '.join(names)}" for reason, names in out.items())]
+                reason = REASONS[excluded(algorithm, scenario) or "not listed"]
+                without_cell.setdefault(reason, []).append(label)
+        return texts + [f"{reason}: {', '.join(names)}" for reason, names in without_cell.items()]
 
 
 def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
     """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
     that the miniature has, else the first; empty where no row runs it."""
     rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
-    return [*{algorithm} & {*rows}, *(key for key in rows if key in planned), *rows, ""][0]
+    if algorithm in rows:
+        return algorithm
+    in_miniature = [key for key in rows if key in planned]
+    return next(iter(in_miniature or rows), "")
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
@@ -111,20 +139,30 @@ def labels_of(studies: Iterable[Study]) -> dict[str, str]:
     papers = [study.paper for study in studies]
     same: dict[str, list[str]] = {}
     # a centralised model is a ceiling, no rival
-    for algorithm in (name for name in method_names() if name != CEILING):
-        rows = [
-            (algorithm in paper.methods, paper.label(row))
-            for paper in papers
-            if (row := plain(algorithm, paper, []))
-        ]
-        label = max(rows, key=lambda row: row[0])[1] if rows else algorithm
-        same.setdefault(variant(label)[0], []).append(algorithm)
-    labels = {
-        algorithm: label if algorithm == first else f"{label} ({algorithm.rpartition('_')[2]})"
-        for label, (first, *others) in same.items()
-        for algorithm in (first, *others)
-    }
+    for algorithm in method_names():
+        if algorithm != CEILING:
+            label = _printed_label(algorithm, papers)
+            same.setdefault(variant(label)[0], []).append(algorithm)
+
+    labels = {}
+    for label, (first, *others) in same.items():
+        labels[first] = label
+        for algorithm in others:
+            labels[algorithm] = f"{label} ({algorithm.rpartition('_')[2]})"
     return dict(sorted(labels.items(), key=lambda item: item[1].lower()))
+
+
+def _printed_label(algorithm: str, papers: Iterable[Paper]) -> str:
+    """The label of an algorithm in the first paper with a row of its name, else in the first with any row of
+    it; its own name where no paper has one."""
+    labels = []
+    for paper in papers:
+        row = plain(algorithm, paper, [])
+        if algorithm in paper.methods and row:
+            return paper.label(row)
+        if row:
+            labels.append(paper.label(row))
+    return labels[0] if labels else algorithm
 
 
 # -- places and ranks ----------------------------------------------------------------------------------------
@@ -133,35 +171,43 @@ def labels_of(studies: Iterable[Study]) -> dict[str, str]:
 class Group:
     """Miniatures that the same algorithms can run in.
 
-    rows    names of the best and those of the papers; rest: the others alike
-    shared  mean ranks of those that ran in all; None where these are few
+    columns  the miniatures
+    rows     names of the best methods and of those of the papers
+    rest     the other names
+    shared   mean ranks of those that ran in all; None where these are few
     """
 
     def __init__(self, title: str, columns: list[Miniature], labels: dict[str, str], papers: Iterable[str]):
-        self.title, self.columns = title, columns
-        shades = {
-            name: [column.places[name].shade for column in columns if name in column.places]
-            for name in labels.values()
-        }
+        self.title = title
+        self.columns = columns
+        shades = {}
+        for name in labels.values():
+            shades[name] = [column.places[name].shade for column in columns if name in column.places]
         order = sorted((name for name in shades if shades[name]), key=lambda name: -fmean(shades[name]))
         chosen = {*order[:TOP], *papers, *(labels[name] for name in REFERENCES)}
-        self.rows, self.rest = ([n for n in order if (n in chosen) == top] for top in (True, False))
-        rows = {
-            name: [column.numbers[name].mean for column in columns]
-            for name in shades
-            if len(shades[name]) == len(columns)
-        }
-        few = min(len(columns), len(rows)) < FEWEST
-        self.shared = None if few else ranks(rows, [column.lower for column in columns])
+        self.rows = [name for name in order if name in chosen]
+        self.rest = [name for name in order if name not in chosen]
+
+        in_all = {}
+        for name in shades:
+            if len(shades[name]) == len(columns):
+                in_all[name] = [column.numbers[name].mean for column in columns]
+        few = min(len(columns), len(in_all)) < FEWEST_RANKED
+        self.shared = None if few else ranks(in_all, [column.lower for column in columns])
 
 
 def groups(miniatures: list[Miniature], labels: dict[str, str]) -> list[Group]:
     """Miniatures without and with public images, which most algorithms either need or cannot use."""
-    titles, made = {False: "without public images", True: "with public images"}, []
-    for public, title in titles.items():
-        if columns := [one for one in miniatures if one.results and bool(one.scenario.public) == public]:
-            made.append(Group(title, columns, labels, [one.name for one in miniatures]))
-    return made
+    papers = [miniature.name for miniature in miniatures]
+    finished = [miniature for miniature in miniatures if miniature.results]
+    without = [miniature for miniature in finished if not miniature.scenario.public]
+    with_images = [miniature for miniature in finished if miniature.scenario.public]
+    found = []
+    if without:
+        found.append(Group("without public images", without, labels, papers))
+    if with_images:
+        found.append(Group("with public images", with_images, labels, papers))
+    return found
 
 
 # -- accuracy against cost -----------------------------------------------------------------------------------
@@ -170,16 +216,17 @@ def groups(miniatures: list[Miniature], labels: dict[str, str]) -> list[Group]:
 def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, draw.Picture]]:
     """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
     charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
-    for one in miniatures:
+    for miniature in miniatures:
         rows = [
             (name, result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"])
-            for name, result in one.results.items()
+            for name, result in miniature.results.items()
         ]
         table = pd.DataFrame(rows, columns=["name", *charts])
-        table["y"] = [one.numbers[name].mean for name in table["name"]]
+        table["y"] = [miniature.numbers[name].mean for name in table["name"]]
         for unit, panels in charts.items():
             chart = table[table[unit] > 0].rename(columns={unit: "x"})
-            panels += [pareto(one.name, unit, chart, one.name)] if chart["x"].nunique() > 1 else []
+            if chart["x"].nunique() > 1:
+                panels.append(pareto(miniature.name, unit, chart, miniature.name))
     return [(unit, draw.Picture(panels)) for unit, panels in charts.items() if panels]
 
 
@@ -193,22 +240,26 @@ def front(table: pd.DataFrame) -> pd.DataFrame:
 def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Panel:
     """A dot per method, x logarithmic; a line and names for the front, the accent for the paper's method.
 
-    table: columns name, x, y; what is far below the median is drawn at the lower edge.
+    unit      what x is
+    table     columns name, x, y (accuracy, %); what is far below the median is drawn at the lower edge
+    proposed  name of the paper's method
     """
-    best, top = front(table), table["y"].max()
-    table = table.assign(y=table["y"].clip(lower=top - FAR * (top - table["y"].median())))
+    best = front(table)
+    top = table["y"].max()
+    lowest = top - AXIS_DEPTH * (top - table["y"].median())
+    table = table.assign(y=table["y"].clip(lower=lowest))
     named = table[table["name"].isin({*best["name"], proposed})]
-    inks = {
-        name: draw.Ink("accent" if name == proposed else "ink", bold=name == proposed)
-        for name in named["name"]
-    }
+    inks = {name: draw.Ink("ink") for name in named["name"]}
+    if proposed in inks:
+        inks[proposed] = draw.Ink("accent", bold=True)
     right = 18 + draw.LETTER * max(map(len, inks))
     canvas = draw.Canvas((344, 244), (34, right, 34, 32), title)
     axes = canvas.axes
     axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
     for row in table.itertuples():
-        ink, alpha = inks.get(row.name, draw.Ink("mute")), 1 if row.name in inks else 0.35
         gid = canvas.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %")
+        ink = inks.get(row.name, draw.Ink("mute"))
+        alpha = 1 if row.name in inks else 0.35
         draw.dots(canvas, gid, [row.x], [row.y], ink, 8, alpha)
     axes.margins(0.08, 0.1)
     draw.few_ticks(axes, table["x"].to_numpy(), True)
@@ -217,6 +268,28 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
     ends = {row.name: pd.DataFrame({"x": [row.x], "mean": [row.y]}) for row in named.itertuples()}
     draw.name_lines(canvas, ends, inks)
     return canvas.panel(f"{title}: accuracy against {unit}; best: {', '.join(best['name'])}")
+
+
+# -- processors ----------------------------------------------------------------------------------------------
+
+
+def processors(root: Path = ROOT) -> dict | None:
+    """Of reports/processors.csv, which has cells that were trained on two processors; None without the file.
+
+    cells    how many were compared
+    same     how many of them have the same numbers in every round
+    earlier  in how many the compared setting is not today's
+    makers   who makes the processors
+    """
+    path = root / "reports" / "processors.csv"
+    if not path.exists():
+        return None
+    with reading(path):
+        table = pd.read_csv(path)
+        makers = [re.split(r"\W", table.loc[0, side])[0] for side in ("first", "second")]
+        same = int((table["different"] == 0).sum())
+        earlier = int((table["setting"] == "an earlier one").sum())
+        return {"cells": len(table), "same": same, "earlier": earlier, "makers": makers}
 
 
 # -- the page ------------------------------------------------------------------------------------------------
@@ -230,16 +303,23 @@ def across(studies: dict[str, Study]) -> dict:
     }
     root = next((study.root for study in studies.values()), ROOT)
     done, problems = tunings(root, studies)
-    tabs = tuning_tabs({key: one.study for key, one in miniatures.items()}, labels, done)
-    tuned = [one for tab in tabs for one in tab.tunings.values()]
-    planned = [(one, name, cell) for one in miniatures.values() for name, cell in one.cells.items()]
-    waiting = [one.study.target(cell) for one, name, cell in planned if name not in one.results]
-    problems += [one.study.problems[cell] for one, _, cell in planned if cell in one.study.problems]
-    older = [
-        cell
-        for one, name, cell in planned
-        if name in one.results and not provenance.current(one.results[name], Experiment.of(cell, root))
-    ]
+    tabs = tuning_tabs({key: miniature.study for key, miniature in miniatures.items()}, labels, done)
+    tuned = [tuning for tab in tabs for tuning in tab.tunings.values()]
+
+    planned: list[Cell] = []
+    waiting = []
+    older: list[Cell] = []
+    for miniature in miniatures.values():
+        study = miniature.study
+        for name, cell in miniature.cells.items():
+            planned.append(cell)
+            if cell in study.problems:
+                problems.append(study.problems[cell])
+            if name not in miniature.results:
+                waiting.append(study.target(cell))
+            elif not identity.current(miniature.results[name], Experiment.of(cell, root)):
+                older.append(cell)
+    older += [tuning.cell for tuning in tuned if tuning.older]
     return {
         "done": len(planned) - len(waiting),
         "planned": len(planned),
@@ -248,11 +328,11 @@ def across(studies: dict[str, Study]) -> dict:
         "costs": costs(miniatures.values()),
         "tuned": tabs,
         "changes": [change for tab in tabs for change in tab.changes],
-        "same": sum(one.same for one in tuned if one.before),
+        "same": sum(tuning.same for tuning in tuned if tuning.before),
         "leakage": leakage(studies, root),
         "processors": processors(root),
-        "about": {one.name: one.about(labels) for one in miniatures.values()},
-        "older": [str(cell) for cell in [*older, *(one.cell for one in tuned if one.older)]],
+        "about": {miniature.name: miniature.about(labels) for miniature in miniatures.values()},
+        "older": list(map(str, older)),
         "command": f"fedrepro run {' '.join(waiting)}" if waiting else "",
         "problems": problems,
     }

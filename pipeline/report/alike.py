@@ -6,7 +6,6 @@ of them have, and the 95 % interval of that difference (Student's t over the see
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from pipeline.report.comparison import Axis, Setting
 from pipeline.report.measures import numbers
 from pipeline.report.published import Panel, Row, Value, mark
 from pipeline.report.statistics import one_sample
-from pipeline.report.study import Study
+from pipeline.report.study import Study, result_file
 from pipeline.report.words import counted
 from pipeline.schema import Cell
 
@@ -24,14 +23,15 @@ from pipeline.schema import Cell
 class AlikeRow:
     """One method of a comparison on equal terms.
 
-    number    its accuracy there, over the seeds that all rows have
-    before    the same as the paper has it; None where that has not run
-    ahead     the paper's method minus this one, and its interval; None of the paper's method itself
-    interval  None with one seed
-    file      the result.json of `number`; before_file: that of `before`
-    words     what else is to be said of the row
-    chance    accuracy in percent below which a run is at chance level; 0 where that is not known
-    stale     whether code or parameters have changed since `number` was measured
+    number        its accuracy there in percent, over the seeds that all rows have
+    before        the same as the paper has it; None where that has not run
+    ahead         percent points of the paper's method minus this one; None of the paper's method itself
+    interval      the 95 % interval of `ahead`; None with one seed
+    file          the result.json of `number`
+    before_file   the result.json of `before`
+    words         what else is to be said of the row
+    chance        accuracy in percent below which a run is at chance level; 0 where that is not known
+    stale         whether code or parameters have changed since `number` was measured
     before_stale  the same of `before`
     """
 
@@ -59,7 +59,8 @@ class Alike:
     """Methods on equal terms, the best first.
 
     key     for links and files
-    title   what is compared; about: how, in a sentence or two
+    title   what is compared
+    about   how, in a sentence or two
     unit    heading of `number`
     before  heading of what the paper has, whose mark is the hollow one; empty: there is no such column
     notes   what is to be known of the numbers
@@ -75,7 +76,12 @@ class Alike:
 
     @property
     def axis(self) -> Axis:
-        return Axis.of_summaries([n for row in self.rows for n in (row.number, row.before) if n])
+        numbers = []
+        for row in self.rows:
+            numbers.append(row.number)
+            if row.before:
+                numbers.append(row.before)
+        return Axis.of_summaries(numbers)
 
     @property
     def seeds(self) -> int:
@@ -96,7 +102,8 @@ class Alike:
                 last = Value("measured", number=difference, signed=True, interval=row.interval)
             values = [first, second, last] if self.before else [first, last]
             rows.append(Row(row.name, [row.name], values))
-        heads = [[self.unit], *[[self.before]] * bool(self.before), [f"{proposed} minus it [95 %]"]]
+        headings = [self.unit, self.before, f"{proposed} minus it [95 %]"]
+        heads = [[heading] for heading in headings if heading]
         for column in range(len(heads) - 1):
             mark([row.values[column] for row in rows], lower=False)
         return Panel("", ["method"], heads, rows)
@@ -121,7 +128,8 @@ def compared(runs: Mapping[str, Mapping[int, float]], proposed: str, lower: bool
             ahead = round(estimate.d, 2) + 0.0
             row = replace(row, ahead=ahead, interval=estimate.interval() if len(pairs) > 1 else None)
         rows.append(row)
-    return sorted(rows, key=lambda row: row.number.mean * (1 if lower else -1))
+    sign = 1 if lower else -1
+    return sorted(rows, key=lambda row: sign * row.number.mean)
 
 
 def scored_alike(study: Study, setting: Setting) -> Alike | None:
@@ -137,23 +145,32 @@ def scored_alike(study: Study, setting: Setting) -> Alike | None:
     before = _by_seed(study, cells, f"before.{column.measure}")
     if len(after) < len(cells):
         return None
+    shared = set.intersection(*map(set, after.values()))
     rows = []
     for row in compared(after, study.name, lower_is_better(column.measure)):
-        seeds = [seed for seed in before.get(row.name, {}) if all(seed in runs for runs in after.values())]
+        seeds = [seed for seed in before.get(row.name, {}) if seed in shared]
         earlier = summarise([before[row.name][seed] for seed in seeds]) if seeds else None
         cell = cells[row.name]
-        path, stale = result_file(cell), study.is_stale(cell)
-        row = replace(row, before=earlier, file=path, before_file=path)
-        rows.append(replace(row, chance=study.chance_level(cell), stale=stale, before_stale=stale))
-    names = {side: [study.label(cell.method) for cell in several] for side, several in sides.items()}
-    here = "post" if study.name in names["post"] else "pre"
-    others = names["pre" if here == "post" else "post"]
-    words = {"post": "after", "pre": "before"}
-    about = (
-        f"The tables score {study.name} {words[here]} local training, "
-        f"{counted(len(others), 'method')} {words['pre' if here == 'post' else 'post']} it. "
-        "Here all are scored after it."
-    )
+        rows.append(
+            replace(
+                row,
+                before=earlier,
+                file=result_file(cell),
+                before_file=result_file(cell),
+                chance=study.chance_level(cell),
+                stale=study.is_stale(cell),
+                before_stale=study.is_stale(cell),
+            )
+        )
+
+    scored_after = {study.label(cell.method) for cell in sides["post"]}
+    if study.name in scored_after:
+        others = counted(len(sides["pre"]), "method")
+        scored = f"{study.name} after local training, {others} before it"
+    else:
+        others = counted(len(sides["post"]), "method")
+        scored = f"{study.name} before local training, {others} after it"
+    about = f"The tables score {scored}. Here all are scored after it."
     title = f"{setting.title}, scored alike"
     return Alike(f"alike-{column.scenario}", title, about, "after local training", "before it", rows)
 
@@ -162,8 +179,3 @@ def _by_seed(study: Study, cells: Mapping[str, Cell], measure: str) -> dict[str,
     """name -> the measure by seed, of the cells that have it."""
     known = {name: numbers(cell, study.results[cell], measure, study.root) for name, cell in cells.items()}
     return {name: by_seed for name, by_seed in known.items() if by_seed}
-
-
-def result_file(cell: Cell) -> str:
-    """Where a cell's result lies, from the repository's root."""
-    return (cell.folder(Path()) / "result.json").as_posix()

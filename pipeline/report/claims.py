@@ -29,17 +29,19 @@ from typing import Any
 
 from pipeline.errors import ParamError, unknown
 from pipeline.files import read_csv
-from pipeline.report.published import NUMBER, printed_number, read_published
+from pipeline.report.published import printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.words import split_setting
 from pipeline.schema import Paper, shorten
+from pipeline.schema.paper import NUMBER
 
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 OPTIONAL = ["title"]
-# points by which a level may deviate ("reaches 68.40")
-CLOSE = 1.0
-# points, or share of the size, by which a difference may deviate
-SIZE, SHARE = 0.5, 0.1
+# Percent points by which a level may deviate ("reaches 68.40").
+LEVEL_MARGIN = 1.0
+# Percent points by which a difference may deviate, or a share of its size where that is more.
+SIZE_MARGIN = 0.5
+SIZE_MARGIN_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,12 @@ class Spot:
 
 @dataclass(frozen=True)
 class Difference:
-    """A weighted sum of numbers, `weights` (spot, later the run behind it; weight); or with `parts` one of
-    several such sums by its place among them: 0 is the smallest, k - 1 the k-th smallest, -1 the largest."""
+    """A weighted sum of numbers, or one of several such sums.
+
+    weights  (spot, later the run behind it; weight) of a sum
+    parts    the sums of which one is chosen
+    place    which one, by size: 0 is the smallest, k - 1 the k-th smallest, -1 the largest
+    """
 
     weights: tuple[tuple[Any, float], ...] = ()
     place: int = 0
@@ -73,21 +79,28 @@ class Difference:
 
     def pick(self, key: Callable[["Difference"], Any]) -> "Difference":
         """The sum that it comes from, sorted by `key`."""
-        return sorted((part.pick(key) for part in self.parts), key=key)[self.place] if self.parts else self
+        if not self.parts:
+            return self
+        return sorted((part.pick(key) for part in self.parts), key=key)[self.place]
 
     def leaves(self) -> list["Difference"]:
         """All its sums."""
         return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves())) or [self]
 
     def spots(self) -> list[Any]:
+        """All numbers that it is about, each once."""
         return list(dict.fromkeys(spot for leaf in self.leaves() for spot, _ in leaf.weights))
 
     def scaled(self, factor: float) -> "Difference":
+        """Multiplied by a number; a negative one makes the smallest part the largest."""
         weights = tuple((spot, factor * weight) for spot, weight in self.weights)
-        place = self.place if factor >= 0 or not self.parts else ~self.place
-        return Difference(weights, place, tuple(part.scaled(factor) for part in self.parts))
+        parts = tuple(part.scaled(factor) for part in self.parts)
+        turned = factor < 0 and bool(parts)
+        # ~k is the k-th place from the other end.
+        return Difference(weights, ~self.place if turned else self.place, parts)
 
     def plus(self, other: "Difference") -> "Difference":
+        """The sum of both; of several parts each is added to."""
         if self.parts:
             return replace(self, parts=tuple(part.plus(other) for part in self.parts))
         if other.parts:
@@ -100,18 +113,24 @@ class Difference:
         for spot, weight in self.weights:
             total[name(spot)] = total.get(name(spot), 0.0) + weight
         weights = tuple((spot, weight) for spot, weight in total.items() if abs(weight) > 1e-12)
-        parts = tuple(part for old in self.parts if (part := old.renamed(name)))
+        parts = tuple(filter(None, [part.renamed(name) for part in self.parts]))
+        if not weights and not parts:
+            return None
+        # Fewer parts may be left than there were places.
         place = max(min(self.place, len(parts) - 1), -len(parts)) if parts else 0
-        return Difference(weights, place, parts) if weights or parts else None
+        return Difference(weights, place, parts)
 
 
 @dataclass(frozen=True)
 class Expected:
     """What a claim expects of its difference.
 
-    kind: bound, size, value, abs, rank or text; text: as written
-    sign, bound: its direction, `> 0` for example, of a bound, a rank, or a size other than 0
-    number: the size, the value or the rank; margin: by which a size or a value may deviate
+    text    as written
+    kind    bound, size, value, abs, rank or text
+    sign    with `bound` its direction, `>` and 0 for example, of a bound, a rank, or a size other than 0
+    number  the size, the value or the rank
+    margin  by which a size or a value may deviate
+    low     of a rank: whether small numbers are the first
     """
 
     text: str
@@ -128,16 +147,20 @@ class Expected:
             return value <= self.number
         if not self.sign:
             return abs(value - self.number) < self.margin
-        return (value > self.bound) == self.sign.startswith(">") if value != self.bound else "=" in self.sign
+        if value == self.bound:
+            return "=" in self.sign
+        return (value > self.bound) == self.sign.startswith(">")
 
 
 @dataclass(frozen=True)
 class Claim:
     """A row of claims.csv.
 
-    where: the paper's table or figure; slip: what its tables say instead; title: in a few words, or empty
-    table: key of the table that shows it, empty for a figure's claim or one in words
-    tree: the difference; of a rank the lead over the rival that decides it; None: it compares nothing
+    where  the paper's table or figure
+    slip   what the paper's tables say instead, where its text is wrong
+    title  in a few words, or empty
+    table  key of the table that shows it; empty for a figure's claim or one in words
+    tree   the difference; of a rank the lead over the rival that decides it; None: it compares nothing
     """
 
     id: str
@@ -160,20 +183,23 @@ class Claim:
         return tree.at(number)
 
 
-class Printed:
+class PublishedNumbers:
     """The published numbers of a paper (None: lost, or words), without rows that average the methods."""
 
     def __init__(self, study: Study):
-        self.study, self.paper = study, study.paper
+        self.study = study
+        self.paper = study.paper
         self.numbers: dict[Spot, float | None] = {}
         for name, table in self.paper.tables.items():
             for record in read_published(study.key, table, study.root):
-                if table.rows.get(record["method"], "") is not None:
-                    place = record["setting"], record["dataset"], record["column"]
-                    self.numbers[Spot(record["method"], name, *place)] = printed_number(record)
+                # paper.yaml gives a row that averages the methods no method: `null`.
+                if table.rows.get(record["method"], "") is None:
+                    continue
+                spot = Spot(record["method"], name, record["setting"], record["dataset"], record["column"])
+                self.numbers[spot] = printed_number(record)
 
 
-def read_claims(printed: Printed) -> list[Claim]:
+def read_claims(printed: PublishedNumbers) -> list[Claim]:
     """The claims of a paper in the order of the file, none where the file is missing; ParamError names file,
     line and what is wrong."""
     path = printed.study.root / "papers" / printed.study.key / "claims.csv"
@@ -199,47 +225,63 @@ def read_claims(printed: Printed) -> list[Claim]:
 Methods = list[tuple[str, Difference]]
 
 
-def parse_claim(row: dict[str, str], printed: Printed) -> Claim:
-    """One row of claims.csv; ValueError says what is wrong with it."""
+def parse_claim(row: dict[str, str], printed: PublishedNumbers) -> Claim:
+    """One row of claims.csv.
+
+    row      its fields, COLUMNS and OPTIONAL
+    printed  the numbers that it may be about
+
+    Raises ValueError, which says what is wrong with it.
+    """
     expected = parse_expected(row["expected"], alone=not row["right"])
-    table, tree = "", None
+    claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"], row["title"])
     if expected.kind == "text":
         if row["left"] or row["right"]:
             raise ValueError("'text' compares nothing, but a side is given")
+        return claim
+
+    left = parse(row["left"], printed)
+    right = parse(row["right"], printed) if row["right"] else []
+    if expected.kind == "rank":
+        tree = _ranked(left, right, expected)
+    elif len(left) > 1 or len(right) > 1:
+        raise ValueError("several numbers belong inside max, min or mean, or on the right of a rank")
+    elif right:
+        [(_, tree)] = _minus(left, right)
     else:
-        left = parse(row["left"], printed)
-        right = parse(row["right"], printed) if row["right"] else []
-        if expected.kind == "rank":
-            tree = _ranked(left, right, expected)
-        elif len(left) > 1 or len(right) > 1:
-            raise ValueError("several numbers belong inside max, min or mean, or on the right of a rank")
-        else:
-            tree = _minus(left, right)[0][1] if right else left[0][1]
-        table = next((spot.table for _, part in left for spot in part.spots()), "")
-    return Claim(row["id"], row["claim"], expected, row["where"], row["slip"], row["title"], table, tree)
+        [(_, tree)] = left
+    table = next((spot.table for _, side in left for spot in side.spots()), "")
+    return replace(claim, table=table, tree=tree)
 
 
 def _ranked(left: Methods, right: Methods, expected: Expected) -> Difference:
     """The lead over the k-th of the others: it is above 0 where left is among the first k."""
-    one, place = left[0][1], int(expected.number) - 1
-    others = [tree for _, tree in right if tree != one]
+    own = left[0][1]
+    place = int(expected.number) - 1
+    others = [tree for _, tree in right if tree != own]
     if len(left) > 1 or len(others) != len(right) - 1:
         raise ValueError("a rank needs one number on the left that is among those on the right")
     if place >= len(others):
         raise ValueError(f"expected {expected.text!r}: there are only {len(right)} to rank")
     sign = -1 if expected.low else 1
-    return Difference((), place, tuple(one.plus(tree.scaled(-1)).scaled(sign) for tree in others))
+    leads = tuple(own.plus(other.scaled(-1)).scaled(sign) for other in others)
+    return Difference((), place, leads)
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
-    """`>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low`, `text`; ValueError for anything else. alone: there is no
-    right side."""
+    """What a claim expects, from `>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low` or `text`.
+
+    alone: whether there is no right side, so that a number is a level and no difference
+
+    Raises ValueError for any other text.
+    """
     if text == "text":
         return Expected(text, "text")
     match = re.fullmatch(rf"(>=|<=|>|<|abs<|=|~)({NUMBER})|(rank<=)(\d{{1,3}})( low)?", text)
     if not match:
         raise ValueError(f"expected {text!r} is none of >x, <x, >=x, <=x, abs<x, =x, ~x, rank<=k, text")
-    sign, number = match[1] or match[3], float(match[2] or match[4])
+    sign = match[1] or match[3]
+    number = float(match[2] or match[4])
     if sign in ("abs<", "rank<=") and number <= 0:
         raise ValueError(f"expected {text!r}: {number:g} must be above 0")
     if sign == "abs<":
@@ -249,12 +291,15 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
     if sign not in "=~":
         return Expected(text, "bound", sign, number)
     if alone:
-        return Expected(text, "value", number=number, margin=CLOSE)
-    direction = ">" if number > 0 else "<" if number else ""
-    return Expected(text, "size", direction, number=number, margin=max(SIZE, SHARE * abs(number)))
+        return Expected(text, "value", number=number, margin=LEVEL_MARGIN)
+    direction = ""
+    if number:
+        direction = ">" if number > 0 else "<"
+    margin = max(SIZE_MARGIN, SIZE_MARGIN_SHARE * abs(number))
+    return Expected(text, "size", direction, number=number, margin=margin)
 
 
-def parse(text: str, printed: Printed) -> Methods:
+def parse(text: str, printed: PublishedNumbers) -> Methods:
     """One side of a claim; ValueError where it cannot be read or selects nothing."""
     pieces = [_piece(piece.strip(), printed) for piece in _cut(text, " - ")]
     return reduce(_minus, pieces)
@@ -263,42 +308,57 @@ def parse(text: str, printed: Printed) -> Methods:
 def _minus(left: Methods, right: Methods) -> Methods:
     """Lists must be of the same methods; a single number is combined with each of a list."""
     names = [name for name, _ in max(left, right, key=len)]
-    one, other = (
-        [(name, side[0][1]) for name in names] if len(side) == 1 else side for side in (left, right)
-    )
-    if not len(names) == len(dict(one)) == len(dict(one).keys() & dict(other)):
+    first = _for_methods(left, names)
+    second = _for_methods(right, names)
+    if len(first) != len(names) or len(first.keys() & second.keys()) != len(names):
         raise ValueError("the sides of a difference have different methods")
-    return [(name, tree.plus(dict(other)[name].scaled(-1))) for name, tree in one]
+    return [(name, tree.plus(second[name].scaled(-1))) for name, tree in first.items()]
+
+
+def _for_methods(side: Methods, names: list[str]) -> dict[str, Difference]:
+    """Method -> its tree; a single number is that of every method."""
+    if len(side) == 1:
+        return dict.fromkeys(names, side[0][1])
+    return dict(side)
 
 
 def _cut(text: str, mark: str) -> Iterator[str]:
     """The pieces between marks that stand in no bracket."""
-    depth, begin = 0, 0
-    for at, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
-        if not depth and text.startswith(mark, at):
-            yield text[begin:at]
-            begin = at + len(mark)
+    depth = 0
+    begin = 0
+    for place, letter in enumerate(text):
+        if letter in "([":
+            depth += 1
+        if letter in ")]":
+            depth -= 1
+        if not depth and text.startswith(mark, place):
+            yield text[begin:place]
+            begin = place + len(mark)
     if depth:
         raise ValueError(f"brackets do not match in {text!r}")
     yield text[begin:]
 
 
-def _piece(text: str, printed: Printed) -> Methods:
+def _piece(text: str, printed: PublishedNumbers) -> Methods:
+    """A selector, or max, min or mean of sides."""
     match = re.fullmatch(r"(max|min|mean)\((.*)\)", text)
     if not match:
         return [(spot.method, Difference(((spot, 1.0),))) for spot in _select(text, printed)]
-    parts = [tree for side in _cut(match[2], " ; ") for _, tree in parse(side, printed)]
-    if match[1] == "mean":
-        return [("", reduce(lambda one, other: one.plus(other), parts).scaled(1 / len(parts)))]
-    return [("", Difference((), -1 if match[1] == "max" else 0, tuple(parts)))]
+    function, sides = match.groups()
+    parts = [tree for side in _cut(sides, " ; ") for _, tree in parse(side, printed)]
+    if function == "mean":
+        total = reduce(Difference.plus, parts)
+        return [("", total.scaled(1 / len(parts)))]
+    place = -1 if function == "max" else 0
+    return [("", Difference((), place, tuple(parts)))]
 
 
-def _select(text: str, printed: Printed) -> list[Spot]:
-    """The spots of a selector, in printed order."""
-    pairs = [term.partition("=")[::2] for term in text.split("|")]
+def _select(text: str, printed: PublishedNumbers) -> list[Spot]:
+    """The spots of a selector, in printed order; ValueError where there are none."""
+    terms = text.split("|")
+    pairs = [term.partition("=")[::2] for term in terms]
     keys = [key for key, _ in pairs if key != "method!"]
-    if any("=" not in term for term in text.split("|")) or len(keys) > len(set(keys)):
+    if any("=" not in term for term in terms) or len(keys) > len(set(keys)):
         raise ValueError(f"{text!r} is not key=value|key=value, each key once")
     methods = [name for key, value in pairs if key == "method" for name in value.split(" & ")]
     without = [value for key, value in pairs if key == "method!"]
@@ -310,14 +370,15 @@ def _select(text: str, printed: Printed) -> list[Spot]:
     _check("table", [table], printed.paper.tables)
     spots = [spot for spot in printed.numbers if spot.table == table]
     _check("printed method", (*methods, *without), {spot.method for spot in spots})
-    terms, facts = {f"{key}={value}" for key, value in place.items()}, {spot: _facts(spot) for spot in spots}
-    here = [spot for spot in spots if terms <= facts[spot] and spot.method not in without]
-    if not here:
-        lost = terms.difference(*facts.values()) or terms
+    wanted = {f"{key}={value}" for key, value in place.items()}
+    facts = {spot: _facts(spot) for spot in spots}
+    selected = [spot for spot in spots if wanted <= facts[spot] and spot.method not in without]
+    if not selected:
+        lost = wanted.difference(*facts.values()) or wanted
         raise ValueError(f"table {number} prints nothing with {'|'.join(sorted(lost))}")
     # A named method at every position, even where the scanned paper lost the number.
-    named = [replace(spot, method=name) for name in methods for spot in here]
-    return list(dict.fromkeys(named or here))
+    named = [replace(spot, method=name) for name in methods for spot in selected]
+    return list(dict.fromkeys(named or selected))
 
 
 def _facts(spot: Spot) -> set[str]:
@@ -328,6 +389,7 @@ def _facts(spot: Spot) -> set[str]:
 
 
 def _runs(terms: dict[str, str], methods: list[str], paper: Paper) -> list[Spot]:
+    """The spots of numbers that no table has, `scenario=..|measure=..|method=..`."""
     if sorted(terms) != ["measure", "scenario"] or not methods:
         raise ValueError("a run is scenario=..|measure=..|method=..")
     _check("scenario", [terms["scenario"]], paper.scenarios)
@@ -338,6 +400,7 @@ def _runs(terms: dict[str, str], methods: list[str], paper: Paper) -> list[Spot]
 
 
 def _check(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """ValueError for the first name that is not known; kind: of what it is a name."""
     for name in names:
         if name not in known:
             raise ValueError(unknown(kind, name, known))

@@ -23,10 +23,17 @@ AVERAGES = ("average", "weighted", "AVG")
 HEADINGS = ("Avg", "AVG", "Acc.", "average")
 # Fewer methods than this make no ranking.
 FEWEST = 4
-# Charts of a page, and their rows together; longer ones leave the second to the table.
-CHARTS, MOST_DOTS = 2, 24
+# Charts of a page.
+CHARTS = 2
+# Rows of these charts together, at most: where there are more, only the first is drawn and the table has the
+# second.
+MOST_ROWS = 24
 # Percent points from 0 that the axis of the claims shows at most.
 FARTHEST = 20.0
+# Share of its length by which an axis reaches beyond the numbers that it shows.
+AXIS_MARGIN = 0.04
+# Added to the place of a claim that is about another column of the table: more than a paper has main claims.
+ANOTHER_COLUMN = 100
 
 
 def sums_up(measure: str) -> bool:
@@ -47,10 +54,14 @@ class Rank:
 
 def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
     """The rank of every name by its number with two decimals; equal numbers share a place, 1 is the best."""
-    rounded = {name: round(number, 2) * (1 if low else -1) for name, number in numbers.items()}
-    last = max(len(numbers) - 1, 1)
-    places = {name: sum(other < number for other in rounded.values()) for name, number in rounded.items()}
-    return {name: Rank(1 + n, round(10 * (len(numbers) - 1 - n) / last)) for name, n in places.items()}
+    sign = 1 if low else -1
+    rounded = {name: sign * round(number, 2) for name, number in numbers.items()}
+    rivals = len(numbers) - 1
+    ranks = {}
+    for name, number in rounded.items():
+        better = sum(other < number for other in rounded.values())
+        ranks[name] = Rank(1 + better, round(10 * (rivals - better) / max(rivals, 1)))
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,8 @@ def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Set
         if len({row.name.partition(" (")[0] for row in view.panel.rows}) >= FEWEST:  # no ablation
             for i in range(len(view.panel.levels)):
                 _add(known, view, i)
-    return sorted((one for one in known.values() if one.columns), key=lambda one: _importance(one, main))
+    measured = [setting for setting in known.values() if setting.columns]
+    return sorted(measured, key=lambda setting: _importance(setting, main))
 
 
 def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
@@ -143,7 +155,7 @@ def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
         cells = {name: Cell.parse(value.target) for name, value in values.items() if value.target}
         names = {column.scenario for column in setting.columns}
         short = _shortened(view.study, cells, measure)
-        setting.columns += [one for one in short if one.scenario not in names]
+        setting.columns += [column for column in short if column.scenario not in names]
 
 
 def add_tuned(compared: Iterable[Setting], scenario: str, runs: dict[str, dict[int, float]]) -> None:
@@ -172,36 +184,47 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
         if short and measure in study.results.get(short, {"measures": ()})["measures"]:
             by_seed = numbers(short, study.results[short], measure, study.root)
             runs.setdefault(short.scenario, {})[name] = by_seed
-    return [
-        Column(SHORTENED, _common(each), scenario, measure, each, short=True)
-        for scenario, each in runs.items()
-        if len(each) >= FEWEST
-    ]
+    columns = []
+    for scenario, by_method in runs.items():
+        if len(by_method) >= FEWEST:
+            columns.append(Column(SHORTENED, _common(by_method), scenario, measure, by_method, short=True))
+    return columns
 
 
 def _title(view: TableView, i: int, measure: str) -> str:
     """What a column is about: its headings without the name of the average, else the table's data set."""
     *upper, last = dict.fromkeys(view.panel.levels[i])
-    parts = list(filter(None, [view.panel.title, *upper])) or ([] if last in HEADINGS else [last])
-    data = {key.split("|")[1] for key in view.table.blocks}
+    parts = list(filter(None, [view.panel.title, *upper]))
+    if not parts and last not in HEADINGS:
+        parts = [last]
+    if not parts:
+        parts = list({key.split("|")[1] for key in view.table.blocks})
     group = GROUPS.get(measure.partition(".")[0], "")
-    return ", ".join(dict.fromkeys([*(parts or data), *([group] if group else [])]))
+    if group:
+        parts.append(group)
+    return ", ".join(dict.fromkeys(parts))
 
 
 def _importance(setting: Setting, main: Iterable[Claim]) -> float:
     """Place of the first main claim about the setting's column; without one, of the first about its table."""
     parts = setting.title.split(", ")
-    here = [(i, one) for i, claim in enumerate(main) for one in claim.spots if one.table == setting.table]
-    return min((i if one.dataset in parts else i + 100 for i, one in here), default=math.inf)
+    places = []
+    for place, claim in enumerate(main):
+        for spot in claim.spots:
+            if spot.table == setting.table:
+                places.append(place if spot.dataset in parts else place + ANOTHER_COLUMN)
+    return min(places, default=math.inf)
 
 
 def compared_cells(study: Study, compared: list[Setting]) -> dict[str, list[Cell]]:
     """Scenario -> the finished cells of the methods that its column compares."""
+    # The first of several columns of a scenario in a setting comes last and stays.
     columns = {column.scenario: column for setting in compared for column in setting.columns[::-1]}
-    return {
-        name: [cell for cell in study.runs[name] if study.label(cell.method) in column.numbers]
-        for name, column in columns.items()
-    }
+    cells = {}
+    for scenario, column in columns.items():
+        finished = study.runs[scenario]
+        cells[scenario] = [cell for cell in finished if study.label(cell.method) in column.numbers]
+    return cells
 
 
 # -- on an axis ----------------------------------------------------------------------------------------------
@@ -218,16 +241,19 @@ class Axis:
     @classmethod
     def over(cls, numbers: Sequence[float]) -> "Axis":
         """An axis that shows all the numbers."""
-        low, high = min(numbers), max(numbers)
-        width = (high - low) or 1.0
-        low, high = low - 0.04 * width, high + 0.04 * width
+        margin = AXIS_MARGIN * ((max(numbers) - min(numbers)) or 1.0)
+        low = min(numbers) - margin
+        high = max(numbers) + margin
         ticks = MaxNLocator(5, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
         return cls(low, high, tuple(round(float(tick), 6) for tick in ticks if low <= tick <= high))
 
     @classmethod
     def of_summaries(cls, summaries: Iterable[Summary], others: Iterable[float] = ()) -> "Axis":
         """An axis that shows means with their standard deviations, and other numbers."""
-        ends = [n.mean + sign * (n.std or 0) for n in summaries for sign in (-1, 1)]
+        ends = []
+        for number in summaries:
+            std = number.std or 0
+            ends += [number.mean - std, number.mean + std]
         return cls.over([*ends, *others])
 
     def beyond(self, *numbers: float | None) -> tuple[bool, bool]:
@@ -243,15 +269,19 @@ class Axis:
 def charts(compared: list[Setting]) -> list[Setting]:
     """The first settings whose first column can stand for the paper's: the same setting, or a shortened
     one."""
-    drawn = [one for one in compared if one.first.main or one.first.short][:CHARTS]
-    return drawn[:1] if sum(len(one.rows) for one in drawn) > MOST_DOTS else drawn
+    drawn = [setting for setting in compared if setting.first.main or setting.first.short][:CHARTS]
+    rows = sum(len(setting.rows) for setting in drawn)
+    return drawn[:1] if rows > MOST_ROWS else drawn
 
 
 def claims_axis(verdicts: list[Verdict]) -> Axis | None:
     """Of all differences in percent points; what lies beyond FARTHEST is at its ends, and so are ends of
     intervals."""
-    pairs = [(v.point, v.printed or 0.0) for v in verdicts if v.points and v.point is not None]
-    if not pairs:
+    numbers = []
+    for verdict in verdicts:
+        if verdict.points and verdict.point is not None:
+            numbers += [verdict.point, verdict.printed or 0.0]
+    if not numbers:
         return None
-    span = min(max(1.0, *(abs(number) for pair in pairs for number in pair)), FARTHEST)
+    span = min(max(1.0, *map(abs, numbers)), FARTHEST)
     return Axis.over([-span, span])

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pipeline.cells import choices, provenance
+from pipeline.cells import choices
 from pipeline.cells.declarations import Declaration
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import lower_is_better, of_tuning
 from pipeline.errors import FedReproError
+from pipeline.provenance import identity
 from pipeline.report import measures
-from pipeline.report.claims import Claim, Difference, Printed, Spot, parse_expected
+from pipeline.report.claims import Claim, Difference, PublishedNumbers, Spot, parse_expected
 from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict, judge, variants
 from pipeline.report.words import counted, ordinal
 from pipeline.schema import MINIATURES, Cell
@@ -91,14 +92,15 @@ class Controlled(Evidence):
 
     def __init__(
         self,
-        printed: Printed,
+        printed: PublishedNumbers,
         change: Callable[[Source], Source | None],
         results: dict[Cell, dict] | None = None,
         paired: bool = True,
         variant: str = "",
     ):
         super().__init__(printed, variant)
-        self.change, self.paired = change, paired
+        self.change = change
+        self.paired = paired
         if results is not None:
             self.results = results
 
@@ -121,8 +123,10 @@ class Controls:
     outdated  the runs with tuned values that are of other code or parameters than today's
     """
 
-    def __init__(self, printed: Printed, variant: str = ""):
-        self.printed, self.study, self.variant = printed, printed.study, variant
+    def __init__(self, printed: PublishedNumbers, variant: str = ""):
+        self.printed = printed
+        self.study = printed.study
+        self.variant = variant
         self.paper = self.study.paper
         self.plain = Evidence(printed, variant)
         self.outdated: set[Cell] = set()
@@ -141,9 +145,9 @@ class Controls:
             found.append(self._tuned_alike(claim, cells))
         if self._differ(cells, self._hook):
             found.append(self._control(HOOK, claim, self._changed(self._locally_trained)))
-        for heading, one in verdict.elsewhere.items():
-            if heading in self.other_settings and one.chip != Chip.NOT_RUN:
-                found.append(self._elsewhere(heading, one))
+        for heading, other in verdict.elsewhere.items():
+            if heading in self.other_settings and other.chip != Chip.NOT_RUN:
+                found.append(self._elsewhere(heading, other))
         return tuple(found)
 
     def in_scenario(self, claim: Claim, scenario: str) -> Control:
@@ -185,8 +189,9 @@ class Controls:
         tables = self.paper.tables
         found = {}
         for key, (base, name) in variants(self.paper).items():
-            here, there = ({block.scenario for block in tables[one].blocks.values()} for one in (key, base))
-            if not here <= there:
+            own_scenarios = {block.scenario for block in tables[key].blocks.values()}
+            base_scenarios = {block.scenario for block in tables[base].blocks.values()}
+            if not own_scenarios <= base_scenarios:
                 number = tables[key].number
                 found[number.partition(", ")[2] or f"Table {number}"] = Evidence(self.printed, name)
         found.pop(SHORTENED, None)
@@ -210,8 +215,9 @@ class Controls:
         accuracy = all(measures.in_points(measure) for _, measure in runs)
         return accuracy and len(cells) > 1 and len({cell.scenario for cell in cells}) == 1
 
-    def _differ(self, cells: list[Cell], what: Callable[[Cell], object]) -> bool:
-        values = [what(cell) for cell in cells]
+    def _differ(self, cells: list[Cell], property_of: Callable[[Cell], object]) -> bool:
+        """Whether these cells have different values of a property."""
+        values = [property_of(cell) for cell in cells]
         return any(value != values[0] for value in values)
 
     def _networks(self, cell: Cell) -> object:
@@ -236,7 +242,8 @@ class Controls:
         tuning = self.paper.tuning.get(cells[0].scenario)
         if cells[0].scenario in MINIATURES or not tuning:
             return Control(TUNED)
-        results = {_tuned(cell): result for cell in cells if (result := self._chosen(cell))}
+        chosen = {_tuned(cell): self._chosen(cell) for cell in cells}
+        results = {cell: result for cell, result in chosen.items() if result}
         known = {cell.method for cell in cells if _tuned(cell) in results}
         compared = self._of_methods(claim, known)
         if compared is None:
@@ -263,8 +270,10 @@ class Controls:
         if claim.tree is None or all(map(has, parts)):
             return claim
         left = tuple(filter(has, parts))
-        one_against_several = claim.tree.parts and claim.tree.place == 0 and claim.expected.kind != "rank"
-        return replace(claim, tree=replace(claim.tree, parts=left)) if one_against_several and left else None
+        against_all = claim.tree.parts and claim.tree.place == 0 and claim.expected.kind != "rank"
+        if not against_all or not left:
+            return None
+        return replace(claim, tree=replace(claim.tree, parts=left))
 
     def _chosen(self, cell: Cell) -> dict | None:
         """The result of a cell with the values that tuning chose."""
@@ -274,7 +283,7 @@ class Controls:
             result = of_tuning(cell, root).get(tuned)
         except FedReproError:  # not tuned yet, or to be tuned again
             return None
-        if result and not provenance.current(result, Experiment.of(tuned, root)):
+        if result and not identity.current(result, Experiment.of(tuned, root)):
             self.outdated.add(_tuned(cell))
         return result
 
@@ -286,11 +295,14 @@ class Controls:
         cell, measure = run
         if self._hook(cell) == "post":
             return run
-        result, name = self.study.results.get(cell), measures.locally_trained(measure)
-        known = result and measures.numbers(cell, result, name, self.study.root)
-        return (cell, name) if known else None
+        result = self.study.results.get(cell)
+        name = measures.locally_trained(measure)
+        if result and measures.numbers(cell, result, name, self.study.root):
+            return cell, name
+        return None
 
     def _control(self, kind: str, claim: Claim, evidence: Controlled) -> Control:
+        """A claim judged by other runs; without a verdict where these have no number."""
         verdict = judge(claim, evidence)
         if verdict.point is None:
             return Control(kind)
@@ -305,13 +317,13 @@ class Controls:
         parts = claim.tree.parts
         if len(parts) < 2 or any(part.parts for part in parts):
             return None
-        sources = {spot: source for spot in claim.spots if (source := evidence.source(spot))}
+        sources = {spot: evidence.source(spot) for spot in claim.spots}
         tree = claim.tree.renamed(sources.__getitem__)
         if tree is None:
             return None
         estimates = [evidence.estimate(leaf, ()) for leaf in tree.leaves()]
-        behind = [one is not None and one.d < 0 for one in estimates]
-        return 1 + sum(behind), 1 + len(behind)
+        ahead = sum(estimate is not None and estimate.d < 0 for estimate in estimates)
+        return 1 + ahead, 1 + len(estimates)
 
 
 def in_words(title: str) -> str:
@@ -326,7 +338,9 @@ def declared_words(name: str) -> str:
 
 def _alternatives(claim: Claim) -> tuple[Difference, ...]:
     """The comparisons of a claim with several rivals, of one with a single rival that one."""
-    return (claim.tree.parts or (claim.tree,)) if claim.tree else ()
+    if claim.tree is None:
+        return ()
+    return claim.tree.parts or (claim.tree,)
 
 
 def _tuned(cell: Cell) -> Cell:

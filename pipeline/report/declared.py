@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from pipeline.cells.declarations import Declaration, declarations, missing_seeds
 from pipeline.cells.results import lower_is_better
-from pipeline.report.alike import Alike, AlikeRow, compared, result_file
+from pipeline.report.alike import Alike, AlikeRow, compared
 from pipeline.report.footnotes import listed
 from pipeline.report.measures import numbers
-from pipeline.report.study import Study, seed_words
+from pipeline.report.study import Study, result_file, seed_words
 from pipeline.report.words import counted
 from pipeline.schema import Cell
 
@@ -48,8 +48,7 @@ def _by_seed(study: Study, cell: Cell, declared: Declaration) -> dict[int, float
 
 
 def _of_run(study: Study, cell: Cell, row: AlikeRow) -> AlikeRow:
-    file, stale = result_file(cell), study.is_stale(cell)
-    return replace(row, file=file, chance=study.chance_level(cell), stale=stale)
+    return replace(row, file=result_file(cell), chance=study.chance_level(cell), stale=study.is_stale(cell))
 
 
 def _notes(study: Study, declared: Declaration) -> Iterator[str]:

@@ -5,34 +5,45 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import geometry
 from pipeline.cells.results import summarise
 from pipeline.data.pictures import examples_path, size
 from pipeline.data.reading import reading
 from pipeline.errors import FedReproError
 from pipeline.report import figures as draw
-from pipeline.report.extras import EXTRA, drawn, entering, finished_methods, label, method_inks, over_seeds
+from pipeline.report import geometry
+from pipeline.report.additional import ADDITIONAL
+from pipeline.report.curves import entering, finished_methods, label, method_inks, over_seeds
 from pipeline.report.figures import Ink, Panel, Picture
+from pipeline.report.paper_files import drawn
 from pipeline.report.study import Study
 from pipeline.report.words import measure_words, pretty
 from pipeline.schema import MINIATURE, MINIATURES, Cell, Figure, shorten
 
+# Heading of a figure that the paper does not have.
 OURS = "Ours"
+# How the title of such a figure ends in paper.yaml.
+ELSEWHERE = " (not in the paper)"
+# What is stored for a figure: title -> the cell and its table.
 Stored = dict[str, tuple[Cell, pd.DataFrame]]
-ELSEWHERE = " (not in the paper)"  # how the title of a figure of ours ends in paper.yaml
 
 
 @dataclass(frozen=True)
 class FigureView:
-    """A figure of the paper, or one of ours, from the paper's scenarios and from the miniature."""
+    """A figure of the paper, or one of ours.
+
+    heading    `Figure 5`, or OURS
+    picture    from the paper's scenarios
+    miniature  the same from the miniature; empty where another figure shows it already
+    """
 
     key: str
-    # Figure 5; OURS
     heading: str
     title: str
     picture: Picture
@@ -43,34 +54,42 @@ def figures(study: Study) -> list[FigureView]:
     """The paper's figures that are drawn at all, in its order, then those of ours that show something."""
     views: list[FigureView] = []
     for key, figure in study.paper.figures.items():
-        if figure.kind or figure.function:
-            drawer = KINDS[figure.kind] if figure.kind else drawn
-            # A function may need what the paper's scenarios alone measure.
-            miniature = drawer(study, key, figure, [MINIATURE]) if figure.kind else Picture()
-            # Nothing where another figure has the same.
-            miniature = Picture() if miniature in [view.miniature for view in views] else miniature
-            printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
-            heading = f"Figure {figure.number}" if printed else OURS
-            title = figure.title.removesuffix(ELSEWHERE)
-            picture = drawer(study, key, figure, figure.scenarios)
-            views.append(FigureView(key, heading, title, picture, miniature))
+        miniature = Picture()
+        if figure.kind:
+            draw_kind = KINDS[figure.kind]
+            picture = draw_kind(study, key, figure, figure.scenarios)
+            miniature = draw_kind(study, key, figure, [MINIATURE])
+            if any(miniature == view.miniature for view in views):
+                miniature = Picture()
+        elif figure.function:
+            # Not of the miniature: a function may need what the paper's scenarios alone measure.
+            picture = drawn(study, key, figure, figure.scenarios)
+        else:
+            continue
+        printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
+        heading = f"Figure {figure.number}" if printed else OURS
+        views.append(FigureView(key, heading, figure.title.removesuffix(ELSEWHERE), picture, miniature))
     return views + list(_ours(study))
 
 
 def _ours(study: Study) -> Iterator[FigureView]:
     """Pictures that no paper has: of the setting with most runs of one grid, and of the miniature."""
-    seeds = {
-        name: sum(len(study.results[cell]["seeds"]) for cell in finished_methods(study, name))
-        for name in study.runs
-        if name not in MINIATURES
-    }
-    main = max(seeds, key=lambda name: seeds[name], default="")
-    for key, (title, drawer) in EXTRA.items():
-        picture = drawer(study, main) if main else Picture()
-        miniature = drawer(study, MINIATURE)
+    main = max(
+        (scenario for scenario in study.runs if scenario not in MINIATURES),
+        key=lambda scenario: _trained_seeds(study, scenario),
+        default="",
+    )
+    for key, (title, draw_additional) in ADDITIONAL.items():
+        picture = draw_additional(study, main) if main else Picture()
+        miniature = draw_additional(study, MINIATURE)
         if picture.panels or miniature.panels:
             where = f": {study.title(main)}" if picture.panels else ""
             yield FigureView(key, OURS, title + where, picture, miniature)
+
+
+def _trained_seeds(study: Study, scenario: str) -> int:
+    """How many seeds of a scenario were trained, over the methods of one grid."""
+    return sum(len(study.results[cell]["seeds"]) for cell in finished_methods(study, scenario))
 
 
 def _title(study: Study, scenario: str) -> str:
@@ -86,22 +105,29 @@ def _unit(measure: str) -> str:
 
 def curves(study: Study, cells: list[Cell]) -> Picture:
     """Accuracy over rounds of these cells of a scenario, mean over seeds; empty without cells."""
-    headlines = [study.results[cell]["headline"] for cell in cells[:1]]
-    return Picture([_curve(study, "", headline, cells, 1) for headline in headlines])
+    if not cells:
+        return Picture([])
+    headline = study.results[cells[0]]["headline"]
+    return Picture([_curve(study, "", headline, cells, 1)])
 
 
 def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    runs = {name: list(study.finished([name], figure.methods)) for name in scenarios}
-    first = [cell for cells in runs.values() for cell in cells][:1]
-    measures = figure.measures or [study.results[cell]["headline"] for cell in first]
-    panels = [
-        _curve(study, _title(study, name), measure, cells, figure.window)
-        for measure in measures
-        for name, cells in runs.items()
-        if cells
-    ]
+    panels = []
+    for measure in _measures(study, figure, scenarios):
+        for scenario in scenarios:
+            cells = list(study.finished([scenario], figure.methods))
+            if cells:
+                panels.append(_curve(study, _title(study, scenario), measure, cells, figure.window))
     smooth = f", trailing mean of {figure.window} rounds" if figure.window > 1 else ""
     return Picture(panels, f"Mean over seeds{smooth}; shaded: their range.")
+
+
+def _measures(study: Study, figure: Figure, scenarios: list[str]) -> list[str]:
+    """Those of the figure, else the main one of the first cell that has run; none without such a cell."""
+    if figure.measures:
+        return figure.measures
+    first = next(study.finished(scenarios, figure.methods), None)
+    return [study.results[first]["headline"]] if first else []
 
 
 def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: int) -> Panel:
@@ -118,9 +144,10 @@ def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: in
 
 def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     cells = list(study.finished(scenarios, figure.methods))
-    measures, panels = figure.measures or [study.results[cell]["headline"] for cell in cells[:1]], []
-    for measure, over in ((measure, over) for measure in measures for over in figure.over):
-        if tables := sweep_lines(study, over, measure, cells, figure):
+    panels = []
+    for measure, over in product(_measures(study, figure, scenarios), figure.over):
+        tables = sweep_lines(study, over, measure, cells, figure)
+        if tables:
             name = pretty(over.rpartition(".")[2].replace("lam", "lambda"))
             ink = method_inks(study, tables) if "." in over else draw.inks(["", *tables], "")
             panels.append(draw.lines("", _unit(measure), name, tables, ink, True))
@@ -130,43 +157,67 @@ def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pict
 def sweep_lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Figure) -> draw.Tables:
     """name -> columns x, mean, low, high by x, of lines with two points or more.
 
-    A number of the scenario gives a line per method; one of the method a line per scenario, in which all else
-    stays as in the figure's first method.
+    over     what is swept. A number of the scenario, `partition.beta`, gives a line per method; one of the
+             method, `alpha`, a line per scenario, in which all else stays as in the figure's first method
+    measure  what y is
+    cells    finished ones
     """
     points: dict[str, list] = {}
     for cell in cells:
-        result, number = study.results[cell], None
         if "." in over:
-            number, name = asdict(study.paper.scenarios[cell.scenario]), label(study, cell.method)
-            for key in over.split("."):
-                number = number.get(key) if isinstance(number, dict) else None
+            name = label(study, cell.method)
+            number = _of_scenario(study, cell, over)
         else:
             name = study.title(cell.scenario).partition(" (")[0].partition(", ")[0]
-            first = study.results.get(study.cell(cell.scenario, next(iter(figure.methods), "")))
-            mine, base = result["hyper"], first["hyper"] if first else {}
-            if all(mine.get(key) == base.get(key) for key in mine.keys() | base.keys() if key != over):
-                number = mine.get(over)
-        if isinstance(number, (int, float)) and result["measures"].get(measure):
-            summary = summarise(result["measures"][measure])
-            mean, std = summary.mean, summary.std or 0.0
+            number = _of_method(study, cell, over, next(iter(figure.methods), ""))
+        values = study.results[cell]["measures"].get(measure)
+        if isinstance(number, (int, float)) and values:
+            summary = summarise(values)
+            mean = summary.mean
+            std = summary.std or 0.0
             points.setdefault(name, []).append((float(number), mean, mean - std, mean + std))
-    tables = {name: pd.DataFrame(rows, columns=["x", "mean", "low", "high"]) for name, rows in points.items()}
-    tables = {name: table.drop_duplicates("x").sort_values("x") for name, table in tables.items()}
-    return {name: table for name, table in tables.items() if len(table) > 1}
+
+    lines = {}
+    for name, rows in points.items():
+        table = pd.DataFrame(rows, columns=["x", "mean", "low", "high"])
+        table = table.drop_duplicates("x").sort_values("x")
+        if len(table) > 1:
+            lines[name] = table
+    return lines
+
+
+def _of_scenario(study: Study, cell: Cell, key: str) -> Any:
+    """The value of a cell's scenario at `partition.beta`; None where there is none."""
+    value: Any = asdict(study.paper.scenarios[cell.scenario])
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _of_method(study: Study, cell: Cell, key: str, first_method: str) -> Any:
+    """A hyper-parameter of a finished cell; None where another one differs from the first method's."""
+    hyper = study.results[cell]["hyper"]
+    first = study.results.get(study.cell(cell.scenario, first_method))
+    base = first["hyper"] if first else {}
+    others = (hyper.keys() | base.keys()) - {key}
+    if any(hyper.get(other) != base.get(other) for other in others):
+        return None
+    return hyper.get(key)
 
 
 # -- two measures, data --------------------------------------------------------------------------------------
 
 
 def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    ink = dict(zip(map(measure_words, figure.measures), (Ink("mute", mark="○"), Ink("line-1"))))
+    names = map(measure_words, figure.measures)
+    ink = dict(zip(names, (Ink("mute", mark="○"), Ink("line-1"))))
     panels = []
     for scenario in scenarios:
         values = {}
         for cell in study.finished([scenario], figure.methods):
-            numbers = [study.results[cell]["measures"].get(measure) for measure in figure.measures]
-            if all(numbers):
-                values[label(study, cell.method)] = [fmean(number) for number in numbers if number]
+            by_seed = [study.results[cell]["measures"].get(measure) for measure in figure.measures]
+            if all(by_seed):
+                values[label(study, cell.method)] = [fmean(numbers) for numbers in by_seed if numbers]
         if values:
             table = pd.DataFrame.from_dict(values, orient="index", columns=list(ink))
             panels.append(draw.rows(_title(study, scenario), "accuracy, %", table, ink, study.name))
@@ -181,9 +232,10 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
             with reading(path):
                 counts = pd.read_csv(path, index_col="client").drop(columns=["domain", "train", "test"])
                 table = counts.astype(int).T
-            across, down = ([pretty(str(name)) for name in axis] for axis in (table.columns, table.index))
+            clients = [pretty(str(name)) for name in table.columns]
+            classes = [pretty(str(name)) for name in table.index]
             title = _title(study, scenario)
-            panels.append(draw.squares(title, "", table.to_numpy(float), across, down, "client"))
+            panels.append(draw.squares(title, "", table.to_numpy(float), clients, classes, "client"))
     return Picture(panels, "Training images per class and client, the fuller the more.")
 
 
@@ -205,19 +257,27 @@ def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
 
 def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Stored:
     """Method, with its scenario if there are several -> the cell and what is stored of it for the figure."""
-    cells = study.finished(scenarios, figure.methods)
-    tables = {cell: geometry.read(figure.kind or "", key, cell, study.root) for cell in cells}
-    stored = [(cell, table) for cell, table in tables.items() if table is not None]
+    stored = []
+    for cell in study.finished(scenarios, figure.methods):
+        table = geometry.read(figure.kind or "", key, cell, study.root)
+        if table is not None:
+            stored.append((cell, table))
     several = len({cell.scenario for cell, _ in stored}) > 1
-    return {
-        label(study, cell.method) + f", {study.title(cell.scenario)}" * several: (cell, table)
-        for cell, table in stored
-    }
+    tables = {}
+    for cell, table in stored:
+        title = label(study, cell.method)
+        if several:
+            title += f", {study.title(cell.scenario)}"
+        tables[title] = (cell, table)
+    return tables
 
 
 def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    names = "largest of a client's classes", "mean over clients", "sent by the server"
-    ink = dict(zip(names, (Ink("mute", mark="○"), Ink("line-1"), Ink("accent", mark="■"))))
+    ink = {
+        "largest of a client's classes": Ink("mute", mark="○"),
+        "mean over clients": Ink("line-1"),
+        "sent by the server": Ink("accent", mark="■"),
+    }
     panels = []
     for title, (_, stored) in _tables(study, key, figure, scenarios).items():
         table = stored.set_index("label").set_axis(list(ink), axis=1).dropna(axis=1, how="all")
@@ -229,11 +289,13 @@ def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
 
 
 def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    tables, panels = _tables(study, key, figure, scenarios), []
+    tables = _tables(study, key, figure, scenarios)
+    panels = []
     for title, (_, table) in tables.items():
+        start = f"{title}, " if len(tables) > 1 else ""
         for (client, images), square in table.groupby(["client", "images"], sort=False):
             values = square.pivot(index="row", columns="column", values="value").to_numpy()
-            head = f"{f'{title}, ' * (len(tables) > 1)}{client}, {images} images"
+            head = f"{start}{client}, {images} images"
             panels.append(draw.squares(head, f"diagonal {np.diag(values).mean():.2f}", values, (), (), ""))
     caption = (
         "Correlation of a client's logits with the mean logits, by class. Blue: positive; orange: negative."
@@ -242,17 +304,22 @@ def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
 
 
 def _classes(tables: Iterable[tuple[Cell, pd.DataFrame]]) -> dict[str, Ink]:
-    return draw.label_inks(map(str, sorted({label for _, table in tables for label in table["label"]})))
+    """An ink for every label of these tables."""
+    labels = set[Any]().union(*(table["label"] for _, table in tables))
+    return draw.label_inks(map(str, sorted(labels)))
 
 
 def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
     """Of the kinds embedding and sphere."""
-    tables, panels = _tables(study, key, figure, scenarios), []
-    ink, sphere = _classes(tables.values()), figure.kind == "sphere"
+    tables = _tables(study, key, figure, scenarios)
+    ink = _classes(tables.values())
+    sphere = figure.kind == "sphere"
+    panels = []
     for title, (_, table) in tables.items():
         note = ", ".join(f"{name} {value:.3f}" for name, value in table.attrs.items())
         panels.append(draw.cloud(title, note, table, ink, sphere))
-    images = f"{max([len(table) for _, table in tables.values()], default=0):,} test images"
+    most = max((len(table) for _, table in tables.values()), default=0)
+    images = f"{most:,} test images"
     caption = f"t-SNE of the representations of {images}; silhouette: cosine, before t-SNE, −1 to 1."
     if sphere:
         caption = f"Direction and length of representations of {images}; circle: mean length; pale: behind."
@@ -260,14 +327,16 @@ def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
 
 
 def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    tables, panels = _tables(study, key, figure, scenarios), []
+    tables = _tables(study, key, figure, scenarios)
     ink = _classes(tables.values())
+    panels = []
     for title, (cell, table) in tables.items():
         parts = table.groupby(["client", "domain"], sort=False)  # that of the client comes first
         for kind, ((client, domain), points) in zip(("intra", "inter"), parts, strict=True):
             note = f"{100 * points['right'].mean():.1f} % of these right"
-            if measured := study.results[cell]["measures"].get(f"{kind}.{client}"):
-                note += f"; {kind}-domain accuracy {fmean(measured):.1f} %"
+            accuracies = study.results[cell]["measures"].get(f"{kind}.{client}")
+            if accuracies:
+                note += f"; {kind}-domain accuracy {fmean(accuracies):.1f} %"
             panels.append(draw.cloud(f"{title}: {client} → {domain}", note, points, ink))
     caption = "One client's features, first seed, on its domain and on another; a t-SNE per panel."
     return Picture(panels, caption, ink)
@@ -279,11 +348,10 @@ def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -
         return Picture()
     kinds = pd.DataFrame({title: pooled(table, "corruption") for title, table in tables.items()})
     kinds = kinds.loc[kinds.mean(axis=1).sort_values().index].rename(lambda kind: kind.replace("_", " "))
-    means = {title: pooled(table, "severity") for title, table in tables.items()}
-    lines = {
-        title: pd.DataFrame({"x": mean.index, "mean": mean, "low": mean, "high": mean})
-        for title, mean in means.items()
-    }
+    lines = {}
+    for title, table in tables.items():
+        mean = pooled(table, "severity")
+        lines[title] = pd.DataFrame({"x": mean.index, "mean": mean, "low": mean, "high": mean})
     ink = {name: ink for name, ink in method_inks(study, tables).items() if name in tables}
     panels = [
         draw.lines("By severity", "accuracy, %", "severity", lines, ink, True),

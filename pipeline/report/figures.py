@@ -40,16 +40,21 @@ STYLE: dict[Any, Any] = {
     "lines.solid_capstyle": "butt",
     "text.parse_math": False,  # a $ in a label is a dollar sign
 }
-# units of the SVG, each a pixel of the page
+# Units of the SVG in an inch, so that each is a pixel of the page.
 INCH = 72
-# lines, with more of which ranges hide one another; points of a cloud
-MOST_BANDS, MOST_DOTS = 6, 600
-# pixels, on average, of a letter; letters of a label
-LETTER, LONGEST = 5.9, 40
-# of fullness in a matrix
+# Of more lines than these no ranges are drawn, as they would hide one another.
+MOST_BANDS = 6
+# Points of a cloud: more make the page heavy and show nothing new.
+MOST_DOTS = 600
+# Width of a letter in pixels, on average.
+LETTER = 5.9
+# Letters of a label; what is longer is cut.
+LONGEST = 40
+# Shades of a square in a matrix.
 LEVELS = 8
 DASHES: list[Any] = ["-", (0, (5, 1.6)), (0, (1.4, 1.4))]
-STROKES: dict[str, list] = {  # of a mark, from and to in units of its reach
+# The strokes of a mark, from and to in units of its reach.
+STROKES: dict[str, list] = {
     **dict.fromkeys("●○■", [((0, 0), (0, 0))]),
     "×": [((-1, -1), (1, 1)), ((-1, 1), (1, -1))],
     "–": [((-1.3, 0), (1.3, 0))],
@@ -99,15 +104,20 @@ class Canvas:
     """Axes with margins in pixels (left, right, below, above), which become a panel."""
 
     def __init__(self, size: Sequence[float], margins: Sequence[float], title: str = "", note: str = ""):
-        self.size, self.margins, self.title, self.note = size, margins, title, note
-        # (name, numbers) by gid
+        self.size = size
+        self.margins = margins
+        self.title = title
+        self.note = note
+        # (name, numbers) of every series; a gid names the place in this list.
         self.series: list[tuple[str, str]] = []
-        (width, height), (left, right, below, above) = size, margins
+        width, height = size
+        left, right, below, above = margins
         self.figure = Figure((width / INCH, height / INCH), dpi=INCH)
-        span = (width - left - right) / width, (height - below - above) / height
-        self.axes = self.figure.add_axes((left / width, below / height, *span))
-        for patch in (self.figure.patch, self.axes.patch):
-            patch.set_visible(False)
+        inner_width = (width - left - right) / width
+        inner_height = (height - below - above) / height
+        self.axes = self.figure.add_axes((left / width, below / height, inner_width, inner_height))
+        self.figure.patch.set_visible(False)
+        self.axes.patch.set_visible(False)
 
     def of(self, name: str, numbers: str = "") -> str:
         """The gid of what belongs to a series; `numbers` show under the pointer."""
@@ -147,7 +157,8 @@ def _lean(node: ElementTree.Element, series: Sequence[tuple[str, str]]) -> list[
         attributes["style"] = ";".join(f"{name}:{NAMES.get(value, value)}" for name, value in style.items())
     part = ElementTree.Element(node.tag, attributes)
     if kind == "series":
-        part.attrib, (name, words) = {"data-key": series[int(place)][0]}, series[int(place)]
+        name, words = series[int(place)]
+        part.attrib = {"data-key": name}
         if words:
             ElementTree.SubElement(part, "title").text = words
     part.text = node.text if node.tag == "text" else None
@@ -178,12 +189,23 @@ def _short(text: str) -> str:
 def dots(
     canvas: Canvas, gid: str, x: Any, y: Any, ink: Ink, size: float, alpha: float = 1, reach: float = 0
 ) -> None:
-    """All marks of a series as one path of short strokes, few bytes; reach: of a stroke, in data units."""
-    ends = np.column_stack([x, y]).astype(float)[:, None, None] + reach * np.array(STROKES[ink.mark], float)
+    """All marks of a series as one path of short strokes, few bytes.
+
+    gid    from `canvas.of`
+    x, y   places, in data units
+    size   of a mark, in pixels
+    reach  of a stroke, in data units
+    """
+    places = np.column_stack([x, y]).astype(float)
+    ends = places[:, None, None] + reach * np.array(STROKES[ink.mark], float)
     outline = Outline(ends.reshape(-1, 2), [Outline.MOVETO, Outline.LINETO] * (ends.size // 4))
     cap: Any = "projecting" if ink.mark == "■" else "round"
     width = size if ink.mark in "●○■" else round(size / 3, 1)
-    for colour, thick in ((PAINT[ink.colour], width), (PAINT["bg"], width - 3))[: 1 + (ink.mark == "○")]:
+    layers = [(PAINT[ink.colour], width)]
+    if ink.mark == "○":
+        # The background over its middle makes a dot a ring.
+        layers.append((PAINT["bg"], width - 3))
+    for colour, thick in layers:
         style: dict[str, Any] = {"edgecolor": colour, "linewidth": thick, "capstyle": cap, "gid": gid}
         canvas.axes.add_patch(PathPatch(outline, fill=False, alpha=alpha, zorder=3, **style))
 
@@ -195,10 +217,15 @@ def dots(
 def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bool = False) -> Panel:
     """A line per series with its name at its end, and ranges where there are few lines.
 
-    tables: name -> columns x, mean, low, high. over: what x is. sweep: few numbers, a dot and a bar at each.
+    unit    what y is
+    over    what x is
+    tables  name -> columns x, mean, low, high
+    ink     name -> how its line is drawn
+    sweep   whether x has few numbers: a dot and a bar at each
     """
     right = 18 + LETTER * max(len(_short(name)) for name in tables)
-    width = min(max(390 - right, 220), 300) + right  # of a telephone, if names are short enough
+    # As wide as a telephone, if names are short enough.
+    width = min(max(390 - right, 220), 300) + right
     canvas = Canvas((width, max(230, 14 * len(tables) + 60)), (40, right, 34, 20), title)
     for name, table in tables.items():
         _line(canvas, name, table, ink[name], sweep, len(tables) <= MOST_BANDS)
@@ -215,20 +242,27 @@ def lines(title: str, unit: str, over: str, tables: Tables, ink: Inks, sweep: bo
 
 
 def _line(canvas: Canvas, name: str, table: pd.DataFrame, ink: Ink, sweep: bool, band: bool) -> None:
-    last, x = table.iloc[-1], table["x"].to_numpy(float)
+    last = table.iloc[-1]
+    x = table["x"].to_numpy(float)
+    paint = PAINT[ink.colour]
     spread = f" [{last['low']:.1f}, {last['high']:.1f}]" if last["high"] > last["low"] else ""
     gid = canvas.of(name, f"{name}: {last['mean']:.1f}{spread} at {last['x']:g}")
-    width, order = (2.4, 3) if ink.bold else (1.5, 2)
     canvas.axes.plot(
-        x, table["mean"], color=PAINT[ink.colour], ls=DASHES[ink.dash], lw=width, zorder=order, gid=gid
+        x,
+        table["mean"],
+        color=paint,
+        ls=DASHES[ink.dash],
+        lw=2.4 if ink.bold else 1.5,
+        zorder=3 if ink.bold else 2,
+        gid=gid,
     )
     if sweep:
         dots(canvas, canvas.of(name), x, table["mean"], ink, 7)
-        canvas.axes.vlines(x, table["low"], table["high"], color=PAINT[ink.colour], lw=1, gid=canvas.of(name))
+        canvas.axes.vlines(x, table["low"], table["high"], color=paint, lw=1, gid=canvas.of(name))
     elif band and (table["high"] > table["low"]).any():
+        around = np.concatenate([x, x[::-1]])
         edge = np.concatenate([table["low"], table["high"][::-1]])
-        area: dict[str, Any] = {"color": PAINT[ink.colour], "alpha": 0.13, "lw": 0, "gid": canvas.of(name)}
-        canvas.axes.fill(np.concatenate([x, x[::-1]]), edge, **area)
+        canvas.axes.fill(around, edge, color=paint, alpha=0.13, lw=0, gid=canvas.of(name))
 
 
 def _ticks_at(axes: Any, numbers: list[float]) -> None:
@@ -236,15 +270,26 @@ def _ticks_at(axes: Any, numbers: list[float]) -> None:
     if numbers[0] > 0 and numbers[-1] / numbers[0] > 10:
         axes.set_xscale("log")
     places = np.log10(numbers) if axes.get_xscale() == "log" else np.array(numbers)
-    room, last, words = (places[-1] - places[0]) / 8, -math.inf, []
+    room = (places[-1] - places[0]) / 8
+    last_with_words = -math.inf
+    words = []
     for place, number in zip(places, numbers, strict=True):
-        words.append(f"{number:g}" if place - last >= room else "")
-        last = place if words[-1] else last
+        if place - last_with_words >= room:
+            words.append(f"{number:g}")
+            last_with_words = place
+        else:
+            words.append("")
     axes.set_xticks(numbers, words)
     axes.xaxis.set_minor_locator(NullLocator())
 
 
 def dress(axes: Any, below: str, unit: str, grid: str) -> None:
+    """Words and grid of the axes.
+
+    below  what x is
+    unit   what y is, above the axis
+    grid   the axis whose ticks have lines: `x` or `y`
+    """
     axes.set_xlabel(below, labelpad=3)
     axes.annotate(unit, (0, 1), (-36, 9), "axes fraction", "offset points", color=PAINT["mute"])
     axes.grid(axis=grid, lw=0.7)
@@ -255,17 +300,20 @@ def name_lines(canvas: Canvas, tables: Tables, ink: Inks) -> None:
     """The name of every line at its end, moved up or down where two would overlap."""
     canvas.axes.autoscale_view()
     to_pixels = canvas.axes.transData
+    from_pixels = to_pixels.inverted()
     ends = {name: to_pixels.transform(table[["x", "mean"]].iloc[-1]) for name, table in tables.items()}
-    order, edge = sorted(ends, key=lambda name: ends[name][1]), canvas.size[0] - canvas.margins[1]
-    places = spread([ends[name][1] for name in order], 13, 8, canvas.size[1] - 24)
-    for name, y in zip(order, places, strict=True):
-        lead = to_pixels.inverted().transform(np.vstack([ends[name], (edge + 11, y), (edge + 14, y)]))
-        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": canvas.of(name)}
-        canvas.axes.plot(*lead[:2].T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
-        weight = "bold" if ink[name].bold else "normal"
-        canvas.axes.text(
-            lead[2, 0], lead[2, 1], _short(name), va="center_baseline", fontweight=weight, **style
+    order = sorted(ends, key=lambda name: ends[name][1])
+    edge = canvas.size[0] - canvas.margins[1]
+    heights = spread([ends[name][1] for name in order], 13, 8, canvas.size[1] - 24)
+    for name, y in zip(order, heights, strict=True):
+        line_end, lead_end, (x, middle) = from_pixels.transform(
+            np.vstack([ends[name], (edge + 11, y), (edge + 14, y)])
         )
+        style: dict[str, Any] = {"color": PAINT[ink[name].colour], "gid": canvas.of(name)}
+        lead = np.stack([line_end, lead_end])
+        canvas.axes.plot(*lead.T, lw=0.6, scalex=False, scaley=False, zorder=1, **style)
+        weight = "bold" if ink[name].bold else "normal"
+        canvas.axes.text(x, middle, _short(name), va="center_baseline", fontweight=weight, **style)
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.ndarray:
@@ -282,32 +330,50 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> np.n
 def rows(title: str, unit: str, table: pd.DataFrame, ink: Inks, proposed: str = "", note: str = "") -> Panel:
     """A row per name of the index with a mark per column on one axis; the number itself where there is one.
 
-    NaN has no mark. proposed: the row in the accent's colour.
+    unit      what the numbers are
+    table     rows by name; NaN has no mark
+    ink       column -> how its marks are drawn
+    proposed  the row in the accent's colour
+    note      below the title
     """
-    one, numbers = len(table.columns) == 1, table.to_numpy(float)
+    single = len(table.columns) == 1
+    numbers = table.to_numpy(float)
     left = 14 + LETTER * max(len(_short(str(name))) for name in table.index)
-    across, right = (132, 48) if one else (190, 12)
+    # One column leaves room for its numbers at the right.
+    across = 132 if single else 190
+    right = 48 if single else 12
     canvas = Canvas((left + across + right, 40 + 19 * len(table)), (left, right, 36, 4), title, note)
-    axes, most = canvas.axes, np.nanmax(numbers)
-    log = one and most > 8 * numbers[numbers > 0].min(initial=most)
-    if not one:
+    axes = canvas.axes
+    most = np.nanmax(numbers)
+    log = single and most > 8 * numbers[numbers > 0].min(initial=most)
+
+    if not single:
         axes.hlines(range(len(table)), table.min(axis=1), table.max(axis=1), color=PAINT["line"], lw=2)
     for column in table:
         column_values = table[column][table[column] > 0] if log else table[column].dropna()
         places = table.index.get_indexer(column_values.index)
-        for accent in (False, True)[: 1 + one]:
-            here = ((column_values.index == proposed) & one) == accent
-            if here.any():
-                style = Ink("accent") if accent else ink[str(column)]
+        accented = (column_values.index == proposed) & single
+        for style, chosen in ((ink[str(column)], ~accented), (Ink("accent"), accented)):
+            if chosen.any():
                 gid = canvas.of(str(column), str(column))
-                dots(canvas, gid, column_values[here], places[here], style, 9)
-    mark = {"color": PAINT["accent"], "fontweight": "bold"}
-    words = [_digits(number, numbers) for number in numbers[:, 0]] if one else []
-    for texts, at, shift in ((table.index, 0, -8), (words, 1, right)):
+                dots(canvas, gid, column_values[chosen], places[chosen], style, 9)
+
+    words = [_digits(number, numbers) for number in numbers[:, 0]] if single else []
+    for texts, edge, shift in ((table.index, 0, -8), (words, 1, right)):
         for place, text in enumerate(texts):
-            mine: dict[str, Any] = mark if table.index[place] == proposed else {}
-            where = (at, place), (shift, 0), axes.get_yaxis_transform(), "offset points"
-            axes.annotate(_short(str(text)), *where, ha="right", va="center_baseline", **mine)
+            weight: dict[str, Any] = {}
+            if table.index[place] == proposed:
+                weight = {"color": PAINT["accent"], "fontweight": "bold"}
+            axes.annotate(
+                _short(str(text)),
+                xy=(edge, place),
+                xytext=(shift, 0),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
+                ha="right",
+                va="center_baseline",
+                **weight,
+            )
     axes.set(ylim=(len(table) - 0.5, -0.5), yticks=[])
     few_ticks(axes, numbers, log)
     dress(axes, unit, "", "x")
@@ -318,18 +384,26 @@ def _digits(number: float, among: np.ndarray) -> str:
     """With no or one decimal if all are so, else with three digits (53.4; 0.0210); a dash for NaN."""
     if np.isnan(number):
         return "—"
-    decimals = [d for d in (0, 1) if np.allclose(among, among.round(d), equal_nan=True) or number >= 100]
-    return f"{number:,.{decimals[0]}f}" if decimals else f"{number:#.3g}" if number else "0"
+    for decimals in (0, 1):
+        if number >= 100 or np.allclose(among, among.round(decimals), equal_nan=True):
+            return f"{number:,.{decimals}f}"
+    return f"{number:#.3g}" if number else "0"
 
 
 def few_ticks(axes: Any, values: np.ndarray, log: bool) -> None:
-    """About four ticks; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at powers alone."""
+    """About four ticks; on a logarithmic axis at 1, 2 and 5 times powers of ten, or at powers alone.
+
+    values: the numbers that the axis shows
+    """
     if not log:
         axes.margins(x=0.06)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=bool(np.nanmax(values) - np.nanmin(values) > 2)))
         return
     powers = math.log10(np.nanmax(values) / values[values > 0].min())
-    steps = next(steps for steps in ((1, 2, 5), (1, 3), (1,)) if powers * len(steps) < 5 or steps == (1,))
+    steps: tuple[int, ...] = (1,)
+    for denser in ((1, 3), (1, 2, 5)):
+        if powers * len(denser) < 5:
+            steps = denser
     axes.set_xscale("log")
     axes.margins(x=0.05)
     axes.xaxis.set_major_locator(LogLocator(subs=steps))
@@ -349,23 +423,32 @@ def label_inks(labels: Iterable[str]) -> dict[str, Ink]:
 def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = False) -> Panel:
     """Points by label, at most MOST_DOTS, evenly taken; on the unit sphere seen along z, those behind faint.
 
-    table: columns x, y, label, and z for a sphere.
+    table   columns x, y, label, and z for a sphere
+    ink     label -> how its points are drawn
+    sphere  whether the points are directions, else they fill the square
     """
     taken = np.linspace(0, len(table) - 1, min(len(table), MOST_DOTS)).round().astype(int)
-    points, canvas = table.iloc[np.unique(taken)], Canvas((244, 244), (2, 2, 2, 2), title, note)
+    points = table.iloc[np.unique(taken)]
+    canvas = Canvas((244, 244), (2, 2, 2, 2), title, note)
     places = points[["x", "y"]].to_numpy(float)
     if sphere:
-        places = places / (reach := max(1.0, float(np.quantile(np.abs(places), 0.995))))
+        # A few points may reach beyond the sphere; the rarest are cut off.
+        reach = max(1.0, float(np.quantile(np.abs(places), 0.995)))
+        places = places / reach
         canvas.axes.add_patch(Circle((0, 0), 1 / reach, fill=False, edgecolor=PAINT["line"], lw=1.5))
     else:
         places = places - (places.min(0) + places.max(0)) / 2
         places = places / max(np.abs(places).max(), 1e-9)
+
+    labels = points["label"].astype(str)
     behind = points["z"].to_numpy() < 0 if sphere else np.zeros(len(points), bool)
-    for label, faint in ((label, faint) for faint in (True, False) for label in ink):
-        here = (points["label"].astype(str) == label).to_numpy() & (behind == faint)
-        if here.any():
-            x, y, alpha = places[here, 0], places[here, 1], 0.28 if faint else 0.85
-            dots(canvas, canvas.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
+    # Those behind first, so that those in front cover them.
+    for chosen, alpha in ((behind, 0.28), (~behind, 0.85)):
+        for label in ink:
+            shown = (labels == label).to_numpy() & chosen
+            if shown.any():
+                x, y = places[shown].T
+                dots(canvas, canvas.of(label, label), x, y, ink[label], 4.6, alpha, 0.015)
     canvas.axes.set(xlim=(-1.04, 1.04), ylim=(-1.04, 1.04))
     canvas.axes.set_axis_off()
     return canvas.panel(f"{title}: {len(points)} points of {len(ink)} classes")
@@ -375,24 +458,40 @@ def cloud(title: str, note: str, table: pd.DataFrame, ink: Inks, sphere: bool = 
 def squares(title: str, note: str, values: np.ndarray, across: Names, down: Names, unit: str) -> Panel:
     """A matrix of squares, the fuller the larger the number: positive line-1, negative accent.
 
-    across, down: names of columns and rows; unit: words below.
+    values  (rows, columns)
+    across  names of the columns; empty: they have none
+    down    names of the rows; empty: they have none
+    unit    words below
     """
-    left, side = 8 + LETTER * max((len(name) for name in down), default=0), max(100 / len(values), 3)
-    side, tall = (22, LETTER * max(map(len, across))) if across else (side, 0)
-    turned, below = tall > side, (30 + tall if tall > side else 36) if across else 4
-    size = left + side * values.shape[1] + 4, below + 4 + side * len(values)
-    canvas, most = Canvas(size, (left, 4, below, 4), title, note), max(np.abs(values).max(), 1e-9)
-    corner = 0.48 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
+    rows, columns = values.shape
+    left = 8 + LETTER * max((len(name) for name in down), default=0)
+    side = max(100 / rows, 3)
+    below: float = 4
+    turned = False
+    if across:
+        side = 22
+        longest = LETTER * max(map(len, across))
+        turned = longest > side
+        below = 30 + longest if turned else 36
+    size = (left + side * columns + 4, below + 4 + side * rows)
+    canvas = Canvas(size, (left, 4, below, 4), title, note)
+
+    most = max(np.abs(values).max(), 1e-9)
     levels = np.ceil(np.abs(values) / most * LEVELS - 1e-9) * np.sign(values)
-    for level in [level for level in np.unique(levels) if level]:
-        here = np.argwhere(levels == level)[:, None, ::-1] + corner
-        codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(here)
-        colour, alpha = PAINT["line-1" if level > 0 else "accent"], round(abs(level) / LEVELS, 2)
-        outline = Outline(here.reshape(-1, 2), codes)
+    corners = 0.48 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
+    # All squares of one level are one path.
+    for level in np.unique(levels):
+        if not level:
+            continue
+        outlines = np.argwhere(levels == level)[:, None, ::-1] + corners
+        codes = [Outline.MOVETO, *[Outline.LINETO] * 3, Outline.CLOSEPOLY] * len(outlines)
+        outline = Outline(outlines.reshape(-1, 2), codes)
+        colour = PAINT["line-1" if level > 0 else "accent"]
+        alpha = round(abs(level) / LEVELS, 2)
         canvas.axes.add_patch(PathPatch(outline, facecolor=colour, alpha=alpha, lw=0))
-    shape = values.shape
-    canvas.axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5), xlabel=unit)
+
+    canvas.axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), xlabel=unit)
     canvas.axes.set_xticks(range(len(across)), across, rotation=90 if turned else 0)
     canvas.axes.set_yticks(range(len(down)), down)
     canvas.axes.spines["bottom"].set_visible(False)
-    return canvas.panel(f"{title}: {shape[0]} by {shape[1]} numbers {note}")
+    return canvas.panel(f"{title}: {rows} by {columns} numbers {note}")

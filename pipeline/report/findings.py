@@ -9,13 +9,13 @@ of local training is open.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.cells import provenance
 from pipeline.cells.declarations import Declaration, declarations, level_of
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.findings_file import COLUMNS
+from pipeline.provenance import identity
 from pipeline.report import sizes
-from pipeline.report.claims import Claim, Printed
+from pipeline.report.claims import Claim, PublishedNumbers
 from pipeline.report.controls import HOOK, NETWORK, TUNED, Control, Controls
 from pipeline.report.statistics import ALPHA
 from pipeline.report.study import Study
@@ -54,7 +54,8 @@ class Finding:
     paper       key of its folder
     verdict     its chip counts looks and controls
     controls    see `controls.py`
-    looks       how often the results were looked at; level: at which a direction is tested then
+    looks       how often the results were looked at
+    level       significance level at which a direction is tested after so many looks
     planned     the experiment that declared it, as a table has it; empty: exploratory
     own_stale   whether results of earlier code or parameters are in its number
     stale       whether they are in it or in one of its controls
@@ -106,9 +107,10 @@ class Finding:
         word = self.verdict.size
         if not word or self.number is None or self.verdict.point is None:
             return word
+        if self.direction != "confirmed" or word not in (sizes.SMALLER, sizes.LARGER):
+            return word
         share = sizes.times(self.verdict.point, self.number)
-        told = word in (sizes.SMALLER, sizes.LARGER)
-        return f"{word}: about {share}" if share and told and self.direction == "confirmed" else word
+        return f"{word}: about {share}" if share else word
 
     @property
     def rivals(self) -> str:
@@ -129,21 +131,29 @@ class Finding:
         if DIRECTIONS[self.shown.chip] != "confirmed":
             return [self.other_spread] if self.other_spread else []
         texts = []
-        if self.verdict.size in sizes.OTHER or (self.claim.expected.kind == "size" and self.verdict.size):
-            texts += [] if self.verdict.size == sizes.AS_PRINTED else [_size_words(self.size)]
+        # An open size is a reservation only of a claim that names a size.
+        size_counts = self.verdict.size in sizes.OTHER or self.claim.expected.kind == "size"
+        if size_counts and self.verdict.size not in ("", sizes.AS_PRINTED):
+            texts.append(_size_words(self.size))
         for control in self.controls:
             if control.agrees:
                 continue
             where, missing = RESERVATIONS.get(control.kind, (control.kind, f"{control.kind} not run"))
-            known = "open" if control.is_open else "not"
-            texts.append((f"{known} {where}" if control.measured else missing).format(rivals=self.rivals))
+            if not control.measured:
+                text = missing
+            elif control.is_open:
+                text = f"open {where}"
+            else:
+                text = f"not {where}"
+            texts.append(text.format(rivals=self.rivals))
         return texts
 
     @property
     def other_spread(self) -> str:
         """Both p, where the compared rows alone decide otherwise than the residual of all rows of the table;
         empty where both agree, or where few seeds leave the former without power."""
-        p, alone = self.shown.p, self.shown.alone
+        p = self.shown.p
+        alone = self.shown.alone
         if p is None or alone is None or self.shown.seeds < ENOUGH_ALONE:
             return ""
         if (p < self.level) == (alone < self.level):
@@ -157,7 +167,8 @@ class Finding:
         return "; ".join([f"shortened: {chip}" if self.shortened else chip, *self.reservations])
 
     def control(self, kind: str) -> Control | None:
-        return next((one for one in self.controls if one.kind == kind), None)
+        """Of this kind (see `controls.py`); None where the claim has none."""
+        return next((control for control in self.controls if control.kind == kind), None)
 
 
 def looks_ask(p: float | None, looks: int, level: float) -> str:
@@ -190,14 +201,22 @@ class Findings:
     """
 
     def __init__(self, study: Study):
-        self.study, printed = study, Printed(study)
-        self.controls, self.evidence = Controls(printed), Evidence(printed)
-        self.short_controls, self.short = Controls(printed, SHORTENED), Evidence(printed, SHORTENED)
+        self.study = study
+        printed = PublishedNumbers(study)
+        self.evidence = Evidence(printed)
+        self.controls = Controls(printed)
+        self.short_evidence = Evidence(printed, SHORTENED)
+        self.short_controls = Controls(printed, SHORTENED)
         self.declared = declarations(study.key, study.root)
         self.current: dict[Cell, bool] = {}
-        self.rows = {one.claim.id: self._finding(one) for one in verdicts(study)}
-        for at, answer in enumerate(study.paper.findings.answers):
-            where = f"papers/{study.key}/paper.yaml: findings.answers[{at}]"
+        self.rows = {verdict.claim.id: self._finding(verdict) for verdict in verdicts(study)}
+        self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Raise ParamError where paper.yaml asks for a claim or an experiment that there is not."""
+        study = self.study
+        for number, answer in enumerate(study.paper.findings.answers):
+            where = f"papers/{study.key}/paper.yaml: findings.answers[{number}]"
             if answer.claim not in self.rows:
                 raise ParamError(f"{where}.claim: {unknown('claim', answer.claim, self.rows)}")
             if answer.experiment and answer.experiment not in self.declared:
@@ -205,24 +224,28 @@ class Findings:
                 raise ParamError(f"{where}.experiment: {named}")
 
     def _finding(self, verdict: Verdict) -> Finding:
+        """The row of a claim: its verdict with looks, controls and plan."""
         short = verdict.shortened if verdict.point is None else None
-        evidence, controls = (self.short, self.short_controls) if short else (self.evidence, self.controls)
+        evidence = self.short_evidence if short else self.evidence
         judged = short or verdict
-        sources = [source for spot in verdict.claim.spots if (source := evidence.source(spot))]
+        sources = [*filter(None, map(evidence.source, verdict.claim.spots))]
         cells = tuple(dict.fromkeys(cell for cell, _ in sources if cell in self.study.results))
         stale = any(not self._is_current(cell) for cell in cells)
         if judged.point is None:
             return Finding(self.study.key, verdict, own_stale=stale, stale=stale, cells=cells)
-        planned, of_plan = self._planned(judged, sources)
-        looks, level = self._looks({cell.scenario for cell in cells}, judged.seeds, of_plan)
-        of_claim = controls.of(judged)
-        if not short:
-            of_claim += tuple(self._asked(verdict.claim))
-        checked = tuple(map(self._checked, of_claim))
+
+        planned, declaration = self._planned(judged, sources)
+        looks, level = self._looks({cell.scenario for cell in cells}, judged.seeds, declaration)
+        if short:
+            controls = self.short_controls.of(judged)
+        else:
+            controls = (*self.controls.of(judged), *self._asked(verdict.claim))
+        checked = tuple(map(self._checked, controls))
+
         decided = judged.chip in (Chip.HOLDS, Chip.FAILS)
         p = decisive(judged)
         undone = decided and p is not None and p >= level
-        hook = next((one for one in checked if one.kind == HOOK), None)
+        hook = next((control for control in checked if control.kind == HOOK), None)
         same_or_open = hook is not None and (hook.agrees or hook.is_open)
         unequal = judged.chip == Chip.FAILS and same_or_open
         if undone or unequal:
@@ -235,7 +258,7 @@ class Findings:
             level=level,
             planned=planned,
             own_stale=stale,
-            stale=stale or any(one.stale for one in checked),
+            stale=stale or any(control.stale for control in checked),
             cells=cells,
             undone=undone,
             unequal=unequal,
@@ -258,11 +281,12 @@ class Findings:
         verdict = control.verdict
         if verdict is None or not control.sources:
             return control
-        planned, of_plan = self._planned(verdict, control.sources)
+        planned, declaration = self._planned(verdict, control.sources)
         control = replace(control, planned=planned)
         scenarios = {cell.scenario for cell, _ in control.sources}
-        looks, level = self._looks(scenarios, verdict.seeds, of_plan)
-        decided, p = verdict.chip in (Chip.HOLDS, Chip.FAILS), decisive(verdict)
+        looks, level = self._looks(scenarios, verdict.seeds, declaration)
+        decided = verdict.chip in (Chip.HOLDS, Chip.FAILS)
+        p = decisive(verdict)
         if not decided or p is None or p < level:
             return control
         text = looks_ask(p, looks, level)
@@ -271,9 +295,10 @@ class Findings:
     def _looks(self, scenarios: Collection[str], seeds: int, plan: Declaration | None) -> tuple[int, float]:
         """(how often results with up to so many seeds were looked at, the level of each look), the stricter
         of what paper.yaml counts and what the experiment declares."""
-        known = self.study.paper.findings.looks
-        counts = [sum(count <= seeds for count in known.get(scenario, [])) for scenario in scenarios]
-        looks = max([1, *counts, plan.looks if plan else 1])
+        looks = plan.looks if plan else 1
+        for scenario in scenarios:
+            known = self.study.paper.findings.looks.get(scenario, [])
+            looks = max(looks, 1, sum(count <= seeds for count in known))
         return looks, min(level_of(looks), plan.level if plan else ALPHA)
 
     def _planned(self, verdict: Verdict, sources: Sequence[Source]) -> tuple[str, Declaration | None]:
@@ -284,20 +309,23 @@ class Findings:
             return "", None
         [(scenario, measure)] = compared
         methods = {cell.method for cell, _ in sources}
-        for name, one in self.declared.items():
-            if not one.covers(scenario, methods, measure) or not set(verdict.by_seed) >= set(one.seeds):
+        for name, declaration in self.declared.items():
+            if not declaration.covers(scenario, methods, measure):
                 continue
-            new = one.new_seeds(methods)
-            if not new:
+            if not set(verdict.by_seed) >= set(declaration.seeds):
                 continue
-            whole = len(new) == len(one.seeds)
-            return name if whole else f"{name}, {len(new)} of {len(one.seeds)} seeds new", one
+            new = len(declaration.new_seeds(methods))
+            declared = len(declaration.seeds)
+            if new == declared:
+                return name, declaration
+            if new:
+                return f"{name}, {new} of {declared} seeds new", declaration
         return "", None
 
     def _is_current(self, cell: Cell) -> bool:
         if cell not in self.current:
             result = self.study.results[cell]
-            self.current[cell] = provenance.current(result, Experiment.of(cell, self.study.root))
+            self.current[cell] = identity.current(result, Experiment.of(cell, self.study.root))
         return self.current[cell]
 
 
@@ -311,7 +339,7 @@ def _with_judged(verdict: Verdict, judged: Verdict) -> Verdict:
 def discoveries(findings: Iterable[Finding]) -> tuple[set[tuple[str, str]], int]:
     """((paper, id) of the tested claims whose verdict stays at a false discovery rate of ALPHA over all of
     them, how many claims are tested), after Benjamini and Hochberg (1995)."""
-    known = ((decisive(one.verdict), one.paper, one.claim.id) for one in findings)
+    known = ((decisive(finding.verdict), finding.paper, finding.claim.id) for finding in findings)
     tested = sorted((p, paper, name) for p, paper, name in known if p is not None)
     kept = 0
     for place, (p, _, _) in enumerate(tested, 1):
@@ -327,19 +355,20 @@ def as_rows(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """The rows of findings.csv: text, in the order given."""
     findings = list(findings)
     kept, _ = discoveries(findings)
-    return [_row(one, kept) for one in findings]
+    return [_row(finding, kept) for finding in findings]
 
 
-def _row(one: Finding, kept: set[tuple[str, str]]) -> dict[str, str]:
-    shown = one.shown
-    setting = "shortened" if one.shortened else "paper"
-    others = [control for control in one.controls if control.kind not in RESERVATIONS]
+def _row(finding: Finding, kept: set[tuple[str, str]]) -> dict[str, str]:
+    """One row of findings.csv; kept: (paper, id) of the claims that stay at the false discovery rate."""
+    shown = finding.shown
+    setting = "shortened" if finding.shortened else "paper"
+    others = [control for control in finding.controls if control.kind not in RESERVATIONS]
     values = {
-        "paper": one.paper,
-        "id": one.claim.id,
+        "paper": finding.paper,
+        "id": finding.claim.id,
         "claim": shown.title,
         "setting": setting if shown.point is not None else "",
-        "printed": _fixed(one.number),
+        "printed": _fixed(finding.number),
         "difference": _fixed(shown.point, shown.points),
         "low": _fixed(shown.low, shown.points),
         "high": _fixed(shown.high, shown.points),
@@ -347,19 +376,19 @@ def _row(one: Finding, kept: set[tuple[str, str]]) -> dict[str, str]:
         "seeds": str(shown.seeds or ""),
         "p": "" if shown.p is None else f"{shown.p:.2g}",
         "p_rows_alone": "" if shown.alone is None else f"{shown.alone:.2g}",
-        "looks": str(one.looks) if shown.p is not None else "",
-        "level": f"{one.level:.2g}" if shown.p is not None else "",
+        "looks": str(finding.looks) if shown.p is not None else "",
+        "level": f"{finding.level:.2g}" if shown.p is not None else "",
         "direction": DIRECTIONS[shown.chip],
-        "size": one.size if setting == "paper" else "",
-        "verdict": one.words,
-        "same_network": _control(one, NETWORK),
-        "tuned_alike": _control(one, TUNED),
-        "same_hook": _control(one, HOOK),
+        "size": finding.size if setting == "paper" else "",
+        "verdict": finding.words,
+        "same_network": _control(finding, NETWORK),
+        "tuned_alike": _control(finding, TUNED),
+        "same_hook": _control(finding, HOOK),
         "other_settings": "; ".join(f"{control.kind}: {_outcome(control)}" for control in others),
-        "planned": one.planned or ("exploratory" if shown.point is not None else ""),
-        "false_discovery": _kept(one, kept),
-        "stale": "yes" if one.stale else "",
-        "cells": " ".join(map(str, one.cells)),
+        "planned": finding.planned or ("exploratory" if shown.point is not None else ""),
+        "false_discovery": _kept(finding, kept),
+        "stale": "yes" if finding.stale else "",
+        "cells": " ".join(map(str, finding.cells)),
     }
     return {name: values[name] for name in COLUMNS}
 

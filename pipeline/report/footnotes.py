@@ -50,7 +50,7 @@ def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
         declared = sorted(study.paper.scenarios[scenario].seeds)
         if [*rows] == [tuple(declared)]:
             continue
-        groups = "; ".join(f"{listed(names)} {seed_words([*of])}" for of, names in rows.items())
+        groups = "; ".join(f"{listed(names)} {seed_words([*trained])}" for trained, names in rows.items())
         where = f" of {study.title(scenario)}" if len(scenarios) > 1 else ""
         text = f"Seeds{where}: {groups}; declared are {seed_words(declared)}."
         shared = set[int]().union(*rows).intersection(*rows)
@@ -65,14 +65,14 @@ def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
     sides = study.hooks(cells)
     if len(sides) < 2:
         return []
-    words = {"post": "after local training", "pre": "before it"}
-    names = {side: [study.label(cell.method) for cell in sides[side]] for side in words}
-    few = min(names, key=lambda side: (study.name not in names[side], len(names[side])))
-    other = "pre" if few == "post" else "post"
-    return [
-        f"Not all are scored alike: {listed(names[few])} {words[few]}, {listed(names[other])} "
-        f"{'before it' if other == 'pre' else 'after it'}."
-    ]
+    after = [study.label(cell.method) for cell in sides["post"]]
+    before = [study.label(cell.method) for cell in sides["pre"]]
+    # First the side of the paper's method, else that of fewer methods.
+    if (study.name not in after, len(after)) <= (study.name not in before, len(before)):
+        scored = f"{listed(after)} after local training, {listed(before)} before it"
+    else:
+        scored = f"{listed(before)} before it, {listed(after)} after it"
+    return [f"Not all are scored alike: {scored}."]
 
 
 def marks(values: Iterable[Value]) -> list[str]:
@@ -89,10 +89,11 @@ def origins(study: Study, cells: Iterable[Cell]) -> list[str]:
             if data:
                 sets[data["set"], data["source"]] = data["deviation"]
     words = {"mirror": "a local copy", "bundled": "scikit-learn", "canonical": "the official files"}
-    return [
-        f"{name}: from {words.get(source, source)}{f', {deviation}' if deviation else ''}."
-        for (name, source), deviation in sets.items()
-    ]
+    sentences = []
+    for (name, source), deviation in sets.items():
+        text = f"{name}: from {words.get(source, source)}"
+        sentences.append(f"{text}, {deviation}." if deviation else f"{text}.")
+    return sentences
 
 
 def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
@@ -102,11 +103,8 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
     for scenario, cell in {cell.scenario: cell for cell in cells}.items():
         data = study.results[cell]["data"]
         rule = getattr(study.paper.scenarios[scenario].partition, "test", "")
-        counts = [
-            row
-            for row in counted_twins(study)
-            if (row["set"], row["rule"], row["digest"]) == (data["set"], rule, data["digest"])
-        ]
+        wanted = (data["set"], rule, data["digest"])
+        counts = [row for row in counted_twins(study) if (row["set"], row["rule"], row["digest"]) == wanted]
         told = "" if counts else data_twins.told(study.key, scenario, study.root)
         if told:
             sentences.append(f"{told[0].upper()}{told[1:]}.")
@@ -122,11 +120,10 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
 def found(study: Study, cells: Iterable[Cell]) -> list[str]:
     """What the sets' preparation found, such as images of the archive that were left out."""
     of_sets = {study.results[cell]["data"]["set"]: cell.scenario for cell in cells}
-    return [
-        f"{name}: {line}."
-        for name, scenario in of_sets.items()
-        for line in gate.noted(study.key, scenario, study.root)
-    ]
+    sentences = []
+    for name, scenario in of_sets.items():
+        sentences += [f"{name}: {line}." for line in gate.noted(study.key, scenario, study.root)]
+    return sentences
 
 
 def counted_twins(study: Study) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from pipeline.report.published import Panel, Value
 from pipeline.report.words import GREEK
 
 PACKAGES = "% Needs \\usepackage{amssymb,booktabs,graphicx}.\n"
+# Letter -> how LaTeX prints it.
 ESCAPES: dict[str, str | int | None] = {
     **{letter: rf"\{letter}" for letter in "{}$&#%_"},
     "\\": r"\textbackslash{}",
@@ -28,6 +29,7 @@ ESCAPES: dict[str, str | int | None] = {
     "†": r"$^{\dagger}$",
     **{letter: rf"$\{name.title() if letter.isupper() else name}$" for name, letter in GREEK.items()},
 }
+# Scales a table down to the width of the page where it is wider.
 FIT = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{"
 
 
@@ -38,22 +40,28 @@ def tex(text: str) -> str:
 
 def caption(tab: Tab) -> list[str]:
     """What has to be known of a table's numbers, in short sentences."""
-    return [
-        f"{tab.title}.",
-        f"{tab.seeds}.",
-        *([f"{tab.done} numbers measured."] if tab.done else []),
-        *(["Not a setting of the paper."] if tab.additional else []),
-        *([f"Models {tab.line}."] if tab.line.endswith("training") else []),
-        *([f"Other rows: as in {tab.rest}."] if tab.rest else []),
-        *([tab.said] if tab.said else []),
-    ]
+    sentences = [f"{tab.title}.", f"{tab.seeds}."]
+    if tab.done:
+        sentences.append(f"{tab.done} numbers measured.")
+    if tab.additional:
+        sentences.append("Not a setting of the paper.")
+    if tab.line.endswith("training"):
+        sentences.append(f"Models {tab.line}.")
+    if tab.rest:
+        sentences.append(f"Other rows: as in {tab.rest}.")
+    if tab.said:
+        sentences.append(tab.said)
+    return sentences
 
 
 def _measured(value: Value) -> str:
+    """The number with its marks, spread and interval; empty where nothing was measured."""
+    if not value.mean:
+        return ""
     form = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s")
     spread = rf"{{\scriptsize$\pm${tex(value.spread)}}}" if value.spread else ""
     interval = rf" {{\scriptsize {tex(value.ends)}}}" if value.ends else ""
-    return form % tex(value.mean) + tex(value.signs) + spread + interval if value.mean else ""
+    return form % tex(value.mean) + tex(value.signs) + spread + interval
 
 
 def _tabular(panel: Panel) -> str:
@@ -67,7 +75,7 @@ def _tabular(panel: Panel) -> str:
             lines.append([""] * len(row.stub) + texts)
     above = [""] * (len(panel.heads) - 1)
     heads = [*([*above, name] for name in panel.stub), *panel.levels]
-    levels = [[tex(head[level]) for head in heads] for level in range(len(heads[0]))]
+    levels = [list(map(tex, texts)) for texts in zip(*heads, strict=True)]
     table = pd.DataFrame(lines, columns=levels if len(levels) > 1 else levels[0])
     form = "l" * len(panel.stub) + "r" * len(panel.rows[0].values)
     return table.style.hide(axis="index").to_latex(column_format=form, hrules=True, multicol_align="c")

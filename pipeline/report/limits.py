@@ -45,7 +45,8 @@ def untestable(claim: Claim, sources: Iterable[Source], evidence: Runs) -> str:
 def _window(sources: list[Source], evidence: Runs) -> str:
     """Of a mean over rounds that a shorter run does not have."""
     for cell, measure in sources:
-        rounds, span = evidence.results[cell]["rounds"], window(measure)
+        rounds = evidence.results[cell]["rounds"]
+        span = window(measure)
         if span and span[1] > rounds:
             return f"asks for rounds {span[0]} to {span[1]}, the runs have {rounds}"
     return ""
@@ -79,4 +80,6 @@ def _machines(sources: list[Source], evidence: Runs) -> str:
         for result in timed
         for machine in result.get("machines", [result["versions"]])
     }
-    return f"wall times of {len(machines)} kinds of processor do not compare" if len(machines) > 1 else ""
+    if len(machines) < 2:
+        return ""
+    return f"wall times of {len(machines)} kinds of processor do not compare"

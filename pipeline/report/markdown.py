@@ -9,9 +9,10 @@ import jinja2
 
 from pipeline.errors import FedReproError
 from pipeline.report.latex import caption
-from pipeline.report.page import Page
+from pipeline.report.page import Page, Tab
 from pipeline.report.published import Value
-from pipeline.report.words import result_path, templates
+from pipeline.report.study import result_file
+from pipeline.report.templates import templates
 
 # What Markdown, its tables, mathematics in it or HTML would read as markup.
 SPECIAL = re.compile(r"([\\`*_|<>\[\]~$&#])")
@@ -21,8 +22,10 @@ BLOCK = re.compile(r"(<!-- (\w+): written by `fedrepro report` -->\n).*?(<!-- en
 # The paper whose first setting and main claim the README shows.
 EXAMPLE = "fedlsa"
 
-# Numbers in a summary's tables, and claims behind the main ones, at most.
-NUMBERS, CLAIMS = 340, 20
+# Numbers in a summary's tables, at most: a summary is read in one go, the page has all tables.
+NUMBERS = 340
+# Claims behind the main ones, at most.
+CLAIMS = 20
 
 
 class Raw(str):
@@ -38,7 +41,7 @@ def number(value: Value, leads: bool = True) -> Raw:
     """`**71.23**† ±0.41 (70.90)`: measured, which leads to the run, its marks, and printed."""
     if not value.mean:
         return Raw("")
-    mean = f"[{value.mean}](../{result_path(value.cell)})" if value.cell and leads else value.mean
+    mean = f"[{value.mean}](../{result_file(value.cell)})" if value.cell and leads else value.mean
     mean = {"best": "**{}**", "second": "*{}*"}.get(value.mark, "{}").format(mean) + value.signs
     spread = f"±{value.spread}" if value.spread else ""
     printed = f"({escape(value.published)})" if value.published else ""
@@ -72,19 +75,25 @@ def fill(template: str, **context: object) -> str:
 def paper(page: Page) -> str:
     """A paper's summary: headline, main claims, numbers, verdicts; what is too long for it is left to the
     page and the LaTeX files."""
-    sizes = accumulate(sum(len(row.values) for row in tab.panel.rows) for tab in page.tabs)
-    few = max(1, sum(size <= NUMBERS for size in sizes))
-    others = [one for one in page.measured if one not in page.main]
-    return fill("paper.md", page=page, tabs=page.tabs[:few], more=page.tabs[few:], claims=others[:CLAIMS])
+    numbers = [_numbers(tab) for tab in page.tabs]
+    shown = max(1, sum(so_far <= NUMBERS for so_far in accumulate(numbers)))
+    others = [verdict for verdict in page.measured if verdict not in page.main]
+    return fill("paper.md", page=page, tabs=page.tabs[:shown], more=page.tabs[shown:], claims=others[:CLAIMS])
+
+
+def _numbers(tab: Tab) -> int:
+    """How many positions a table has."""
+    return sum(len(row.values) for row in tab.panel.rows)
 
 
 # -- README.md -----------------------------------------------------------------------------------------------
 
 
 def readme(text: str, pages: dict[str, Page]) -> str:
-    """The README's text with its blocks written from the pages."""
+    """The README's text with its blocks written from the pages; FedReproError where a block is missing."""
     view = {"page": pages[EXAMPLE], "pages": pages.values()}
     blocks = {name: fill(f"readme-{name}.md", **view) for name in ("result", "status")}
-    if missing := blocks.keys() - {name for _, name, _ in BLOCK.findall(text)}:
+    missing = blocks.keys() - {name for _, name, _ in BLOCK.findall(text)}
+    if missing:
         raise FedReproError(f"README.md: the block {min(missing)!r} is missing")
     return BLOCK.sub(lambda block: f"{block[1]}{blocks.get(block[2], '')}{block[3]}", text)

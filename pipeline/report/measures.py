@@ -30,20 +30,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.cells import geometry
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.data.reading import reading
+from pipeline.report import geometry
 from pipeline.schema import ROOT, Cell
 
+# Measures that are no accuracies -> their unit.
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
 # Sides of local training, as measures name them -> as results do.
 SIDES = {"before": "pre", "after": "post"}
+# Names of measures, as at the top.
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
 _ABOVE = re.compile(r"above\.([\w-]+)\.(.+)")
-_CURVES = ("rounds.", "changes.", "pace.")
-_OF_ROUNDS = ("above.", "pace.")  # numbers of rounds or shares of them, no accuracies
 _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformity)")
+# Beginnings of those that are computed from a curve.
+_CURVES = ("rounds.", "changes.", "pace.")
+# Beginnings of those that are numbers of rounds or shares of them, no accuracies.
+_OF_ROUNDS = ("above.", "pace.")
 
 
 def draws(result: dict) -> dict[int, str]:
@@ -53,23 +57,33 @@ def draws(result: dict) -> dict[int, str]:
 
 
 def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[int, float]:
-    """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such
-    number."""
-    seeds, measure = result["seeds"], _of_side(measure, result["hook"])
-    if match := _FIGURE.fullmatch(measure):
-        value = _stored(match[1], match[2], cell, root)
-        return {} if value is None else {min(seeds): value}
-    if measure in COSTS:
-        return dict(sorted(zip(seeds, _costs(result, measure))))
+    """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such number.
+
+    result   of the cell
+    measure  its name, as at the top of this module
+    root     the checkout, for what is in other files
+    """
+    measure = _of_side(measure, result["hook"])
+    figure = _FIGURE.fullmatch(measure)
+    if figure:
+        value = _stored(figure[1], figure[2], cell, root)
+        return {} if value is None else {min(result["seeds"]): value}
+    above = _ABOVE.fullmatch(measure)
+    if above:
+        return _share_above(cell, above[1], above[2], root)
     if measure.startswith(_CURVES):
         return _of_curve(cell, measure, root)
-    if match := _ABOVE.fullmatch(measure):
-        return _share_above(cell, match[1], match[2], root)
-    if measure == "domains.std":
-        return dict(sorted(zip(seeds, _over_domains(cell, result, root))))
-    if measure == "scarce.accuracy":
-        return dict(sorted(zip(seeds, _of_scarce(cell, result, root))))
-    return dict(sorted(zip(seeds, result["measures"].get(measure, []))))
+
+    # The others have a number for every seed, in the order of the result.
+    if measure in COSTS:
+        values = _costs(result, measure)
+    elif measure == "domains.std":
+        values = _over_domains(cell, result, root)
+    elif measure == "scarce.accuracy":
+        values = _of_scarce(cell, result, root)
+    else:
+        values = result["measures"].get(measure, [])
+    return dict(sorted(zip(result["seeds"], values)))
 
 
 def _of_side(measure: str, hook: str) -> str:
@@ -79,7 +93,8 @@ def _of_side(measure: str, hook: str) -> str:
     """
     side, _, rest = measure.partition(".")
     if side == "other":
-        return f"{'post' if hook == 'pre' else 'pre'}.{rest}"
+        other = "post" if hook == "pre" else "pre"
+        return f"{other}.{rest}"
     if side in SIDES:
         return rest if SIDES[side] == hook else f"{SIDES[side]}.{rest}"
     return measure
@@ -105,31 +120,36 @@ def window(measure: str) -> tuple[int, int] | None:
 
 def in_points(measure: str) -> bool:
     """Whether a difference is one of percent points of accuracy."""
-    return not (
-        _FIGURE.fullmatch(measure)
-        or measure in COSTS
-        or measure.startswith(_OF_ROUNDS)
-        or measure.rpartition(".")[2] == "loss"
-    )
+    if measure in COSTS or measure.startswith(_OF_ROUNDS) or _FIGURE.fullmatch(measure):
+        return False
+    return measure.rpartition(".")[2] != "loss"
 
 
 def _costs(result: dict, measure: str) -> list[float]:
+    """Of each seed; none where it is not known of all."""
     if measure == "run.traffic":
         return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
     if measure == "run.seconds":
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
-    known = (memory.get(name) or [None] for name in ("device_mb", "process_mb"))
-    return next((values for values in known if None not in values), [])
+    for name in ("device_mb", "process_mb"):
+        values = memory.get(name)
+        if values and None not in values:
+            return values
+    return []
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
-    window = _ROUNDS.fullmatch(measure)
-    column = window[3] if window else measure.partition(".")[2]
+    """{seed: number} that a curve gives, without seeds whose curve gives none."""
+    rounds = _ROUNDS.fullmatch(measure)
+    column = rounds[3] if rounds else measure.partition(".")[2]
     table = _curve(cell, column, root)
-    statistic: Callable[[pd.Series], float] = _pace if measure.startswith("pace.") else _unsteadiness
-    if window:
-        table, statistic = table[table["round"].between(int(window[1]), int(window[2]))], pd.Series.mean
+    statistic: Callable[[pd.Series], float] = _unsteadiness
+    if rounds:
+        table = table[table["round"].between(int(rounds[1]), int(rounds[2]))]
+        statistic = pd.Series.mean
+    elif measure.startswith("pace."):
+        statistic = _pace
     curves = table.set_index("round").groupby("seed")[column]
     numbers = {int(seed): float(statistic(curve)) for seed, curve in curves}
     return {seed: number for seed, number in numbers.items() if not np.isnan(number)}
@@ -145,6 +165,7 @@ def _curve(cell: Cell, column: str, root: Path) -> pd.DataFrame:
 
 
 def _unsteadiness(curve: pd.Series) -> float:
+    """Root mean square of the change from one evaluated round to the next."""
     return (curve.diff() ** 2).mean() ** 0.5
 
 
@@ -163,28 +184,39 @@ def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, f
         return {}
     both = _curve(cell, column, root).merge(_curve(rival, column, root), on=["seed", "round"])
     above = both[f"{column}_x"] > both[f"{column}_y"]
-    return {int(seed): 100 * float(share) for seed, share in above.groupby(both["seed"]).mean().items()}
+    shares = above.groupby(both["seed"]).mean()
+    return {int(seed): 100 * float(share) for seed, share in shares.items()}
 
 
 def _over_domains(cell: Cell, result: dict, root: Path) -> list[float]:
     """The spread over the domains (divided by their number) of every seed; empty where no domain is
     scored."""
-    scored = [result["measures"].get(name, []) for name in Experiment.of(cell, root).scenario.data.domains]
-    return [float(np.std(values)) for values in zip(*scored)]
+    domains = Experiment.of(cell, root).scenario.data.domains
+    by_domain = [result["measures"].get(name, []) for name in domains]
+    return [float(np.std(accuracies)) for accuracies in zip(*by_domain)]
 
 
 def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
+    """Of each seed the mean accuracy of the clients with the fewest training images; none where seeds have
+    different partitions, or where none of these clients is scored."""
     path = cell.folder(root).with_name("clients.csv")
     if not path.exists() or len(set(result.get("partitions", ()))) > 1:
         return []
     with reading(path):
-        fewest = pd.read_csv(path)["train"].astype(int).to_numpy().argsort(kind="stable")
-        fewest = fewest[: max(1, round(len(fewest) / 4))]
-        scored = [[run[k] for k in fewest if run[k] is not None] for run in result["clients"]]
-    return [float(np.mean(run)) for run in scored] if all(scored) else []
+        images = pd.read_csv(path)["train"].astype(int).to_numpy()
+        order = images.argsort(kind="stable")
+        scarce = order[: max(1, round(len(order) / 4))]
+        means = []
+        for accuracies in result["clients"]:
+            scored = [accuracies[k] for k in scarce if accuracies[k] is not None]
+            if not scored:
+                return []
+            means.append(float(np.mean(scored)))
+    return means
 
 
 def _stored(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
+    """Of the points of a figure; None where none are stored, or where they do not have it."""
     kind = {"silhouette": "embedding", "uniformity": "sphere"}.get(statistic, "margins")
     table = geometry.read(kind, figure, cell, root)
     if table is None:

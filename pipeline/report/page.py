@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
+from pipeline.report.citations import bibtex
 from pipeline.report.comparison import (
     Setting,
     add_tuned,
@@ -20,11 +21,10 @@ from pipeline.report.comparison import (
 )
 from pipeline.report.declared import experiments
 from pipeline.report.drawings import FigureView, curves, figures
-from pipeline.report.experiments import tuned_settings
-from pipeline.report.extras import sections
 from pipeline.report.findings import Finding, Findings, discoveries
 from pipeline.report.footnotes import footnotes, marks
 from pipeline.report.measures import numbers
+from pipeline.report.paper_files import sections
 from pipeline.report.published import OTHER, Panel, Row, Value, mark, share_seeds
 from pipeline.report.sentences import answers, headline, told
 from pipeline.report.study import (
@@ -38,17 +38,20 @@ from pipeline.report.study import (
     values,
 )
 from pipeline.report.tables import TableView, measured
+from pipeline.report.tunings import tuned_settings
 from pipeline.report.verdicts import Chip, Verdict, count, variants
-from pipeline.report.words import GROUPS, bibtex, counted, measure_words
-from pipeline.schema import MINIATURE, printed
+from pipeline.report.words import GROUPS, counted, measure_words
+from pipeline.schema import MINIATURE, Cell, printed
 from pipeline.schema.discovery import CEILING
 
-# Main claims of a paper on the overview.
+# Main claims of a paper that the overview shows: as many as fit in one line.
 TILES = 4
-# verdicts without a number
+# Verdicts without a number.
 OPEN = (Chip.NOT_RUN, Chip.NOT_TESTABLE)
-# verdicts that speak against the paper
+# Verdicts that speak against the paper.
 AGAINST = (Chip.FAILS, Chip.CONTRADICTED)
+
+Item = TypeVar("Item")
 
 # -- tables --------------------------------------------------------------------------------------------------
 
@@ -89,10 +92,13 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: A
     """A table, cut to its measured columns and rows; averages come first in their group."""
     values = [value for row in panel.rows for value in row.values]
     counts = [value.number.seeds for value in values if value.number and value.cell] or [0]
-    few, most = min(counts), max(counts)
-    seeds = (
-        counted(few, "seed") if few == most else f"{few} to {most} seeds, in a column over those in common"
-    )
+    fewest = min(counts)
+    most = max(counts)
+    if fewest == most:
+        seeds = counted(fewest, "seed")
+    else:
+        seeds = f"{fewest} to {most} seeds, in a column over those in common"
+
     hooks = {study.results[value.cell]["hook"] for value in values if value.cell} - {None, ""}
     line = "as each method is scored" if len(hooks) > 1 else "".join(GROUPS[hook] for hook in hooks)
     shown = cut(panel)
@@ -102,15 +108,22 @@ def _tab(study: Study, key: str, label: str, title: str, panel: Panel, **more: A
 def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> Tab:
     """A table of the paper. base: the table with the same printed numbers in the paper's setting; rows that
     have the same runs and seeds as there are left out."""
-    there = {_shown(value) for row in base.panel.rows for value in row.values} if base else set()
-    numbers = [{_shown(value) for value in row.values if value.cell} for row in view.panel.rows]
-    rows = [row for row, shown in zip(view.panel.rows, numbers) if not shown or shown - there]
+    shown_in_base = _runs_and_seeds(base.panel.rows) if base else set()
+    rows = []
+    for row in view.panel.rows:
+        numbers = {(value.cell, tuple(value.by_seed)) for value in row.values if value.cell}
+        if not numbers or numbers - shown_in_base:
+            rows.append(row)
     panel = replace(view.panel, rows=rows)
+
+    title = f"{view.heading}: {view.title}"
+    if not base and view.layout.about:
+        title = f"{title}, {view.layout.about}"
     return _tab(
         study,
         view.key,
         view.number.partition(", ")[2] if base and base.measured else view.heading,
-        ", ".join(filter(None, [f"{view.heading}: {view.title}", "" if base else view.layout.about])),
+        title,
         panel,
         note=view.note,
         done="" if view.measured == view.fillable else f"{view.measured} of {view.fillable}",
@@ -118,9 +131,9 @@ def paper_tab(study: Study, view: TableView, base: TableView | None = None) -> T
     )
 
 
-def _shown(value: Value) -> tuple:
-    """The run and the seeds of a number."""
-    return value.cell, tuple(value.by_seed)
+def _runs_and_seeds(rows: Iterable[Row]) -> set[tuple[Cell | None, tuple[int, ...]]]:
+    """The run and the seeds of every number of these rows."""
+    return {(value.cell, tuple(value.by_seed)) for row in rows for value in row.values}
 
 
 def scenario_tab(study: Study, scenario: str) -> Tab | None:
@@ -128,56 +141,83 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
     runs = {cell: study.results[cell] for cell in study.planned_in(scenario) if cell in study.results}
     if not runs:
         return None
-    every = dict.fromkeys(name for run in runs.values() for name in run["measures"])
-    names = [n for n in ordered(every) if is_percent(n) and not n.startswith(("pre.", "post.", "method."))]
-    metrics = [name for name in names if name.startswith("metric.")]
-    names = [name for name in names if name not in metrics]
-    if grouped := any("." in name for name in names):
-        names = [name for name in names if "." in name]
-    if not scenario.endswith(SHORT):
-        names = [name for name in names if sums_up(name) or lower_is_better(name)]
-    if not grouped and every.keys() & {"pre.average", "post.average"}:
-        unequal = len(study.hooks(runs)) > 1
-        names[1:1] = ["before.average", "after.average"] if unequal else ["other.average"]
-    names += metrics
+    names, grouped = _columns(study, scenario, runs)
+
     rows = []
     for cell, run in runs.items():
-        label, values = study.label(cell.method), []
+        values = []
         for name in names:
             seeds = numbers(cell, run, name, study.root)
             values.append(measured(study, cell, name, seeds) if seeds else Value("outside"))
+        label = study.label(cell.method)
         rows.append(Row(label, [label], values))
+
     rivals = [row for row, cell in zip(rows, runs) if study.paper.algorithm(cell.method) != CEILING]
     for i, name in enumerate(names):
         share_seeds(row.values[i] for row in rows)
         if not name.startswith(OTHER):
             mark([row.values[i] for row in rivals], lower_is_better(name))
-    words = [measure_words(name) for name in names]
-    levels = [text.split(", ", 1) if grouped else [text] for text in words]
-    panel, additional = Panel("", ["method"], levels, rows), scenario in study.paper.extra_scenarios
-    label, title = _label(study, scenario), study.title(scenario)
-    return _tab(study, scenario, label, title, panel, additional=additional)
+
+    headings = [measure_words(name) for name in names]
+    levels = [text.split(", ", 1) if grouped else [text] for text in headings]
+    return _tab(
+        study,
+        scenario,
+        _label(study, scenario),
+        study.title(scenario),
+        Panel("", ["method"], levels, rows),
+        additional=scenario in study.paper.extra_scenarios,
+    )
+
+
+def _columns(study: Study, scenario: str, runs: Mapping[Cell, dict]) -> tuple[list[str], bool]:
+    """(the measures that the table of a scenario shows, whether they are in groups, as `clean.average`)."""
+    known = dict.fromkeys(name for run in runs.values() for name in run["measures"])
+    percent = [name for name in ordered(known) if is_percent(name)]
+    metrics = [name for name in percent if name.startswith("metric.")]
+    names = [name for name in percent if not name.startswith(("pre.", "post.", "method.", "metric."))]
+    grouped = any("." in name for name in names)
+    if grouped:
+        names = [name for name in names if "." in name]
+    if not scenario.endswith(SHORT):
+        names = [name for name in names if sums_up(name) or lower_is_better(name)]
+    if not grouped and known.keys() & {"pre.average", "post.average"}:
+        # Behind the average; where methods are scored on different sides of local training, both sides.
+        unequal = len(study.hooks(runs)) > 1
+        names[1:1] = ["before.average", "after.average"] if unequal else ["other.average"]
+    return names + metrics, grouped
 
 
 def _label(study: Study, scenario: str) -> str:
     """The first words of a scenario's title, as many as no other scenario begins with, or all."""
-    parts = study.title(scenario).split(", ")
-    others = [study.title(one) for one in study.paper.scenarios if one != scenario]
-    heads = [", ".join(parts[:n]) for n in range(1, len(parts))]
-    unique = [head for head in heads if not any(other.startswith(head) for other in others)]
-    return [*unique, ", ".join(parts)][0]
+    title = study.title(scenario)
+    parts = title.split(", ")
+    others = [study.title(other) for other in study.paper.scenarios if other != scenario]
+    for n in range(1, len(parts)):
+        head = ", ".join(parts[:n])
+        if not any(other.startswith(head) for other in others):
+            return head
+    return title
 
 
-def alike_tab(one: Alike, proposed: str) -> Tab:
+def alike_tab(alike: Alike, proposed: str) -> Tab:
     """The table of methods on equal terms.
 
     proposed  the paper's method
     """
-    panel = one.panel(proposed)
-    additional = one.key.endswith(SHORT)
-    seeds = counted(one.seeds, "seed")
-    notes = (*one.notes, *marks(value for row in panel.rows for value in row.values))
-    return Tab(one.key, one.title, one.title, panel, seeds, "", one.about, additional, footnotes=notes)
+    panel = alike.panel(proposed)
+    values = [value for row in panel.rows for value in row.values]
+    return Tab(
+        alike.key,
+        alike.title,
+        alike.title,
+        panel,
+        seeds=counted(alike.seeds, "seed"),
+        line="",
+        note=alike.about,
+        additional=alike.key.endswith(SHORT),
+        footnotes=(*alike.notes, *marks(values)),
+    )
 
 
 def cut(panel: Panel) -> Panel:
@@ -185,26 +225,45 @@ def cut(panel: Panel) -> Panel:
     rows = [row for row in panel.rows if any(value.number for value in row.values)]
     texts = panel.levels
     groups: dict[tuple[str, ...], list[int]] = {}
-    for i in range(len(texts)):
-        if any(row.values[i].number for row in rows):
-            groups.setdefault(tuple(texts[i][:-1]), []).append(i)
-    measures = [
-        next((row.values[i].measure for row in rows if row.values[i].measure), "") for i in range(len(texts))
-    ]
-    # the average first, then that of the other model
-    order = [0 if sums_up(measure) else 1 if measure.startswith(OTHER) else 2 for measure in measures]
-    chosen = [i for group in groups.values() for i in sorted(group, key=order.__getitem__)]
-    heads = [texts[i] for i in chosen]
-    shared = [level for level in range(len(heads[0]) - 1) if len({head[level] for head in heads}) == 1]
+    for column in range(len(texts)):
+        if any(row.values[column].number for row in rows):
+            groups.setdefault(tuple(texts[column][:-1]), []).append(column)
+
+    columns: list[int] = []
+    for group in groups.values():
+        columns += sorted(group, key=lambda column: _place_in_group(rows, column))
+    heads = [texts[column] for column in columns]
+
+    # What all columns have in common goes into the title.
+    depth = len(heads[0])
+    shared = [level for level in range(depth - 1) if _are_alike(head[level] for head in heads)]
+    different = [level for level in range(depth) if level not in shared]
     title = ", ".join(filter(None, [panel.title, *(heads[0][level] for level in shared)]))
-    levels = [[text for level, text in enumerate(head) if level not in shared] for head in heads]
-    # a column of words that says the same of every row goes into the note of the main line
-    stubs = [i for i in range(len(panel.stub)) if i == 0 or len({row.stub[i] for row in rows}) > 1]
-    rows = [
-        replace(row, stub=[row.stub[i] for i in stubs], values=[row.values[i] for i in chosen])
-        for row in rows
-    ]
-    return Panel(title, [panel.stub[i] for i in stubs], levels, rows)
+    levels = [_at(head, different) for head in heads]
+
+    # A column of words that says the same of every row goes into the note of the main line.
+    stubs = [i for i in range(len(panel.stub)) if i == 0 or not _are_alike(row.stub[i] for row in rows)]
+    kept = [replace(row, stub=_at(row.stub, stubs), values=_at(row.values, columns)) for row in rows]
+    return Panel(title, _at(panel.stub, stubs), levels, kept)
+
+
+def _at(items: Sequence[Item], places: Iterable[int]) -> list[Item]:
+    """The items at these places, in their order."""
+    return [items[place] for place in places]
+
+
+def _place_in_group(rows: Iterable[Row], column: int) -> int:
+    """Of a column in its group, to sort by: the average comes first, then that of the other model."""
+    measures = [row.values[column].measure for row in rows]
+    measure = next(filter(None, measures), "")
+    if sums_up(measure):
+        return 0
+    return 1 if measure.startswith(OTHER) else 2
+
+
+def _are_alike(texts: Iterable[str]) -> bool:
+    """Whether all are the same text; False of no text."""
+    return len(set(texts)) == 1
 
 
 # -- the page ------------------------------------------------------------------------------------------------
@@ -213,96 +272,129 @@ def cut(panel: Panel) -> Panel:
 class Page:
     """Everything about one paper.
 
-    findings    what the results say of every claim; all sentences come from it
-    headline    the first sentences; brief: shorter, for the overview and the README
-    answers     the questions of paper.yaml with what the results say
-    declared    experiments that were declared before their training
-    tuned       settings in which every method was tuned alike; alike: charts' settings, by scenario, in which
-                every method is scored on one side of local training
-    elsewhere   what the settings are called in which other tables judge claims
-    line        which model most tables score
-    done        cells of the paper's tables that are measured, of `planned`
-    every       all cells, with sweeps, shortened runs and miniature; every_done: those that are measured;
-                every_stale: of these, by code, parameters or seeds that have changed since
-    waiting     tables without a measured number: heading, title, file of the printed numbers
-    ranked      methods that the charts show, the paper's first
-    outdated    methods of the first chart whose results are of earlier code or parameters
-    curves      (setting, accuracy over rounds)
-    readings    by the methods that have them
-    sections    (title, HTML) of the paper's templates
+    findings     what the results say of every claim; all sentences come from it
+    headline     the first sentences
+    brief        the same, shorter, for the overview and the README
+    answers      the questions of paper.yaml with what the results say
+    declared     experiments that were declared before their training
+    tuned        settings in which every method was tuned alike
+    alike        scenario of a chart -> its methods, all scored on one side of local training
+    elsewhere    what the settings are called in which other tables judge claims
+    line         which model most tables score
+    planned      number of the cells that the paper's tables need
+    done         how many of these are measured
+    every        number of all cells, with sweeps, shortened runs and miniature
+    every_done   how many of these are measured
+    every_stale  how many of the measured ones are by code, parameters or seeds that have changed since
+    waiting      tables without a measured number: heading, title, file of the printed numbers
+    ranked       methods that the charts show, the paper's first
+    outdated     methods of the first chart whose results are of earlier code or parameters
+    readings     by the methods that have them
     """
 
     def __init__(self, study: Study):
-        self.key, self.name, self.paper = study.key, study.name, study.paper
-        self.findings = Findings(study)
-        self.claims = [one.verdict for one in self.findings.rows.values()]
-        # A claim that shortened runs judge is counted with them, not among those that did not run.
-        self.counts = count(one for one in self.claims if not one.shortened)
-        self.short_counts = count(self.shortened)
-        self.against = list(contradictions(study, self.findings.rows.values()))
-        self.axis = claims_axis([*self.claims, *self.shortened])
+        self.study = study
+        self.key = study.key
+        self.name = study.name
+        self.paper = study.paper
+        self._judge()
+        views = [TableView(key, study) for key in self.paper.tables]
+        self._chart(views)
+        self._tabulate(views)
+        self._count_cells()
+        self._words()
+        self._folds()
+
+    def _judge(self) -> None:
+        """The claims and their verdicts."""
+        self.findings = Findings(self.study)
+        self.claims = [finding.verdict for finding in self.findings.rows.values()]
+        self.by_verdict = in_order(self.claims)
         by_id = {verdict.claim.id: verdict for verdict in self.claims}
         self.main = [by_id[name] for name in self.paper.main]
+        # A claim that shortened runs judge is counted with them, not among those that did not run.
+        self.counts = count(verdict for verdict in self.claims if not verdict.shortened)
+        self.short_counts = count(self.shortened)
+        self.against = list(contradictions(self.study, self.findings.rows.values()))
+        self.axis = claims_axis([*self.claims, *self.shortened])
         self.elsewhere = list(
-            dict.fromkeys(name for one in self.claims if one.seeds for name in one.elsewhere)
+            dict.fromkeys(name for verdict in self.claims if verdict.seeds for name in verdict.elsewhere)
         )
-        views = [TableView(key, study) for key in self.paper.tables]
+
+    def _chart(self, views: list[TableView]) -> None:
+        """The settings, their charts, and where methods are on equal terms."""
         self.settings = settings(views, [verdict.claim for verdict in self.main])
         self.dots = charts(self.settings)
-        tuned = tuned_settings(study)
+        tuned = tuned_settings(self.study)
         self.tuned = [tab.alike for tab in tuned]
         for tab in tuned:
-            add_tuned(self.settings, tab.scenario, {name: one.after for name, one in tab.tunings.items()})
-        self.declared = experiments(study)
-        equal = [scored_alike(study, one) for one in self.dots]
+            accuracies = {name: tuning.after for name, tuning in tab.tunings.items()}
+            add_tuned(self.settings, tab.scenario, accuracies)
+        self.declared = experiments(self.study)
         self.first_runs = self.settings[0].first.runs if self.settings else {}
-        self.outdated = outdated(study, self.dots[0]) if self.dots else []
-        self.alike = {chart.first.scenario: one for chart, one in zip(self.dots, equal) if one}
-        drawn = dict.fromkeys(name for one in self.dots for name, *_ in one.rows)
+        self.outdated = outdated(self.study, self.dots[0]) if self.dots else []
+        self.alike: dict[str, Alike] = {}
+        for chart in self.dots:
+            equal = scored_alike(self.study, chart)
+            if equal:
+                self.alike[chart.first.scenario] = equal
+        drawn = dict.fromkeys(name for chart in self.dots for name, *_ in chart.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
-        first = [*self.tuned, *self.declared]
-        before, after = (
-            [alike_tab(one, self.name) for one in several] for several in (first, self.alike.values())
-        )
-        self.tabs = [*before, *self._said(_tabs(study, views)), *after]
-        self.by_verdict = in_order(self.claims)
+
+    def _tabulate(self, views: list[TableView]) -> None:
+        """The tables: first those in which methods were tuned alike or that were declared."""
+        before = [alike_tab(alike, self.name) for alike in (*self.tuned, *self.declared)]
+        after = [alike_tab(alike, self.name) for alike in self.alike.values()]
+        self.tabs = [*before, *self._said(_tabs(self.study, views)), *after]
         lines = [tab.line for tab in self.tabs if tab.line]
         self.line = max(dict.fromkeys(lines), key=lines.count, default="")
-        self.waiting = [(v.heading, v.title, v.table.published) for v in views if not v.measured]
-        cells = printed(study.key, study.root)
-        self.done, self.planned = sum(cell in study.results for cell in cells), len(cells)
-        measured = [cell for cell in study.cells if cell in study.results]
-        self.every, self.every_done = len(study.cells), len(measured)
-        self.every_stale = sum(map(study.is_stale, measured))
-        self._words(study)
-        self._folds(study)
+        self.waiting = [
+            (view.heading, view.title, view.table.published) for view in views if not view.measured
+        ]
 
-    def _words(self, study: Study) -> None:
+    def _count_cells(self) -> None:
+        """How many cells there are, how many are measured, and by which code."""
+        study = self.study
+        cells = printed(study.key, study.root)
+        self.planned = len(cells)
+        self.done = sum(cell in study.results for cell in cells)
+        measured = [cell for cell in study.cells if cell in study.results]
+        self.every = len(study.cells)
+        self.every_done = len(measured)
+        self.every_stale = sum(map(study.is_stale, measured))
+
+    def _words(self) -> None:
         """What paper.yaml says; numbers without a scenario are those of the first setting."""
+        study = self.study
         scenario = self.settings[0].columns[0].scenario if self.settings else ""
-        self.headline, self.brief = headline(self.findings), headline(self.findings, brief=True)
+        self.headline = headline(self.findings)
+        self.brief = headline(self.findings, brief=True)
         self.answers = answers(self.findings)
         self.why = [study.filled(text, "why", scenario) for text in self.paper.why]
         # Trains the paper's method in its main setting with other seeds.
         methods = sorted(self.paper.methods, key=lambda name: self.paper.label(name) != self.name)
         cell = study.cell(scenario or next(iter(self.paper.scenarios)), methods[0])
         new = max(study.paper.scenarios[cell.scenario].seeds) + 1
-        self.command, self.cite = f"fedrepro run {cell} --seeds {new},{new + 1}", bibtex(self.paper, self.key)
+        self.command = f"fedrepro run {cell} --seeds {new},{new + 1}"
+        self.cite = bibtex(self.paper, self.key)
 
     def _said(self, tabs: list[Tab]) -> list[Tab]:
         """The tables, each with what is said of the first main claim that it shows."""
         said: dict[str, str] = {}
-        for one in self.main:
-            if one.point is not None:
-                said.setdefault(one.claim.table, " ".join(told(self.findings.rows[one.claim.id])))
+        for verdict in self.main:
+            if verdict.point is not None:
+                sentences = told(self.findings.rows[verdict.claim.id])
+                said.setdefault(verdict.claim.table, " ".join(sentences))
         return [replace(tab, said=said.get(tab.key, "")) for tab in tabs]
 
-    def _folds(self, study: Study) -> None:
-        self.study = study
-        self.miniature = scenario_tab(study, MINIATURE)
-        self.deviations, self.values = deviations(study), values(study)
-        self.readings, self.provenance = readings_by_methods(study), provenance(study)
-        self.problems = list(study.problems.values())
+    def _folds(self) -> None:
+        """What the page shows folded, below the tables."""
+        self.miniature = scenario_tab(self.study, MINIATURE)
+        self.deviations = deviations(self.study)
+        self.values = values(self.study)
+        self.readings = readings_by_methods(self.study)
+        self.provenance = provenance(self.study)
+        self.problems = list(self.study.problems.values())
 
     # What takes seconds is made where the page itself is written, not for the pages over all papers.
 
@@ -331,24 +423,26 @@ class Page:
     @property
     def measured(self) -> list[Verdict]:
         """Claims with a number, those that are decided first."""
-        return [one for one in self.by_verdict if one.chip not in OPEN]
+        return [verdict for verdict in self.by_verdict if verdict.chip not in OPEN]
 
     @property
     def open(self) -> list[Verdict]:
         """Claims without a number, first those that shortened runs judge."""
-        return sorted((one for one in self.claims if one.chip in OPEN), key=lambda one: one.shortened is None)
+        without = [verdict for verdict in self.claims if verdict.chip in OPEN]
+        return sorted(without, key=lambda verdict: verdict.shortened is None)
 
     @property
     def shortened(self) -> list[Verdict]:
         """What shortened runs say of claims whose setting has not run."""
-        return in_order(one.shortened for one in self.claims if one.shortened)
+        return in_order(verdict.shortened for verdict in self.claims if verdict.shortened)
 
     @property
     def reference(self) -> str:
         """`Fu et al., 2025`."""
         first, *others = self.paper.authors.split(", ")
         year = re.search(r"\((\d{4})\)", self.paper.reference)
-        return f"{first.split()[-1]}{' et al.' if others else ''}" + (f", {year[1]}" if year else "")
+        names = first.split()[-1] + (" et al." if others else "")
+        return f"{names}, {year[1]}" if year else names
 
     @property
     def place_decided(self) -> bool:
@@ -363,11 +457,13 @@ class Page:
     @property
     def place(self) -> tuple[int, int, int] | None:
         """(measured place, of so many methods, printed place) of the paper's method in its first setting."""
-        for setting in self.settings[:1]:
-            here, there = setting.first.places, setting.places
-            if self.name in here.keys() & there:
-                return here[self.name].place, len(here), there[self.name].place
-        return None
+        if not self.settings:
+            return None
+        measured_places = self.settings[0].first.places
+        printed_places = self.settings[0].places
+        if self.name not in measured_places or self.name not in printed_places:
+            return None
+        return measured_places[self.name].place, len(measured_places), printed_places[self.name].place
 
 
 def outdated(study: Study, setting: Setting) -> list[str]:
@@ -401,15 +497,16 @@ def contradictions(study: Study, findings: Iterable[Finding]) -> Iterator[Contra
         notes[base, table.number.partition(", ")[2] or f"Table {table.number}"] = table.note
     for finding in findings:
         claim = finding.verdict
-        controlled = {one.kind: one.verdict for one in finding.controls if one.verdict is not None}
-        for heading, one in {"": claim, **controlled, **claim.elsewhere}.items():
-            if one.chip in AGAINST:
-                yield Contradiction(claim, one, heading, notes.get((claim.claim.table, heading), ""))
+        controlled = {control.kind: control.verdict for control in finding.controls if control.verdict}
+        for heading, verdict in {"": claim, **controlled, **claim.elsewhere}.items():
+            if verdict.chip in AGAINST:
+                yield Contradiction(claim, verdict, heading, notes.get((claim.claim.table, heading), ""))
 
 
 def in_order(rows: Iterable[Verdict]) -> list[Verdict]:
     """By their verdicts."""
-    return sorted(rows, key=lambda one: list(Chip).index(one.chip))
+    order = list(Chip)
+    return sorted(rows, key=lambda verdict: order.index(verdict.chip))
 
 
 def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
@@ -418,13 +515,12 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
     by_key = {view.key: view for view in views}
     bases = {key: by_key[base] for key, (base, _) in variants(study.paper).items()}
     tabs = [paper_tab(study, view, bases.get(view.key)) for view in views if view.measured]
-    labels = [one.label for one in tabs]
+    labels = [tab.label for tab in tabs]
     tabs = [
-        replace(one, label=by_key[one.key].heading) if labels.count(one.label) > 1 else one for one in tabs
+        replace(tab, label=by_key[tab.key].heading) if labels.count(tab.label) > 1 else tab for tab in tabs
     ]
-    return tabs + [
-        extra for scenario in study.paper.extra_scenarios if (extra := scenario_tab(study, scenario))
-    ]
+    additional = [scenario_tab(study, scenario) for scenario in study.paper.extra_scenarios]
+    return [*tabs, *filter(None, additional)]
 
 
 # -- the overview --------------------------------------------------------------------------------------------
@@ -433,26 +529,24 @@ def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
 class Overview:
     """What the first page shows, papers with measured claims first.
 
-    main    of every paper the main claims that have a number, without any the first of them
-    tested  how many claims are tested; kept: those whose verdict stays at a false discovery rate of 5 %
+    main       of every paper the main claims that have a number, without any the first of them
+    tested     how many claims are tested
+    kept       those whose verdict stays at a false discovery rate of 5 %
     withdrawn  of withdrawn.csv: numbers that were shown before and are not any more, with the reason
     """
 
     def __init__(self, pages: Iterable[Page], withdrawn: Iterable[Mapping[str, str]] = ()):
         self.pages = sorted(pages, key=lambda page: not page.measured)
         known = {page.key for page in self.pages}
-        self.withdrawn = [one for one in withdrawn if one["paper"] in known]
-        self.main = [
-            (page, [one for one in page.main if one.point is not None][:TILES] or page.main[:1])
-            for page in self.pages
-        ]
-        self.axis = claims_axis([one for _, several in self.main for one in several])
+        self.withdrawn = [row for row in withdrawn if row["paper"] in known]
+        self.main = [(page, _tiles(page)) for page in self.pages]
+        self.axis = claims_axis([verdict for _, tiles in self.main for verdict in tiles])
         self.counts = _added(page.counts for page in self.pages)
         self.short_counts = _added(page.short_counts for page in self.pages)
-        self.against = [(page, one) for page in self.pages for one in page.against]
-        found = [one for page in self.pages for one in page.findings.rows.values()]
+        self.against = [(page, contradiction) for page in self.pages for contradiction in page.against]
+        found = [finding for page in self.pages for finding in page.findings.rows.values()]
         kept, self.tested = discoveries(found)
-        self.kept = [one for one in found if (one.paper, one.claim.id) in kept]
+        self.kept = [finding for finding in found if (finding.paper, finding.claim.id) in kept]
         self.every = sum(page.every for page in self.pages)
         self.every_done = sum(page.every_done for page in self.pages)
         self.every_stale = sum(page.every_stale for page in self.pages)
@@ -460,9 +554,15 @@ class Overview:
         self.planned = sum(page.planned for page in self.pages)
 
 
+def _tiles(page: Page) -> list[Verdict]:
+    """The main claims of a paper that the overview shows."""
+    measured = [verdict for verdict in page.main if verdict.point is not None]
+    return measured[:TILES] or page.main[:1]
+
+
 def _added(counts: Iterable[Mapping[Chip, int]]) -> dict[Chip, int]:
     """The sum of counts of verdicts; every chip is there, in order."""
     total: Counter[Chip] = Counter()
-    for one in counts:
-        total.update(one)
+    for counted_verdicts in counts:
+        total.update(counted_verdicts)
     return {chip: total[chip] for chip in Chip}

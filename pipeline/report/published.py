@@ -20,16 +20,21 @@ from pipeline.files import read_csv
 from pipeline.report.measures import COSTS
 from pipeline.report.words import interval_words, method_words, minus, pretty, setting_words, split_setting
 from pipeline.schema import ROOT, Cell, Table, shorten
-from pipeline.schema.paper import PUBLISHED
+from pipeline.schema.paper import NUMBER, PUBLISHED
 
+# Fields of a row that say where a number is printed: setting, data set, method and column.
 PLACE = PUBLISHED[2:6]
-NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
-# A formula has bars, 2|theta|; a name has two letters, which a misread digit has not.
+# What a value may be: nothing, a number, a formula or a name. A formula has bars, 2|theta|; a name has two
+# letters, which a misread digit has not.
 PRINTED = rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*"
+# The number that a note gives for a garbled one.
 LIKELY = re.compile(r"likely=([^\s;]*)")
+# Fields of a row that has no such thing, for example no data set.
 BLANK = {"", "n/a"}
-# Points between measured and printed at which the colour is full, and its steps.
-FULL, TINTS = 15.0, 6
+# Percent points between measured and printed number from which on the colour is full.
+FULL_COLOUR = 15.0
+# Steps of the colour up to there; the style sheet has a class for each.
+TINTS = 6
 # Prefixes of measures of the model on the other side of local training than the headline's.
 OTHER = ("pre.", "post.", "other.")
 # Marks behind a number, and what they say in a table's note.
@@ -45,8 +50,14 @@ MARKS = {
 
 
 def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str, str]]:
-    """The rows of a published CSV as text; ParamError names file and line of what is no such table, or of a
-    value that is neither a number, a formula nor a name."""
+    """The rows of a published CSV as text, in printed order.
+
+    paper  key of its folder
+    table  names the file
+
+    Raises ParamError, with file and line, for what is no such table, or for a value that is neither a number,
+    a formula nor a name.
+    """
     path = root / "papers" / paper / "published" / table.published
     try:
         rows = read_csv(path, PUBLISHED)
@@ -56,9 +67,9 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
         ) from None
     if not rows:
         raise ParamError(f"{shorten(path)}: no rows")
-    places: dict[tuple[str, ...], int] = {}
+    lines: dict[tuple[str, ...], int] = {}
     for line, row in rows:
-        where, place = f"{shorten(path)}:{line}", tuple(row[field] for field in PLACE)
+        where = f"{shorten(path)}:{line}"
         if row["paper"] != paper:
             raise ParamError(f"{where}: paper: {row['paper']!r:.80} is not {paper!r}")
         likely = LIKELY.search(row["note"])
@@ -67,7 +78,9 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
         for name, text, form in forms:
             if not re.fullmatch(form, text):
                 raise ParamError(f"{where}: {name}: {text!r:.80} is not a number")
-        if (first := places.setdefault(place, line)) != line:
+        place = tuple(row[name] for name in PLACE)
+        first = lines.setdefault(place, line)
+        if first != line:
             raise ParamError(f"{where}: {', '.join(place)} is in line {first} already")
     return [row for _, row in rows]
 
@@ -104,49 +117,54 @@ class Layout:
 
     def __init__(self, records: list[dict[str, str]], table: Table):
         methods = _per(records, "method", "setting")
-        columns, self.row, by_row = [*_per(records, "dataset", "column").values()], "method", False
+        by_row = False
+        self.row = "method"
         if BLANK.issuperset(methods):
+            columns = [*_per(records, "dataset", "column").values()]
             self.row = "dataset" if all(names == columns[0] for names in columns) else "setting"
-        elif len({one["setting"] for one in records}) > 1 < len(methods):
+        elif len({record["setting"] for record in records}) > 1 and len(methods) > 1:
             by_row = all(len(settings) == 1 for settings in methods.values())
-        self.settings = {one[self.row]: one["setting"] for one in records} if by_row else {}
-        self.names = list(dict.fromkeys(one[self.row] for one in records))
-        fixed = {self.row, "setting"} if by_row else {self.row}  # fields that a row has
-        self.printed = {
-            (one[self.row], Place(*("" if key in fixed else one[key] for key in Place._fields))): one
-            for one in records
-        }
+        self.settings = {record[self.row]: record["setting"] for record in records} if by_row else {}
+        self.names = list(dict.fromkeys(record[self.row] for record in records))
+        fields_of_row = {self.row, "setting"} if by_row else {self.row}
+        self.printed = {(record[self.row], _place(record, fields_of_row)): record for record in records}
+
         # The baseline prints no delta, so delta may appear late in its block.
         blocks: dict[tuple[str, str], dict[Place, None]] = {}
         for _, place in self.printed:
-            blocks.setdefault(place[:2], {})[place] = None
-        for at, block in blocks.items():
-            if filled := table.blocks.get(f"{at[0]}|{at[1]}"):
-                block |= {Place(*at, name): None for name in table.also if table.measure(filled, name)}
+            blocks.setdefault((place.setting, place.dataset), {})[place] = None
+        for (setting, dataset), block in blocks.items():
+            filled = table.blocks.get(f"{setting}|{dataset}")
+            ours = [name for name in table.also if filled and table.measure(filled, name)]
+            block |= dict.fromkeys(Place(setting, dataset, name) for name in ours)
         self.places = [place for block in blocks.values() for place in block]
         self._headers(records, table)
 
     def _headers(self, records: list[dict[str, str]], table: Table) -> None:
-        ours = {**table.also, **table.columns}
-        self.units = {column: f", {COSTS[measure]}" for column, measure in ours.items() if measure in COSTS}
-        parts = {one["setting"]: split_setting(one["setting"]) for one in records}
+        """The words of settings, units and data sets, and what all columns share."""
+        measures = {**table.also, **table.columns}
+        self.units = {column: f", {COSTS[name]}" for column, name in measures.items() if name in COSTS}
+
+        parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
         shared = [part for part in first if all(part in other for other in parts.values())]
-        words = {
-            setting: [setting_words(part) for part in several if part not in shared]
-            for setting, several in parts.items()
-        }
-        if len({*map(len, words.values())}) > 1:  # not comparable part by part
-            words = {setting: [", ".join(several)] for setting, several in words.items()}
-        self.words = words
-        self.datasets = {one["dataset"] for one in records} if self.row != "dataset" else set()
-        data = [name for name in self.datasets if name not in BLANK] if len(self.datasets) == 1 else []
-        about = data + [setting_words(part) for part in shared]
+        self.words: dict[str, list[str]] = {}
+        for setting, several in parts.items():
+            self.words[setting] = [setting_words(part) for part in several if part not in shared]
+        if len({*map(len, self.words.values())}) > 1:  # not comparable part by part
+            self.words = {setting: [", ".join(several)] for setting, several in self.words.items()}
+
+        self.datasets = {record["dataset"] for record in records} if self.row != "dataset" else set()
+        common_data = self.datasets - BLANK if len(self.datasets) == 1 else set()
+        about = [*common_data, *map(setting_words, shared)]
         self.about = ", ".join(text for text in about if text.lower() not in table.title.lower())
 
     def stub(self, name: str) -> list[str]:
         """A row's name in words, and its setting where that belongs to the rows."""
-        text = (self.setting(name) or "value") if name in self.words else method_words(name)
+        if name in self.words:
+            text = self.setting(name) or "value"
+        else:
+            text = method_words(name)
         return [text, self.setting(self.settings.get(name, ""))] if self.settings else [text]
 
     def setting(self, name: str) -> str:
@@ -156,19 +174,25 @@ class Layout:
     def headers(self) -> tuple[str, list[list[str]]]:
         """(what the columns share, the differing header texts of each column, the topmost first)."""
         blank = [""] * len(next(iter(self.words.values())))
-        several = len(self.datasets) > 1
-        levels = [
-            [
-                *self.words.get(place.setting, blank),
-                place.dataset if several and place.dataset not in BLANK else "",
-                pretty(place.column) + self.units.get(place.column, ""),
-            ]
-            for place in self.places
-        ]
-        last = len(levels[0]) - 1
-        differs = [i == last or len({texts[i] for texts in levels}) > 1 for i in range(last + 1)]
-        shared = [text for text, keep in zip(levels[0], differs) if text and not keep]
-        return ", ".join(shared), [[text for text, keep in zip(texts, differs) if keep] for texts in levels]
+        several_datasets = len(self.datasets) > 1
+        columns = []
+        for place in self.places:
+            dataset = place.dataset if several_datasets and place.dataset not in BLANK else ""
+            column = pretty(place.column) + self.units.get(place.column, "")
+            columns.append([*self.words.get(place.setting, blank), dataset, column])
+
+        # What is the same in all columns is said once; the last level, the column itself, always stays.
+        levels = [*zip(*columns, strict=True)]
+        same = [len(set(texts)) == 1 for texts in levels[:-1]]
+        kept = [level for level, alike in zip(levels, [*same, False], strict=True) if not alike]
+        shared = [texts[0] for texts, alike in zip(levels, same) if alike and texts[0]]
+        return ", ".join(shared), [list(texts) for texts in zip(*kept, strict=True)]
+
+
+def _place(record: dict[str, str], fields_of_row: Collection[str]) -> Place:
+    """The column of a published row, without what belongs to the table's row."""
+    values = ("" if key in fields_of_row else record[key] for key in Place._fields)
+    return Place(*values)
 
 
 def _per(records: list[dict[str, str]], key: str, value: str) -> dict[str, list[str]]:
@@ -190,9 +214,10 @@ class Value:
     by_seed    of a measured number, the seeds that it is compared over; empty for one that is computed from
                others
     number     its mean and sample standard deviation over these seeds
-    published  as the paper prints it; printed: the same as a number, None where it is none or misread
-    mark       best or second, of the column
-    signed     a difference, written with its sign
+    published  as the paper prints it
+    printed    the same as a number; None where it is none or misread
+    mark       `best` or `second` of the column; empty: neither
+    signed     whether it is a difference, which is written with its sign
     cell       of a measured number: the run that it comes from
     target     of a missing one: what `fedrepro run` takes to measure it
     measure    its name in result.json, of a missing number too
@@ -229,12 +254,15 @@ class Value:
 
     @property
     def other(self) -> bool:
-        """Whether it is of the model that is not the main line."""
+        """True for the model (before or after local training) that the table does not score."""
         return self.measure.startswith(OTHER)
 
     @property
     def mean(self) -> str:
-        return minus(format(self.number.mean, "+.2f" if self.signed else ".2f")) if self.number else ""
+        """With two decimals; empty where nothing was measured."""
+        if not self.number:
+            return ""
+        return minus(format(self.number.mean, "+.2f" if self.signed else ".2f"))
 
     @property
     def ends(self) -> str:
@@ -263,7 +291,9 @@ class Value:
         difference = round(self.difference or 0.0, 2)
         if not difference or self.other:
             return ""
-        return f"{'u' if difference > 0 else 'd'}{math.ceil(min(abs(difference) / FULL, 1.0) * TINTS)}"
+        side = "u" if difference > 0 else "d"
+        step = math.ceil(min(abs(difference) / FULL_COLOUR, 1.0) * TINTS)
+        return f"{side}{step}"
 
     def less(self, baseline: "Value") -> "Value":
         """What a delta column shows; measured only where both numbers are."""
@@ -307,18 +337,18 @@ class Panel:
         """Header rows of (text, columns that it is over), top first: neighbours that agree down to a level
         share one cell there."""
         depth = len(self.levels[0]) if self.levels else 1
-        rows = [groupby(self.levels, itemgetter(slice(at))) for at in range(1, depth)]
-        above = [[(texts[-1], len([*run])) for texts, run in row] for row in rows]
-        return [*above, [(texts[-1], 1) for texts in self.levels]]
+        rows = []
+        for level in range(1, depth):
+            neighbours = groupby(self.levels, itemgetter(slice(level)))
+            rows.append([(texts[-1], len([*columns])) for texts, columns in neighbours])
+        return [*rows, [(texts[-1], 1) for texts in self.levels]]
 
 
 def share_seeds(values: Iterable[Value]) -> None:
     """Cut numbers that are compared to the seeds that all of them have, so that every mean that is shown is
     one that can be compared. Where no seed is in all, each keeps its own."""
     runs = [value for value in values if value.by_seed]
-    shared = (
-        set[int]().union(*(value.by_seed for value in runs)).intersection(*(value.by_seed for value in runs))
-    )
+    shared = _seeds_in_all([value.by_seed for value in runs])
     for value in runs:
         if shared and len(shared) < len(value.by_seed):
             value.over(shared)
@@ -328,22 +358,37 @@ def common(runs: Iterable[dict[int, float]]) -> list[list[float]]:
     """The numbers of each run over the seeds that all of them have: a mean over three seeds is not compared
     with means over one. Where no seed is in all, each has its whole mean."""
     runs = list(runs)
-    shared = set[int]().union(*runs).intersection(*runs)
-    return [[number for seed, number in run.items() if seed in shared or not shared] for run in runs]
+    shared = _seeds_in_all(runs)
+    numbers = []
+    for run in runs:
+        numbers.append([number for seed, number in run.items() if seed in shared or not shared])
+    return numbers
+
+
+def _seeds_in_all(runs: list[dict[int, float]]) -> set[int]:
+    """The seeds that every run has; none of no runs."""
+    return set.intersection(*map(set, runs)) if runs else set()
 
 
 def _means(values: list[Value]) -> list[float]:
     """Of measured values, to be compared."""
-    numbers = common(value.by_seed for value in values)
-    alone = (value.number.mean if value.number else math.nan for value in values)  # computed from others
-    return [fmean(each) if each else mean for each, mean in zip(numbers, alone)]
+    means = []
+    for value, numbers in zip(values, common(value.by_seed for value in values)):
+        # A number without seeds is computed from others.
+        computed = value.number.mean if value.number else math.nan
+        means.append(fmean(numbers) if numbers else computed)
+    return means
 
 
 def mark(values: list[Value], lower: bool) -> None:
-    """Best and second best of the measured values with two decimals; ties share a mark, one alone and one at
-    chance level have none."""
+    """Mark the best and the second best of the measured values, with two decimals. Ties share a mark; a value
+    alone and a value at chance level have none.
+
+    lower: whether small numbers are the better ones
+    """
     measured = [value for value in values if value.number]
     means = [round(mean, 2) for mean in _means(measured)]
-    places = dict(zip(sorted({*means}, reverse=not lower), ("best", "second")))
+    marks = dict(zip(sorted({*means}, reverse=not lower), ("best", "second")))
     for value, mean in zip(measured, means):
-        value.mark = places.get(mean, "") if len(means) > 1 and not value.chance else ""
+        marked = len(means) > 1 and not value.chance
+        value.mark = marks.get(mean, "") if marked else ""

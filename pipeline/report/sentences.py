@@ -40,8 +40,9 @@ def lead_and_rivals(verdict: Verdict) -> tuple[str, list[str]] | None:
         return None
     if not claim.expected.sign.startswith(">") or not verdict.points:
         return None
-    rivals = []
+
     leads = set()
+    rivals = []
     for leaf in claim.tree.leaves():
         above = [spot for spot, weight in leaf.weights if weight == 1]
         below = [spot for spot, weight in leaf.weights if weight == -1]
@@ -55,8 +56,9 @@ def lead_and_rivals(verdict: Verdict) -> tuple[str, list[str]] | None:
 
 
 def points(number: float) -> str:
-    """`3.8`, without a sign."""
-    return f"{abs(number):.1f}" if abs(number) >= 0.05 else f"{abs(number):.2f}"
+    """`3.8`, without a sign; what one decimal would show as 0.0 has two."""
+    size = abs(number)
+    return f"{size:.1f}" if size >= 0.05 else f"{size:.2f}"
 
 
 def signed(number: float) -> str:
@@ -71,7 +73,8 @@ def interval(verdict: Verdict, words: str = "95 % interval ") -> str:
     """`95 % interval 2.0 to 5.5`."""
     if verdict.low is None or verdict.high is None:
         return ""
-    low, high = (signed(end).removeprefix("+") for end in (verdict.low, verdict.high))
+    low = signed(verdict.low).removeprefix("+")
+    high = signed(verdict.high).removeprefix("+")
     return f"{words}{low} to {high}"
 
 
@@ -82,37 +85,42 @@ def _in_brackets(verdict: Verdict) -> str:
 
 
 def _numbers(verdict: Verdict) -> str:
-    """`+0.1, −4.4 to 4.6`, of any kind of number."""
+    """`+0.1, −4.4 to 4.6` of points, `−300 kB [−310, −290]` of another kind; empty without a number."""
     if verdict.point is None:
         return ""
-    if not verdict.points:
-        return " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
-    return ", ".join(filter(None, [signed(verdict.point), interval(verdict, "")]))
+    if verdict.points:
+        return ", ".join(filter(None, [signed(verdict.point), interval(verdict, "")]))
+    return " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
 
 
 # -- sentences -----------------------------------------------------------------------------------------------
 
 
 def measured(verdict: Verdict, chip: Chip | None = None) -> str:
-    """What was measured, in a sentence. chip: the verdict to tell, if not its own."""
+    """What was measured, in a sentence.
+
+    chip: the verdict to tell, if not its own
+    """
     chip = chip or verdict.chip
     sides = lead_and_rivals(verdict)
     if verdict.point is None:
         return f"{verdict.title}: {chip.value}."
     if sides is None or chip not in (*SHOWN, *STILL_OPEN, Chip.FAILS):
         return f"{verdict.title}: {chip.value} ({_numbers(verdict)})."
+
     lead, rivals = sides
     if len(rivals) > 1:
         return _against_several(verdict, chip, lead, len(rivals))
+    [rival] = rivals
     if chip in SHOWN:
-        return f"{lead} beats {rivals[0]} by {points(verdict.point)} points{_in_brackets(verdict)}."
+        return f"{lead} beats {rival} by {points(verdict.point)} points{_in_brackets(verdict)}."
     if chip in STILL_OPEN and verdict.p is not None and verdict.p < ALPHA:
-        return f"Whether {lead} beats {rivals[0]} is open ({_open_numbers(verdict)})."
+        return f"Whether {lead} beats {rival} is open ({_open_numbers(verdict)})."
     if chip in STILL_OPEN:
-        return f"No difference between {lead} and {rivals[0]} is shown ({_open_numbers(verdict)})."
+        return f"No difference between {lead} and {rival} is shown ({_open_numbers(verdict)})."
     if verdict.point < 0:
-        return f"{lead} is {points(verdict.point)} points behind {rivals[0]}{_in_brackets(verdict)}."
-    return f"{lead} does not lead {rivals[0]} as claimed ({_open_numbers(verdict)})."
+        return f"{lead} is {points(verdict.point)} points behind {rival}{_in_brackets(verdict)}."
+    return f"{lead} does not lead {rival} as claimed ({_open_numbers(verdict)})."
 
 
 def _open_numbers(verdict: Verdict) -> str:
@@ -122,6 +130,7 @@ def _open_numbers(verdict: Verdict) -> str:
 
 
 def _against_several(verdict: Verdict, chip: Chip, lead: str, rivals: int) -> str:
+    """The sentence about a method and so many rivals; the numbers are those of the nearest one."""
     nearest = f" against {verdict.rival}" if verdict.rival else ""
     numbers = _open_numbers(verdict).replace(" points", f" points{nearest}", 1)
     if chip in SHOWN:
@@ -134,25 +143,29 @@ def _against_several(verdict: Verdict, chip: Chip, lead: str, rivals: int) -> st
 def compared(finding: Finding) -> str:
     """`The paper reports 7.0: same direction, about half the size.`; empty where it prints nothing, or where
     the run is no setting of the paper."""
-    number, verdict = finding.number, finding.verdict
+    number = finding.number
+    verdict = finding.verdict
     if number is None or not verdict.points or verdict.point is None:
         return ""
-    start = f"The paper reports {minus(f'{number:.1f}')}"
+    return f"The paper reports {minus(f'{number:.1f}')}{_beside_print(finding)}."
+
+
+def _beside_print(finding: Finding) -> str:
+    """What the measured number says of the printed one, behind it; empty where it says nothing."""
     word, _, share = finding.size.partition(": ")
     if finding.direction == "open":
-        excluded = word in sizes.OTHER
-        return f"{start}, which lies outside the interval." if excluded else f"{start}."
+        return ", which lies outside the interval" if word in sizes.OTHER else ""
     if finding.direction == "contradicted":
-        return f"{start}: the other direction." if word == sizes.OPPOSITE else f"{start}."
+        return ": the other direction" if word == sizes.OPPOSITE else ""
     if finding.direction != "confirmed":
-        return f"{start}."
-    told = {
-        sizes.AS_PRINTED: "same direction, same size",
-        sizes.OPEN: "same direction, size open",
-        sizes.SMALLER: f"same direction, {share or 'smaller'}",
-        sizes.LARGER: f"same direction, {share or 'larger'}",
+        return ""
+    same_direction = {
+        sizes.AS_PRINTED: ": same direction, same size",
+        sizes.OPEN: ": same direction, size open",
+        sizes.SMALLER: f": same direction, {share or 'smaller'}",
+        sizes.LARGER: f": same direction, {share or 'larger'}",
     }
-    return f"{start}: {told[word]}." if word in told else f"{start}."
+    return same_direction.get(word, "")
 
 
 def under(control: Control) -> str:
@@ -160,16 +173,16 @@ def under(control: Control) -> str:
     verdict = control.verdict
     if verdict is None or verdict.point is None:
         return ""
-    start, numbers = UNDER.get(control.kind, f"In another setting ({control.kind})"), _numbers(verdict)
-    numbers += "; stale" if control.stale else ""
-    several = lead_and_rivals(verdict)
-    if control.place and several:
-        place, of = control.place
-        words = ["undecided"] * (verdict.chip in STILL_OPEN)
-        words += [f"{counted(control.left_out, 'rival')} not run"] * bool(control.left_out)
-        words += ["stale"] * control.stale
-        notes = f" ({', '.join(words)})" if words else ""
-        return f"{start.replace('both', 'all')}, {several[0]} is {ordinal(place)} of {of}{notes}."
+    start = UNDER.get(control.kind, f"In another setting ({control.kind})")
+    numbers = _numbers(verdict)
+    if control.stale:
+        numbers += "; stale"
+    sides = lead_and_rivals(verdict)
+    if control.place and sides:
+        lead, _ = sides
+        place, methods = control.place
+        notes = _notes(control, undecided=verdict.chip in STILL_OPEN)
+        return f"{start.replace('both', 'all')}, {lead} is {ordinal(place)} of {methods}{notes}."
     if control.looks:
         return f"{start} it is open ({numbers}; {control.looks})."
     if verdict.chip in SHOWN:
@@ -179,6 +192,18 @@ def under(control: Control) -> str:
     if verdict.chip == Chip.FAILS:
         return f"{start} the opposite holds ({numbers})."
     return f"{start}: {verdict.chip.value} ({numbers})."
+
+
+def _notes(control: Control, undecided: bool = False) -> str:
+    """` (undecided, 2 rivals not run, stale)`; empty where nothing has to be said of a place."""
+    words = []
+    if undecided:
+        words.append("undecided")
+    if control.left_out:
+        words.append(f"{counted(control.left_out, 'rival')} not run")
+    if control.stale:
+        words.append("stale")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def undone(finding: Finding) -> str:
@@ -200,7 +225,9 @@ def place(finding: Finding) -> str:
     if len(names) == 1:
         return names.pop()
     settings = {spot.setting for spot in spots if spot.table}
-    return setting_words(settings.pop()) if len(settings) == 1 and not names else ""
+    if names or len(settings) != 1:
+        return ""
+    return setting_words(settings.pop())
 
 
 def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[str]:
@@ -224,22 +251,35 @@ def headline(findings: Findings, brief: bool = False) -> str:
     main = [findings.rows[name] for name in findings.study.paper.main]
     if not main:
         return ""
-    whole = [one for one in main if one.verdict.point is not None]
-    short = [one for one in main if one.shortened and one.shown.point is not None]
-    if whole:
-        texts = told(whole[0], (TUNED,)) if brief else told(whole[0])
-        first, where = texts[0], place(whole[0])
-        missing = "Its main setting has not been run. " if whole[0] is not main[0] else ""
-        texts[0] = missing + (f"On {where}, {_lower(first)}" if where else first)
-        return " ".join(texts)
-    if short:
-        texts = [_lower(measured(short[0].shown)), undone(short[0])]
-        texts.append("Code or parameters have changed since (stale)." if short[0].own_stale else "")
-        for kind in (TUNED,) if brief else (HOOK, TUNED):
-            control = short[0].control(kind)
-            texts.append(under(control) if control else "")
-        return f"No setting of the paper has been run. In a shortened run: {' '.join(filter(None, texts))}"
+    for finding in main:
+        if finding.verdict.point is not None:
+            text = _headline_of(finding, brief)
+            return text if finding is main[0] else f"Its main setting has not been run. {text}"
+    for finding in main:
+        if finding.shortened and finding.shown.point is not None:
+            text = _headline_of_short(finding, brief)
+            return f"No setting of the paper has been run. In a shortened run: {text}"
     return f"Of {findings.study.name} itself only the miniature has been run."
+
+
+def _headline_of(finding: Finding, brief: bool) -> str:
+    """The sentences about a claim, the first with its data set."""
+    first, *further = told(finding, (TUNED,)) if brief else told(finding)
+    where = place(finding)
+    if where:
+        first = f"On {where}, {_lower(first)}"
+    return " ".join([first, *further])
+
+
+def _headline_of_short(finding: Finding, brief: bool) -> str:
+    """The sentences about a claim of which only a shortened run has a number; they follow a colon."""
+    texts = [_lower(measured(finding.shown)), undone(finding)]
+    if finding.own_stale:
+        texts.append("Code or parameters have changed since (stale).")
+    for kind in (TUNED,) if brief else (HOOK, TUNED):
+        control = finding.control(kind)
+        texts.append(under(control) if control else "")
+    return " ".join(filter(None, texts))
 
 
 def _lower(sentence: str) -> str:
@@ -255,11 +295,14 @@ def _lower(sentence: str) -> str:
 class AnswerRow:
     """A question with what the results say.
 
-    printed, measured  numbers as text, the interval in brackets; empty: there is none
-    chip               of the answer, for its colour
-    answer             in words
-    further            whether it asks the same of the claim before under another condition
-    stale               whether a number in it is of other code or parameters than today's
+    printed   number as text; empty: there is none
+    measured  number as text, its interval in brackets; empty: there is none
+    seeds     `3 seeds`; empty without a measured number
+    chip      of the answer, for its colour
+    answer    in words
+    claim     id of the claim that it asks for
+    further   whether it asks the same of the claim before under another condition
+    stale     whether a number in it is of other code or parameters than today's
     """
 
     question: str
@@ -276,20 +319,23 @@ class AnswerRow:
 def answers(findings: Findings) -> list[AnswerRow]:
     """Of the questions in paper.yaml, in order."""
     asked = findings.study.paper.findings.answers
-    by_itself = {(one.claim, one.control) for one in asked if one.control}
+    own_questions = {(answer.claim, answer.control) for answer in asked if answer.control}
     rows = []
-    for one in asked:
-        finding = findings.rows[one.claim]
-        kind = one.control
-        if one.experiment:
-            kind = declared_words(one.experiment)
-        if one.scenario:
-            kind = in_words(findings.study.title(one.scenario))
+    for answer in asked:
+        finding = findings.rows[answer.claim]
+        kind = answer.control
+        if answer.experiment:
+            kind = declared_words(answer.experiment)
+        if answer.scenario:
+            kind = in_words(findings.study.title(answer.scenario))
         if kind:
-            rows.append(_row_of_control(one.question, finding, finding.control(kind) or Control(kind)))
+            control = finding.control(kind) or Control(kind)
+            rows.append(_row_of_control(answer.question, finding, control))
         else:
-            others = [c for c in finding.controls if (one.claim, c.kind) not in by_itself]
-            rows.append(_row(one.question, finding.shown, _answer(finding, others), finding))
+            others = [
+                control for control in finding.controls if (answer.claim, control.kind) not in own_questions
+            ]
+            rows.append(_row(answer.question, finding.shown, _answer(finding, others), finding))
     return rows
 
 
@@ -299,14 +345,20 @@ def _row_of_control(question: str, finding: Finding, control: Control) -> Answer
     if verdict.size in sizes.OTHER and verdict.chip in STILL_OPEN and finding.number is not None:
         answer += f"; the printed {signed(finding.number)} lies outside"
     if control.place:
-        answer += f"; {ordinal(control.place[0])} of {control.place[1]}"
-        answer += f", {verdict.rival} is above it" if verdict.rival and (verdict.point or 0) < 0 else ""
-        answer += f"; {control.left_out} not run" if control.left_out else ""
+        place, methods = control.place
+        answer += f"; {ordinal(place)} of {methods}"
+        if verdict.rival and (verdict.point or 0) < 0:
+            answer += f", {verdict.rival} is above it"
+        if control.left_out:
+            answer += f"; {control.left_out} not run"
     return replace(_row(question, verdict, answer), further=True, stale=control.stale)
 
 
 def _row(question: str, verdict: Verdict, answer: str, finding: Finding | None = None) -> AnswerRow:
-    printed = signed(finding.number) if finding and finding.number is not None and verdict.points else ""
+    """A question with an answer; finding: whose printed number is shown, None of a control."""
+    printed = ""
+    if finding and finding.number is not None and verdict.points:
+        printed = signed(finding.number)
     numbers = " ".join(filter(None, [verdict.text(verdict.point), verdict.interval]))
     seeds = counted(verdict.seeds, "seed") if numbers else ""
     chip = Chip.UNDECIDED if verdict.chip in STILL_OPEN else verdict.chip
@@ -344,10 +396,8 @@ def _answer(finding: Finding, controls: Iterable[Control]) -> str:
             continue
         assert control.verdict is not None
         if control.place:
-            remarks = [f"{counted(control.left_out, 'rival')} not run"] * bool(control.left_out)
-            remarks += ["stale"] * control.stale
-            notes = f" ({', '.join(remarks)})" if remarks else ""
-            numbers = f"{ordinal(control.place[0])} of {control.place[1]}{notes}"
+            place, methods = control.place
+            numbers = f"{ordinal(place)} of {methods}{_notes(control)}"
         else:
             numbers = f"{control.verdict.text(control.verdict.point)} {control.verdict.interval}".strip()
         text += f"; {BRIEFLY[control.kind]} {numbers}"

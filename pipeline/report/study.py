@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from pipeline.cells import provenance as origin
 from pipeline.cells import stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
 from pipeline.data.registry import find
+from pipeline.provenance import identity as origin
 from pipeline.report.words import method_words, variant
 from pipeline.schema import (
     ACROSS,
@@ -30,12 +30,12 @@ from pipeline.schema import (
     printed,
 )
 
-# Rows of one algorithm that are named one by one.
-FEW = 3
+# Rows of one algorithm that are named one by one, at most.
+NAMED_ROWS = 3
 # What a page says of a result that was not made, and not walked again, by today's code.
 STALE = "stale"
 NOT_VERIFIED = "not verified"
-# ends the name of a scenario that is cut down to what a CPU can train
+# Ends the name of a scenario that is cut down to what a CPU can train.
 SHORT = "-short"
 # Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for
 # all images has 1 / classes.
@@ -66,7 +66,10 @@ class Study:
         """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
         for."""
         stages = {*planned(key, root)}
-        cells = [c for c in results if c.paper == key and (c in stages or c.scenario not in MINIATURES)]
+        cells = []
+        for cell in results:
+            if cell.paper == key and (cell in stages or cell.scenario not in MINIATURES):
+                cells.append(cell)
         broken = {cell: text for cell, text in problems.items() if cell.paper == key}
         return cls(key, load_paper(key, root), {cell: results[cell] for cell in cells}, root, broken)
 
@@ -85,7 +88,7 @@ class Study:
     def grid_cells(self) -> list[Cell]:
         """Cells of the grids with methods that the paper itself compares."""
         methods = {cell.method for cell in printed(self.key, self.root)}
-        return [c for c in self.planned if c.scenario not in MINIATURES and c.method in methods]
+        return [cell for cell in self.planned if cell.scenario not in MINIATURES and cell.method in methods]
 
     @cached_property
     def grid_methods(self) -> list[str]:
@@ -94,6 +97,7 @@ class Study:
         return [method for method in self.paper.methods if method in methods]
 
     def cell(self, scenario: str, method: str) -> Cell:
+        """The cell of a scenario and a row of paper.yaml."""
         return Cell(self.key, scenario, method)
 
     def shortened(self, cell: Cell) -> Cell | None:
@@ -105,10 +109,16 @@ class Study:
     def source(
         self, table: Table, setting: str, dataset: str, label: str, column: str
     ) -> tuple[Cell, str] | None:
-        """The run and the measure of a printed position; None for what no run measures."""
-        block, method = table.block(setting, dataset, label), self.paper.method_of(table, label)
-        measure = table.measure(block, column) if block else None
-        return (self.cell(block.scenario, method), measure) if block and method and measure else None
+        """The run and the measure of a printed position; None for what no run measures.
+
+        label: the method as printed
+        """
+        block = table.block(setting, dataset, label)
+        method = self.paper.method_of(table, label)
+        if not block or not method:
+            return None
+        measure = table.measure(block, column)
+        return (self.cell(block.scenario, method), measure) if measure else None
 
     def target(self, cell: Cell) -> str:
         """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
@@ -147,7 +157,8 @@ class Study:
         """Whether code, parameters, seeds or partitions have changed since a finished cell was measured, as
         `fedrepro status` has it."""
         if cell not in self.currency:
-            result, experiment = self.results[cell], Experiment.of(cell, self.root)
+            result = self.results[cell]
+            experiment = Experiment.of(cell, self.root)
             self.currency[cell] = (
                 origin.current(result, experiment)
                 and set(result["seeds"]) == set(experiment.scenario.seeds)
@@ -160,17 +171,23 @@ class Study:
         return [cell for cell in self.planned if cell.scenario == scenario]
 
     def finished(self, scenarios: Iterable[str], methods: Iterable[str]) -> Iterator[Cell]:
-        """The cells of these scenarios and methods (none: of all methods) that have run."""
-        methods = list(methods) or self.paper.methods
-        cells = (self.cell(scenario, method) for scenario in scenarios for method in methods)
-        return (cell for cell in cells if cell in self.results)
+        """Finished cells of these scenarios; of all methods if `methods` is empty."""
+        methods = list(methods) or list(self.paper.methods)
+        for scenario in scenarios:
+            for method in methods:
+                cell = self.cell(scenario, method)
+                if cell in self.results:
+                    yield cell
 
     @cached_property
     def runs(self) -> dict[str, dict[Cell, dict]]:
         """Scenario -> its finished cells, in the order of paper.yaml, but the miniature first."""
-        names = dict.fromkeys([MINIATURE, *self.paper.scenarios])
-        runs = {name: {cell: self.results[cell] for cell in self.finished([name], [])} for name in names}
-        return {name: cells for name, cells in runs.items() if cells}
+        runs = {}
+        for scenario in dict.fromkeys([MINIATURE, *self.paper.scenarios]):
+            cells = {cell: self.results[cell] for cell in self.finished([scenario], [])}
+            if cells:
+                runs[scenario] = cells
+        return runs
 
     # -- texts --
 
@@ -201,6 +218,7 @@ class Study:
         return f"Not all was computed alike, and training amplifies rounding: {others}; the others: {most}."
 
     def history(self, cell: Cell) -> pd.DataFrame:
+        """The rows of a finished cell's history.csv."""
         return history(cell, self.root)
 
     @cached_property
@@ -212,12 +230,12 @@ class Study:
             for reading in readings_of(Experiment.of(cell, self.root), resolved(self.results.get(cell))):
                 reading = replace(reading, why=self.filled(reading.why, "readings"))
                 methods.setdefault(reading, {})[cell.method] = None
-        first = [
-            Reading(one.paper, one.run, self.filled(one.why, "readings"), one.option)
-            for one in self.paper.readings
-        ]
-        order = dict.fromkeys([*(one for one in first if one in methods), *methods])
-        return {reading: [*methods[reading]] for reading in order}
+        first = []
+        for noted in self.paper.readings:
+            reading = Reading(noted.paper, noted.run, self.filled(noted.why, "readings"), noted.option)
+            if reading in methods:
+                first.append(reading)
+        return {reading: [*methods[reading]] for reading in dict.fromkeys([*first, *methods])}
 
 
 def studies(
@@ -238,6 +256,12 @@ class ValueRow(NamedTuple):
     name: str
     value: str
     source: str
+
+
+def result_file(cell: Cell) -> str:
+    """papers/<paper>/runs/<scenario>/<method>/result.json: where a cell's result lies, from the repository's
+    root."""
+    return (cell.folder(Path()) / "result.json").as_posix()
 
 
 def resolved(result: dict | None) -> dict | None:
@@ -263,12 +287,14 @@ def methods_in_words(paper: Paper, methods: Collection[str], every: Collection[s
     for method in every:
         algorithms.setdefault(paper.algorithm(method), []).append(method)
     words = []
-    for same in algorithms.values():
-        here, base = [method for method in same if method in methods], variant(paper.label(same[0]))[0]
-        if len(here) <= FEW:
-            words += [method_words(paper.label(method)) for method in here]
+    for rows in algorithms.values():
+        chosen = [method for method in rows if method in methods]
+        if len(chosen) <= NAMED_ROWS:
+            words += [method_words(paper.label(method)) for method in chosen]
         else:
-            words.append(f"{'all' if len(here) == len(same) else len(here)} rows of {base}")
+            count = "all" if len(chosen) == len(rows) else str(len(chosen))
+            base, _ = variant(paper.label(rows[0]))
+            words.append(f"{count} rows of {base}")
     return ", ".join(words)
 
 
@@ -276,32 +302,44 @@ def values(study: Study) -> list[ValueRow]:
     """Every value of the paper's scenarios and every hyper-parameter that its methods ran with or would,
     defaults included; a source that a reading gives is the reading's number."""
     paper = study.paper
-    numbers = {
-        (paper.algorithm(method), reading.why): f"R{i}"
-        for i, (reading, methods) in enumerate(study.readings.items(), 1)
-        for method in methods
-    }
+    # (algorithm, why) of a reading -> its number
+    numbers = {}
+    for i, (reading, methods) in enumerate(study.readings.items(), 1):
+        for method in methods:
+            numbers[paper.algorithm(method), reading.why] = f"R{i}"
+
+    # algorithm -> its name; empty: of the scenarios
     names = {"": ""}
-    # (algorithm, name) -> its different values and its different sources
-    rows: dict[tuple[str, str], tuple[dict, dict]] = {}
+    # (algorithm, name of a value) -> its different values, in order, and its different sources
+    different: dict[tuple[str, str], dict[str, None]] = {}
+    sources: dict[tuple[str, str], dict[str, None]] = {}
     for cell in study.grid_cells:
-        kind, experiment = paper.algorithm(cell.method), Experiment.of(cell, study.root)
-        names.setdefault(kind, variant(paper.label(cell.method))[0])
+        algorithm = paper.algorithm(cell.method)
+        experiment = Experiment.of(cell, study.root)
+        names.setdefault(algorithm, variant(paper.label(cell.method))[0])
         given = hyper_parameters(experiment, resolved(study.results.get(cell)))
-        for of, one in [*(("", one) for one in settings_of(experiment)), *((kind, one) for one in given)]:
-            different, sources = rows.setdefault((of, one.name), ({}, {}))
-            different[value_words(one.value)] = None
-            if one.source:
-                sources[numbers.get((of, one.source), one.source)] = None
-    order = sorted(rows, key=lambda row: row[0] != "")  # the scenarios' first
-    return [ValueRow(names[row[0]], row[1], *map("; ".join, rows[row])) for row in order]
+        for owner, settings in (("", settings_of(experiment)), (algorithm, given)):
+            for setting in settings:
+                row = (owner, setting.name)
+                different.setdefault(row, {})[value_words(setting.value)] = None
+                known = sources.setdefault(row, {})
+                if setting.source:
+                    known[numbers.get((owner, setting.source), setting.source)] = None
+
+    order = sorted(different, key=lambda row: row[0] != "")  # the scenarios' first
+    rows = []
+    for owner, name in order:
+        value = "; ".join(different[owner, name])
+        rows.append(ValueRow(names[owner], name, value, "; ".join(sources[owner, name])))
+    return rows
 
 
 def value_words(value: Any) -> str:
     """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the
     default."""
     if is_dataclass(value):
-        value = {f.name: item for f in fields(value) if (item := getattr(value, f.name)) != f.default}
+        items = {part.name: (getattr(value, part.name), part.default) for part in fields(value)}
+        value = {name: item for name, (item, default) in items.items() if item != default}
     if isinstance(value, dict):
         return ", ".join(f"{key} {value_words(item)}".removeprefix("name ") for key, item in value.items())
     if isinstance(value, list):
@@ -314,12 +352,13 @@ def value_words(value: Any) -> str:
 
 def deviations(study: Study) -> list[tuple[str, list[str]]]:
     """(scenario, points): what paper.yaml notes and what results say of their data, each point once."""
-    sections, known = [], set[str]()
+    sections = []
+    said = set[str]()
     for scenario in study.paper.scenarios:
-        noted = (study.filled(one, f"notes.{scenario}", scenario) for one in study.paper.points(scenario))
-        points = [*noted, *_of_data(study.runs.get(scenario, {}).values())]
-        points = [point for point in dict.fromkeys(points) if point not in known]
-        known |= {*points}
+        noted = [study.filled(point, f"notes.{scenario}", scenario) for point in study.paper.points(scenario)]
+        found = _of_data(study.runs.get(scenario, {}).values())
+        points = [point for point in dict.fromkeys([*noted, *found]) if point not in said]
+        said.update(points)
         if points and scenario not in MINIATURES:
             sections.append((study.title(scenario), points))
     return sections
@@ -329,8 +368,9 @@ def _of_data(results: Iterable[dict]) -> list[str]:
     """How the data of results differ from the canonical ones, and what their runs warned of."""
     points = []
     for result in results:
-        for data in filter(None, (result["data"], result["public"])):
-            points += [f"{data['set']}: {data['deviation']}."] if data["deviation"] else []
+        for data in (result["data"], result["public"]):
+            if data and data["deviation"]:
+                points.append(f"{data['set']}: {data['deviation']}.")
         points += result["warnings"]
     return points
 
@@ -342,17 +382,24 @@ Batches = dict[tuple[str, str], list[tuple[str, ...]]]
 def provenance(study: Study) -> list[tuple[str, Batches]]:
     """(scenario, its runs by seeds and machines)."""
     sections = []
-    for scenario in [scenario for scenario in study.runs if scenario != ACROSS]:
+    for scenario, cells in study.runs.items():
+        if scenario == ACROSS:
+            continue
         batches: Batches = {}
-        for cell, result in study.runs[scenario].items():
+        for cell, result in cells.items():
             machines = {*map(processor, result.get("machines", [result["versions"]]))}
-            key = seed_words(result["seeds"]), ", ".join(sorted(machines))
             # of the paper's folder where that is a repository, else of the project
-            commit = (result["git"].get("paper_commit") or result["git"].get("commit", ""))[:8]
-            hours = f"{sum(result['seconds']) / 3600:.2f}"
-            file = (cell.folder(Path()) / "result.json").as_posix()
-            run = cell.method, hours, commit, result["digest"][:8], file, code_words(cell, result, study)
-            batches.setdefault(key, []).append(run)
+            commit = result["git"].get("paper_commit") or result["git"].get("commit", "")
+            run = (
+                cell.method,
+                f"{sum(result['seconds']) / 3600:.2f}",
+                commit[:8],
+                result["digest"][:8],
+                result_file(cell),
+                code_words(cell, result, study),
+            )
+            batch = (seed_words(result["seeds"]), ", ".join(sorted(machines)))
+            batches.setdefault(batch, []).append(run)
         sections.append((study.title(scenario), batches))
     return sections
 

@@ -29,20 +29,28 @@ from pipeline.schema.paper import DELTA
 class TableView:
     """A table of a paper, with what was measured.
 
-    values     of every (row name, place)
-    measured   positions with a measured number; fillable: those that runs fill, measured ones included
+    names     of the rows
+    methods   names of the rows that are no mean over the others
+    values    (row name, place) -> its value
+    measured  number of positions with a measured number
+    fillable  number of positions that runs fill, measured ones included
     """
 
     def __init__(self, key: str, study: Study):
-        self.key, self.study, self.table = key, study, study.paper.tables[key]
-        self.number, self.title = self.table.number, self.table.title
+        self.key = key
+        self.study = study
+        self.table = study.paper.tables[key]
+        self.number = self.table.number
+        self.title = self.table.title
         self.layout = Layout(_records(key, study), self.table)
-        self.names, self.printed = self.layout.names, self.layout.printed
+        self.names = self.layout.names
+        self.printed = self.layout.printed
         self.plain = [place for place in self.layout.places if place.column != DELTA]
         # A row that paper.yaml gives no method is the mean over the others.
         self.methods = [name for name in self.names if self.table.rows.get(name, "") is not None]
         self.values = {(name, place): self._value(name, place) for name in self.names for place in self.plain}
         self._complete()
+
         # Of our columns, those of costs count among the numbers to be measured; another accuracy of the same
         # runs does not.
         extra = {heading for heading, measure in self.table.also.items() if measure not in COSTS}
@@ -52,13 +60,15 @@ class TableView:
         self.fillable = sum(value.state != "outside" for value in counted)
         cells = dict.fromkeys(value.cell for value in counted if value.cell)
         self.note = " ".join(filter(None, [self.table.note, study.computed_otherwise(cells)]))
+
         title, levels = self.layout.headers()
         stub = [self.layout.row, "setting"] if self.layout.settings else [self.layout.row]
         self.panel = Panel(title, stub, levels, [self._row(name) for name in self.names])
 
     def _row(self, name: str) -> Row:
-        values, stub = [self.values[name, place] for place in self.layout.places], self.layout.stub(name)
-        return Row(stub[0], stub, values, name not in self.methods)
+        stub = self.layout.stub(name)
+        values = [self.values[name, place] for place in self.layout.places]
+        return Row(stub[0], stub, values, mean=name not in self.methods)
 
     @property
     def heading(self) -> str:
@@ -85,9 +95,10 @@ class TableView:
         source = self.study.source(self.table, self.setting(name, place), place.dataset, name, place.column)
         if source is None:
             return Value("outside")
-        (cell, measure), results = source, self.study.results
-        if cell in results:
-            if by_seed := numbers(cell, results[cell], measure, self.study.root):
+        cell, measure = source
+        if cell in self.study.results:
+            by_seed = numbers(cell, self.study.results[cell], measure, self.study.root)
+            if by_seed:
                 return measured(self.study, cell, measure, by_seed)
             return Value("missing", measure=measure)
         target = self.study.target(cell)
@@ -96,6 +107,7 @@ class TableView:
         return Value("outside")
 
     def setting(self, name: str, place: Place) -> str:
+        """The setting of a position, which belongs to its row or to its column."""
         return self.layout.settings.get(name, place.setting)
 
     def baseline(self, name: str, delta: Place) -> str:
@@ -112,7 +124,7 @@ class TableView:
             groups: dict[tuple[str, bool], list[Value]] = {}
             for name in self.methods:
                 value = self.values[name, place]
-                key = self.setting(name, place), lower_is_better(value.measure)
+                key = (self.setting(name, place), lower_is_better(value.measure))
                 groups.setdefault(key, []).append(value)
             for (_, lower), values in groups.items():
                 share_seeds(values)
@@ -122,9 +134,10 @@ class TableView:
         """The mean over the methods that the paper prints in a column, once all of them are measured."""
         for place in self.plain:
             others = [self.values[name, place] for name in self.methods if (name, place) in self.printed]
+            means = [value.number.mean for value in others if value.number]
             if any(value.state == "missing" for value in others):
                 self.values[row, place] = Value("missing")
-            elif means := [value.number.mean for value in others if value.number]:
+            elif means:
                 self.values[row, place] = Value("measured", number=Summary(fmean(means), None, 1))
 
     def _subtract(self, delta: Place):
@@ -159,7 +172,7 @@ def _records(key: str, study: Study) -> list[dict[str, str]]:
     table = study.paper.tables[key]
     records = read_published(study.key, table, study.root)
     if key in variants(study.paper):
-        records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
+        records = [row for row in records if table.block(row["setting"], row["dataset"], row["method"])]
     if not records:
         raise ParamError(
             f"papers/{study.key}/paper.yaml: tables.{key}: none of its blocks is printed in "

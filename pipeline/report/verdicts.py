@@ -9,10 +9,9 @@ The rows of a comparison (its pool) are those that the paper prints in the same 
 the figure, so that what else is run later does not change a verdict; else all rows of the scenario.
 """
 
-import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -22,7 +21,7 @@ import numpy as np
 
 from pipeline.data.registry import find
 from pipeline.report import limits, measures, sizes
-from pipeline.report.claims import Claim, Difference, Printed, Spot, read_claims
+from pipeline.report.claims import Claim, Difference, PublishedNumbers, Spot, read_claims
 from pipeline.report.statistics import (
     ALPHA,
     ZERO,
@@ -43,12 +42,13 @@ Source = tuple[Cell, str]
 Block = tuple[int, str]
 # the heading under which shortened runs judge
 SHORTENED = "shortened"
-# of a printed number with two decimals
+# Half of the last digit of a printed number, which has two decimals.
 ROUNDING = 0.005
-# seeds that show a spread, and the most that are considered
-ENOUGH = 2
-MOST = 100
-# the chance with which `needed` seeds show the printed difference
+# Seeds from which on a result has a spread.
+FEWEST_SEEDS = 2
+# More seeds than these are not proposed for an undecided claim: nobody would train them.
+MOST_SEEDS = 100
+# The chance with which the proposed number of seeds shows the printed difference, if it is there.
 POWER = 0.8
 # A measure that the protocol fixes: the same in every seed it needs no test.
 DETERMINISTIC = "run.traffic"
@@ -58,18 +58,24 @@ DETERMINISTIC = "run.traffic"
 
 
 class Evidence:
-    """The results of one paper, looked up for its claims, or for those of a variant of its tables; variant
-    SHORTENED: of the scenarios `<scenario>-short`, which are no setting of the paper."""
+    """The results of one paper, looked up for its claims.
 
-    def __init__(self, printed: Printed, variant: str = ""):
-        self.study, self.printed, self.variant = printed.study, printed, variant
-        self.paper, self.results = self.study.paper, self.study.results
+    variant  empty: in the paper's setting; else the variant of its tables that is read (`full` of
+             `table2-full`), or SHORTENED: the scenarios `<scenario>-short`, which are no setting of the paper
+    """
+
+    def __init__(self, printed: PublishedNumbers, variant: str = ""):
+        self.study = printed.study
+        self.printed = printed
+        self.variant = variant
+        self.paper = self.study.paper
+        self.results = self.study.results
+
+        # Many claims ask for the same runs: each of these answers is computed once.
         self.values = cache(self._values)
         self.design = cache(self._design)
-        # the runs of one printed column
-        self.same_column: Callable[[Spot], tuple[Source, ...]] = cache(
-            lambda column: tuple(filter(None, dict.fromkeys(map(self.source, self.columns.get(column, [])))))
-        )
+        self.same_column = cache(self._same_column)
+
         # A column is a spot without a method.
         self.columns: dict[Spot, list[Spot]] = {}
         for spot in printed.numbers:
@@ -84,8 +90,15 @@ class Evidence:
             table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
             run = self.study.source(table, spot.setting, spot.dataset, spot.method, spot.column)
         if run and self.variant == SHORTENED:
-            return (cell, run[1]) if (cell := self.study.shortened(run[0])) else None
+            cell, measure = run
+            short = self.study.shortened(cell)
+            return (short, measure) if short else None
         return run
+
+    def _same_column(self, column: Spot) -> tuple[Source, ...]:
+        """The runs of one printed column, each once; column: a spot without a method."""
+        sources = [self.source(spot) for spot in self.columns.get(column, [])]
+        return tuple(dict.fromkeys(source for source in sources if source))
 
     def _values(self, source: Source) -> dict[Block, float]:
         """{block: number}, empty where the cell has not run."""
@@ -102,8 +115,7 @@ class Evidence:
         figure; else the whole scenario."""
         if spot.table:
             return self.same_column(replace(spot, method=""))
-        wanted, columns = (spot.scenario, spot.measure), list(map(self.same_column, self.columns))
-        same = [runs for runs in columns if wanted in {(cell.scenario, measure) for cell, measure in runs}]
+        same = [runs for runs in map(self.same_column, self.columns) if _has(runs, spot)]
         if same:
             return max(same, key=len)
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
@@ -112,7 +124,7 @@ class Evidence:
 
     def compared(self, spots: list[Spot]) -> set[Cell]:
         """The measured cells that the estimates of a claim about these numbers rest on."""
-        sources = {source for spot in spots if (source := self.source(spot))}
+        sources = set(filter(None, map(self.source, spots)))
         scenarios = {cell.scenario for cell, _ in sources}
         every = sources.union(*map(self.pool, spots))
         return {source[0] for source in every if source[0].scenario in scenarios and self.values(source)}
@@ -137,8 +149,8 @@ class Evidence:
         if not weights:
             sums = np.array([*self.sums(sources).values()])
             return one_sample(sums) if len(sums) else None
-        here = (source for source in pool if source[0].scenario == scenario and source[1] in dict(weights))
-        printed = tuple(dict.fromkeys(cell.method for cell, _ in here))
+        rows = [cell for cell, measure in pool if cell.scenario == scenario and measure in dict(weights)]
+        printed = tuple(dict.fromkeys(cell.method for cell in rows))
         others = tuple(name for name in methods if name not in printed)
         design = self.design(scenario, weights, printed, others, tuple(methods))
         return design.estimate(methods) if design else None
@@ -156,8 +168,16 @@ class Evidence:
     def sums(self, sources: dict[Source, float]) -> dict[Block, float]:
         """A weighted sum of runs in every block that all of them have."""
         rows = [(self.values(source), weight) for source, weight in sources.items()]
-        blocks = sorted(set.intersection(*(set(row) for row, _ in rows)))
-        return {block: sum(weight * row[block] for row, weight in rows) for block in blocks}
+        shared = sorted(set.intersection(*(set(row) for row, _ in rows)))
+        sums = {}
+        for block in shared:
+            sums[block] = sum(weight * row[block] for row, weight in rows)
+        return sums
+
+
+def _has(runs: Iterable[Source], spot: Spot) -> bool:
+    """Whether one of these runs is of a spot's scenario and measure."""
+    return any(cell.scenario == spot.scenario and measure == spot.measure for cell, measure in runs)
 
 
 def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
@@ -198,16 +218,23 @@ CLOSENESS = {"confirmed": Chip.HOLDS, "contradicted": Chip.FAILS, "open": Chip.U
 class Verdict:
     """What the runs say about one claim.
 
-    point, low, high: the measured difference, level or rank, and its 95 % interval (None: there is none)
-    printed: the same of the published numbers; points: whether it is a difference in percent points
-    seeds: of the run that has the fewest; p: of the direction, corrected
-    by_seed: seed -> the claim's number in it, of the seeds that all runs have
-    size: as printed, smaller, larger, opposite or open (`sizes.py`); empty: nothing is printed
-    alone: as p, by the spread of the compared rows alone, where p is by the residual of all rows of the table
-    rival: of several comparisons the one that decides; method: how it was computed; reason: why it was not
-    needed, hours: seeds that would show the printed difference of an undecided claim in four of five
-        repetitions, hours of one process for the further ones
-    elsewhere: by heading, of the tables that measure the same printed numbers in another setting
+    point      the measured difference, level or rank; None: not measured
+    low, high  its 95 % interval; None: there is none
+    printed    the same number from the published tables; None where the paper prints none
+    points     whether it is a difference in percent points
+    seeds      number of seeds, of the run that has the fewest
+    p          of the direction, corrected for the number of comparisons; None without a direction
+    alone      as p, by the spread of the compared rows alone, where p is by the residual of all rows of the
+               table
+    by_seed    seed -> the claim's number in it, for the seeds that all runs have
+    size       as printed, smaller, larger, opposite or open (`sizes.py`); empty: nothing is printed
+    rival      of several comparisons the one that decides
+    method     how the verdict was computed
+    reason     why no verdict was computed
+    needed     number of seeds that would show the printed difference of an undecided claim in four of five
+               repetitions; None: not asked, or too many
+    hours      of one process, for the seeds that are still to be trained of these
+    elsewhere  heading -> the verdict of a table that measures the same printed numbers in another setting
     """
 
     claim: Claim
@@ -257,8 +284,11 @@ class Verdict:
         """Without its unit; what is no difference of percent points in three digits."""
         if self.claim.expected.kind == "rank":
             return ordinal(round(value))
+        if self.points and abs(value) < ROUNDING:
+            return "0.00"
         if self.points:
-            return signed(value, 1 if abs(value) >= 0.05 else 2) if abs(value) >= 0.005 else "0.00"
+            # What one decimal would round to 0.0 has two.
+            return signed(value, 1 if abs(value) >= 0.05 else 2)
         form = ",.0f" if abs(value) >= 1000 else ".3g"
         return minus(format(value, form if self.claim.expected.kind == "value" else f"+{form}"))
 
@@ -270,27 +300,44 @@ def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
     """{`table2-full`: (`table2`, `full`)}: tables that measure printed numbers in other scenarios."""
-    tables, split = paper.tables, {key: key.partition("-")[::2] for key in paper.tables}
-    again = {key: (base, name) for key, (base, name) in split.items() if name and base in tables}
-    return {key: pair for key, pair in again.items() if tables[pair[0]].published == tables[key].published}
+    found = {}
+    for key, table in paper.tables.items():
+        base, _, name = key.partition("-")
+        if name and base in paper.tables and paper.tables[base].published == table.published:
+            found[key] = (base, name)
+    return found
 
 
 def verdicts(study: Study) -> list[Verdict]:
-    """Of every claim of a paper, in the order of claims.csv."""
-    printed, again = Printed(study), variants(study.paper)
-    evidence = {name: Evidence(printed, name) for name in ("", *(name for _, name in again.values()))}
-    shortened, judged = Evidence(printed, SHORTENED), []
+    """The verdict on every claim of a paper, in the order of claims.csv, each with those of the same claim in
+    other settings (`Verdict.elsewhere`).
+
+    Raises ParamError for a malformed claim or published table.
+    """
+    printed = PublishedNumbers(study)
+    again = variants(study.paper)
+    evidence = Evidence(printed)
+    elsewhere = {name: Evidence(printed, name) for _, name in again.values()}
+    shortened = Evidence(printed, SHORTENED)
+
+    judged = []
     for claim in read_claims(printed):
-        elsewhere = {}
+        others = {}
         for key, (base, name) in again.items():
-            if claim.table == base and (other := judge(claim, evidence[name])).chip != Chip.NOT_TESTABLE:
+            if claim.table != base:
+                continue
+            other = judge(claim, elsewhere[name])
+            if other.chip != Chip.NOT_TESTABLE:
                 number = study.paper.tables[key].number
-                elsewhere[number.partition(", ")[2] or f"Table {number}"] = other
-        verdict = judge(claim, evidence[""])
-        # Also where they have the numbers but cannot test the claim, which its reason says.
-        if verdict.chip == Chip.NOT_RUN and (short := judge(claim, shortened)).by_seed:
-            elsewhere[SHORTENED] = short
-        judged.append(replace(verdict, elsewhere=elsewhere))
+                others[number.partition(", ")[2] or f"Table {number}"] = other
+
+        verdict = judge(claim, evidence)
+        if verdict.chip == Chip.NOT_RUN:
+            short = judge(claim, shortened)
+            # Also where they have the numbers but cannot test the claim, which its reason says.
+            if short.by_seed:
+                others[SHORTENED] = short
+        judged.append(replace(verdict, elsewhere=others))
     return judged
 
 
@@ -301,7 +348,8 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     numbers = {spot: evidence.printed.numbers.get(spot) for spot in claim.spots}
     printed = None if None in numbers.values() else claim.value(claim.tree, numbers.__getitem__)
     empty = Verdict(claim, Chip.NOT_TESTABLE, printed=printed)
-    runs = {spot: source for spot in claim.spots if (source := evidence.source(spot))}
+    sources = {spot: evidence.source(spot) for spot in claim.spots}
+    runs = {spot: source for spot, source in sources.items() if source}
     if len(runs) < len(claim.spots):
         return replace(empty, reason="no run measures its numbers")
     tree = claim.tree.renamed(runs.__getitem__)
@@ -312,48 +360,69 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 
 
 class _Case:
-    """One claim about numbers that runs measure; by_run: the number that the paper prints for each run."""
+    """One claim about numbers that runs measure.
+
+    tree    the claim's difference, of runs in place of printed positions
+    by_run  run -> the number that the paper prints for it; None: lost, or none
+    """
 
     def __init__(
         self, claim: Claim, evidence: Evidence, tree: Difference, by_run: Mapping[Source, float | None]
     ):
-        self.claim, self.expected, self.evidence, self.tree = claim, claim.expected, evidence, tree
+        self.claim = claim
+        self.expected = claim.expected
+        self.evidence = evidence
+        self.tree = tree
         self.by_run = by_run
-        self.leaves, self.sources = tree.leaves(), tree.spots()
+        self.leaves = tree.leaves()
+        self.sources = tree.spots()
         self.values = {source: evidence.values(source) for source in self.sources}
-        self.level = any(abs(sum(weight for _, weight in leaf.weights)) > 1e-9 for leaf in self.leaves)
+        # Whether it is about a level, such as an accuracy, and not about a difference.
+        self.level = not all(map(_is_difference, self.leaves))
 
     def verdict(self, empty: Verdict) -> Verdict:
+        """What the runs say; empty: the verdict with what is printed alone."""
         cells = {cell for cell, _ in self.sources}
-        if missing := {cell for (cell, _), row in self.values.items() if not row}:
+        missing = {cell for (cell, _), row in self.values.items() if not row}
+        if missing:
             done = len(cells) - len(missing)
             return replace(empty, chip=Chip.NOT_RUN, reason=f"{done} of {len(cells)} cells measured")
-        if guessing := self._at_chance():
+        guessing = self._at_chance()
+        if guessing:
             return replace(empty, reason=f"at chance: {', '.join(guessing)}")
-        if reason := limits.untestable(self.claim, self.sources, self.evidence):
+        reason = limits.untestable(self.claim, self.sources, self.evidence)
+        if reason:
             return replace(empty, by_seed=self._by_seed(), reason=reason)
+
         pool = dict.fromkeys(source for spot in self.claim.spots for source in self.evidence.pool(spot))
         estimates = {leaf: self.evidence.estimate(leaf, pool) for leaf in self.leaves}
         known = {leaf: estimate for leaf, estimate in estimates.items() if estimate}
         if len(known) < len(estimates):
             return replace(empty, chip=Chip.NOT_RUN, reason="the runs share no seed")
+
         seeds = min(map(len, self.values.values()))
         relative = self.expected.kind not in ("rank", "value")
         points = relative and all(measures.in_points(measure) for _, measure in self.sources)
         base = replace(empty, seeds=seeds, by_seed=self._by_seed(), points=points)
-        if min(seeds, *(one.n for one in known.values())) < ENOUGH:
+        if min(seeds, *(estimate.n for estimate in known.values())) < FEWEST_SEEDS:
             return self._one_seed(base)
-        constant = [one for one in known.values() if one.v <= ZERO**2]
+        constant = [estimate for estimate in known.values() if estimate.v <= ZERO**2]
         deterministic = {measure for _, measure in self.sources} == {DETERMINISTIC}
         if deterministic and len(constant) == len(known):
             return self._exact(base)
-        if not deterministic and any(one.route != "identical" for one in constant):
+        if not deterministic and any(estimate.route != "identical" for estimate in constant):
             return self._one_seed(replace(base, method="no spread over the seeds"))
-        family = Family(known, self.expected.bound, 1 if self.expected.sign in (">=", "<") else -1)
+
+        # A difference of exactly the bound counts as above it: it fits `>=` and contradicts `<`.
+        tie = 1 if self.expected.sign in (">=", "<") else -1
+        family = Family(known, self.expected.bound, tie)
         tested = self._tested(base, family)
         careful = self._paired(family) if tested.chip != Chip.UNDECIDED else None
-        if careful and self._tested(base, careful).chip == Chip.UNDECIDED:
-            tested, family = self._tested(base, careful), careful
+        if careful:
+            tested_alone = self._tested(base, careful)
+            if tested_alone.chip == Chip.UNDECIDED:
+                tested = tested_alone
+                family = careful
         tested = replace(tested, alone=self._alone(family))
         open_still = tested.chip in (Chip.UNDECIDED, Chip.CONTRADICTED)
         return self._outlook(tested, family) if open_still else tested
@@ -361,15 +430,17 @@ class _Case:
     def _paired(self, family: Family) -> Family | None:
         """The same comparisons by the spread of each pair alone, where two seeds are decided by the residual
         of all rows; None with more seeds, or where nothing was pooled."""
-        pooled = [one for one in family.estimates.values() if one.route == "pooled"]
-        if not pooled or max(one.n for one in pooled) > limits.PAIRED_SEEDS:
+        pooled = [estimate for estimate in family.estimates.values() if estimate.route == "pooled"]
+        if not pooled or max(estimate.n for estimate in pooled) > limits.PAIRED_SEEDS:
             return None
         return self._pairs(family)
 
     def _alone(self, family: Family) -> float | None:
         """The p of the direction by the spread of the compared rows alone; None where that is the verdict's
         own p, or where there is no direction."""
-        if not self.expected.sign or all(one.route != "pooled" for one in family.estimates.values()):
+        if not self.expected.sign:
+            return None
+        if all(estimate.route != "pooled" for estimate in family.estimates.values()):
             return None
         pairs = self._pairs(family)
         return pairs.p[self.tree.pick(pairs.evidence)] if pairs else None
@@ -377,7 +448,7 @@ class _Case:
     def _pairs(self, family: Family) -> Family | None:
         """The same comparisons by the spread of each pair; None where one has too few seeds."""
         sums = {leaf: self.evidence.sums(dict(leaf.weights)) for leaf in family.estimates}
-        if any(len(values) < ENOUGH for values in sums.values()):
+        if any(len(values) < FEWEST_SEEDS for values in sums.values()):
             return None
         pairs = {leaf: one_sample(np.array([*values.values()])) for leaf, values in sums.items()}
         return Family(pairs, family.bound, family.tie)
@@ -388,31 +459,36 @@ class _Case:
             return []
         means = {source: fmean(values.values()) for source, values in self.values.items()}
         leaf = self.tree.pick(lambda leaf: leaf.at(means.__getitem__))
-        sources = (source for source, _ in leaf.weights if source[1] not in measures.COSTS)
+        compared = [cell for (cell, measure), _ in leaf.weights if measure not in measures.COSTS]
         guessing = []
-        for cell in dict.fromkeys(cell for cell, _ in sources):
-            result, classes = self.evidence.results[cell], self.evidence.classes(cell)
-            if classes and fmean(result["measures"][result["headline"]]) < CHANCE_LEVEL / classes:
+        for cell in dict.fromkeys(compared):
+            result = self.evidence.results[cell]
+            classes = self.evidence.classes(cell)
+            accuracy = fmean(result["measures"][result["headline"]])
+            if classes and accuracy < CHANCE_LEVEL / classes:
                 guessing.append(self.evidence.study.label(cell.method))
         return guessing
 
     def _by_seed(self) -> dict[int, float]:
         """The claim's number in every seed that all its runs have."""
-        rows = {source: {seed: x for (seed, _), x in row.items()} for source, row in self.values.items()}
-        seeds = sorted(set.intersection(*map(set, rows.values())))
-        numbers = {seed: {source: row[seed] for source, row in rows.items()} for seed in seeds}
-        return {seed: self.claim.value(self.tree, numbers[seed].__getitem__) for seed in seeds}
+        rows = {}
+        for source, row in self.values.items():
+            rows[source] = {seed: number for (seed, _), number in row.items()}
+        claimed = {}
+        for seed in sorted(set.intersection(*map(set, rows.values()))):
+            numbers = {source: row[seed] for source, row in rows.items()}
+            claimed[seed] = self.claim.value(self.tree, numbers.__getitem__)
+        return claimed
 
     def _one_seed(self, base: Verdict) -> Verdict:
         """The side to which the numbers point without an interval."""
         if not base.by_seed:
             return replace(base, chip=Chip.NOT_RUN, reason="the runs share no seed")
-        if self.level and base.seeds < ENOUGH:
+        if self.level and base.seeds < FEWEST_SEEDS:
             return replace(base, chip=Chip.NOT_RUN, reason="one seed gives no interval")
         point = fmean(base.by_seed.values())
-        return replace(
-            base, chip=Chip.ONE_FOR if self.expected.fits(point) else Chip.ONE_AGAINST, point=point
-        )
+        chip = Chip.ONE_FOR if self.expected.fits(point) else Chip.ONE_AGAINST
+        return replace(base, chip=chip, point=point)
 
     def _exact(self, base: Verdict) -> Verdict:
         """Of numbers that are the same in every seed."""
@@ -422,32 +498,49 @@ class _Case:
         return replace(base, chip=chip, point=point, size=size, method="the same in every seed")
 
     def _tested(self, base: Verdict, family: Family) -> Verdict:
+        """What comparisons with a spread say: the direction, its p and interval, and the size."""
         nearest = self.tree.pick(lambda leaf: family.estimates[leaf].d)
         decides = self.tree.pick(family.evidence)
         # A row with another spread may leave a claim open that the nearest rival does not.
         leaf = nearest if family.side(nearest) == family.side(decides) else decides
-        one, level = family.estimates[leaf], family.level[leaf]
-        chip = self._chip(one, level, family.side(leaf))
-        p = family.p[decides] if self.expected.sign else None
-        low, high = one.interval(level)
+        estimate = family.estimates[leaf]
+        level = family.level[leaf]
+        low, high = estimate.interval(level)
         size = self._size(base, low, high)
+        chip = self._chip(estimate, level, family.side(leaf))
         if chip == Chip.UNDECIDED and self.expected.kind == "size" and size in sizes.OTHER:
             chip = Chip.CONTRADICTED
-        rival, method = self._name(leaf) if len(self.leaves) > 1 else "", self._method(one)
-        tested = replace(base, chip=chip, point=one.d, low=low, high=high, p=p, size=size, rival=rival)
+
+        tested = replace(
+            base,
+            chip=chip,
+            point=estimate.d,
+            low=low,
+            high=high,
+            p=family.p[decides] if self.expected.sign else None,
+            size=size,
+            rival=self._name(leaf) if len(self.leaves) > 1 else "",
+            method=self._method(estimate),
+        )
         if self.expected.kind != "rank":
-            return replace(tested, method=method)
+            return tested
+        # At best only the rivals that are surely ahead are ahead, at worst all that are not surely behind.
         sides = [family.side(leaf) for leaf in self.leaves]
         place = 1.0 + sum(estimate.d < 0 for estimate in family.estimates.values())
-        low, high = 1.0 + sides.count(-1), 1.0 + len(sides) - sides.count(1)
-        return replace(tested, point=place, low=low, high=high, method=method)
+        best = 1.0 + sides.count(-1)
+        worst = 1.0 + len(sides) - sides.count(1)
+        return replace(tested, point=place, low=best, high=worst)
 
-    def _chip(self, one: Estimate, level: float, side: int) -> Chip:
-        """The verdict of the deciding comparison on a direction, else on a closeness."""
+    def _chip(self, estimate: Estimate, level: float, side: int) -> Chip:
+        """The verdict of the deciding comparison on a direction, else on a closeness.
+
+        side: 1 above the claim's bound, -1 below it, 0 undecided
+        """
         if not self.expected.sign:
-            return CLOSENESS[self._closeness(one, level)]
-        agrees = Chip.HOLDS if (side > 0) == self.expected.sign.startswith(">") else Chip.FAILS
-        return agrees if side else Chip.UNDECIDED
+            return CLOSENESS[self._closeness(estimate, level)]
+        if not side:
+            return Chip.UNDECIDED
+        return Chip.HOLDS if (side > 0) == self.expected.sign.startswith(">") else Chip.FAILS
 
     def _size(self, base: Verdict, low: float, high: float) -> str:
         """Of a difference that the claim names, or else of one of percent points that the tables print."""
@@ -460,17 +553,21 @@ class _Case:
         rounding = sizes.rounding_of(expected.text) if named else sizes.ROUNDING
         return sizes.size(low, high, number, rounding)
 
-    def _closeness(self, one: Estimate, level: float) -> str:
+    def _closeness(self, estimate: Estimate, level: float) -> str:
         """confirmed where the 90 % interval lies within the margin of the number (two one-sided tests at
         5 %), contradicted where the printed number lies outside the range of the mean of as few runs as the
         paper's; of `abs<x` where the 95 % interval lies outside."""
-        number, margin = self.expected.number, self.expected.margin
-        low, high = one.interval(2 * level)
+        number = self.expected.number
+        margin = self.expected.margin
+        low, high = estimate.interval(2 * level)
         if number - margin < low and high < number + margin:
             return "confirmed"
-        near = self.expected.kind == "abs"
-        slack, runs = (margin, math.inf) if near else (ROUNDING, self.evidence.paper.runs)
-        low, high = one.interval(level, runs)
+        if self.expected.kind == "abs":
+            slack = margin
+            low, high = estimate.interval(level)
+        else:
+            slack = ROUNDING
+            low, high = estimate.interval(level, self.evidence.paper.runs)
         return "open" if low - slack < number < high + slack else "contradicted"
 
     def _outlook(self, tested: Verdict, family: Family) -> Verdict:
@@ -491,35 +588,40 @@ class _Case:
         def shown(n: int) -> bool:
             return claimed.grown(n).power(family.bound, level) >= POWER
 
-        n = min(one.n for one in family.estimates.values())
-        needed = n + bisect_left(range(n, MOST + 1), True, key=shown)
-        if not n < needed <= MOST:
+        trained = min(estimate.n for estimate in family.estimates.values())
+        needed = trained + bisect_left(range(trained, MOST_SEEDS + 1), True, key=shown)
+        if not trained < needed <= MOST_SEEDS:
             return tested
         cells = self.evidence.compared(self.claim.spots)
-        seconds = sum(fmean(self.evidence.results[cell]["seconds"]) for cell in cells)
-        return replace(tested, needed=needed, hours=(needed - n) * seconds / 3600)
+        seconds_per_seed = sum(fmean(self.evidence.results[cell]["seconds"]) for cell in cells)
+        return replace(tested, needed=needed, hours=(needed - trained) * seconds_per_seed / 3600)
 
     def _name(self, leaf: Difference) -> str:
         """A comparison by what it does not share with the others, and its measure where there are several."""
-        shared = set.intersection(*({source for source, _ in other.weights} for other in self.leaves))
-        every = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
-        different = [source for source in every if source not in shared] or every
+        shared = set.intersection(*(set(dict(other.weights)) for other in self.leaves))
+        sources = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
+        different = [source for source in sources if source not in shared] or sources
         names = " and ".join(dict.fromkeys(self.evidence.study.label(cell.method) for cell, _ in different))
-        measured = dict.fromkeys(measure for _, measure in every)
+        measured = dict.fromkeys(measure for _, measure in sources)
         several = len({measure for _, measure in self.sources}) > 1
         return f"{names}, {' and '.join(measured)}" if several else names
 
-    def _method(self, one: Estimate) -> str:
+    def _method(self, estimate: Estimate) -> str:
         """`least squares of method and seed, 8 rows, 5 seeds, 28 df; other spread: MOON; Holm over 3`."""
-        names = {
-            "pooled": f"least squares of method and seed, {one.rows} rows",
+        routes = {
+            "pooled": f"least squares of method and seed, {estimate.rows} rows",
             "unpooled": "t over the seeds",
             "combined": "sum of scenarios (Welch)",
         }
-        outliers = ", ".join(map(self.evidence.study.label, one.outliers))
-        parts = [
-            f"{names.get(one.route, one.route)}, {one.n} seeds, {one.df:.3g} df",
-            f"other spread: {outliers}" if outliers else "",
-            f"Holm over {len(self.leaves)}" if len(self.leaves) > 1 else "",
-        ]
-        return "; ".join(filter(None, parts))
+        route = routes.get(estimate.route, estimate.route)
+        parts = [f"{route}, {estimate.n} seeds, {estimate.df:.3g} df"]
+        if estimate.outliers:
+            parts.append(f"other spread: {', '.join(map(self.evidence.study.label, estimate.outliers))}")
+        if len(self.leaves) > 1:
+            parts.append(f"Holm over {len(self.leaves)}")
+        return "; ".join(parts)
+
+
+def _is_difference(leaf: Difference) -> bool:
+    """Whether the weights of a sum cancel; else it is a level."""
+    return abs(sum(weight for _, weight in leaf.weights)) <= 1e-9

@@ -1,4 +1,4 @@
-"""Format settings, methods, measures and numbers as readable text; citations and BibTeX entries.
+"""Format settings, methods, measures and numbers as readable text.
 
 The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
 `FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
@@ -6,19 +6,13 @@ The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variant
 """
 
 import re
-from collections.abc import Mapping
 from html import unescape
-from pathlib import Path
-from typing import Any
-
-import jinja2
-
-from pipeline.schema import ROOT, Cell, Paper, read_yaml
 
 GREEK = {
     name: unescape(f"&{name};")
     for name in ("alpha", "beta", "gamma", "eta", "theta", "lambda", "mu", "tau", "omega")
 } | {"delta": "Δ"}
+# Components of methods, as the papers write them.
 NAMES = {
     "hfl": "HFL",
     "asymhfl": "AsymHFL",
@@ -30,7 +24,8 @@ NAMES = {
     "fntd": "FNTD",
     "sep": "separability",
     "com": "compactness",
-}  # components of methods, as the papers write them
+}
+# The last part of a measure's name, `AVG` of `clean.AVG`, in words.
 MEASURES = {
     "weighted": "weighted by test size",
     "clients_std": "std. over clients",
@@ -38,6 +33,7 @@ MEASURES = {
     "fgsm": "under FGSM",
     "pgd": "under PGD",
 }
+# What stands before it in words.
 GROUPS = {
     "inter": "inter-domain",
     "intra": "intra-domain",
@@ -51,9 +47,9 @@ GROUPS = {
     "after": "after local training",
     "other": "other model",
 }
-ARCHIVES = {"https://arxiv.org/abs/": "arXiv:", "https://doi.org/": "doi:"}
 _GREEK = re.compile(rf"(?<![A-Za-z])({'|'.join(GREEK)})(?![A-Za-z])")
-_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")  # a comma that no bracket encloses
+# A comma that no bracket encloses.
+_OUTSIDE = re.compile(r",(?![^(\[]*[)\]])")
 _VARIANT = re.compile(r"(?P<base>[^\[]+)\[(?P<options>.*)\]")
 
 
@@ -95,8 +91,9 @@ def method_words(label: str) -> str:
         return base
     words = {NAMES.get(key) or pretty(key): value for key, value in options.items()}
     if set(options.values()) <= {"0", "1"}:
-        return f"{base} ({' + '.join(key for key in words if words[key] == '1') or 'none'})"
-    return f"{base} ({', '.join(f'{key} = {value}' for key, value in words.items())})"
+        present = [word for word, value in words.items() if value == "1"]
+        return f"{base} ({' + '.join(present) or 'none'})"
+    return f"{base} ({', '.join(f'{word} = {value}' for word, value in words.items())})"
 
 
 def measure_words(measure: str) -> str:
@@ -122,16 +119,10 @@ def interval_words(low: float, high: float) -> str:
 
 def ordinal(place: int) -> str:
     """`1st`, `12th`."""
-    ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    if place % 100 in (11, 12, 13):
+        return f"{place}th"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{ending}"
-
-
-def address(link: str) -> str:
-    """`https://arxiv.org/abs/2404.09259` -> `arXiv:2404.09259`, a DOI likewise; others without `https://`."""
-    for start, name in ARCHIVES.items():
-        if link.startswith(start):
-            return name + link.removeprefix(start)
-    return link.removeprefix("https://")
 
 
 def hours_words(hours: float) -> str:
@@ -146,77 +137,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
-def bibtex(paper: Paper, key: str) -> str:
-    """A paper as BibTeX, from what paper.yaml says of it."""
-    venue, _, year = paper.reference.partition(" (")
-    year = year[:4] if year[:4].isdigit() else ""
-    kind, place = ("inproceedings", "booktitle") if "onference" in venue else ("article", "journal")
-    link, authors = paper.links.paper, paper.authors.replace(", ", " and ")
-    fields = {"title": f"{{{paper.title}}}", "author": authors, place: venue, "year": year}
-    for start, name in (("https://doi.org/", "doi"), ("https://arxiv.org/abs/", "eprint"), ("", "url")):
-        if link.startswith(start):
-            fields[name] = link.removeprefix(start)
-            break
-    return bibtex_entry(kind, key + year, fields | {"archiveprefix": "arXiv" * ("eprint" in fields)})
-
-
-def bibtex_entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
-    """An entry with the fields that are not empty."""
-    escaped = {name: re.sub(r"(?<!\\)[&%#]", r"\\\g<0>", text) for name, text in fields.items() if text}
-    lines = [f"  {name} = {{{text}}}" for name, text in escaped.items()]
-    return f"@{kind}{{{key},\n" + ",\n".join(lines) + "\n}"
-
-
-def citation(root: Path) -> dict[str, str]:
-    """`version`, `code` (the repository; empty: nowhere yet) and `bibtex` of a checkout, from CITATION.cff; a
-    remote's address would give other pages on every machine."""
-    file = root / "CITATION.cff"
-    facts = read_yaml(file) if file.exists() else {}
-    authors = facts.get("authors", [])
-    people = (one.get("name") or f"{one['given-names']} {one['family-names']}" for one in authors)
-    fields = {
-        "title": f"{{{facts.get('title', 'FedRepro')}}}",
-        "author": " and ".join(f"{{{name}}}" for name in people),
-        "year": str(facts.get("date-released", ""))[:4],
-        "version": str(facts.get("version", "")),
-        "url": str(facts.get("repository-code", "")).rstrip("/"),
-    }
-    entry = bibtex_entry("software", "fedrepro", fields)
-    return {"version": fields["version"], "code": fields["url"], "bibtex": entry}
-
-
-def result_path(cell: Cell) -> str:
-    """papers/<paper>/runs/<scenario>/<method>/result.json, as a link wants it."""
-    return f"papers/{cell.paper}/runs/{cell.scenario}/{cell.method}/result.json"
-
-
 def tick(value: float, sign: bool = False) -> str:
     """A number of an axis: `+4`, `0`, `−8`."""
     return minus(f"{value:+g}" if sign and value else f"{value:g}")
-
-
-FILTERS = {
-    "address": address,
-    "tick": tick,
-    "ordinal": ordinal,
-    "file": result_path,
-    "fixed": lambda number, digits: minus(f"{number:.{digits}f}"),
-    "signed": signed,
-    "thousands": lambda number: f"{number:,}",
-    "interval": lambda ends: interval_words(*ends),
-    "p": lambda p: "< 0.0001" if p < 1e-4 else f"{p:.2g}",
-    "hours": hours_words,
-}
-
-
-def templates(**options: Any) -> jinja2.Environment:
-    """The environment of reports/templates/, in which a missing value is an error."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(ROOT / "reports" / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        **options,
-    )
-    made.filters |= FILTERS
-    return made

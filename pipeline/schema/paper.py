@@ -26,6 +26,8 @@ Computed = Literal["embedding", "sphere", "margins", "matrix", "transfer", "corr
 COMPUTED = get_args(Computed)
 # Columns of published/*.csv.
 PUBLISHED = ["paper", "table", "setting", "dataset", "column", "method", "value", "std", "note"]
+# A number in them.
+NUMBER = r"[+-]?\d{1,15}(?:\.\d{1,15})?"
 # of "why do numbers differ" on a paper's page
 MOST_POINTS, MOST_WORDS = 5, 40
 # the kind that is drawn from a scenario's data
@@ -207,7 +209,7 @@ class Miniature:
 @dataclass(frozen=True)
 class Tuning:
     """Which methods of a scenario are tuned: each tries so many configurations with these seeds, the row's
-    values first, and is chosen for by its clients' validation images (pipeline.cells.tuning).
+    values first, and is chosen for by its clients' validation images (pipeline.training.tuning).
 
     test_seeds  with which the row's values and the chosen ones are then trained, all on the first draw of
                 the partition; empty: the chosen ones with the seeds of the scenario, next to its cells

@@ -196,7 +196,7 @@ class Scenario:
     models: dict[str, Model] | None = None
     public: Public | None = None
     corruption: Share | None = None  # share of the private images that are corrupted (RAHFL)
-    # portable: processors of different makers round alike, see pipeline.cells.arithmetic.
+    # portable: processors of different makers round alike, see pipeline.arithmetic.
     arithmetic: Literal["portable"] | None = None
     seeds: list[Whole] = field(default_factory=lambda: [0, 1, 2])
     # what stays of every seed besides its numbers; None: nothing

@@ -9,7 +9,7 @@ from reporting import write_run
 from pipeline.cells import results
 from pipeline.errors import FedReproError
 from pipeline.report import render
-from pipeline.schema import Cell
+from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 
 
@@ -176,6 +176,38 @@ def test_a_state_of_digits_alone_is_read_as_text(tmp_path):
 def test_a_state_of_another_form_is_refused(tmp_path):
     with pytest.raises(FedReproError, match=r"history.csv:2: state"):
         results.parse_history(b"seed,round,loss,state\n0,0,,12e4\n", tmp_path / "history.csv")
+
+
+# Of a history.csv, what no reader takes.
+NO_HISTORIES = [
+    b"",
+    b"seed,loss\n0,0.5\n",
+    b"seed,round,loss\n0,0,inf\n",
+    b"seed,round,loss\n0,0,1_0\n",
+    b"seed,round,loss\n0,0,word\n",
+    b"seed,round,average\n0,0,100.5\n",
+    b"seed,round,average\n0,0,-0.5\n",
+    b"seed,round,loss,state\n0,0,,12e4\n",
+    b"seed,round,loss\n0,0,\xff\n",
+]
+
+
+@pytest.mark.parametrize("content", NO_HISTORIES)
+def test_columns_are_refused_where_a_history_is(root, content):
+    write_run(root, "mini/ours", {"average": [70.0]})
+    cell = Cell("fedcrl", "mini", "ours")
+    (cell.folder(root) / "history.csv").write_bytes(content)
+    for read in (results.history, results.columns):
+        with pytest.raises(FedReproError, match="history.csv"):
+            read(cell, root)
+
+
+def test_columns_are_those_of_the_history():
+    for cell in results.collect(ROOT, "fedcrl", "mini"):
+        table, columns = results.history(cell), results.columns(cell)
+        assert [*columns] == [name for name in table if name != results.STATE]
+        for name, values in columns.items():
+            assert values == pytest.approx(table[name].tolist(), abs=0, nan_ok=True)
 
 
 @pytest.fixture

@@ -29,22 +29,24 @@ import numpy as np
 import project
 import torch
 
-from pipeline.cells import choices, geometry, provenance, stamps
-from pipeline.cells.checkpoint import SeedFiles, fingerprint
+from pipeline import locks
+from pipeline.cells import choices, stamps
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import verify
-from pipeline.cells.progress import event
-from pipeline.cells.training import plan
 from pipeline.clusters.cluster import Mark
 from pipeline.clusters.node import Keeper
-from pipeline.commands import bring, locks, status, sync
+from pipeline.commands import bring, status, sync
 from pipeline.data import listed, partition, store
 from pipeline.engine.state import pack
 from pipeline.errors import FedReproError
-from pipeline.report import render
+from pipeline.provenance import identity
+from pipeline.report import geometry, render
 from pipeline.schema import Cell, load_paper, load_params
 from pipeline.schema.documents import check_files
 from pipeline.sealing import seal
+from pipeline.training.checkpoint import SeedFiles, fingerprint
+from pipeline.training.progress import event
+from pipeline.training.trainer import plan
 
 CELL = Cell("tiny", "mini", "fedavg")
 CPU = torch.device("cpu")
@@ -323,7 +325,7 @@ def in_a_child(call: Callable[[], Any]) -> Any:
 @cache
 def _remembering() -> list[_lru_cache_wrapper]:
     """Functions that remember what files held; digests of code stay, since no change is of code."""
-    code = (provenance._code, provenance._aside)
+    code = (identity._code, identity._aside)
     known = [one for one in gc.get_objects() if type(one) is _lru_cache_wrapper and one not in code]
     return [one for one in known if one.__module__.startswith("pipeline")]
 

@@ -12,7 +12,7 @@ from federation import close, difference, executor_world, image_clients, image_w
 from pipeline.data.tensors import Pixels
 from pipeline.engine.handle import Handle
 from pipeline.engine.phase import LocalOptions
-from pipeline.engine.stack import Stack
+from pipeline.engine.stacked.stack import Stack
 from pipeline.engine.world import World, supervised
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy

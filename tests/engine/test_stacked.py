@@ -15,13 +15,12 @@ from federation import difference, executor_world, run, watched
 from test_augmentations import VIEWS, draw
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.cells.lockstep import together
-from pipeline.cells.provenance import machine
-from pipeline.engine import stack, stacked, stacked_convolution, stacked_values
+from pipeline.engine import stacked
 from pipeline.engine.phase import LocalOptions
-from pipeline.engine.stacked_draws import can_join, joint
-from pipeline.engine.stacked_optimisers import Rows, StackedSteps
-from pipeline.engine.stacked_values import same_code, same_form
+from pipeline.engine.stacked import convolution, stack, values
+from pipeline.engine.stacked.draws import can_join, joint
+from pipeline.engine.stacked.optimisers import Rows, StackedSteps
+from pipeline.engine.stacked.values import same_code, same_form
 from pipeline.engine.state import Clients, Params, State, tensors_of, with_tensors
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
@@ -31,7 +30,9 @@ from pipeline.methods.fedsr import FedSR
 from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
+from pipeline.provenance.identity import machine
 from pipeline.schema import Model, Optimiser
+from pipeline.training.lockstep import together
 
 SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
 ADAM = Optimiser("adam", 0.003)
@@ -245,10 +246,8 @@ def test_stacked_values_lie_plainly_whatever_the_layout_of_the_models(monkeypatc
 
 @pytest.mark.parametrize(("method", "wanted"), [(FedAvg(), set()), (FedProx(mu=0.1), {"model"})])
 def test_of_what_is_shared_a_loss_gets_what_it_asks_for(method, wanted, monkeypatch):
-    names, real = set(), stacked_values.Lazily.__getitem__
-    monkeypatch.setattr(
-        stacked_values.Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name)
-    )
+    names, real = set(), values.Lazily.__getitem__
+    monkeypatch.setattr(values.Lazily, "__getitem__", lambda self, name: names.add(name) or real(self, name))
     run(method, world(monkeypatch=monkeypatch), 1)
     assert names == wanted
 
@@ -280,9 +279,9 @@ def test_a_step_of_an_optimiser_is_at_most_ten_kernels(settings):
     steps = StackedSteps(settings, stacked_values)
     rows = Rows(list(range(20)), torch.device("cpu"), torch.tensor(18), certain=15)
     with Kernels() as kernels:
-        steps.step({name: torch.randn_like(value) for name, value in stacked_values.items()}, rows)
+        steps.step({name: torch.randn_like(value) for name, value in values.items()}, rows)
     assert kernels.count - len(shapes) <= 10  # drawing the gradients is one each
-    moved = [(steps.views[name] != value).flatten(1).any(1) for name, value in stacked_values.items()]
+    moved = [(steps.views[name] != value).flatten(1).any(1) for name, value in values.items()]
     assert all(rows[17:19].tolist() == [True, False] for rows in moved)
 
 
@@ -303,11 +302,11 @@ def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path, text)
     """Tried as on a GPU: either choice gives the same numbers, and is remembered."""
     results = {}
     for wins in (False, True):
-        monkeypatch.setattr(stacked_convolution, "DEVICES", ("cpu",))
-        monkeypatch.setattr(stacked_convolution, "PATH", tmp_path / f"{wins}.json")
+        monkeypatch.setattr(convolution, "DEVICES", ("cpu",))
+        monkeypatch.setattr(convolution, "PATH", tmp_path / f"{wins}.json")
         (tmp_path / f"{wins}.json").write_text(text)
-        monkeypatch.setattr(stacked_convolution, "used", used := {})
-        monkeypatch.setattr(stacked_convolution, "SHARE", math.inf if wins else 0.0)
+        monkeypatch.setattr(convolution, "used", used := {})
+        monkeypatch.setattr(convolution, "SHARE", math.inf if wins else 0.0)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "card")
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
         w = world(monkeypatch=monkeypatch, sizes=(17, 16))
@@ -318,7 +317,7 @@ def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path, text)
         way = "im2col" if wins else "grouped"
         assert sorted(machine()["convolutions"].split("; ")) == sorted(f"{key} {way}" for key in used)
         device = torch.device("cpu")
-        assert all(stacked_convolution.chosen(device, key, pytest.fail) == wins for key in used)
+        assert all(convolution.chosen(device, key, pytest.fail) == wins for key in used)
     assert difference(results[True], results[False]) < 1e-9
     assert not all(torch.equal(results[True][name], results[False][name]) for name in results[True])
 
@@ -329,7 +328,7 @@ def test_im2col_has_every_stride_and_padding(kernel, stride, padding):
         torch.randn(shape, dtype=torch.float64) for shape in ((2, 3, 9, 8), (4, 3, kernel, kernel), (4,))
     )
     how = images, weight, bias, (stride, stride), (padding, padding)
-    assert difference(stacked_convolution.unfolded(*how), torch.nn.functional.conv2d(*how)) < 1e-12
+    assert difference(convolution.unfolded(*how), torch.nn.functional.conv2d(*how)) < 1e-12
 
 
 @pytest.fixture(params=[3, 1])

@@ -6,7 +6,6 @@ from federation import CNN4, image_clients, image_world, run, same, training, wa
 from reporting import write_run
 from repository import edit
 
-from pipeline.cells.checks import runnable
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import collect
 from pipeline.engine.phase import Client
@@ -21,6 +20,7 @@ from pipeline.report.page import scenario_tab
 from pipeline.report.study import studies
 from pipeline.schema import Cell, Model, Optimiser, load_paper, papers, planned, printed
 from pipeline.schema.discovery import CEILING
+from pipeline.training.checks import runnable
 
 SETTINGS = [
     (CNN4, {}),

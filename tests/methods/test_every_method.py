@@ -10,8 +10,8 @@ from all_methods import METHODS, algorithm_of, collaborates, name, of, world_for
 from federation import close, finite, image_world, miniature_cells, on_both, run, same, watched
 
 from pipeline import methods
-from pipeline.engine import stack
 from pipeline.engine.handle import Handle
+from pipeline.engine.stacked import stack
 from pipeline.engine.state import pack, tensors_of, unpack
 from pipeline.methods.local import Local
 from pipeline.schema import Model, Optimiser

@@ -18,10 +18,11 @@ WRITERS = 8
 LOCAL = ("cache", "tmp", "config.local")  # of .dvc: what a second clone does not have
 WRITE = """
 import sys; from pathlib import Path
-from pipeline.cells import results, tracking; from pipeline.schema import Cell
-root, tracking.LIVE_AFTER, tracking.FLUSH = Path(sys.argv[1]), 0, 0
+from pipeline.cells import results; from pipeline.schema import Cell
+from pipeline.tracking import mlflow_runs
+root, mlflow_runs.LIVE_AFTER, mlflow_runs.FLUSH = Path(sys.argv[1]), 0, 0
 (cell, result), = results.collect(root).items()
-follower = tracking.Follower(cell, {"hyper": {}}, root)
+follower = mlflow_runs.Follower(cell, {"hyper": {}}, root)
 for number in range(50):
     for seed in result["seeds"]:
         follower.report({"seed": seed, "round": number, "loss": 1.0, "average": number})
@@ -119,7 +120,7 @@ def test_eight_machines_write_to_one_mlflow(tmp_path_factory, s3):
         writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(root)], env=message) for root in roots]
         assert [writer.wait(PATIENCE) for writer in writers] == [0] * WRITERS
         count = (
-            "import sys; from pathlib import Path; from pipeline.cells.tracking import import_results; "
+            "import sys; from pathlib import Path; from pipeline.tracking.mlflow_runs import import_results; "
             "print([import_results(Path(root)) for root in sys.argv[1:]])"
         )
         counted = subprocess.check_output(

@@ -1,0 +1,87 @@
+"""Recognise at once what `pipeline.schema.checker.check` would accept, of kinds that results have.
+
+A result has a thousand values, and `check` names the place of each in case it is wrong. What is not plainly
+right here is left to it.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, Union
+
+from pipeline.schema.checker import CONTROL, Range, Spelling
+
+Test = Callable[[Any], bool]
+# Whole numbers below it are floats to `check`, others infinite.
+INFINITE = 2**63
+
+
+@cache
+def plainly(kind: Any) -> Test:
+    """Tells of a value, as JSON gives it, whether it is plainly of a kind of `checker.check`: True is sure,
+    False means that `check` has to look. A mapping may have further keys, as with `checker.check_known`."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return lambda value: True
+    if kind is str:
+        return lambda value: type(value) is str and not CONTROL.search(value)
+    if kind in (int, float):
+        return _number(kind, Range())
+    if origin is Annotated and args[0] is str:
+        return _all_of(plainly(str), *(_spelled(one) for one in args[1:]))
+    if origin is Annotated and args[0] in (int, float):
+        return _all_of(*(_number(args[0], bound) for bound in args[1:]))
+    if origin is Literal:
+        return lambda value: type(value) is str and value in args
+    if origin in (Union, types.UnionType) and len(args) == 2 and args[1] is type(None):
+        given = plainly(args[0])
+        return lambda value: value is None or given(value)
+    if origin is list:
+        item = plainly(args[0])
+        return lambda value: type(value) is list and all(map(item, value))
+    if origin is dict:
+        key, item = map(plainly, args)
+        return lambda value: type(value) is dict and all(map(key, value)) and all(map(item, value.values()))
+    if dataclasses.is_dataclass(kind):
+        return _mapping(kind)
+    return lambda value: False
+
+
+def _all_of(*tests: Test) -> Test:
+    return lambda value: all(test(value) for test in tests)
+
+
+def _spelled(spelling: Spelling) -> Test:
+    return lambda value: spelling.problem(value) is None
+
+
+def _number(kind: type, bound: Range) -> Test:
+    low, high, above = bound.low, bound.high, bound.above
+
+    def test(value: Any) -> bool:
+        if type(value) is int:
+            return abs(value) < INFINITE and low <= value <= high and value > above
+        return kind is float and type(value) is float and _within(value, low, high, above)
+
+    return test
+
+
+def _within(value: float, low: float, high: float, above: float) -> bool:
+    return math.isfinite(value) and low <= value <= high and value > above
+
+
+def _mapping(kind: Any) -> Test:
+    """Of a dataclass that `checker.keys` made: its keys with these kinds."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    needed = {one.name for one in dataclasses.fields(kind) if one.default is dataclasses.MISSING}
+    tests = {name: plainly(hint) for name, hint in hints.items()}
+
+    def test(value: Any) -> bool:
+        if type(value) is not dict or not needed <= value.keys():
+            return False
+        return all(tests[key](item) for key, item in value.items() if key in tests)
+
+    return test

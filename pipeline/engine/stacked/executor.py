@@ -1,0 +1,130 @@
+"""The executor for GPUs: trains the clients of one architecture, of all seeds, together by torch.func.
+
+Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
+Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as
+clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape
+is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then shrinks in
+eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a phase has
+ended.
+"""
+
+import itertools
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from pipeline.devices import runs_ahead
+from pipeline.engine.phase import Client, Phase
+from pipeline.engine.stacked.stack import Stack, no_room
+from pipeline.engine.stacked.values import Member, alike
+from pipeline.engine.trained import Trained, outcome, untrained
+from pipeline.errors import warn
+from pipeline.models import Network
+from pipeline.schema import Model, Training
+
+CACHED = 8  # stacks whose recorded steps are cached for later phases
+
+
+@dataclass(eq=False)
+class Stacked:
+    """Steps the clients of each network together, at most `most` of them at once."""
+
+    networks: dict[Model, Network]
+    training: Training
+    precision: torch.dtype | None
+    device: torch.device
+    most: int | None = None
+    cached: list[Stack] = field(default_factory=list)
+    # clients of the stack that was stepped last
+    _tried: int = 0
+    # images and labels of all seeds' clients, end to end
+    _pool: tuple[Tensor, ...] = ()
+    # where each client's images begin in the pool
+    starts: dict[Client, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.records = runs_ahead(self.device)
+        # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
+        # replay lies in it.
+        self.memory = torch.cuda.graph_pool_handle() if self.records else None
+
+    def run(self, phase: Phase) -> Trained:
+        """As Sequential.run, with the same batches, dropout masks and arithmetic up to the order of sums."""
+        return self.run_all([phase])[0]
+
+    def run_all(self, phases: Sequence[Phase]) -> list[Trained]:
+        """One phase of each of several seeds; those that run the same code on values of the same shapes are
+        stacked. The clients may hold other images in each seed."""
+        outcomes: dict[int, Trained] = {}
+        while left := [i for i in range(len(phases)) if i not in outcomes]:
+            mates = [i for i in left if i == left[0] or alike(phases[left[0]], phases[i])]
+            outcomes |= zip(mates, self._within_memory([phases[i] for i in mates]), strict=True)
+        return [outcomes[i] for i in range(len(phases))]
+
+    def _within_memory(self, phases: list[Phase]) -> list[Trained]:
+        """Run the phases; short of memory, drop the cached stacks, then halve the stack."""
+        cleared = False
+        while True:
+            try:
+                return self._run(phases)
+            except RuntimeError as error:
+                if not no_room(error) or cleared and self._tried == 1:
+                    raise
+            self.cached.clear()
+            torch.cuda.empty_cache()
+            if cleared:
+                self.most = max(1, self._tried // 2)
+                warn(f"not enough memory on the device, stacks of {self.most} clients from now on")
+            cleared = True
+
+    def _run(self, phases: list[Phase]) -> list[Trained]:
+        clients = {(p, k): client for p, phase in enumerate(phases) for k, client in enumerate(phase.clients)}
+        self._gather(clients.values())
+        results = {(p, k): untrained(phases[p], k) for p, k in clients}
+        largest_first = sorted(clients, key=lambda member: (-len(clients[member].labels), *member[::-1]))
+        for model in self.networks:
+            members = [m for m in largest_first if clients[m].model == model and len(clients[m].labels)]
+            most = self.most or len(members) or 1
+            for first in range(0, len(members), most):
+                self._tried = len(members[first : first + most])
+                stack = self._stack(phases, members[first : first + most], clients)
+                stack.train()
+                results |= zip(stack.members, stack.results(), strict=True)
+        counts = [range(len(phase.clients)) for phase in phases]
+        return [outcome(phases[p], [results[p, k] for k in counts[p]]) for p in range(len(phases))]
+
+    def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
+        """A stack with these phases' values: an earlier one with its recorded steps, or a new one."""
+        mine = [clients[member] for member in members]
+        cached = next(
+            (
+                s
+                for s in self.cached
+                if s.members == members
+                and all(map(operator.is_, s.clients, mine))
+                and len(s.phases) == len(phases)
+                and all(map(alike, s.phases, phases))
+            ),
+            None,
+        )
+        stack = cached or Stack(self, phases, members, mine)
+        stack.fill(phases)
+        self.cached = [s for s in self.cached if s is not stack][-CACHED + 1 :] + [stack]
+        return stack
+
+    def _gather(self, clients: Iterable[Client]) -> None:
+        """Append these clients' data to the pool if they are not in it."""
+        new = [c for c in dict.fromkeys(clients) if c not in self.starts and len(c.labels)]
+        if new:
+            begin = len(self._pool[1]) if self._pool else 0
+            self.starts |= zip(new, itertools.accumulate((len(c.labels) for c in new), initial=begin))
+            parts = [self._pool] if self._pool else []
+            self._pool = tuple(map(torch.cat, zip(*parts, *((c.images, c.labels) for c in new))))
+
+    def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""
+        images, labels = (values.index_select(0, index).unflatten(0, shape) for values in self._pool)
+        return images, labels

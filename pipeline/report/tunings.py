@@ -1,0 +1,293 @@
+"""Methods that were tuned alike: what was chosen, and the accuracies before and after."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline.cells import choices
+from pipeline.cells.experiment import Experiment
+from pipeline.cells.results import of_tuning, read, summarise
+from pipeline.errors import FedReproError
+from pipeline.provenance import identity
+from pipeline.report.alike import Alike, compared
+from pipeline.report.comparison import sums_up
+from pipeline.report.measures import draws
+from pipeline.report.study import SHORT, Study, result_file
+from pipeline.report.words import counted
+from pipeline.schema import MINIATURES, ROOT, Cell
+from pipeline.schema.discovery import CEILING
+
+# (seed, digest of its partition)
+Block = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """One method of a scenario.
+
+    before          with the row's own values: seed -> accuracy, in percent on test images; empty where the
+                    cell has not run
+    after           the same with the chosen values
+    same            whether the chosen values are the row's
+    configurations  validation accuracy of each, the row's first; None: diverged
+    older           whether either result is of other code or parameters than today's
+    files           the two results, from the repository's root; empty where there is none
+    measure         what `before` and `after` are
+    hook            side of local training on which `after` is scored: `pre` or `post`; empty where both sides
+                    have the same numbers
+    """
+
+    cell: Cell
+    before: dict[int, float]
+    after: dict[int, float]
+    same: bool
+    configurations: list[float | None]
+    older: bool = False
+    files: tuple[str, str] = ("", "")
+    measure: str = ""
+    hook: str = ""
+
+    @classmethod
+    def of(cls, cell: Cell, root: Path, measure: str = "") -> "Tuning":
+        """From the files of a tuning.
+
+        cell     the method of a scenario, as paper.yaml has it
+        measure  in which the methods are compared; empty: each result's main one
+
+        Raises FedReproError for a file that is no tuning of this cell.
+        """
+        document = choices.read(cell, root)
+        results = of_tuning(cell, root)
+        tuned = choices.tuned(cell, root)
+        untuned = choices.published(cell, root)
+        after = results.get(tuned)
+        before = results.get(untuned)
+        if before is None and after is not None:
+            # The scenario's own cell will do where its seeds have the tuning's partitions.
+            untuned = cell
+            before = _of_cell(cell, root)
+        if not measure:
+            measure = (after or before or {"headline": ""})["headline"]
+
+        numbers_before = by_block(before, measure) if before else {}
+        numbers_after = by_block(after, measure) if after else {}
+        if numbers_before and numbers_after:
+            # The same seed on another partition is no pair.
+            unpaired = moved(numbers_before, numbers_after)
+            numbers_before = {
+                block: value for block, value in numbers_before.items() if block[0] not in unpaired
+            }
+        configurations = document["configurations"]
+        return cls(
+            cell,
+            before={seed: value for (seed, _), value in numbers_before.items()},
+            after={seed: value for (seed, _), value in numbers_after.items()},
+            same=not configurations[document["chosen"]]["changes"],
+            configurations=choices.means(configurations),
+            older=any(
+                result and not identity.current(result, Experiment.of(source, root))
+                for source, result in {untuned: before, tuned: after}.items()
+            ),
+            files=(result_file(untuned) if before else "", result_file(tuned) if after else ""),
+            measure=measure,
+            hook=_hook(after, measure) if after else "",
+        )
+
+    @property
+    def file(self) -> str:
+        """What was tried, from the repository's root."""
+        return choices.path(self.cell, Path()).as_posix()
+
+    @property
+    def words(self) -> str:
+        """What the choice was, where the two numbers do not tell it."""
+        if self.configurations[0] is None and not self.before:
+            return "diverged"
+        if self.same:
+            return "same values"
+        return "" if self.before else "not run"
+
+
+def _hook(result: dict, measure: str) -> str:
+    """The side of local training on which a result is scored; empty where the other side is the same."""
+    other = "pre" if result["hook"] == "post" else "post"
+    measures = result["measures"]
+    same = measures.get(f"{other}.{measure}") == measures.get(measure)
+    return "" if same else result["hook"]
+
+
+def by_block(result: dict, measure: str) -> dict[Block, float]:
+    """(seed, its partition) -> a measure of a result."""
+    return dict(zip(draws(result).items(), result["measures"].get(measure, [])))
+
+
+def moved(before: Collection[Block], after: Collection[Block]) -> set[int]:
+    """The seeds that two results have on different partitions."""
+    partitions = {seed: draw for seed, draw in after}
+    return {seed for seed, draw in before if partitions.get(seed, draw) != draw}
+
+
+def _of_cell(cell: Cell, root: Path) -> dict | None:
+    """The result of a scenario's cell; None where it has not run."""
+    path = cell.folder(root) / "result.json"
+    return read(path) if path.exists() else None
+
+
+class TuningTab:
+    """A scenario's methods on one axis.
+
+    scenario        empty: the miniature
+    tunings         name of a method -> what its tuning gave
+    alike           the rows, the best afterwards first, over the seeds that all results have
+    files           name -> what was tried, from the repository's root
+    configurations  `9` or `8 or 9`: how many were tried of a method
+    before          name -> mean accuracy with the paper's values
+    best            the row that leads before tuning; None where nothing of it has run
+    changes         percent points that tuning added, of the methods that ran with both values
+    """
+
+    def __init__(self, study: Study, scenario: str, several: list[Tuning], labels: dict[str, str]):
+        self.key = f"{study.key}-{scenario or 'mini'}"
+        self.name = study.name
+        self.scenario = scenario
+        self.title = study.title(scenario) if scenario else "miniature"
+        self.label = f"{study.name}, {self.title.partition(', ')[0]}"
+        self.tunings = {labels[study.paper.algorithm(tuning.cell.method)]: tuning for tuning in several}
+        self.files = {name: tuning.file for name, tuning in self.tunings.items()}
+        tried = sorted({len(tuning.configurations) for tuning in several})
+        self.configurations = " or ".join(map(str, tried))
+        self.alike = self._alike(study, scenario)
+        self.axis = self.alike.axis
+        self.before = {row.name: row.before.mean for row in self.alike.rows if row.before}
+        self.best = max(self.before, key=self.before.__getitem__, default=None)
+        self.changes = [row.number.mean - row.before.mean for row in self.alike.rows if row.before]
+
+    def _alike(self, study: Study, scenario: str) -> Alike:
+        """The rows of the table, with the seeds that all results have where there are such."""
+        after = {name: tuning.after for name, tuning in self.tunings.items()}
+        before = {name: tuning.before for name, tuning in self.tunings.items() if tuning.before}
+        shared = sorted(set.intersection(*map(set, (*after.values(), *before.values()))))
+        if shared:
+            after = {name: _of_seeds(by_seed, shared) for name, by_seed in after.items()}
+            before = {name: _of_seeds(by_seed, shared) for name, by_seed in before.items()}
+
+        rows = []
+        for row in compared(after, self.name):
+            tuning = self.tunings[row.name]
+            file_before, file = tuning.files
+            rows.append(
+                replace(
+                    row,
+                    before=summarise([*before[row.name].values()]) if row.name in before else None,
+                    words=tuning.words,
+                    before_file=file_before,
+                    file=file,
+                    chance=study.chance_level(tuning.cell) if scenario else 0.0,
+                    stale=tuning.older,
+                )
+            )
+        about = (
+            f"Every method chose among {self.configurations} configurations, the paper’s values among them, "
+            "by its clients’ validation images."
+        )
+        notes = tuple(self._notes(study, scenario, shared))
+        title = f"{self.title}, tuned alike"
+        return Alike(f"tuned-{scenario or 'mini'}", title, about, "tuned", "paper’s values", rows, notes)
+
+    def _notes(self, study: Study, scenario: str, shared: list[int]) -> Iterator[str]:
+        """Whose seeds were left out, which methods were not tuned, and which are scored on another side."""
+        tunings = self.tunings.values()
+        tuned_seeds = set[int]().union(*(tuning.after for tuning in tunings))
+        table_seeds = set[int]().union(*(tuning.before for tuning in tunings))
+        if shared and (tuned_seeds != set(shared) or table_seeds - set(shared)):
+            yield (
+                f"Tuned with {counted(len(tuned_seeds), 'seed')}, the table has {len(table_seeds)}: "
+                f"shown and compared are the {len(shared)} in common."
+            )
+        missing = [name for name, tuning in self.tunings.items() if not tuning.before]
+        if missing:
+            yield f"Without a result for the paper’s values: {', '.join(missing)}."
+        if scenario:
+            others = self._not_tuned(study, scenario)
+            if others:
+                yield f"Not tuned: {', '.join(others)}."
+        hooks = {tuning.hook for tuning in tunings if tuning.hook}
+        if len(hooks) > 1:
+            later = [name for name, tuning in self.tunings.items() if tuning.hook == "post"]
+            yield f"Scored after local training: {', '.join(later)}; the others before it."
+
+    def _not_tuned(self, study: Study, scenario: str) -> list[str]:
+        """The rows of the scenario's table whose algorithm was not tuned."""
+        rows = {study.label(cell.method): cell.method for cell in study.runs.get(scenario, {})}
+        known = {study.paper.algorithm(tuning.cell.method) for tuning in self.tunings.values()}
+        # A centralised model is a ceiling, no rival.
+        known.add(CEILING)
+        return [name for name, row in rows.items() if study.paper.algorithm(row) not in known]
+
+
+def _of_seeds(by_seed: Mapping[int, float], seeds: Iterable[int]) -> dict[int, float]:
+    """The numbers of these seeds alone."""
+    return {seed: by_seed[seed] for seed in seeds}
+
+
+def tuned_settings(study: Study) -> list[TuningTab]:
+    """The paper's own scenarios in which methods were tuned, without its miniature."""
+    cells = []
+    for cell in choices.tuned_cells(study.root):
+        if cell.paper == study.key and cell.scenario not in MINIATURES:
+            cells.append(cell)
+    done, _ = tunings(study.root, {study.key: study}, cells)
+    methods = [tuning.cell.method for tuning in done]
+    labels = {study.paper.algorithm(method): study.label(method) for method in methods}
+    return tuning_tabs({study.key: study}, labels, done)
+
+
+def tunings(
+    root: Path = ROOT, studies: Mapping[str, Study] = {}, cells: Iterable[Cell] | None = None
+) -> tuple[list[Tuning], list[str]]:
+    """Every method that was tuned, in the order of the paths, and a line for each file that was altered.
+
+    studies  papers whose tables say in which measure their scenarios are compared
+    cells    those that are read; None: all
+    """
+    done = []
+    problems = []
+    for cell in choices.tuned_cells(root) if cells is None else cells:
+        study = studies.get(cell.paper)
+        measure = table_measure(study, cell.scenario) if study else ""
+        try:
+            done.append(Tuning.of(cell, root, measure))
+        except FedReproError as error:
+            problems.append(str(error))
+    return done, problems
+
+
+def table_measure(study: Study, scenario: str) -> str:
+    """The average that the paper's tables have of a scenario, or of the one that it shortens; empty where no
+    table has it."""
+    known = scenario.removesuffix(SHORT)
+    for table in study.paper.tables.values():
+        if known in {block.scenario for block in table.blocks.values()}:
+            for measure in table.columns.values():
+                if measure and sums_up(measure):
+                    return measure
+    return ""
+
+
+def tuning_tabs(studies: dict[str, Study], labels: dict[str, str], done: Iterable[Tuning]) -> list[TuningTab]:
+    """Of methods that were tuned and then trained; scenarios of the papers come before the miniatures.
+
+    studies  the papers, in the order of the tables
+    labels   algorithm -> name
+    """
+    # (paper, its scenario; empty: the miniature)
+    groups: dict[tuple[str, str], list[Tuning]] = {}
+    for tuning in done:
+        cell = tuning.cell
+        if tuning.after and cell.paper in studies:
+            scenario = "" if cell.scenario in MINIATURES else cell.scenario
+            groups.setdefault((cell.paper, scenario), []).append(tuning)
+
+    papers = list(studies)
+    order = sorted(groups, key=lambda group: (not group[1], papers.index(group[0])))
+    return [TuningTab(studies[paper], scenario, groups[paper, scenario], labels) for paper, scenario in order]

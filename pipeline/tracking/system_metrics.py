@@ -1,0 +1,139 @@
+"""What a training's machine did meanwhile: processor, memory, disk, network and cards, by MLflow's names.
+
+Samples are taken between rounds, without a thread, because a training that forks cannot have one. They stay
+in `.cells` with the seeds, and MLflow shows those of a cell with its run.
+"""
+
+import csv
+import io
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import files
+
+FILE = "system.csv"
+# seconds between two samples, MLflow's own
+EVERY = 10.0
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class Sample:
+    """number: counted from 0. at: ms since 1970. values: by MLflow's names."""
+
+    number: int
+    at: int
+    values: dict[str, float]
+
+
+class Load:
+    """The samples of a training; none where psutil is missing."""
+
+    def __init__(self, root: Path):
+        """root: on the disk that is measured. The first sample is taken."""
+        self.root = root
+        self.samples: list[Sample] = []
+        self.sent = 0
+        self.last = float("-inf")
+        try:
+            import psutil
+        except ImportError:
+            self.psutil: Any = None
+            return
+        self.psutil, self.cards = psutil, Cards()
+        self.network = psutil.net_io_counters()
+        psutil.cpu_percent()
+        self.sample()
+
+    def sample(self, at_once: bool = False) -> None:
+        """Take a sample, if the last is EVERY seconds old or it is to be at once."""
+        now = time.monotonic()
+        if self.psutil and (at_once or now - self.last >= EVERY):
+            self.last = now
+            number = len(self.samples)
+            self.samples.append(Sample(number, int(time.time() * 1000), self._values(number)))
+
+    def taken(self) -> list[Sample]:
+        """The samples since the last call."""
+        first, self.sent = self.sent, len(self.samples)
+        return self.samples[first:]
+
+    def end(self, folder: Path) -> None:
+        """Take the last sample and write all into a folder."""
+        self.sample(at_once=True)
+        if self.samples:
+            text = io.StringIO()
+            names = sorted({name for sample in self.samples for name in sample.values})
+            table = csv.DictWriter(text, ["at", *names], lineterminator="\n")
+            table.writeheader()
+            table.writerows({"at": sample.at, **sample.values} for sample in self.samples)
+            files.write_text(folder / FILE, text.getvalue())
+
+    def _values(self, number: int) -> dict[str, float]:
+        """The processors' use is the mean since the sample before, which the first one lacks; the network's,
+        what went since the first."""
+        memory, disk = self.psutil.virtual_memory(), shutil.disk_usage(self.root)
+        values = {
+            "system/system_memory_usage_megabytes": memory.used / MEGABYTE,
+            "system/system_memory_usage_percentage": memory.percent,
+            "system/disk_usage_megabytes": disk.used / MEGABYTE,
+            "system/disk_usage_percentage": 100 * disk.used / disk.total,
+            "system/disk_available_megabytes": disk.free / MEGABYTE,
+        }
+        if number:
+            values["system/cpu_utilization_percentage"] = self.psutil.cpu_percent()
+        # a machine may have no network
+        if self.network and (network := self.psutil.net_io_counters()):
+            received = network.bytes_recv - self.network.bytes_recv
+            sent = network.bytes_sent - self.network.bytes_sent
+            values["system/network_receive_megabytes"] = received / MEGABYTE
+            values["system/network_transmit_megabytes"] = sent / MEGABYTE
+        return {name: round(value, 3) for name, value in (values | self.cards.values()).items()}
+
+
+class Cards:
+    """NVIDIA's cards, where the extra `gpu` is installed and there are any."""
+
+    def __init__(self) -> None:
+        self.handles: list[Any] = []
+        try:
+            import pynvml
+
+            self.nvml: Any = pynvml
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+            self.handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
+        except Exception:  # no such module, no driver, or no card
+            return
+
+    def values(self) -> dict[str, float]:
+        """Use and memory of every card; nothing of one that gives none, as a part of a shared card."""
+        values = {}
+        for number, card in enumerate(self.handles):
+            try:
+                memory = self.nvml.nvmlDeviceGetMemoryInfo(card)
+                values[f"system/gpu_{number}_memory_usage_megabytes"] = memory.used / MEGABYTE
+                values[f"system/gpu_{number}_memory_usage_percentage"] = 100 * memory.used / memory.total
+                used = self.nvml.nvmlDeviceGetUtilizationRates(card).gpu
+                values[f"system/gpu_{number}_utilization_percentage"] = float(used)
+            except self.nvml.NVMLError:
+                continue
+        return values
+
+
+def read(folder: Path) -> list[Sample]:
+    """The samples that a training left in a folder; none where there is no file, or no such one."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    samples = []
+    try:
+        for number, row in enumerate(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))):
+            values = {name: float(value) for name, value in row.items() if name != "at" and value}
+            samples.append(Sample(number, int(row["at"]), values))
+    except (KeyError, TypeError, ValueError):
+        return []
+    return samples

@@ -1,0 +1,202 @@
+"""Save and load a seed's checkpoint and final results under .cells/<digest>/, and detect damaged files.
+
+Every file carries the cell's digest, the seed and a hash of its content. A torn, altered or foreign one is
+named in one line and renamed to <name>.damaged, and the seed is trained again from what is left. The hash
+guards against damage and slips, not against intent.
+"""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline import files
+from pipeline.cells.choices import Percent
+from pipeline.engine.state import unpack
+from pipeline.errors import FedReproError, ParamError, TrainingError, warn
+from pipeline.provenance import modules
+from pipeline.schema import NonNegative, Whole, check, shorten
+from pipeline.schema.checker import check_keys, keys
+from pipeline.sealing import is_sealed, seal
+
+FORCE = "FEDREPRO_FORCE"  # set: nothing of earlier runs is used
+# What a finished seed holds; `rows` are its lines of history.csv.
+KEYS: dict[str, Any] = {
+    "rows": list[dict[str, Any]],
+    "clients": list[Percent | None],
+    "traffic": list[NonNegative],
+    "hook": Literal["pre", "post"],
+    "seconds": NonNegative,
+    "memory": keys(dict.fromkeys(("process_mb", "device_mb"), Whole | None)),
+    "versions": dict[str, str],
+    **dict.fromkeys(("device", "precision", "executor", "started", "pictures"), str),
+}
+OPTIONAL: dict[str, Any] = {
+    "holdings": keys(dict.fromkeys(("images", "classes"), list[Whole])),
+    "by_class": list[Percent | None],
+    "modules": dict[str, str],
+}
+# What a checkpoint holds: of a seed, or of the training before round 1.
+CHECKPOINTS: tuple[dict[str, Any], ...] = (
+    {"state": Any, "rows": list[dict[str, Any]], "own": list[Percent | None], "seconds": NonNegative},
+    {"models": dict[str, Any], "losses": list[Any], "seconds": NonNegative},
+)
+
+
+@dataclass(frozen=True)
+class SeedFiles:
+    """The files of one seed; the name of `folder` is the cell's digest."""
+
+    folder: Path
+    seed: int
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"seed-{self.seed}.pt"
+
+    @property
+    def finished(self) -> Path:
+        return self.folder / f"seed-{self.seed}.json"
+
+    @property
+    def representations(self) -> Path:
+        return self.folder / f"seed-{self.seed}.npz"
+
+    def save(self, content: dict) -> None:
+        """Write a checkpoint: nested mappings and lists of tensors, numbers and texts. FedReproError where
+        the disk is full; the older checkpoint then stays."""
+        marked = {"cell": self.folder.name, "seed": self.seed, "content": content}
+        buffer = io.BytesIO()
+        torch.save({**marked, "hash": fingerprint(content)}, buffer)
+        files.write_bytes(self.checkpoint, buffer.getvalue())
+
+    def resume(self, device: torch.device) -> dict | None:
+        """The content of the checkpoint, its tensors on `device`; None where there is none to go on from."""
+        return self._trusted(
+            self.checkpoint,
+            lambda: self._checked(torch.load(self.checkpoint, weights_only=True, map_location=device)),
+        )
+
+    def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
+        """Write the results and representations of a finished seed, and remove its checkpoint; returns what
+        `run` will read. TrainingError where representations are not numbers: the models have diverged. A row
+        of `vectors` may be NaN: of a class that no client has."""
+        if broken := [
+            name
+            for name, values in arrays.items()
+            if name != "vectors" and values.dtype.kind == "f" and np.isnan(values).any()
+        ]:
+            what = f"seed {self.seed}: the models diverged, their {broken[0]} are not numbers"
+            raise TrainingError(f"{what}; a smaller learning rate may help")
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # none is `allow_pickle`
+        files.write_bytes(self.representations, buffer.getvalue())
+        marked: dict = {"cell": self.folder.name, "pictures": files.sha256(self.representations)}
+        if not run.get("adopted"):
+            marked["modules"] = modules.loaded()
+        document = seal({**run, **marked})
+        files.write_json(self.finished, document)
+        self.checkpoint.unlink(missing_ok=True)
+        return json.loads(json.dumps(document, sort_keys=True))
+
+    def run(self) -> dict | None:
+        """The results of a finished seed; None where it is not finished."""
+        return self._trusted(self.finished, self._read)
+
+    def forget(self) -> None:
+        """Remove the files, so that the seed is trained from the beginning."""
+        for path in (self.finished, self.representations, self.checkpoint):
+            path.unlink(missing_ok=True)
+
+    def _read(self) -> dict:
+        run = json.loads(self.finished.read_text(encoding="utf-8"))
+        if not is_sealed(run):
+            raise ValueError("it is not what training wrote")
+        self._check_owner(run)
+        if not self.representations.exists() or run["pictures"] != files.sha256(self.representations):
+            raise ValueError(f"{self.representations.name} is not what was written with it")
+        _check_shape(run, KEYS)
+        if len(run["traffic"]) != 2:
+            raise ValueError("traffic: not what a client sends and receives")
+        return run
+
+    def _checked(self, marked: dict) -> dict:
+        self._check_owner(marked)
+        if marked["hash"] != fingerprint(marked["content"]):
+            raise ValueError("it is not what training wrote")
+        content = check(dict[str, Any], marked["content"], "content")
+        _check_shape(content, CHECKPOINTS["models" in content])
+        unpack(content["models" if "models" in content else "state"])
+        return content
+
+    def _check_owner(self, marked: dict) -> None:
+        if (marked["cell"], marked["seed"]) != (self.folder.name, self.seed):
+            raise ValueError("it belongs to another cell or seed")
+
+    def _trusted(self, path: Path, read: Callable[[], dict]) -> dict | None:
+        try:
+            if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+                raise ValueError("it is no file")
+            return read()
+        except FileNotFoundError:
+            return None
+        except (MemoryError, OSError) as error:
+            raise FedReproError(f"{shorten(path)}: cannot be read: {error}") from None
+        except Exception as error:  # noqa: BLE001  # a damaged pickle or archive raises nearly anything
+            reason = " ".join(str(error).split())[:100] or type(error).__name__
+            damaged = path.with_name(path.name + ".damaged")
+            try:
+                os.replace(path, damaged)
+            except FileNotFoundError:  # another process has renamed it
+                return None
+            warn(f"{shorten(path)}: damaged ({reason}); renamed to {damaged.name}, and trained again")
+            return None
+
+
+def set_aside(seed: SeedFiles, reason: str) -> None:
+    """Rename a finished seed that cannot be what training wrote, so that it is trained again."""
+    damaged = seed.finished.with_name(seed.finished.name + ".damaged")
+    os.replace(seed.finished, damaged)
+    warn(f"{shorten(seed.finished)}: damaged ({reason}); renamed to {damaged.name}, and trained again")
+
+
+def _check_shape(document: dict, kinds: dict[str, Any]) -> None:
+    """ParamError unless the document has these keys, and its `rows` a line of numbers for every round."""
+    check_keys(document, kinds, "document", more=True, optional=OPTIONAL)
+    if not (rows := document.get("rows", [{"round": 0}])):
+        raise ParamError("rows: holds no round")
+    for number, row in enumerate(rows):
+        if row.get("round") != number:
+            raise ParamError(f"rows[{number}].round: {row.get('round')!r:.80}, expected {number}")
+        for name, value in row.items():
+            if not isinstance(value, str if name == "state" else (int, float, NoneType)):
+                raise ParamError(f"rows[{number}].{name}: {value!r:.80} is not a number")
+
+
+def fingerprint(value: Any) -> str:
+    """sha256 over nested mappings, lists and tuples of tensors, numbers, texts and None."""
+    digest = hashlib.sha256()
+
+    def feed(inner: Any) -> None:
+        if isinstance(inner, Tensor):
+            flat = inner.detach().cpu().reshape(-1)
+            digest.update(f"{inner.dtype}{list(inner.shape)}".encode())
+            digest.update(flat.view(torch.uint8).numpy().data)
+        elif isinstance(inner, (dict, list, tuple)):
+            digest.update(f"{type(inner).__name__}{len(inner)}".encode())
+            for item in inner.items() if isinstance(inner, dict) else inner:
+                feed(item)
+        else:
+            digest.update(f"{type(inner).__name__} {inner!r};".encode())
+
+    feed(value)
+    return digest.hexdigest()

@@ -1,0 +1,51 @@
+"""The engine on a GPU that is pretended (pretend_card.py): everything is on its device, steps are recorded
+and replayed, the host does not wait for them, and the numbers are the CPU's. One method for each thing that
+methods ask of the engine; on_a_card.py runs all."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from repository import ROOT, run
+from torch.utils import backend_registration
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch"
+)
+METHODS = "fedavg moon fedccl fedsr perfedavg fedala fedcrl fedproto_hetero rahfl scaffold fedbn".split()
+NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict]:
+    """In a separate process: torch keeps a device once it knows it."""
+    command = (sys.executable, "-m", "on_a_card", "rules", *METHODS)
+    printed = run(Path(__file__).parents[1], *command, PYTHONPATH=str(ROOT)).stdout
+    rules, *lines = map(json.loads, printed.splitlines())
+    return {line["algorithm"]: line for line in lines} | {"rules": rules}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_on_the_card_as_on_the_cpu(method, results):
+    assert results[method]["equal"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
+    """A shape is taken as it is, then recorded, then replayed."""
+    assert results[method]["replays"] == results[method]["again"]
+    assert (results[method]["again"] > 0) == (method not in NEVER_TWICE)
+    assert not results[method]["waits"]
+
+
+def test_all_models_are_scored_with_one_wait(results):
+    assert results["fedavg"]["scored"] == results["fedbn"]["scored"] == [1]
+
+
+def test_the_card_has_a_gpus_rules(results):
+    results = results["rules"]
+    assert "same device" in results["mixed"] and "capturing" in results["fetched"]
+    assert results["recorded"] == [0, 0, 0] and results["replayed"] == [4, 8, 12]
+    assert "another stream" in results["early"] and not results["late"]
+    assert [why.split()[0] for why in results["waits"]] == ["copy", "copy"]  # the two lists

@@ -1,0 +1,444 @@
+"""Which changes of code a cell's digest sees: a table of harmless ones, after which it is the same, and of
+real ones, after which it is another."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.provenance.definitions import Code
+
+TRAIN = '''"""How a seed is trained."""
+
+import contextlib
+import logging
+import torch
+from torch.optim import SGD
+from torch.nn import functional as F
+
+from lib.losses import kl, _scaled
+from lib import kinds, terms
+
+ROUNDS = 20
+_HALF = 0.5
+STEPS = {"sgd": SGD, "adam": torch.optim.Adam}
+CHOSEN = ("a", "b")
+NOTED = (kinds.SEEN, kinds.told)
+
+
+class Base:
+    """A method."""
+
+    mu: float = 0.01
+    clients: int = 4
+
+    def loss(self, model, batch):
+        """Cross entropy."""
+        fit = F.cross_entropy(model(batch.images), batch.labels)
+        return fit + self.mu / 2 * _distance(model)
+
+    def aggregate(self, models):
+        return terms.mean(models)
+
+
+class Method(Base):
+    def loss(self, model, batch, scale: float = 1.0) -> float:
+        plain = super().loss(model, batch)
+        return scale * plain + kl(plain, _HALF)
+
+    @torch.no_grad()
+    def server(self, state, models, *, momentum=0.9):
+        new = self.aggregate(models)
+        for name, value in sorted(new.items()):
+            old = state[name]
+            state[name] = momentum * old + (1 - momentum) * value
+        return state
+
+
+def _distance(model):
+    total = 0.0
+    for tensor in model.params:
+        total = total + (tensor**2).sum()
+    return total
+
+
+def checked(value):
+    if value > 5:
+        raise OverflowError(value)
+    return value
+
+
+def train(method: Method, data, rounds: int = ROUNDS, seed=0):
+    """Train all rounds."""
+    # as in the paper
+    if not data:
+        raise ValueError(f"no data for {method}")
+    assert rounds > 0, "rounds"
+    generator = torch.Generator().manual_seed(seed)
+    history: list = []
+    best = None
+    step = STEPS["sgd"]
+    for number in range(1, rounds + 1):
+        order = [k for k in torch.randperm(len(data), generator=generator).tolist() if k >= 0]
+        losses = [method.loss(model, batch) for model, batch in zip(order, data)]
+        try:
+            value = sum(losses) / len(losses)
+        except ZeroDivisionError as problem:
+            logging.warning("round %s: %s", number, problem)
+            value = 0.0
+
+        def better(other):
+            return best is None or other < best
+
+        if better(value) and number % 2 == 0:
+            best = value
+        try:
+            assert value < 10
+            value = checked(value)
+        except AssertionError:
+            value = 10.0
+        except OverflowError as large:
+            value = large.args[0]
+        with contextlib.suppress(AssertionError):
+            assert value > -10
+            value = value + 1
+        history.append((number, value, _scaled(value)))
+        print("round", number)
+    with torch.inference_mode():
+        step(history, lr=0.01)
+    return {"history": history, "best": best, "noted": NOTED, **{name: len(name) for name in CHOSEN}}
+'''
+LOSSES = """TEMPERATURE = 2.0
+
+
+def kl(x, half):
+    return half * _scaled(x) * TEMPERATURE
+
+
+def _scaled(x):
+    return x - 1
+
+
+def unused(x):
+    return x
+"""
+TERMS = """def mean(models):
+    return {name: sum(model[name] for model in models) / len(models) for name in models[0]}
+"""
+KINDS = """SEEN = []
+
+
+def noted(function):
+    SEEN.append(function)
+    return function
+
+
+@noted
+def first(x):
+    return x
+
+
+@noted
+def second(x):
+    return 2 * x
+
+
+def warn(x):
+    SEEN.append(x)
+
+
+def told(warn, x):
+    warn(x)
+    return x
+"""
+FILES = {"__init__": "", "train": TRAIN, "losses": LOSSES, "terms": TERMS, "kinds": KINDS}
+
+
+def digest(root: Path, files: dict[str, str]) -> str:
+    for name, text in files.items():
+        path = root / "lib" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    entries = ("lib.train:train", "lib.train:Method")
+    return Code(root, constants={"SECONDS"}, strict=True).digest(entries)
+
+
+def changed(*changes: tuple[str, str, str]) -> dict[str, str]:
+    """The files after (file, old text, new text); an old text of several places is changed in all."""
+    files = dict(FILES)
+    for file, old, new in changes:
+        assert old in files[file], old
+        files[file] = files[file].replace(old, new)
+    return files
+
+
+T = "train"
+HARMLESS = {
+    "a comment": [(T, "# as in the paper", "# Eq. 3 of the paper")],
+    "no comment": [(T, "    # as in the paper\n", "")],
+    "the docstring of a module": [(T, "How a seed is trained.", "Trains a seed.")],
+    "the docstring of a function": [(T, "Train all rounds.", "All rounds, one after the other.")],
+    "the docstring of a class": [(T, '    """A method."""\n\n', "")],
+    "the docstring of a method": [(T, "Cross entropy.", "Cross entropy and the proximal term.")],
+    "an annotation of a parameter": [(T, "rounds: int = ROUNDS", "rounds: 'int' = ROUNDS")],
+    "a new annotation": [(T, "data, rounds: int", "data: list, rounds: int")],
+    "an annotation of what is returned": [(T, ") -> float:", ") -> torch.Tensor:")],
+    "an annotation of a local variable": [(T, "history: list = []", "history = []")],
+    "another assert": [(T, "assert rounds > 0", "assert rounds >= 1")],
+    "what an assert says": [(T, '"rounds"\n', '"rounds: above 0"\n')],
+    "one more assert": [(T, "    best = None\n", "    best = None\n    assert isinstance(seed, int)\n")],
+    "no assert": [(T, '    assert rounds > 0, "rounds"\n', "")],
+    "what an error says": [(T, 'f"no data for {method}"', 'f"{method}: it has no data"')],
+    "an error's other values": [(T, 'f"no data for {method}"', 'f"no data of {len(data)}"')],
+    "what a log line says": [(T, '"round %s: %s"', '"in round %s: %s"')],
+    "no log line": [(T, '            logging.warning("round %s: %s", number, problem)\n', "")],
+    "one more log line": [(T, "    best = None\n", '    best = None\n    print("begins", rounds)\n')],
+    "a logger of the module": [
+        (T, "_HALF = 0.5\n", "_HALF = 0.5\nJOURNAL = logging.getLogger(__name__)\n"),
+        (T, "    best = None\n", '    best = None\n    JOURNAL.info("begins %s", rounds)\n'),
+    ],
+    "a logger with its name": [
+        (T, "_HALF = 0.5\n", '_HALF = 0.5\n_log: logging.Logger = logging.getLogger("lib")\n'),
+        (T, 'logging.warning("round %s: %s", number, problem)', "_log.warning(number)"),
+    ],
+    "a logger that is asked for": [
+        (T, "    best = None\n", '    best = None\n    logging.getLogger(__name__).info("begins")\n')
+    ],
+    "a log line of a container's items": [
+        (T, "        new = self", "        print(sorted(state.keys()), *models.values())\n        new = self")
+    ],
+    "a log line with the larger of two": [
+        (T, "    best = None\n", "    best = None\n    print(max(rounds, seed), generator.sum(seed))\n")
+    ],
+    "what is printed": [(T, 'print("round", number)', 'print(f"round {number} of {rounds}")')],
+    "the name of a local variable": [
+        (T, "losses = [", "each = ["),
+        (T, "sum(losses) / len(losses)", "sum(each) / len(each)"),
+    ],
+    "the name of a loop's variable": [
+        (T, "for tensor in model.params", "for t in model.params"),
+        (T, "(tensor**2)", "(t**2)"),
+    ],
+    "the name of a comprehension's variable": [
+        (T, "[k for k in", "[at for at in"),
+        (T, "if k >= 0", "if at >= 0"),
+    ],
+    "the name of a caught error": [(T, "problem", "error")],
+    "the name of an inner function": [(T, "better", "improves")],
+    "the name of a private helper": [(T, "_distance", "_norm")],
+    "the name of a private helper of another module": [
+        (T, "_scaled", "_shifted"),
+        ("losses", "_scaled", "_shifted"),
+    ],
+    "the name of a private constant": [(T, "_HALF", "_SHARE")],
+    "the order of definitions": [
+        ("losses", "def _scaled(x):\n    return x - 1\n\n\n", ""),
+        ("losses", "def kl", "def _scaled(x):\n    return x - 1\n\n\ndef kl"),
+    ],
+    "the order of methods": [
+        (T, "    def aggregate(self, models):\n        return terms.mean(models)\n", ""),
+        (
+            T,
+            "    def loss(self, model, batch):\n",
+            "    def aggregate(self, models):\n        return terms.mean(models)\n\n"
+            "    def loss(self, model, batch):\n",
+        ),
+    ],
+    "from the module or by its name": [
+        (T, "from lib import kinds, terms", "from lib import kinds\nfrom lib.terms import mean"),
+        (T, "terms.mean", "mean"),
+    ],
+    "an alias of a module": [
+        (T, "from lib import kinds, terms", "from lib import kinds, terms as rules"),
+        (T, "terms.mean", "rules.mean"),
+    ],
+    "an alias of a foreign module": [
+        (T, "functional as F", "functional"),
+        (T, "F.cross_entropy", "functional.cross_entropy"),
+    ],
+    "an import that moves into a function": [
+        (T, "from lib import kinds, terms\n", "from lib import kinds\n"),
+        (T, "        return terms.mean", "        from lib import terms\n\n        return terms.mean"),
+    ],
+    "one more import": [(T, "import logging\n", "import logging\nimport math\n")],
+    "an unused function": [("losses", "def unused(x):\n    return x", "def unused(x):\n    return -x")],
+    "a constant that changes no result": [(T, "_HALF = 0.5\n", "_HALF = 0.5\nSECONDS = 3\n")],
+    "blanks and brackets": [
+        (
+            T,
+            "return fit + self.mu / 2 * _distance(model)",
+            "return (fit\n            + (self.mu / 2) * _distance(model))",
+        )
+    ],
+    "how a number is written": [(T, "_HALF = 0.5", "_HALF = 0.50")],
+    "how a text is written": [(T, 'STEPS["sgd"]', "STEPS['sgd']")],
+    "a pass": [(T, "            best = value\n", "            best = value\n            pass\n")],
+}
+REAL = {
+    "a statement on a name of a logger": [(T, "    best = None\n", "    best = None\n    log.mul_(2)\n")],
+    "an assert that writes": [
+        (T, "    best = None\n", "    best = None\n    assert torch.round(seed, out=seed) is seed\n")
+    ],
+    "a constant": [(T, "ROUNDS = 20", "ROUNDS = 21")],
+    "a private constant": [(T, "_HALF = 0.5", "_HALF = 0.500001")],
+    "a constant two files away": [("losses", "TEMPERATURE = 2.0", "TEMPERATURE = 2.5")],
+    "a whole number for a fraction": [("losses", "TEMPERATURE = 2.0", "TEMPERATURE = 2")],
+    "the default of a field": [(T, "mu: float = 0.01", "mu: float = 0.02")],
+    "the kind of a field": [(T, "mu: float = 0.01", "mu: int = 0.01")],
+    "the order of fields": [
+        (T, "    mu: float = 0.01\n    clients: int = 4\n", "    clients: int = 4\n    mu: float = 0.01\n")
+    ],
+    "one more field": [(T, "clients: int = 4\n", "clients: int = 4\n    beta: float = 0.1\n")],
+    "the default of a parameter": [(T, "momentum=0.9", "momentum=0.99")],
+    "the name of a parameter": [(T, "momentum", "beta")],
+    "a parameter by position": [(T, "models, *, momentum", "models, momentum")],
+    "one more parameter": [(T, "seed=0):", "seed=0, more=None):")],
+    "a sign": [(T, "return fit + self.mu", "return fit - self.mu")],
+    "a term left out": [(T, "return fit + self.mu / 2 * _distance(model)", "return fit")],
+    "a factor": [(T, "self.mu / 2", "self.mu")],
+    "another factor": [(T, "self.mu / 2", "self.mu / 3")],
+    "the order of a product": [(T, "scale * plain", "plain * scale")],
+    "the order of a sum": [(T, "total + (tensor**2).sum()", "(tensor**2).sum() + total")],
+    "a power": [(T, "tensor**2", "tensor**3")],
+    "a mean for a sum": [(T, "(tensor**2).sum()", "(tensor**2).mean()")],
+    "an argument of a call": [(T, "kl(plain, _HALF)", "kl(plain, 0)")],
+    "the order of arguments": [(T, "kl(plain, _HALF)", "kl(_HALF, plain)")],
+    "a keyword's value": [(T, "lr=0.01", "lr=0.02")],
+    "a keyword": [(T, "lr=0.01", "rate=0.01")],
+    "another foreign function": [(T, "F.cross_entropy", "F.nll_loss")],
+    "another foreign module": [(T, "from torch.optim import SGD", "from torch.optim.adam import SGD")],
+    "a function of another name": [(T, "import SGD\n", "import Adam as SGD\n")],
+    "a decorator": [(T, "@torch.no_grad()", "@torch.enable_grad()")],
+    "no decorator": [(T, "    @torch.no_grad()\n", "")],
+    "a base class": [(T, "class Method(Base)", "class Method")],
+    "a method that is no more": [
+        (T, "    def aggregate(self, models):\n        return terms.mean(models)\n", "")
+    ],
+    "the name of a method": [(T, "    def server(", "    def serve(")],
+    "the condition of a loop": [(T, "rounds + 1)", "rounds)")],
+    "a comparison": [(T, "other < best", "other <= best")],
+    "a condition": [(T, "number % 2 == 0", "number % 2 == 1")],
+    "and for or": [(T, "better(value) and number", "better(value) or number")],
+    "a condition that is no more": [(T, " and number % 2 == 0", "")],
+    "the condition of a comprehension": [(T, " if k >= 0]", " if k > 0]")],
+    "the source of a comprehension": [(T, "zip(order, data)", "zip(data, order)")],
+    "the seed of a draw": [(T, "manual_seed(seed)", "manual_seed(seed + 1)")],
+    "one more draw": [
+        (T, "    best = None\n", "    best = None\n    torch.rand(1, generator=generator)\n"),
+    ],
+    "the order of statements": [
+        (T, "            old = state[name]\n", ""),
+        (T, "momentum) * value\n", "momentum) * value\n            old = state[name]\n"),
+    ],
+    "a statement twice": [
+        (T, "        new = self.aggregate(models)\n", "        new = self.aggregate(models)\n" * 2)
+    ],
+    "another local variable": [(T, "            best = value\n", "            step = value\n")],
+    "a variable that hides another": [(T, "best = None\n", "best = None\n    data = data[1:]\n")],
+    "what is returned": [(T, '"best": best', '"best": value')],
+    "the key of what is returned": [(T, '"best": best', '"last": best')],
+    "what is returned of a loop": [(T, "    return state\n", "    return new\n")],
+    "a kind of error": [(T, "raise ValueError(", "raise TypeError(")],
+    "an error that is caught": [(T, "except ZeroDivisionError", "except ArithmeticError")],
+    "the value after an error": [(T, "value = 0.0", "value = 1.0")],
+    "when an error is raised": [(T, "if not data:", "if data is None:")],
+    "an assert that acts": [(T, "assert rounds > 0", "assert data.pop()")],
+    "a log line that acts": [(T, 'print("round", number)', 'print("round", generator.seed())')],
+    "a function of the repository called warn": [
+        (T, "from lib import kinds", "from lib.kinds import warn\nfrom lib import kinds"),
+        (T, "    best = None\n", "    best = None\n    warn(seed)\n"),
+    ],
+    "a function of the repository called print": [
+        (T, "from lib import kinds", "from lib.kinds import warn as print\nfrom lib import kinds"),
+    ],
+    "a call of a function that is given as warn": [("kinds", "    warn(x)\n", "")],
+    "a log line that takes an iterator's items": [
+        (T, "    best = None\n", "    best = None\n    print(list(data))\n")
+    ],
+    "a log line that unpacks an iterator": [(T, "    best = None\n", "    best = None\n    print(*data)\n")],
+    "a log line that loops over an iterator": [
+        (T, "    best = None\n", "    best = None\n    print([one for one in data])\n")
+    ],
+    "an assert that takes an iterator's items": [
+        (T, "    best = None\n", "    best = None\n    assert any(data)\n")
+    ],
+    "an assert that is caught": [(T, "assert value < 10", "assert value < 11")],
+    "an assert that is suppressed": [(T, "assert value > -10", "assert value > -11")],
+    "no assert where it is caught": [(T, "            assert value < 10\n", "")],
+    "the value of an error that is caught": [(T, "OverflowError(value)", "OverflowError(value + 1)")],
+    "the order in which definitions are noted": [
+        ("kinds", "@noted\ndef first(x):\n    return x\n\n\n", ""),
+        ("kinds", "    return 2 * x\n", "    return 2 * x\n\n\n@noted\ndef first(x):\n    return x\n"),
+    ],
+    "one more definition that is noted": [("kinds", "def warn(x)", "@noted\ndef warn(x)")],
+    "a definition that is noted": [("kinds", "return 2 * x", "return 3 * x")],
+    "an error that acts": [(T, 'f"no data for {method}"', "data.read()")],
+    "the entry of a table": [(T, '"sgd": SGD', '"sgd": torch.optim.Adagrad')],
+    "which entry": [(T, 'STEPS["sgd"]', 'STEPS["adam"]')],
+    "the order of a tuple": [(T, '("a", "b")', '("b", "a")')],
+    "a helper's statement": [("losses", "return x - 1", "return x - 2")],
+    "which of two helpers": [(T, "_scaled(value)))", "_distance(value)))")],
+    "a function of another module": [("terms", "/ len(models)", "/ (1 + len(models))")],
+    "a context": [(T, "torch.inference_mode()", "torch.no_grad()")],
+    "no context": [(T, "    with torch.inference_mode():\n        step", "    if True:\n        step")],
+    "what acts on import": [(T, "ROUNDS = 20\n", "ROUNDS = 20\ntorch.set_num_threads(2)\n")],
+    "what acts on import of a package": [("__init__", "", "import torch\ntorch.nn.Linear.forward = None\n")],
+    "a name of the scope around": [
+        (T, "        def better(other):\n", "        def better(other, best=None):\n")
+    ],
+    "a global name": [
+        (T, "            best = value\n", "            global best_of_all\n            best_of_all = value\n")
+    ],
+}
+
+
+def test_the_tables_are_as_long_as_they_have_to_be():
+    assert len(HARMLESS) >= 21 and len(REAL) >= 52
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory) -> str:
+    return digest(tmp_path_factory.mktemp("before"), FILES)
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_a_harmless_change_leaves_the_digest(tmp_path, before, change):
+    assert digest(tmp_path, changed(*HARMLESS[change])) == before
+
+
+@pytest.mark.parametrize("change", REAL)
+def test_a_real_change_is_another_digest(tmp_path, before, change):
+    assert digest(tmp_path, changed(*REAL[change])) != before
+
+
+def test_the_place_and_the_name_of_a_module_do_not_count(tmp_path, before):
+    files = changed((T, "from lib.losses import kl", "from lib.inner.rules import kl"))
+    files["inner/__init__"], files["inner/rules"] = "", files.pop("losses")
+    assert digest(tmp_path, files) == before
+
+
+def test_a_definition_that_moves_to_another_module_does_not_count(tmp_path, before):
+    moved = "def _scaled(x):\n    return x - 1\n"
+    files = changed(
+        ("losses", moved, ""),
+        ("losses", "TEMPERATURE = 2.0", "from lib.shifts import _scaled\n\nTEMPERATURE = 2.0"),
+        (
+            T,
+            "from lib.losses import kl, _scaled",
+            "from lib.losses import kl\nfrom lib.shifts import _scaled",
+        ),
+    )
+    assert digest(tmp_path, files | {"shifts": moved}) == before
+
+
+def test_helpers_that_differ_only_behind_several_calls_are_told_apart(tmp_path):
+    """train calls a or b; both have one form, and so have what they call, until the last."""
+    chain = (
+        "def {0}(x):\n    return {0}2(x)\n\n\ndef {0}2(x):\n    return {0}3(x)\n\n\n"
+        "def {0}3(x):\n    return x + {1}\n\n\n"
+    )
+    texts = chain.format("a", 1) + chain.format("b", 2)
+    both = "def train(x):\n    return {}(x), a(x), b(x)\n\n\nclass Method:\n    pass\n"
+    one, other = (
+        digest(tmp_path / name, {"__init__": "", "train": texts + both.format(name)}) for name in "ab"
+    )
+    assert one != other
