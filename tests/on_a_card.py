@@ -1,9 +1,12 @@
 """python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
-with what its paper's miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
+with what its paper's miniature sets and made-up images; `counts`: what rounds cost. A line of JSON each;
+test_card.py reads them."""
 
+import dataclasses
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from unittest import mock
 
@@ -16,13 +19,24 @@ from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
 from pipeline.engine.handle import Handle
-from pipeline.engine.stacked import stack
+from pipeline.engine.phase import Client
+from pipeline.engine.stacked import convolution, stack
 from pipeline.engine.state import tensors_of, with_tensors
 from pipeline.engine.world import World
-from pipeline.schema import Cell
+from pipeline.methods.fedavg import FedAvg
+from pipeline.schema import Cell, Model, Optimiser, Training
 from pipeline.training import evaluation
 
 ROUNDS = 3
+COUNTED = 5  # rounds of `counts`
+BATCH = 4
+TRAINING = Training(rounds=COUNTED, batch_size=BATCH, optimiser=Optimiser("adam", 0.003))
+# what rounds are counted of
+SETTINGS = {
+    "all": TRAINING,
+    "half": dataclasses.replace(TRAINING, participation=0.5),
+    "decay": dataclasses.replace(TRAINING, optimiser=Optimiser("adam", 0.003, lr_decay=0.9)),
+}
 
 
 def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
@@ -57,9 +71,9 @@ def compared(cell: Cell) -> dict:
     with there_is_a_card() as card:
         again: list[list[str]] = []
 
-        def take(step, turn, chosen):
+        def take(step, turn, *chosen):
             known, before = step.taken > 0, len(card.waits)
-            real(step, turn, chosen)
+            real(step, turn, *chosen)
             again.extend([card.waits[before:]] if known else [])
 
         def measure(*args):
@@ -118,8 +132,65 @@ def rules() -> dict:
         }
 
 
+def federation(clients: int, training: Training) -> World:
+    """Clients with 4 to 12 grey images, of bytes, around FedCCL's network."""
+    numbers = torch.Generator().manual_seed(0)
+
+    def client(k: int) -> Client:
+        images = torch.randint(0, 256, (BATCH + k % 9, 1, 16, 16), generator=numbers) / 255
+        labels = torch.randint(0, 10, (len(images),), generator=numbers)
+        return Client(f"c{k}", "made up", Model("cnn4"), images.to(DEVICE), labels.to(DEVICE))
+
+    return World.create([client(k) for k in range(clients)], training, 10, 0, DEVICE)
+
+
+def counts(clients: int, setting: str) -> dict:
+    """Five rounds of FedAvg with convolutions by im2col: steps recorded, shapes that came more than once;
+    launches, kernels, host waits and bytes moved in the last round, and means of its replayed steps."""
+
+    def now() -> Counter:
+        moved = {"launches": card.launches, "kernels": card.kernels, "bytes": card.moved}
+        return Counter(moved | {"waits": len(card.waits)})
+
+    def take(step, turn, *chosen):
+        begun = now()
+        real(step, turn, *chosen)
+        shapes[turn.rows == tuple(range(len(turn.rows))), len(turn.rows), turn.size] += 1
+        if step.graph is not None:
+            replayed.append(now() - begun)
+
+    real, shapes, replayed = stack.Step.take, Counter(), []
+    with (
+        there_is_a_card() as card,
+        mock.patch.object(stack.Step, "take", take),
+        mock.patch.object(convolution, "DEVICES", (DEVICE.type,)),
+        mock.patch.object(convolution, "chosen", lambda *_: True),
+    ):
+        method, world = FedAvg(), federation(clients, SETTINGS[setting])
+        state = method.init(world)
+        for number in range(1, COUNTED + 1):
+            replayed.clear()
+            begun = now()
+            state = method.round(state, world.at(number))
+        spent = now() - begun
+    total = sum(replayed, Counter())
+    return {
+        "recorded": len(card.graphs),
+        "shapes": sum(count > 1 for count in shapes.values()),
+        "round": dict(spent),
+        "step": {name: round(count / len(replayed), 1) for name, count in total.items()},
+        "steps": len(replayed),
+    }
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if "counts" in sys.argv:
+        for clients in map(int, sys.argv[2:] or ("20", "100")):
+            for setting in SETTINGS:
+                row = {"clients": clients, "setting": setting, **counts(clients, setting)}
+                print(json.dumps(row), flush=True)
+        sys.exit()
     if "rules" in sys.argv:
         print(json.dumps(rules()), flush=True)
     for algorithm, cell in miniature_cells().items():

@@ -9,7 +9,6 @@ ended.
 """
 
 import itertools
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -99,19 +98,11 @@ class Stacked:
     def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
         """A stack with these phases' values: an earlier one with its recorded steps, or a new one."""
         mine = [clients[member] for member in members]
-        cached = next(
-            (
-                s
-                for s in self.cached
-                if s.members == members
-                and all(map(operator.is_, s.clients, mine))
-                and len(s.phases) == len(phases)
-                and all(map(alike, s.phases, phases))
-            ),
-            None,
-        )
-        stack = cached or Stack(self, phases, members, mine)
-        stack.fill(phases)
+        stack = next((s for s in self.cached if s.fits(phases, members, mine)), None)
+        if stack is None:
+            stack = Stack(self, phases, members, mine)
+        else:
+            stack.fill(phases, members, mine)
         self.cached = [s for s in self.cached if s is not stack][-CACHED + 1 :] + [stack]
         return stack
 
