@@ -1,6 +1,6 @@
 """python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
-with what its paper's miniature sets and made-up images; `counts`: what rounds cost. A line of JSON each;
-test_card.py reads them."""
+with what its paper's miniature sets and made-up images. `20 [all|half|decay]` counts what rounds of as many
+clients cost, `layers` what convolutions do. A line of JSON each; test_card.py reads them."""
 
 import dataclasses
 import json
@@ -155,7 +155,7 @@ def counts(clients: int, setting: str) -> dict:
     def take(step, turn, *chosen):
         begun = now()
         real(step, turn, *chosen)
-        shapes[turn.rows == tuple(range(len(turn.rows))), len(turn.rows), turn.size] += 1
+        shapes[turn.leading, len(turn.rows), turn.size] += 1
         if step.graph is not None:
             replayed.append(now() - begun)
 
@@ -179,20 +179,41 @@ def counts(clients: int, setting: str) -> dict:
         "shapes": sum(count > 1 for count in shapes.values()),
         "round": dict(spent),
         "step": {name: round(count / len(replayed), 1) for name, count in total.items()},
-        "steps": len(replayed),
+        "pool": world.executor.pool.nbytes,
     }
+
+
+def layers() -> list[dict]:
+    """Kernels of a convolution's gradients by im2col, of weights alone (a first layer) and of images too."""
+    rows = []
+    for clients, images, channels in ((3, 2, 1), (3, 16, 1), (20, 16, 1), (3, 2, 3), (20, 16, 3)):
+        row = {"clients": clients, "images": images, "channels": channels}
+        for name, wanted in (("first", (0,)), ("later", (0, 1))):
+            with there_is_a_card() as card:
+                weights = torch.randn(clients, 4, channels, 5, 5, device=DEVICE)
+                inputs = torch.randn(clients, images, channels, 8, 8, device=DEVICE)
+
+                def loss(weight, image):
+                    return convolution.unfolded(image, weight, None, (1, 1), (0, 0)).sum()
+
+                before = card.kernels
+                torch.func.vmap(torch.func.grad(loss, argnums=wanted))(weights, inputs)
+                rows.append(row | {"layer": name, "kernels": card.kernels - before})
+    return rows
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if "counts" in sys.argv:
-        for clients in map(int, sys.argv[2:] or ("20", "100")):
-            for setting in SETTINGS:
-                row = {"clients": clients, "setting": setting, **counts(clients, setting)}
-                print(json.dumps(row), flush=True)
-        sys.exit()
-    if "rules" in sys.argv:
+    wanted = sys.argv[1:]
+    if "rules" in wanted:
         print(json.dumps(rules()), flush=True)
+    if "layers" in wanted:
+        print(json.dumps(layers()), flush=True)
+    for clients in (int(word) for word in wanted if word.isdecimal()):
+        for setting in [word for word in wanted if word in SETTINGS] or SETTINGS:
+            print(
+                json.dumps({"clients": clients, "setting": setting, **counts(clients, setting)}), flush=True
+            )
     for algorithm, cell in miniature_cells().items():
-        if not sys.argv[1:] or algorithm in sys.argv[1:]:
+        if not wanted or algorithm in wanted:
             print(json.dumps({"algorithm": algorithm, **compared(cell)}), flush=True)

@@ -45,6 +45,8 @@ NOT_LAUNCHED = {
 }
 # A kernel for every image.
 ONE_BY_ONE = {aten.im2col, aten.col2im}
+# Those that fill or count first.
+SEVERAL = {aten.unfold_backward: 3, aten.constant_pad_nd: 2}
 # One kernel takes so many tensors of each list, by how many lists there are (torch's multi_tensor_apply).
 TOGETHER = {1: 110, 2: 64, 3: 48, 4: 36}
 # One kernel joins so many plain tensors; others are copied one by one.
@@ -241,7 +243,7 @@ def kernels_of(func, args) -> int:
     lists = [value for value in args if isinstance(value, (list, tuple)) and _tensors(value)]
     if lists and func.namespace == "aten" and packet.__name__.startswith(("_foreach", "_fused")):
         return math.ceil(len(lists[0]) / TOGETHER[min(len(lists), 4)])
-    return 1
+    return SEVERAL.get(packet, 1)
 
 
 def _written(func, args, kwargs) -> list[Tensor]:

@@ -138,7 +138,7 @@ class Stack:
         """These clients' data and epochs; values are not copied yet."""
         self.phases, self.members, self.clients = phases, members, clients
         self.phase = phases[0]  # represents all of them: they share code and settings
-        self.starts = [self.executor.starts[client] for client in clients]
+        self.starts = [self.executor.pool.starts[client] for client in clients]
         self.cuts = [
             batches(len(c.labels), self.executor.training, self.network, self.phase.batches_per_step)
             for c in clients
@@ -312,7 +312,7 @@ class Step:
 
     def take(self, turn: Turn, chosen: Tensor, told: Tensor) -> None:
         """Move the turn's active rows by one batch each, the images at places `chosen`. told: `self.told`"""
-        batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
+        batch = self._seen(turn, *self.stack.executor.pool.take(chosen, (len(turn.rows), turn.size)))
         self.turn = turn
         self.told.copy_(told)
         if self.batch is None:
