@@ -156,7 +156,6 @@ def side_by_side(method, worlds, rounds):
         (FedAvg(), {"model": DROPOUT, "optimiser": ADAM}),
         (Moon(mu=1.0), {}),
         (PFedMe(inner_steps=2), {}),
-        (FedProx(mu=1.0), {"participation": 3}),
         (FedSR(), {"model": Model("lenet_gaussian"), "optimiser": ADAM}),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
@@ -180,6 +179,17 @@ def test_seeds_side_by_side_are_the_seeds_alone(method, setting, monkeypatch):
                 assert difference(actual[name], plain[name]) < 1e-7
     phases_a_round = len(widths) // 3
     assert widths == [3] * phases_a_round + [2] * phases_a_round + [1] * phases_a_round
+
+
+def test_seeds_side_by_side_share_a_stack_whoever_takes_part(monkeypatch):
+    """Its rows are other clients of other seeds in each round, who are near their own servers' models."""
+    method, setting = FedProx(mu=1.0), {"participation": 3}
+    alone = [run(method, world("sequential", monkeypatch, seed, **setting)) for seed in range(2)]
+    worlds = [world("stacked", monkeypatch, seed, **setting) for seed in range(2)]
+    for actual, plain in zip(side_by_side(method, worlds, (3, 3)), alone, strict=True):
+        assert difference(actual.model, plain.model) < 1e-7
+    [shared] = worlds[0].executor.cached
+    assert shared.whose.tolist() not in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
 def test_phases_that_differ_run_apart(monkeypatch):
