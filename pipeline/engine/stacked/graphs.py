@@ -1,11 +1,12 @@
 """Kernels recorded as a CUDA graph, which a launch replays."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 
-def recorded(run: Callable[[], object], device: torch.device, memory: object = None) -> torch.cuda.CUDAGraph:
+def recorded(run: Callable[[], object], device: torch.device, memory: Any = None) -> torch.cuda.CUDAGraph:
     """The kernels that `run` launches, without running them. RuntimeError where they cannot be recorded.
 
     run: has run before, so that all memory that persists is allocated

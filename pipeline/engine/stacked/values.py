@@ -37,7 +37,7 @@ def put(stack: Tensor, values: tuple[Tensor, ...]) -> None:
     stack.copy_(to_device_of(new, stack))
 
 
-def rows_of(stacks: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+def rows_of(stacks: dict[Any, Tensor]) -> list[dict[Any, Tensor]]:
     """Every client's values, in memory of their own: the stack's is written again, and a row that outlives
     the others must not hold theirs."""
     rows = {name: stack.unbind() for name, stack in stacks.items()}
