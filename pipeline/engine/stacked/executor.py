@@ -3,9 +3,9 @@
 Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
 Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as
 clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape
-is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then shrinks in
-eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a phase has
-ended.
+is recorded as a CUDA graph the second time it is taken and replayed from then on, whichever clients take part
+and at whatever rate: values, rows, batches and rates are written where it reads them. Rows come in eighths of
+the stack, so that there are few shapes. Nothing is fetched from the device before a phase has ended.
 """
 
 from collections.abc import Sequence

@@ -169,7 +169,8 @@ class Stack:
     def _filled_up(self, rows: list[int]) -> tuple[int, ...]:
         """The rows, then idle ones up to a multiple of the bucket."""
         count = min(len(self.members), -(-len(rows) // self.bucket) * self.bucket)
-        idle = (row for row in range(len(self.members)) if row not in rows)
+        taken = set(rows)
+        idle = (row for row in range(len(self.members)) if row not in taken)
         return (*rows, *itertools.islice(idle, count - len(rows)))
 
     def _turns(self, cuts: list[list[tuple[int, int]]]) -> Iterator[Turn]:
