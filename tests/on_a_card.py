@@ -14,7 +14,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from federation import miniature_cells, miniature_world
+from federation import miniature_cells, miniature_world, run
 from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
@@ -132,21 +132,22 @@ def rules() -> dict:
         }
 
 
-def federation(clients: int, training: Training) -> World:
+def federation(clients: int, training: Training, device=DEVICE) -> World:
     """Clients with 4 to 12 grey images, of bytes, around FedCCL's network."""
     numbers = torch.Generator().manual_seed(0)
 
     def client(k: int) -> Client:
         images = torch.randint(0, 256, (BATCH + k % 9, 1, 16, 16), generator=numbers) / 255
         labels = torch.randint(0, 10, (len(images),), generator=numbers)
-        return Client(f"c{k}", "made up", Model("cnn4"), images.to(DEVICE), labels.to(DEVICE))
+        return Client(f"c{k}", "made up", Model("cnn4"), images.to(device), labels.to(device))
 
-    return World.create([client(k) for k in range(clients)], training, 10, 0, DEVICE)
+    return World.create([client(k) for k in range(clients)], training, 10, 0, device)
 
 
 def counts(clients: int, setting: str) -> dict:
     """Five rounds of FedAvg with convolutions by im2col: steps recorded, shapes that came more than once;
-    launches, kernels, host waits and bytes moved in the last round, and means of its replayed steps."""
+    launches, kernels, host waits and bytes moved in the last round, and means of its replayed steps; equal:
+    the same model as on the CPU, bit for bit?"""
 
     def now() -> Counter:
         moved = {"launches": card.launches, "kernels": card.kernels, "bytes": card.moved}
@@ -160,12 +161,8 @@ def counts(clients: int, setting: str) -> dict:
             replayed.append(now() - begun)
 
     real, shapes, replayed = stack.Step.take, Counter(), []
-    with (
-        there_is_a_card() as card,
-        mock.patch.object(stack.Step, "take", take),
-        mock.patch.object(convolution, "DEVICES", (DEVICE.type,)),
-        mock.patch.object(convolution, "chosen", lambda *_: True),
-    ):
+    by_im2col = mock.patch.multiple(convolution, DEVICES=(DEVICE.type, "cpu"), chosen=lambda *_: True)
+    with by_im2col, there_is_a_card() as card, mock.patch.object(stack.Step, "take", take):
         method, world = FedAvg(), federation(clients, SETTINGS[setting])
         state = method.init(world)
         for number in range(1, COUNTED + 1):
@@ -173,8 +170,12 @@ def counts(clients: int, setting: str) -> dict:
             begun = now()
             state = method.round(state, world.at(number))
         spent = now() - begun
+        model = {name: value.cpu() for name, value in state.model.items()}
+    with by_im2col:
+        plain = run(method, federation(clients, SETTINGS[setting], "cpu"), COUNTED).model
     total = sum(replayed, Counter())
     return {
+        "equal": all(torch.equal(model[name], value) for name, value in plain.items()),
         "recorded": len(card.graphs),
         "shapes": sum(count > 1 for count in shapes.values()),
         "round": dict(spent),

@@ -45,6 +45,7 @@ def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
 def test_a_shape_is_recorded_once_whoever_takes_part_at_whatever_rate(setting, results):
     """Five rounds of 20 clients, of whom half are drawn in each, or whose rate falls."""
     counted = results[setting]
+    assert counted["equal"]
     assert counted["recorded"] == counted["shapes"] > 4
     assert counted["round"]["waits"] == 1  # for what was logged
     assert counted["step"]["launches"] <= 8
