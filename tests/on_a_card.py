@@ -1,9 +1,12 @@
 """python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
-with what its paper's miniature sets and made-up images. A line of JSON each; test_card.py reads them."""
+with what its paper's miniature sets and made-up images. `20 [all|half|decay]` counts what rounds of as many
+clients cost, `layers` what convolutions do. A line of JSON each; test_card.py reads them."""
 
+import dataclasses
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from unittest import mock
 
@@ -11,18 +14,29 @@ os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from federation import miniature_cells, miniature_world
+from federation import miniature_cells, miniature_world, run
 from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
 from pipeline.engine.handle import Handle
-from pipeline.engine.stacked import stack
+from pipeline.engine.phase import Client
+from pipeline.engine.stacked import convolution, stack
 from pipeline.engine.state import tensors_of, with_tensors
 from pipeline.engine.world import World
-from pipeline.schema import Cell
+from pipeline.methods.fedavg import FedAvg
+from pipeline.schema import Cell, Model, Optimiser, Training
 from pipeline.training import evaluation
 
 ROUNDS = 3
+COUNTED = 5  # rounds of `counts`
+BATCH = 4
+TRAINING = Training(rounds=COUNTED, batch_size=BATCH, optimiser=Optimiser("adam", 0.003))
+# what rounds are counted of
+SETTINGS = {
+    "all": TRAINING,
+    "half": dataclasses.replace(TRAINING, participation=0.5),
+    "decay": dataclasses.replace(TRAINING, optimiser=Optimiser("adam", 0.003, lr_decay=0.9)),
+}
 
 
 def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]:
@@ -57,9 +71,9 @@ def compared(cell: Cell) -> dict:
     with there_is_a_card() as card:
         again: list[list[str]] = []
 
-        def take(step, turn, chosen):
+        def take(step, turn, *chosen):
             known, before = step.taken > 0, len(card.waits)
-            real(step, turn, chosen)
+            real(step, turn, *chosen)
             again.extend([card.waits[before:]] if known else [])
 
         def measure(*args):
@@ -118,10 +132,89 @@ def rules() -> dict:
         }
 
 
+def federation(clients: int, training: Training, device=DEVICE) -> World:
+    """Clients with 4 to 12 grey images, of bytes, around FedCCL's network."""
+    numbers = torch.Generator().manual_seed(0)
+
+    def client(k: int) -> Client:
+        images = torch.randint(0, 256, (BATCH + k % 9, 1, 16, 16), generator=numbers) / 255
+        labels = torch.randint(0, 10, (len(images),), generator=numbers)
+        return Client(f"c{k}", "made up", Model("cnn4"), images.to(device), labels.to(device))
+
+    return World.create([client(k) for k in range(clients)], training, 10, 0, device)
+
+
+def counts(clients: int, setting: str) -> dict:
+    """Five rounds of FedAvg with convolutions by im2col: steps recorded, shapes that came more than once;
+    launches, kernels, host waits and bytes moved in the last round, and means of its replayed steps; equal:
+    the same model as on the CPU, bit for bit?"""
+
+    def now() -> Counter:
+        moved = {"launches": card.launches, "kernels": card.kernels, "bytes": card.moved}
+        return Counter(moved | {"waits": len(card.waits)})
+
+    def take(step, turn, *chosen):
+        begun = now()
+        real(step, turn, *chosen)
+        shapes[turn.leading, len(turn.rows), turn.size] += 1
+        if step.graph is not None:
+            replayed.append(now() - begun)
+
+    real, shapes, replayed = stack.Step.take, Counter(), []
+    by_im2col = mock.patch.multiple(convolution, DEVICES=(DEVICE.type, "cpu"), chosen=lambda *_: True)
+    with by_im2col, there_is_a_card() as card, mock.patch.object(stack.Step, "take", take):
+        method, world = FedAvg(), federation(clients, SETTINGS[setting])
+        state = method.init(world)
+        for number in range(1, COUNTED + 1):
+            replayed.clear()
+            begun = now()
+            state = method.round(state, world.at(number))
+        spent = now() - begun
+        model = {name: value.cpu() for name, value in state.model.items()}
+    with by_im2col:
+        plain = run(method, federation(clients, SETTINGS[setting], "cpu"), COUNTED).model
+    total = sum(replayed, Counter())
+    return {
+        "equal": all(torch.equal(model[name], value) for name, value in plain.items()),
+        "recorded": len(card.graphs),
+        "shapes": sum(count > 1 for count in shapes.values()),
+        "round": dict(spent),
+        "step": {name: round(count / len(replayed), 1) for name, count in total.items()},
+        "pool": world.executor.pool.nbytes,
+    }
+
+
+def layers() -> list[dict]:
+    """Kernels of a convolution's gradients by im2col, of weights alone (a first layer) and of images too."""
+    rows = []
+    for clients, images, channels in ((3, 2, 1), (3, 16, 1), (20, 16, 1), (3, 2, 3), (20, 16, 3)):
+        row = {"clients": clients, "images": images, "channels": channels}
+        for name, wanted in (("first", (0,)), ("later", (0, 1))):
+            with there_is_a_card() as card:
+                weights = torch.randn(clients, 4, channels, 5, 5, device=DEVICE)
+                inputs = torch.randn(clients, images, channels, 8, 8, device=DEVICE)
+
+                def loss(weight, image):
+                    return convolution.unfolded(image, weight, None, (1, 1), (0, 0)).sum()
+
+                before = card.kernels
+                torch.func.vmap(torch.func.grad(loss, argnums=wanted))(weights, inputs)
+                rows.append(row | {"layer": name, "kernels": card.kernels - before})
+    return rows
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if "rules" in sys.argv:
+    wanted = sys.argv[1:]
+    if "rules" in wanted:
         print(json.dumps(rules()), flush=True)
+    if "layers" in wanted:
+        print(json.dumps(layers()), flush=True)
+    for clients in (int(word) for word in wanted if word.isdecimal()):
+        for setting in [word for word in wanted if word in SETTINGS] or SETTINGS:
+            print(
+                json.dumps({"clients": clients, "setting": setting, **counts(clients, setting)}), flush=True
+            )
     for algorithm, cell in miniature_cells().items():
-        if not sys.argv[1:] or algorithm in sys.argv[1:]:
+        if not wanted or algorithm in wanted:
             print(json.dumps({"algorithm": algorithm, **compared(cell)}), flush=True)

@@ -3,9 +3,11 @@
 Operations on tensors of both devices are refused, and on what another stream has made if nobody waited for
 it. What makes the host wait for the card is noted, and refused while a graph is recorded. A graph keeps the
 operations of its recording, none of which counts, and replays them in the memory and with the numbers of
-then, as CUDA's do. Importing this registers the device with torch for the rest of the process.
+then, as CUDA's do. Launches are counted as CUDA's kernels are launched. Importing this registers the device
+with torch for the rest of the process.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from unittest import mock
@@ -32,6 +34,23 @@ FETCHED = {
     aten.unique_dim.default,
     aten._unique2.default,
 }
+NOT_LAUNCHED = {
+    aten._unsafe_view,
+    aten.detach,
+    aten.empty,
+    aten.empty_like,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+}
+# A kernel for every image.
+ONE_BY_ONE = {aten.im2col, aten.col2im}
+# Those that fill or count first.
+SEVERAL = {aten.unfold_backward: 3, aten.constant_pad_nd: 2}
+# One kernel takes so many tensors of each list, by how many lists there are (torch's multi_tensor_apply).
+TOGETHER = {1: 110, 2: 64, 3: 48, 4: 36}
+# One kernel joins so many plain tensors; others are copied one by one.
+JOINED = 128
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
 
 
@@ -71,11 +90,13 @@ class OnCard(Tensor):
 
 
 class Card(TorchDispatchMode):
-    """What has happened. `waits`: what the host waited for, in order."""
+    """What has happened. `waits`: what the host waited for, in order; `launches` of the host, a replayed
+    graph being one; `kernels` that ran, also in graphs; `moved`: bytes between host and card."""
 
     def __init__(self):
         super().__init__()
         self.waits: list[str] = []
+        self.launches = self.kernels = self.moved = 0
         self.graphs: list[Graph] = []
         self.recording: Graph | None = None
         # None: the default stream; how often all of them were waited for
@@ -103,6 +124,10 @@ class Card(TorchDispatchMode):
             if stream is not self.stream and when == self.synchronised:
                 raise RuntimeError(f"{func}: reads what another stream may still be writing")
 
+    def launched(self, launches: int, kernels: int) -> None:
+        self.launches += launches
+        self.kernels += kernels
+
     def written(self, values: list[Tensor]) -> None:
         for value in values:
             self.made[value.untyped_storage().data_ptr()] = self.stream, self.synchronised
@@ -112,7 +137,7 @@ class Graph:
     """In the place of torch.cuda.CUDAGraph."""
 
     def __init__(self):
-        self.operations, self.replays = [], 0
+        self.operations, self.replays, self.kernels = [], 0, 0
         self._before, self._made = {}, set()
 
     def record(self, func, args, kwargs) -> object:
@@ -124,6 +149,7 @@ class Graph:
         out = func(*args, **kwargs)
         results = [] if written or _views(func) else _tensors(out)
         self._made |= {result.untyped_storage().data_ptr() for result in results}
+        self.kernels += kernels_of(func, args)
         if written or results:
             self.operations.append((func, args, kwargs, results))
         return out
@@ -135,6 +161,7 @@ class Graph:
 
     def replay(self) -> None:
         self.replays += 1
+        _card.launched(1, self.kernels)
         with _disable_current_modes(), torch.no_grad():
             for func, args, kwargs, results in self.operations:
                 for mine, new in zip(results, _tensors(func(*args, **kwargs)), strict=False):
@@ -156,7 +183,12 @@ def _run(func, args, kwargs) -> object:
     args, kwargs = tree_map_only(OnCard, lambda leaf: leaf.held, (args, kwargs))
     if target.type == "cpu":
         return func(*args, **kwargs)
-    out = func(*args, **kwargs) if _card.recording is None else _card.recording.record(func, args, kwargs)
+    if _card.recording is None:
+        kernels = kernels_of(func, args)
+        _card.launched(kernels, kernels)
+        out = func(*args, **kwargs)
+    else:
+        out = _card.recording.record(func, args, kwargs)
     if _written(func, args, kwargs) or not _views(func):
         _card.written(_tensors(out))
     return tree_map_only(Tensor, OnCard, out)
@@ -178,6 +210,8 @@ def _target(func, args, kwargs) -> torch.device:
             _card.recording or not (at_once and getattr(source, "pinned", False))
         ):
             _card.wait(f"copy from {source.device.type} to {target.type}")
+        if source.device.type != target.type:
+            _card.moved += source.nbytes
         return target
     if kwargs.get("device") is not None:
         return torch.device(kwargs["device"])
@@ -194,6 +228,22 @@ def _target(func, args, kwargs) -> torch.device:
     if func in FETCHED:
         _card.wait(str(func))
     return DEVICE
+
+
+def kernels_of(func, args) -> int:
+    """How many kernels CUDA launches for an operation."""
+    packet = func.overloadpacket
+    if func.is_view or packet in NOT_LAUNCHED:
+        return 0
+    if packet in ONE_BY_ONE:
+        return len(args[0])
+    if packet in (aten.cat, aten.stack):
+        plain = all(tensor.is_contiguous() for tensor in args[0])
+        return math.ceil(len(args[0]) / JOINED) if plain else len(args[0])
+    lists = [value for value in args if isinstance(value, (list, tuple)) and _tensors(value)]
+    if lists and func.namespace == "aten" and packet.__name__.startswith(("_foreach", "_fused")):
+        return math.ceil(len(lists[0]) / TOGETHER[min(len(lists), 4)])
+    return SEVERAL.get(packet, 1)
 
 
 def _written(func, args, kwargs) -> list[Tensor]:

@@ -14,16 +14,18 @@ pytestmark = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch"
 )
 METHODS = "fedavg moon fedccl fedsr perfedavg fedala fedcrl fedproto_hetero rahfl scaffold fedbn".split()
+COUNTED = "half", "decay"
 NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict]:
     """In a separate process: torch keeps a device once it knows it."""
-    command = (sys.executable, "-m", "on_a_card", "rules", *METHODS)
+    command = (sys.executable, "-m", "on_a_card", "rules", "layers", "20", *COUNTED, *METHODS)
     printed = run(Path(__file__).parents[1], *command, PYTHONPATH=str(ROOT)).stdout
-    rules, *lines = map(json.loads, printed.splitlines())
-    return {line["algorithm"]: line for line in lines} | {"rules": rules}
+    rules, layers, *lines = map(json.loads, printed.splitlines())
+    named = {line.get("setting") or line["algorithm"]: line for line in lines}
+    return named | {"rules": rules, "layers": layers}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -37,6 +39,29 @@ def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
     assert results[method]["replays"] == results[method]["again"]
     assert (results[method]["again"] > 0) == (method not in NEVER_TWICE)
     assert not results[method]["waits"]
+
+
+@pytest.mark.parametrize("setting", COUNTED)
+def test_a_shape_is_recorded_once_whoever_takes_part_at_whatever_rate(setting, results):
+    """Five rounds of 20 clients, of whom half are drawn in each, or whose rate falls."""
+    counted = results[setting]
+    assert counted["equal"]
+    assert counted["recorded"] == counted["shapes"] > 4
+    assert counted["round"]["waits"] == 1  # for what was logged
+    assert counted["step"]["launches"] <= 8
+    assert counted["step"]["kernels"] < 100
+    assert "waits" not in counted["step"]
+    assert "bytes" not in counted["step"]
+
+
+def test_images_of_bytes_are_held_as_bytes(results):
+    images = sum(4 + k % 9 for k in range(20))
+    assert results["decay"]["pool"] == images * (16 * 16 + 8)
+
+
+def test_a_convolution_by_im2col_is_as_many_kernels_for_more_images(results):
+    for layer in ("first", "later"):
+        assert len({row["kernels"] for row in results["layers"] if row["layer"] == layer}) == 1
 
 
 def test_all_models_are_scored_with_one_wait(results):

@@ -116,7 +116,7 @@ def test_what_a_loss_does_not_use_is_left_alone(optimiser, monkeypatch):
     "error",
     [
         torch.OutOfMemoryError("made up"),
-        RuntimeError("GET was unable to find an engine to execute this computation"),
+        RuntimeError("Unable to find a valid cuDNN algorithm to run convolution"),
     ],
 )
 def test_short_memory_halves_the_stack_with_one_warning(error, monkeypatch, capsys):
@@ -161,6 +161,18 @@ def test_a_stack_of_one_that_does_not_fit_and_other_errors_end_the_run(monkeypat
         monkeypatch.setattr(Stack, "train", lambda self, error=error: (_ for _ in ()).throw(error))
         with pytest.raises(RuntimeError, match=str(error)):
             run(FedAvg(), w, 1)
+
+
+def test_a_kind_of_convolution_that_cudnn_lacks_is_not_read_as_too_little_memory(monkeypatch, capsys):
+    def lacking(self):
+        raise RuntimeError("GET was unable to find an engine to execute this computation")
+
+    w = world("stacked", monkeypatch)
+    monkeypatch.setattr(Stack, "train", lacking)
+    with pytest.raises(RuntimeError, match="find an engine"):
+        run(FedAvg(), w, 1)
+    assert w.executor.most is None
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method, least, most", [(FedAvg(), 0, 1e-2), (PFedMe(), 1e-6, 0.05)])

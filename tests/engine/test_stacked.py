@@ -15,9 +15,10 @@ from federation import difference, executor_world, run, watched
 from test_augmentations import VIEWS, draw
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipeline.data.tensors import STATISTICS, to_tensor
 from pipeline.engine import stacked
-from pipeline.engine.phase import LocalOptions
-from pipeline.engine.stacked import convolution, stack, values
+from pipeline.engine.phase import Client, LocalOptions
+from pipeline.engine.stacked import convolution, pool, stack, values
 from pipeline.engine.stacked.draws import can_join, joint
 from pipeline.engine.stacked.optimisers import Rows, StackedSteps
 from pipeline.engine.stacked.values import same_code, same_form
@@ -31,7 +32,7 @@ from pipeline.methods.moon import Moon
 from pipeline.methods.perfedavg import PerFedAvg
 from pipeline.methods.pfedme import PFedMe
 from pipeline.provenance.identity import machine
-from pipeline.schema import Model, Optimiser
+from pipeline.schema import Data, Model, Optimiser
 from pipeline.training.lockstep import together
 
 SIZES = (20, 33, 7, 65, 0, 1, 48, 33)
@@ -59,7 +60,7 @@ def test_few_shapes(monkeypatch):
     monkeypatch.setattr(stack, "BUCKETS", 4)
     w = world(monkeypatch=monkeypatch, sizes=tuple(range(16, 16 * 21, 16)))
     run(FedAvg(), w, 1)
-    assert {len(rows) for rows, _ in w.executor.cached[0].steps} == {5, 10, 15, 20}
+    assert {rows for _, rows, _ in w.executor.cached[0].steps} == {5, 10, 15, 20}
 
 
 def test_steps_are_taken_one_by_one_where_they_cannot_be_recorded(monkeypatch, capsys):
@@ -129,9 +130,10 @@ def test_what_is_shared_goes_to_the_device(monkeypatch):
     """Methods leave their servers' small numbers on the CPU."""
     w = world(monkeypatch=monkeypatch)
     w.local_epochs(w.new_models(), FedAvg().loss, server_state=torch.ones(3))
-    stack = w.executor.cached[0]
-    stack.device = torch.device("meta")
-    assert stack._values(stack.phases)[2][0].device.type == "meta"
+    [made] = w.executor.cached
+    w.executor.device = torch.device("meta")
+    again = stack.Stack(w.executor, made.phases, made.members, made.clients)
+    assert again.server_states[0].device.type == "meta"
 
 
 def side_by_side(method, worlds, rounds):
@@ -177,6 +179,17 @@ def test_seeds_side_by_side_are_the_seeds_alone(method, setting, monkeypatch):
                 assert difference(actual[name], plain[name]) < 1e-7
     phases_a_round = len(widths) // 3
     assert widths == [3] * phases_a_round + [2] * phases_a_round + [1] * phases_a_round
+
+
+def test_seeds_side_by_side_share_a_stack_whoever_takes_part(monkeypatch):
+    """Its rows are other clients of other seeds in each round, who are near their own servers' models."""
+    method, setting = FedProx(mu=1.0), {"participation": 3}
+    alone = [run(method, world("sequential", monkeypatch, seed, **setting)) for seed in range(2)]
+    worlds = [world("stacked", monkeypatch, seed, **setting) for seed in range(2)]
+    for actual, plain in zip(side_by_side(method, worlds, (3, 3)), alone, strict=True):
+        assert difference(actual.model, plain.model) < 1e-7
+    [shared] = worlds[0].executor.cached
+    assert shared.whose.tolist() not in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
 
 
 def test_phases_that_differ_run_apart(monkeypatch):
@@ -277,11 +290,11 @@ def test_a_step_of_an_optimiser_is_at_most_ten_kernels(settings):
     shapes = [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (128, 64), (128,), (10, 128), (10,)]
     stacked_values = {str(k): torch.randn(20, *shape) for k, shape in enumerate(shapes)}
     steps = StackedSteps(settings, stacked_values)
-    rows = Rows(list(range(20)), torch.device("cpu"), torch.tensor(18), certain=15)
+    rows = Rows(20, torch.tensor(18), certain=15)
     with Kernels() as kernels:
-        steps.step({name: torch.randn_like(value) for name, value in values.items()}, rows)
+        steps.step({name: torch.randn_like(value) for name, value in stacked_values.items()}, rows)
     assert kernels.count - len(shapes) <= 10  # drawing the gradients is one each
-    moved = [(steps.views[name] != value).flatten(1).any(1) for name, value in values.items()]
+    moved = [(steps.views[name] != value).flatten(1).any(1) for name, value in stacked_values.items()]
     assert all(rows[17:19].tolist() == [True, False] for rows in moved)
 
 
@@ -297,38 +310,111 @@ def test_incomplete_batches_of_one_length_are_one_step(monkeypatch):
     assert [turn[1:] for turn in turns] == [(3, 16, 0), (2, 16, 1), (1, 16, 2), (2, 5, -1), (1, 4, -1)]
 
 
+class Graphs:
+    """In the place of CUDA's: a recording keeps nothing, replays are counted."""
+
+    def __init__(self, monkeypatch):
+        self.replays = 0
+        self.replay = lambda: setattr(self, "replays", self.replays + 1)
+        instead = {"CUDAGraph": lambda: self, "graph": lambda *_, **__: nullcontext()}
+        instead |= dict.fromkeys(("synchronize", "current_stream", "set_stream"), lambda *_: None)
+        instead |= {"device": lambda *_: nullcontext(), "get_device_name": lambda *_: "card"}
+        for name, value in instead.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"card": 7}'])
 def test_a_convolution_by_im2col_is_the_grouped_one(monkeypatch, tmp_path, text):
-    """Tried as on a GPU: either choice gives the same numbers, and is remembered."""
-    results = {}
+    """Tried as on a GPU, in a graph: either choice gives the same numbers, and is remembered."""
+    results, graphs = {}, Graphs(monkeypatch)
     for wins in (False, True):
         monkeypatch.setattr(convolution, "DEVICES", ("cpu",))
         monkeypatch.setattr(convolution, "PATH", tmp_path / f"{wins}.json")
         (tmp_path / f"{wins}.json").write_text(text)
         monkeypatch.setattr(convolution, "used", used := {})
         monkeypatch.setattr(convolution, "SHARE", math.inf if wins else 0.0)
-        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "card")
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-        w = world(monkeypatch=monkeypatch, sizes=(17, 16))
+        w, graphs.replays = world(monkeypatch=monkeypatch, sizes=(17, 16)), 0
         results[wins] = run(FedAvg(), w, 1).model
         assert len(used) > 2
+        assert graphs.replays == 2 * (1 + convolution.TRIES) * len(used)
         assert set(used.values()) == {wins}
         assert json.loads((tmp_path / f"{wins}.json").read_text()) == {"card": used}
         way = "im2col" if wins else "grouped"
         assert sorted(machine()["convolutions"].split("; ")) == sorted(f"{key} {way}" for key in used)
+        assert {key.split()[-1] for key in used} == {"weights", "images"}  # a first layer, and later ones
         device = torch.device("cpu")
         assert all(convolution.chosen(device, key, pytest.fail) == wins for key in used)
     assert difference(results[True], results[False]) < 1e-9
     assert not all(torch.equal(results[True][name], results[False][name]) for name in results[True])
 
 
-@pytest.mark.parametrize("kernel, stride, padding", [(5, 1, 0), (3, 2, 1), (1, 1, 0)])
-def test_im2col_has_every_stride_and_padding(kernel, stride, padding):
-    images, weight, bias = (
-        torch.randn(shape, dtype=torch.float64) for shape in ((2, 3, 9, 8), (4, 3, kernel, kernel), (4,))
-    )
-    how = images, weight, bias, (stride, stride), (padding, padding)
-    assert difference(convolution.unfolded(*how), torch.nn.functional.conv2d(*how)) < 1e-12
+def test_im2col_is_chosen_where_cudnn_has_no_grouped_convolution(monkeypatch):
+    """Of a kind, such as double precision; other errors are raised."""
+
+    def lacking(*_):
+        raise RuntimeError(message)
+
+    Graphs(monkeypatch)
+    monkeypatch.setattr(convolution.F, "conv2d", lacking)
+    tried = torch.ones(3, 2, 1, 6, 6), torch.ones(3, 4, 1, 3, 3), (1, 1), (0, 0)
+    message = "GET was unable to find an engine to execute this computation"
+    assert convolution.im2col_wins(*tried)
+    message = "size mismatch"
+    with pytest.raises(RuntimeError, match=message):
+        convolution.im2col_wins(*tried)
+
+
+@pytest.mark.filterwarnings("error")  # such as of clients that take turns
+@pytest.mark.parametrize("kernel, stride, padding", [(5, 1, 0), (3, 2, 1), (1, 1, 0), (2, 3, 0)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_im2col_has_every_stride_and_padding(kernel, stride, padding, channels):
+    """With first and second derivatives, for stacked clients."""
+    shapes = (3, 2, channels, 9, 8), (3, 4, channels, kernel, kernel), (3, 4)
+    values = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+
+    def ends(way):
+        def loss(*one):
+            return way(*one, (stride, stride), (padding, padding)).pow(3).sum()
+
+        slopes = torch.func.grad(loss, (0, 1, 2))
+        steepness = torch.func.grad(lambda *one: sum(slope.pow(2).sum() for slope in slopes(*one)), (0, 1, 2))
+        return [torch.func.vmap(function)(*values) for function in (slopes, steepness)]
+
+    actual, plain = (tensors_of(ends(way)) for way in (convolution.unfolded, torch.nn.functional.conv2d))
+    for mine, theirs in zip(actual, plain, strict=True):
+        assert difference(mine, theirs) < 1e-12 * theirs.abs().max()
+
+
+@pytest.mark.parametrize("normalise", STATISTICS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_pool_gives_the_inputs_that_it_was_given(normalise, channels):
+    """Of bytes, held as such; of other numbers, which may come later."""
+    numbers = torch.Generator().manual_seed(0)
+
+    def client(name: str, images: torch.Tensor) -> Client:
+        return Client(name, "", Model("cnn4"), images, torch.arange(len(images)))
+
+    stored = torch.randint(0, 256, (9, 16, 16, channels), dtype=torch.uint8, generator=numbers).numpy()
+    images = to_tensor(stored, Data("mnist", channels=channels, size=16, normalise=normalise))
+    held = pool.Pool()
+    held.add([client("a", images[:4]), client("b", images[4:])])
+    places = torch.tensor([8, 0, 3, 5])
+    assert held.nbytes == images.numel() + 9 * 8
+    assert torch.equal(held.take(places, (2, 2))[0].flatten(0, 1), images[places])
+    others = torch.rand(2, channels, 16, 16, generator=numbers)
+    held.add([client("c", others)])
+    assert held.nbytes == 4 * (images.numel() + others.numel()) + 11 * 8
+    taken, labels = held.take(torch.tensor([9, 8]), (1, 2))
+    assert torch.equal(taken, torch.stack([others[0], images[8]])[None])
+    assert labels.tolist() == [[0, 4]]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_falling_rate_reaches_the_steps_of_a_kept_stack(name, monkeypatch):
+    rule = Optimiser(name, 0.01, weight_decay=0.1, lr_decay=0.5)
+    w, plain = (world(kind, monkeypatch, optimiser=rule) for kind in ("stacked", "sequential"))
+    assert difference(run(FedAvg(), w).model, run(FedAvg(), plain).model) < 1e-9
+    assert len(w.executor.cached) == 1
 
 
 @pytest.fixture(params=[3, 1])

@@ -1,13 +1,16 @@
 """Convolutions with weights per client: grouped convolution or im2col, whichever is faster on this GPU.
 
-Which is faster differs by GPU and shape. The first step of a shape tries both on CUDA. The choice stays in
+Which is faster differs by GPU and shape, also of one-channel images, whose grouped convolution is a depthwise
+one. The first step of a shape tries both on CUDA, replayed from a graph as steps are. The choice stays in
 `.cells`, so that a run which goes on rounds as before, and results record what a process has used.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,9 +19,11 @@ from torch._C import _functorch
 from torch.overrides import TorchFunctionMode
 
 from pipeline import files
+from pipeline.engine.stacked.graphs import recorded
 from pipeline.errors import DAMAGED, ParamError
 from pipeline.schema import ROOT, check
 
+aten = torch.ops.aten
 # elsewhere the grouped convolution, without a trial
 DEVICES = ("cuda",)
 # card -> shape -> is im2col chosen?
@@ -28,6 +33,8 @@ TRIES = 3
 SHARE = 0.9
 # numbers in im2col's matrix, above which it is not tried
 MOST = 2**30
+# What cuDNN says where it has no grouped convolution of a kind and shape, such as double precision.
+NO_ENGINE = "unable to find an engine"
 # shape -> is im2col chosen? of this process
 used: dict[str, bool] = {}
 
@@ -48,13 +55,16 @@ class Convolutions(TorchFunctionMode):
 
     def _unfolds(self, images: Tensor, weight: Tensor, _: Tensor | None, stride, padding) -> bool:
         kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else images.dtype
-        shape = self.clients, *images.shape, *weight.shape, *stride, *padding, kind
+        # A first layer needs no gradient of its images.
+        backward = "and images" if images.requires_grad else "weights"
+        shape = self.clients, *images.shape, *weight.shape, *stride, *padding, kind, backward
         if (key := " ".join(map(str, shape))) not in used:
             x, w = (
                 torch.ones(self.clients, *v.shape, dtype=v.dtype, device=self.device)
                 for v in (images, weight)
             )
-            used[key] = chosen(self.device, key, lambda: im2col_wins(x, w, stride, padding))
+            wanted = (0, 1) if images.requires_grad else (0,)
+            used[key] = chosen(self.device, key, lambda: im2col_wins(x, w, stride, padding, wanted))
         return used[key]
 
 
@@ -67,16 +77,64 @@ def _differs_by_client(weight: Tensor) -> bool:
 
 
 def unfolded(images: Tensor, weight: Tensor, bias: Tensor | None, stride, padding) -> Tensor:
-    """conv2d of images (B, C, H, W) as one product of (O, C k k) and (C k k, B H' W')."""
-    kernel, sides = weight.shape[2:], images.shape[2:]
-    high, wide = (
-        (side + 2 * pad - k) // step + 1 for side, k, pad, step in zip(sides, kernel, padding, stride)
-    )
-    patches = F.unfold(images, kernel, padding=padding, stride=stride).transpose(0, 1).flatten(1)
-    out = weight.flatten(1) @ patches
+    """conv2d of images (B, C, H, W) as one product of (B H' W', C k k) and (C k k, O). The result is channels
+    last, as the product leaves it."""
+    if any(padding):
+        images = F.pad(images, (padding[1], padding[1], padding[0], padding[0]))
+    patches = Patches.apply(images, tuple(weight.shape[2:]), tuple(stride))
+    rows = patches.shape[:3]
+    out = patches.view(rows.numel(), -1) @ weight.flatten(1).t()
     if bias is not None:
-        out = out + bias[:, None].to(out.dtype)
-    return out.view(-1, len(images), high, wide).transpose(0, 1)
+        out = out + bias.to(out.dtype)
+    return out.view(*rows, -1).permute(0, 3, 1, 2)
+
+
+class Patches(torch.autograd.Function):
+    """What a kernel sees of images: (..., C, H, W) -> (..., H', W', C, k, k), strided views that are copied
+    once. F.unfold launches a kernel for every image on CUDA; the derivative of views has no rule for stacked
+    clients, who would take turns."""
+
+    @staticmethod
+    def forward(images, kernel, stride):
+        views = images.unfold(-2, kernel[0], stride[0]).unfold(-2, kernel[1], stride[1])
+        return views.movedim(-5, -3).contiguous()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        images, *ctx.how = inputs
+        ctx.sides = images.shape[-2:]
+
+    @staticmethod
+    def backward(ctx, slopes):
+        return Overlaid.apply(slopes, ctx.sides, *ctx.how), None, None
+
+    @staticmethod
+    def vmap(info, in_dims, images, *how):
+        return Patches.apply(images.movedim(in_dims[0], 0), *how), 0
+
+
+class Overlaid(torch.autograd.Function):
+    """The derivative of `Patches`: every pixel is the sum of its places in the patches."""
+
+    @staticmethod
+    def forward(patches, sides, kernel, stride):
+        patches = patches.movedim(-3, -5)
+        *most, high, _, _, _ = patches.shape
+        rows = (*most, high, sides[1], kernel[0])
+        across = aten.unfold_backward(patches, rows, len(most) + 1, kernel[1], stride[1])
+        return aten.unfold_backward(across, (*most, *sides), len(most), kernel[0], stride[0])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, _, *ctx.how = inputs
+
+    @staticmethod
+    def backward(ctx, slopes):
+        return Patches.apply(slopes, *ctx.how), None, None, None
+
+    @staticmethod
+    def vmap(info, in_dims, patches, *how):
+        return Overlaid.apply(patches.movedim(in_dims[0], 0), *how), 0
 
 
 def chosen(device: torch.device, key: str, trial: Callable[[], bool]) -> bool:
@@ -90,8 +148,12 @@ def chosen(device: torch.device, key: str, trial: Callable[[], bool]) -> bool:
     return known[card][key]
 
 
-def im2col_wins(images: Tensor, weights: Tensor, stride, padding) -> bool:
-    """Both ways, forward and backward, timed for all clients: images (clients, B, C, H, W)."""
+def im2col_wins(images: Tensor, weights: Tensor, stride, padding, wanted: tuple[int, ...] = (0, 1)) -> bool:
+    """Both ways, forward and backward, timed for all clients.
+
+    images, weights: (clients, B, C, H, W) and (clients, O, C, k, k)
+    wanted: gradients of weights (0), images (1)
+    """
     if images.numel() * weights[0, 0, 0].numel() > MOST:
         return False
     seconds = []
@@ -100,15 +162,29 @@ def im2col_wins(images: Tensor, weights: Tensor, stride, padding) -> bool:
         def loss(weight: Tensor, images: Tensor, way=way) -> Tensor:
             return way(images, weight, None, stride, padding).float().sum()
 
-        step = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1)))
+        step = partial(torch.func.vmap(torch.func.grad(loss, argnums=wanted)), weights, images)
         try:
-            step(weights, images)
-            torch.cuda.synchronize(images.device)
-            begun = time.perf_counter()
-            for _ in range(TRIES):
-                step(weights, images)
-            torch.cuda.synchronize(images.device)
+            seconds.append(replayed(step, images.device))
         except torch.OutOfMemoryError:
             return False
-        seconds.append(time.perf_counter() - begun)
+        except RuntimeError as error:
+            if way is unfolded or NO_ENGINE not in str(error):
+                raise
+            seconds.append(math.inf)
     return seconds[1] < SHARE * seconds[0]
+
+
+def replayed(step: Callable[[], object], device: torch.device) -> float:
+    """Seconds of TRIES steps without what launching them takes, which a recorded step does not. Where they
+    cannot be recorded, they are launched."""
+    step()
+    run = step
+    with suppress(RuntimeError):
+        run = recorded(step, device).replay
+    run()
+    torch.cuda.synchronize(device)
+    begun = time.perf_counter()
+    for _ in range(TRIES):
+        run()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - begun

@@ -3,21 +3,19 @@
 Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
 Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as
 clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape
-is recorded as a CUDA graph the second time it is taken and replayed from then on; the slice then shrinks in
-eighths of the stack, so that there are few shapes. Nothing is fetched from the device before a phase has
-ended.
+is recorded as a CUDA graph the second time it is taken and replayed from then on, whichever clients take part
+and at whatever rate: values, rows, batches and rates are written where it reads them. Rows come in eighths of
+the stack, so that there are few shapes. Nothing is fetched from the device before a phase has ended.
 """
 
-import itertools
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from pipeline.devices import runs_ahead
 from pipeline.engine.phase import Client, Phase
+from pipeline.engine.stacked.pool import Pool
 from pipeline.engine.stacked.stack import Stack, no_room
 from pipeline.engine.stacked.values import Member, alike
 from pipeline.engine.trained import Trained, outcome, untrained
@@ -40,10 +38,8 @@ class Stacked:
     cached: list[Stack] = field(default_factory=list)
     # clients of the stack that was stepped last
     _tried: int = 0
-    # images and labels of all seeds' clients, end to end
-    _pool: tuple[Tensor, ...] = ()
-    # where each client's images begin in the pool
-    starts: dict[Client, int] = field(default_factory=dict)
+    # images and labels of all seeds' clients
+    pool: Pool = field(default_factory=Pool)
 
     def __post_init__(self):
         self.records = runs_ahead(self.device)
@@ -82,7 +78,7 @@ class Stacked:
 
     def _run(self, phases: list[Phase]) -> list[Trained]:
         clients = {(p, k): client for p, phase in enumerate(phases) for k, client in enumerate(phase.clients)}
-        self._gather(clients.values())
+        self.pool.add(clients.values())
         results = {(p, k): untrained(phases[p], k) for p, k in clients}
         largest_first = sorted(clients, key=lambda member: (-len(clients[member].labels), *member[::-1]))
         for model in self.networks:
@@ -99,32 +95,10 @@ class Stacked:
     def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
         """A stack with these phases' values: an earlier one with its recorded steps, or a new one."""
         mine = [clients[member] for member in members]
-        cached = next(
-            (
-                s
-                for s in self.cached
-                if s.members == members
-                and all(map(operator.is_, s.clients, mine))
-                and len(s.phases) == len(phases)
-                and all(map(alike, s.phases, phases))
-            ),
-            None,
-        )
-        stack = cached or Stack(self, phases, members, mine)
-        stack.fill(phases)
+        stack = next((s for s in self.cached if s.fits(phases, members, mine)), None)
+        if stack is None:
+            stack = Stack(self, phases, members, mine)
+        else:
+            stack.fill(phases, members, mine)
         self.cached = [s for s in self.cached if s is not stack][-CACHED + 1 :] + [stack]
         return stack
-
-    def _gather(self, clients: Iterable[Client]) -> None:
-        """Append these clients' data to the pool if they are not in it."""
-        new = [c for c in dict.fromkeys(clients) if c not in self.starts and len(c.labels)]
-        if new:
-            begin = len(self._pool[1]) if self._pool else 0
-            self.starts |= zip(new, itertools.accumulate((len(c.labels) for c in new), initial=begin))
-            parts = [self._pool] if self._pool else []
-            self._pool = tuple(map(torch.cat, zip(*parts, *((c.images, c.labels) for c in new))))
-
-    def images(self, index: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
-        """Images (rows, batch, ...) and labels (rows, batch) by their places in the pool."""
-        images, labels = (values.index_select(0, index).unflatten(0, shape) for values in self._pool)
-        return images, labels

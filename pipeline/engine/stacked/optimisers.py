@@ -20,9 +20,9 @@ ALIGNMENT = 16
 class StackedSteps:
     """As `optimisers.Steps`, for tensors with a leading client dimension, of which a step moves some rows.
 
-    settings: rate, momentum, weight decay, clipping and kind of the steps.
+    settings: momentum, weight decay, clipping and kind of the steps, and their rate until `restart`.
     parameters: name -> (clients, ...), all of one dtype. They are copied; `views` has them as they move.
-    Steps are counted per client.
+    Steps are counted per client. The rate lies on the device: a recorded step takes the one of its replay.
     """
 
     def __init__(self, settings: Optimiser, parameters: dict[str, Tensor]):
@@ -42,11 +42,23 @@ class StackedSteps:
             for name, p in parameters.items()
         }
         self.count = torch.zeros(len(first), dtype=torch.float32, device=first.device)
+        # CUDA's fused Adam reads a rate of single precision, whatever it moves.
+        kind = torch.float32 if first.device.type == "cuda" and settings.name != "sgd" else first.dtype
+        self.rate = torch.zeros((), dtype=kind, device=first.device)
+        # of a value, what AdamW's decay leaves
+        self.kept = torch.zeros((), dtype=first.dtype, device=first.device)
+        self._take_rate(settings.lr)
 
-    def restart(self) -> None:
-        """Reset counts and moments to those of a new optimiser, in the same memory."""
+    def restart(self, rate: float) -> None:
+        """Reset counts and moments to those of a new optimiser of this rate, in the same memory."""
         self.count.zero_()
         self.state[1:].zero_()
+        self._take_rate(rate)
+
+    def _take_rate(self, rate: float) -> None:
+        self.rate.fill_(-rate if self.settings.name == "sgd" else rate)
+        if self.settings.name == "adamw":
+            self.kept.fill_(1 - rate * self.settings.weight_decay)
 
     @torch.no_grad()
     def step(self, gradients: dict[str, Tensor], rows: "Rows") -> None:
@@ -59,7 +71,7 @@ class StackedSteps:
         for first, last, slopes in self._clipped(list(self._runs(gradients))):
             value, *moments = state[:, :, first:last]
             if self.settings.name == "adamw":
-                value.mul_(1 - self.settings.lr * self.settings.weight_decay)
+                value.mul_(self.kept)
             if not counts:
                 self._sgd(value, slopes, moments)
             else:
@@ -90,7 +102,7 @@ class StackedSteps:
             slopes.add_(value, alpha=self.in_gradient)
         for moment in moments:
             slopes = moment.mul_(self.settings.momentum).add_(slopes)
-        value.add_(slopes, alpha=-self.settings.lr)
+        value.addcmul_(slopes, self.rate)
 
     def _adam(self, value: Tensor, slopes: Tensor, moments: list[Tensor], count: Tensor) -> None:
         """A kernel for every few dozen rows: each row is a tensor with its count."""
@@ -101,7 +113,7 @@ class StackedSteps:
             moments[1].unbind(),
             [],
             count.unbind(),
-            lr=self.settings.lr,
+            lr=self.rate,
             beta1=BETA1,
             beta2=BETA2,
             weight_decay=self.in_gradient,
@@ -112,25 +124,23 @@ class StackedSteps:
 
 
 class Rows:
-    """Some rows of a stack: a leading slice where they are one, else an index. Reads and writes stay on the
-    device.
+    """Some rows of a stack: a leading slice, or an index. Reads and writes stay on the device, and which rows
+    move is read there: a recorded step takes those of its replay.
 
-    chosen: the rows, in their order.
-    active: a count on the device: only so many leading rows are written, the others keep their values.
+    count: how many rows.
+    active: on the device, of these: only so many first ones are written, the others keep their values.
     certain: the least that `active` can be.
+    index: (count,), the rows, all different; None: the first ones.
     """
 
-    def __init__(
-        self, chosen: list[int], device: torch.device, active: Tensor | None = None, certain: int = 0
-    ):
-        self.count, self.certain = len(chosen), certain
-        self.index = None if chosen == list(range(len(chosen))) else torch.tensor(chosen, device=device)
-        self.active, self.place = active, torch.arange(len(chosen), device=device)
+    def __init__(self, count: int, active: Tensor, certain: int = 0, index: Tensor | None = None):
+        self.count, self.active, self.certain, self.index = count, active, certain, index
+        self.place = torch.arange(count, device=active.device)
         self.begin()
 
     def begin(self) -> None:
         """Take notice of `active`, which changes from step to step."""
-        self.moves = None if self.active is None else self.place < self.active
+        self.moves = self.place < self.active
 
     def read(self, stack: Tensor, dim: int = 0) -> Tensor:
         """The rows of `stack`, which lie along dimension `dim`."""
@@ -140,30 +150,23 @@ class Rows:
 
     def write(self, stack: Tensor, values: Tensor) -> None:
         """Put `values` (rows, ...) into `stack`, but for rows that are not active."""
-        if self.active is not None:
-            old = self.read(stack)
-            torch.where(self._moves(stack.ndim), values, old, out=old)
-            values = old
-        elif self.index is None:
-            stack[: self.count] = values
+        old = self.read(stack)
+        torch.where(self._moves(stack.ndim), values, old, out=old)
         if self.index is not None:
-            stack.index_copy_(0, self.index, values)
+            stack.index_copy_(0, self.index, old)
 
     def uncertain(self, values: Tensor, dim: int) -> Tensor:
         """Of `values`, as read, the rows that may not be active."""
-        first = self.count if self.active is None else self.certain
-        return values.narrow(dim, first, self.count - first)
+        return values.narrow(dim, self.certain, self.count - self.certain)
 
     def restore(self, stack: Tensor, new: Tensor, old: Tensor, dim: int) -> None:
         """Finish what was read from `stack` and changed in place: rows that are not active get back `old`,
         which is what `uncertain` gave before; an index is written back."""
-        if self.active is not None:
-            after, moves = self.uncertain(new, dim), self._moves(new.ndim - dim)[self.certain :]
-            torch.where(moves, after, old, out=after)
+        after, moves = self.uncertain(new, dim), self._moves(new.ndim - dim)[self.certain :]
+        torch.where(moves, after, old, out=after)
         if self.index is not None:
             stack.index_copy_(dim, self.index, new)
 
     def _moves(self, dimensions: int) -> Tensor:
         """(rows, 1, ...): is the row active?"""
-        assert self.moves is not None
         return self.moves.view(-1, *[1] * (dimensions - 1))

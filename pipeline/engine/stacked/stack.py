@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -32,16 +32,30 @@ from pipeline.engine.phase import (
 from pipeline.engine.stacked import convolution
 from pipeline.engine.stacked.convolution import Convolutions
 from pipeline.engine.stacked.draws import StackedDraws, can_join, joint, separately
+from pipeline.engine.stacked.graphs import recorded
 from pipeline.engine.stacked.optimisers import Rows, StackedSteps
-from pipeline.engine.stacked.values import STATE, Lazily, Member, each, joined, pick, separate
+from pipeline.engine.stacked.values import (
+    STATE,
+    Lazily,
+    Member,
+    each,
+    joined,
+    pick,
+    put,
+    rows_of,
+    same_form,
+    same_steps,
+    separate,
+)
 from pipeline.engine.state import State, tensors_of, with_tensors
 from pipeline.engine.trained import Result
 from pipeline.errors import warn
 from pipeline.models.layers import Dropout
 
 BUCKETS = 8  # shapes that a shrinking stack goes through at most
-# Texts of the plain RuntimeErrors by which cuDNN and cuBLAS report that memory is short.
-NO_ROOM = ("unable to find an engine", "valid cuDNN algorithm", "ALLOC_FAILED")
+# Texts of the plain RuntimeErrors by which cuDNN and cuBLAS report that memory is short. "Unable to find an
+# engine" is none: cuDNN has none for the kind and shape, in a stack of any size.
+NO_ROOM = ("valid cuDNN algorithm", "ALLOC_FAILED")
 
 
 class Turn(NamedTuple):
@@ -52,76 +66,112 @@ class Turn(NamedTuple):
     size: int
     step: int  # which batch of these clients it is; -1: the last, incomplete one
 
+    @property
+    def leading(self) -> bool:
+        """Are these the first rows of the stack, which need no index? Last batches get one always, so that
+        their shape is one."""
+        return self.step >= 0 and self.rows == tuple(range(len(self.rows)))
+
 
 class Stack:
-    """Clients of one network as stacked tensors, largest client first, for a `stacked.Stacked`."""
+    """Clients of one network as stacked tensors, largest client first, for a `stacked.Stacked`. `fill` gives
+    it other clients, values and rates; the recorded steps stay."""
 
     def __init__(self, executor: Any, phases: list[Phase], members: list[Member], clients: list[Client]):
         # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
         self.executor = weakref.proxy(executor)
-        self.phases, self.members, self.clients = phases, members, clients
-        self.phase = phases[0]  # represents all of them: they share code and settings
         self.device, self.precision = executor.device, executor.precision
-        self.network = executor.networks[self.clients[0].model]
-        self.names = trainable_names(self.network, self.phase.trainable)
+        self.network = executor.networks[clients[0].model]
+        self.names = trainable_names(self.network, phases[0].trainable)
         self.buffers = [name for name, _ in self.network.named_buffers()]
         self.dropouts = [
             layer for layer in self.network.modules() if isinstance(layer, Dropout) and layer.p > 0
         ]
-        self.tensors, self.client_states, self.server_states = self._values(phases)
-        self.names += [name for name in self.tensors if name.startswith(STATE)]
-        trained = {name: self.tensors[name] for name in self.names}
-        self.optimiser = StackedSteps(self.phase.optimiser, trained)
-        self.tensors |= self.optimiser.views
-        # Few shapes: the leading slice of a shrinking stack is a multiple of this many rows.
+        # Few shapes: rows come in multiples of this many.
         self.bucket = -(-len(members) // BUCKETS)
-        self.starts = [executor.starts[client] for client in clients]
-        self.cuts = [
-            batches(len(c.labels), executor.training, self.network, self.phase.batches_per_step)
-            for c in self.clients
-        ]
-        self.turns, self.places = self._plan(range(len(members)))
         self.steps: dict[tuple, Step] = {}
         # (purpose, batch size) -> (step, numbers from that step of the epoch on, (clients, steps, numbers))
         self.ahead: dict[tuple[str, int], tuple[int, Tensor]] = {}
         self.joins: bool | None = None  # one call makes the views of all clients; None: not tried
         self.sums: dict[str, Tensor] = {}
         self.last: dict[str, Tensor] = {}
+        self._take_over(phases, members, clients)
+        stacks = self._values(joined)
+        self.tensors, self.client_states, server_states = stacks
+        self.server_states = [value.to(self.device) for value in server_states]
+        self.names += [name for name in self.tensors if name.startswith(STATE)]
+        trained = {name: self.tensors[name] for name in self.names}
+        self.optimiser = StackedSteps(self.phase.optimiser, trained)
+        self.tensors |= self.optimiser.views
+        # the phase of every row's client
+        self.whose = torch.tensor([p for p, _ in members], device=self.device)
 
-    def _values(self, phases: list[Phase]) -> tuple[dict, object, list[Tensor]]:
-        """(models and trained client states, other client states, server states) as stacked tensors."""
-        tensors = each(joined, *(phases[p].models[k] for p, k in self.members))
+    def fits(self, phases: list[Phase], members: list[Member], clients: list[Client]) -> bool:
+        """May these clients take over the memory, and the steps that read and write it?"""
+        (mine, k), (theirs, j) = self.members[0], members[0]
+        return (
+            self.clients[0].model == clients[0].model
+            and len(self.members) == len(members)
+            and len(self.phases) == len(phases)
+            and all(map(same_steps, self.phases, phases))
+            and same_form(
+                of_client(self.phases[mine].client_state, k), of_client(phases[theirs].client_state, j)
+            )
+        )
+
+    def fill(self, phases: list[Phase], members: list[Member], clients: list[Client]) -> None:
+        """Copy the values of phases into the memory that recorded steps read and write."""
+        self._take_over(phases, members, clients)
+        tensors, client_states, server_states = self._values(lambda *values: values)
+        # By name: a method may have put its tensors in another order.
+        each(put, self.tensors, tensors)
+        each(put, self.client_states, client_states)
+        for mine, new in zip(self.server_states, server_states, strict=True):
+            put(mine, new)
+        if len(phases) > 1:
+            self.whose.copy_(to_device_of(torch.tensor([p for p, _ in members]), self.whose))
+        self.optimiser.restart(self.phase.optimiser.lr)
+        for tensor in (*self.sums.values(), *self.last.values()):
+            tensor.zero_()
+
+    def _take_over(self, phases: list[Phase], members: list[Member], clients: list[Client]) -> None:
+        """These clients' data and epochs; values are not copied yet."""
+        self.phases, self.members, self.clients = phases, members, clients
+        self.phase = phases[0]  # represents all of them: they share code and settings
+        self.starts = [self.executor.pool.starts[client] for client in clients]
+        self.cuts = [
+            batches(len(c.labels), self.executor.training, self.network, self.phase.batches_per_step)
+            for c in clients
+        ]
+        self.turns, self.places = self._plan(range(len(members)))
+        self.seen = [0] * len(members)
+        self.epochs = [phases[p].epochs_of(k) for p, k in members]
+
+    def _values(self, join: Callable) -> tuple[dict, Any, list]:
+        """(models and trained client states, other client states, server states), each of all rows joined."""
+        phases = self.phases
+        tensors = each(join, *(phases[p].models[k] for p, k in self.members))
         shares = [of_client(phases[p].client_state, k) for p, k in self.members]
-        states = {} if shares[0] is None else each(joined, *shares)
-        if phases[0].trains_state:
+        states = {} if shares[0] is None else each(join, *shares)
+        if self.phase.trains_state:
             tensors |= {STATE + name: value for name, value in states.items()}
             states = {}
         server_states = [
-            joined(*values).to(self.device)
-            for values in zip(*(tensors_of(phase.server_state) for phase in phases))
+            join(*values) for values in zip(*(tensors_of(phase.server_state) for phase in phases))
         ]
         return tensors, states, server_states
-
-    def fill(self, phases: list[Phase]) -> None:
-        """Copy the values of phases into the memory that recorded steps read and write."""
-        if phases is not self.phases:
-            # By name: a method may have put its tensors in another order.
-            models, client_states, server_states = self._values(phases)
-            each(Tensor.copy_, self.tensors, models)
-            each(Tensor.copy_, self.client_states, client_states)
-            for mine, new in zip(self.server_states, server_states, strict=True):
-                mine.copy_(new)
-            self.phases = phases
-            self.optimiser.restart()
-            for tensor in (*self.sums.values(), *self.last.values()):
-                tensor.zero_()
-        self.seen = [0] * len(self.members)
-        self.epochs = [phases[p].epochs_of(k) for p, k in self.members]
 
     def _plan(self, rows: Collection[int]) -> tuple[list[Turn], Tensor]:
         """(an epoch's turns of these rows, where their images are among all shuffled images)."""
         turns = list(self._turns([cuts if row in rows else [] for row, cuts in enumerate(self.cuts)]))
         return turns, torch.cat([torch.zeros(0, dtype=torch.int64), *map(self._places, turns)])
+
+    def _filled_up(self, rows: list[int]) -> tuple[int, ...]:
+        """The rows, then idle ones up to a multiple of the bucket."""
+        count = min(len(self.members), -(-len(rows) // self.bucket) * self.bucket)
+        taken = set(rows)
+        idle = (row for row in range(len(self.members)) if row not in taken)
+        return (*rows, *itertools.islice(idle, count - len(rows)))
 
     def _turns(self, cuts: list[list[tuple[int, int]]]) -> Iterator[Turn]:
         """Steps of full batches, then one for each length of the last, incomplete ones."""
@@ -129,16 +179,13 @@ class Stack:
         counts = [sum(last - first == full for first, last in mine) for mine in cuts]
         for step in range(max(counts)):
             rows = [row for row, count in enumerate(counts) if count > step]
-            active = len(rows)
-            if rows == list(range(active)):
-                rows = list(range(min(len(self.members), -(-active // self.bucket) * self.bucket)))
-            yield Turn(tuple(rows), active, full, step)
+            yield Turn(self._filled_up(rows), len(rows), full, step)
         groups: dict[int, list[int]] = {}
         for row, (mine, count) in enumerate(zip(cuts, counts)):
             if len(mine) > count:
                 groups.setdefault(mine[-1][1] - mine[-1][0], []).append(row)
         for size, some in sorted(groups.items(), reverse=True):
-            yield Turn(tuple(some), len(some), size, -1)
+            yield Turn(self._filled_up(some), len(some), size, -1)
 
     def _places(self, turn: Turn) -> Tensor:
         """Of the turn's images, (rows * size,); rows without a batch take their first image."""
@@ -169,18 +216,22 @@ class Stack:
         rows = [row for row, epochs in enumerate(self.epochs) if epoch < epochs]
         all_rows = len(rows) == len(self.members)
         turns, places = (self.turns, self.places) if all_rows else self._plan(rows)
-        index = torch.cat(orders)[places]
+        told = [number for turn in turns for number in (*turn.rows, turn.active)]
+        index = torch.cat([torch.cat(orders)[places], torch.tensor(told, dtype=torch.int64)])
         index = to_device_of(index, self.clients[0].images)  # one copy per epoch
+        index, told = index.split([len(places), len(told)])
         for name, total in self.sums.items():
             if name.startswith(LAST_EPOCH):
                 total.index_fill_(0, to_device_of(torch.tensor(rows), total), 0)
-        for turn, chosen in zip(turns, index.split([len(turn.rows) * turn.size for turn in turns])):
-            self._step(turn).take(turn, chosen)
+        sizes = [len(turn.rows) * turn.size for turn in turns]
+        ends = [len(turn.rows) + 1 for turn in turns]
+        for turn, chosen, rows_and_active in zip(turns, index.split(sizes), told.split(ends)):
+            self._step(turn).take(turn, chosen, rows_and_active)
             for row in turn.rows[: turn.active]:
                 self.seen[row] += turn.size
 
     def _step(self, turn: Turn) -> "Step":
-        key = turn.rows, turn.size
+        key = turn.leading, len(turn.rows), turn.size
         if key not in self.steps:
             self.steps[key] = Step(self, turn)
         return self.steps[key]
@@ -200,27 +251,43 @@ class Stack:
         means, last = self._logged()
         losses = means.pop(LOSS, torch.full((len(self.members),), math.nan)).tolist()
         last.pop(LOSS, None)
+        models, states = rows_of(self.tensors), self._new_states()
         for row, value in enumerate(losses):
             mine = operator.itemgetter(row)
-            model, trained = separate({name: mine(value).clone() for name, value in self.tensors.items()})
-            state: Any = None
-            if self.phase.client_state is not None:
-                state = trained or each(lambda value, mine=mine: mine(value).clone(), self.client_states)
+            model, trained = separate(models[row])
             averages, newest = ({name: mine(of_all) for name, of_all in d.items()} for d in (means, last))
-            yield model, value, averages, newest, state
+            yield model, value, averages, newest, trained or states[row]
+
+    def _new_states(self) -> list:
+        """Every client's state after steps; None where steps leave it."""
+        if self.phase.step is None or self.phase.client_state is None:
+            return [None] * len(self.members)
+        rows = rows_of(dict(enumerate(tensors_of(self.client_states))))
+        return [with_tensors(self.client_states, iter(row.values())) for row in rows]
 
     def _logged(self) -> tuple[Logged, Logged]:
         """Sample-weighted means per client, and the last batch's."""
         seen = torch.tensor(self.seen, dtype=torch.float64)
         in_last = seen / torch.tensor(self.epochs)
+        sums, last = self._fetched()
         shaped = {
             name: (in_last if name.startswith(LAST_EPOCH) else seen).view(-1, *[1] * (total.ndim - 1))
-            for name, total in self.sums.items()
+            for name, total in sums.items()
         }
         return (
-            {name: total.cpu() / shaped[name] for name, total in self.sums.items()},
-            {name: torch.where(shaped[name] > 0, value.cpu(), math.nan) for name, value in self.last.items()},
+            {name: total / shaped[name] for name, total in sums.items()},
+            {name: torch.where(shaped[name] > 0, value, math.nan) for name, value in last.items()},
         )
+
+    def _fetched(self) -> tuple[Logged, Logged]:
+        """`sums` and `last` on the CPU, for which the host waits once."""
+        values = [*self.sums.values(), *self.last.values()]
+        if not values:
+            return {}, {}
+        flat = torch.cat([value.flatten() for value in values]).cpu()
+        parts = flat.split([value.numel() for value in values])
+        shaped = iter([part.view(value.shape) for part, value in zip(parts, values, strict=True)])
+        return dict(zip(self.sums, shaped)), dict(zip(self.last, shaped))
 
 
 class Step:
@@ -229,12 +296,12 @@ class Step:
     def __init__(self, stack: Stack, turn: Turn):
         self.stack, self.size = weakref.proxy(stack), turn.size
         device = stack.device
-        leading = turn.rows == tuple(range(len(turn.rows)))
-        self.active = torch.tensor(turn.active, device=device) if leading else None
+        # the turn's rows and how many of them are active
+        self.told = torch.zeros(len(turn.rows) + 1, dtype=torch.int64, device=device)
         certain = (len(turn.rows) - 1) // stack.bucket * stack.bucket
-        self.rows = Rows(list(turn.rows), device, self.active, certain)
+        index = None if turn.leading else self.told[:-1]
+        self.rows = Rows(len(turn.rows), self.told[-1], certain, index)
         self.place = torch.arange(len(turn.rows), device=device)  # by which vmap's function finds its client
-        self.whose = torch.tensor([stack.members[row][0] for row in turn.rows], device=device)
         tried = device.type in convolution.DEVICES
         self.convolutions = Convolutions(len(turn.rows), device) if tried else nullcontext()
         self.dropout, self.noise = (StackedDraws(self, purpose) for purpose in ("dropout", "noise"))
@@ -244,17 +311,16 @@ class Step:
         self.taken = 0
         self.used: set[str] = set()  # the tensors that the loss depends on
 
-    def take(self, turn: Turn, chosen: Tensor) -> None:
-        """Move the turn's active rows by one batch each, the images at places `chosen`."""
-        batch = self._seen(turn, *self.stack.executor.images(chosen, (len(turn.rows), turn.size)))
+    def take(self, turn: Turn, chosen: Tensor, told: Tensor) -> None:
+        """Move the turn's active rows by one batch each, the images at places `chosen`. told: `self.told`"""
+        batch = self._seen(turn, *self.stack.executor.pool.take(chosen, (len(turn.rows), turn.size)))
         self.turn = turn
+        self.told.copy_(told)
         if self.batch is None:
             self.batch = batch
         else:
             for mine, new in zip(tensors_of(self.batch), tensors_of(batch), strict=True):
                 mine.copy_(new)
-            if self.active is not None:
-                self.active.fill_(turn.active)
             self.dropout.refill(turn)
             self.noise.refill(turn)
         if self.graph is None and self.taken and self.stack.executor.records:
@@ -268,23 +334,14 @@ class Step:
     def _record(self) -> None:
         """Record the step's kernels as a CUDA graph, without running them; the first, unrecorded run has
         allocated all memory that persists. A step that cannot be recorded keeps running without a graph."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.stack.device)
-        torch.cuda.synchronize(self.stack.device)
         try:
-            with (
-                torch.cuda.device(self.stack.device),
-                torch.cuda.graph(graph, pool=self.stack.executor.memory, capture_error_mode="thread_local"),
-            ):
-                self._move()
-            self.graph = graph
+            self.graph = recorded(self._move, self.stack.device, self.stack.executor.memory)
         except RuntimeError as error:
             if no_room(error):
                 raise
             self.stack.executor.records = False
             cause = str(error).splitlines()[0]
             warn(f"steps cannot be recorded as CUDA graphs, they are launched one by one: {cause}")
-        finally:
-            torch.cuda.set_stream(stream)  # a recording that fails leaves its stream current
 
     def _seen(self, turn: Turn, images: Tensor, labels: Tensor) -> Batch:
         """The batches as the losses get them, (rows, size, ...), each client's views from its draws."""
@@ -298,6 +355,8 @@ class Step:
     def _move(self) -> None:
         stack, rows = self.stack, self.rows
         rows.begin()
+        if len(stack.phases) > 1:
+            self.whose = rows.read(stack.whose)
         self.dropout.begin()
         self.noise.begin()
         for layer in stack.dropouts:
@@ -367,10 +426,12 @@ class Step:
     def _server_state(self) -> object:
         """The server state of the phase whose client is inside."""
         stack, state, alone = self.stack, self.stack.phase.server_state, len(self.stack.phases) == 1
-        whose = pick(self.whose, self.inside)
 
         def mine(value, leaves: list[Tensor]):
-            return with_tensors(value, (leaf[0] if alone else pick(leaf, whose) for leaf in leaves))
+            if alone:
+                return with_tensors(value, (leaf[0] for leaf in leaves))
+            whose = pick(self.whose, self.inside)
+            return with_tensors(value, (pick(leaf, whose) for leaf in leaves))
 
         if type(state) is not State:
             return mine(state, stack.server_states)

@@ -2,6 +2,7 @@
 
 from collections import UserDict
 from collections.abc import Callable
+from dataclasses import replace
 from operator import attrgetter
 from types import MethodType
 from typing import Any
@@ -10,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
+from pipeline.devices import to_device_of
 from pipeline.engine.phase import Phase
 from pipeline.engine.state import Params
 
 # prefix of a client state that is trained with the models
 STATE = "client_state."
 # of a phase
-SETTINGS = attrgetter("trainable", "epochs", "optimiser", "batches_per_step", "trains_state")
+SETTINGS = attrgetter("trainable", "batches_per_step", "trains_state")
 # (phase, client)
 Member = tuple[int, int]
 
@@ -25,7 +27,27 @@ def joined(*values: Tensor) -> Tensor:
     """(n, ...) in the contiguous layout. Channels-last values would keep their strides; vmap's convolution,
     which treats clients as channels, would then give channels-last results, which cuDNN's BatchNorm refuses
     under vmap."""
-    return torch.stack(values).clone(memory_format=torch.contiguous_format)
+    return torch.stack(values).contiguous()
+
+
+def put(stack: Tensor, values: tuple[Tensor, ...]) -> None:
+    """Copy the values into the stack, each into its row; one that all clients start from, in one launch."""
+    same = all(value is values[0] for value in values)
+    new = values[0][None] if same else joined(*values)
+    stack.copy_(to_device_of(new, stack))
+
+
+def rows_of(stacks: dict[Any, Tensor]) -> list[dict[Any, Tensor]]:
+    """Every client's values, in memory of their own: the stack's is written again, and a row that outlives
+    the others must not hold theirs."""
+    rows = {name: stack.unbind() for name, stack in stacks.items()}
+    copies = {name: list(map(torch.empty_like, values)) for name, values in rows.items()}
+    for kind in {stack.dtype for stack in stacks.values()}:  # one launch for many of one kind
+        mine = [name for name, stack in stacks.items() if stack.dtype == kind]
+        torch._foreach_copy_(
+            [copy for name in mine for copy in copies[name]], [row for name in mine for row in rows[name]]
+        )
+    return [dict(zip(stacks, of_one)) for of_one in zip(*copies.values(), strict=True)]
 
 
 def separate(tensors: dict[str, Tensor]) -> tuple[Params, Params]:
@@ -61,12 +83,18 @@ def pick(values: Tensor, place: Tensor) -> Tensor:
 
 
 def alike(a: Phase, b: Phase) -> bool:
-    """Do two phases run the same code on values of the same shapes? Their models are of the same clients."""
+    """As `same_steps`, at the same rate and for as many epochs. Their models are of the same clients."""
+    return same_steps(a, b) and a.optimiser.lr == b.optimiser.lr and a.epochs == b.epochs
+
+
+def same_steps(a: Phase, b: Phase) -> bool:
+    """Do two phases run the same code on values of the same shapes?"""
     return (
         same_code(a.loss, b.loss)
         and same_code(a.step, b.step)
         and (a.views is None) == (b.views is None)
         and SETTINGS(a) == SETTINGS(b)
+        and replace(a.optimiser, lr=b.optimiser.lr) == b.optimiser
         and same_form(a.server_state, b.server_state)
         and same_form(a.client_state, b.client_state)
     )
