@@ -2,6 +2,7 @@
 by round.
 
     PYTHONPATH=. python benchmarks/studies/processors.py
+    fedrepro report     # the page `across` shows it
 
 Of the results under portable arithmetic the two of different makers count that follow each other most
 closely, so that they are of the same code; `setting` says whether the cell has the same numbers today.
