@@ -117,10 +117,17 @@ def test_a_socket_fits_below_a_long_temporary_folder(tmp_path, monkeypatch):
 def test_the_miniatures_server_starts_below_a_long_temporary_folder(tmp_path):
     long = tmp_path / ("x" * 95)
     long.mkdir()
-    code = "import os\nfrom multiprocessing import context\nfrom pipeline.clusters.local import Local\n"
-    code += "context.ForkServerContext.set_forkserver_preload = lambda *_: None\nserver = Local(2).server\n"
-    code += "process = server.Process(target=os._exit, args=(7,))\nprocess.start()\nprocess.join()\n"
-    code += "print(process.exitcode)"
+    code = """
+import multiprocessing
+import os
+from pipeline.clusters import fork, local
+fork.IMPORTS = []
+process = multiprocessing.get_context("forkserver").Process(target=os._exit, args=(7,))
+with local._forked_by(local.Local(2).server("portable")):
+    process.start()
+process.join()
+print(process.exitcode)
+"""
     environment = {**os.environ, "TMPDIR": str(long)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, stdout=subprocess.PIPE)
     assert done.stdout.strip() == b"7"

@@ -9,6 +9,7 @@ import torch
 from federation import close, image_clients, image_world, training
 from torch import nn
 
+from pipeline.cells import test_sets
 from pipeline.cells.test_sets import TestSet
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
@@ -169,7 +170,7 @@ def test_top_k_batches_and_means_of_the_last_rounds(monkeypatch):
     logits = torch.tensor([[3.0, 2, 1], [1, 2, 3], [2, 3, 1]])
     test = TestSet("x", logits, torch.tensor([1, 0, 1]))
     assert [int(right(None, test, 0, plain, k).sum()) for k in (1, 2, 3)] == [1, 2, 3]
-    monkeypatch.setattr(evaluation, "BATCH", 7)
+    monkeypatch.setattr(test_sets, "BATCH", 7)
     labels = torch.arange(100) % 10
     test = TestSet("x", torch.nn.functional.one_hot(labels, 10).float(), labels)
     assert right(None, test, 0, plain).sum() == 100
