@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from repository import ROOT, commit, copy_of_the_repository, edit, git, run
-from test_study import write_data
+from study_data import write_data
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import torchvision.transforms.functional as TF
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
 from torchvision.transforms import ColorJitter, RandomResizedCrop
+from views_of_images import VIEWS, draw
 
-from pipeline import keys
 from pipeline.data import augmentations as views
 from pipeline.data import image_operations as ops
 from pipeline.engine.public import AUGMENTATIONS
@@ -18,11 +18,6 @@ from pipeline.schema import load_paper
 
 N = 128
 BILINEAR = Image.Resampling.BILINEAR
-VIEWS = [views.plain, views.augmix, views.simple, views.weak, views.strong, views.crop_flip_rotate]
-
-
-def draw(*parts):
-    return keys.torch_generator("test", *parts)
 
 
 @pytest.fixture(scope="module")

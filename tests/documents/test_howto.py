@@ -242,7 +242,9 @@ def test_adding_a_cluster(project):
     for method in ("fedavg", "fedprox"):
         assert (project / f"papers/fedcrl/runs/mini/{method}/result.json").exists()
         assert not list((project / ".cells/jobs").glob(f"*{method}*"))
-    assert "(process " in printed[0]
+        log = project / f".cells/logs/papers_fedcrl_dvc.yaml_mini@{method}.log"
+        assert "Running stage" not in log.read_text()  # which a stage of this machine prints
+    assert (project / ".cells/jobs").is_dir() and "6 of 6 stages run" in printed[0]
     assert run(project, "python", "-m", "mypy", "pipeline/clusters/background.py").stdout.startswith(
         "Success"
     )

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from federation import difference, executor_world, run, watched
-from test_augmentations import VIEWS, draw
 from torch.utils._python_dispatch import TorchDispatchMode
+from views_of_images import VIEWS, draw
 
 from pipeline.data.tensors import STATISTICS, to_tensor
 from pipeline.engine import stacked

@@ -1,21 +1,16 @@
 """A study in one folder, tests/fedntd: method, data sets, network, metric, figure, section, table, claims."""
 
 import base64
-import gzip
-import io
 import json
 import re
 import shutil
-import struct
 import sys
-import tarfile
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import pytest
-from PIL import Image
 from repository import RESULTS, ROOT, commit, copy_of_the_repository, git, python, run
+from study_data import write_data
 
 from pipeline.commands.bring import bring, trust
 from pipeline.errors import FedReproError
@@ -23,36 +18,6 @@ from pipeline.provenance.identity import git_state
 from pipeline.report import render
 
 DIGESTS = "import json; from stages.sources import paper_digests; print(json.dumps(paper_digests('fedcrl')))"
-
-
-def patterns(side: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """120 noisy images (n, side, side) of ten bright squares, and their labels."""
-    rng, labels = np.random.default_rng(seed), np.arange(120) % 10
-    images = rng.integers(0, 120, (120, side, side), dtype=np.uint8)
-    for image, label in zip(images, labels):
-        row, column = divmod(label, 4)
-        image[row * 8 : row * 8 + 8, column * 7 : column * 7 + 7] += 120
-    return images, labels
-
-
-def write_data(folder: Path) -> None:
-    """The official files of both sets, small."""
-    (kmnist := folder / "kmnist").mkdir(parents=True)
-    (cinic10 := folder / "cinic10").mkdir()
-    with tarfile.open(cinic10 / "CINIC-10.tar.gz", "w:gz") as archive:
-        for seed, (prefix, part) in enumerate((("train", "train"), ("t10k", "test"))):
-            images, labels = patterns(28, seed)
-            for kind, head, values in (
-                ("images-idx3", struct.pack(">HBB3I", 0, 8, 3, *images.shape), images),
-                ("labels-idx1", struct.pack(">HBBI", 0, 8, 1, len(labels)), labels.astype(np.uint8)),
-            ):
-                (kmnist / f"{prefix}-{kind}-ubyte.gz").write_bytes(gzip.compress(head + values.tobytes()))
-            for number, (image, label) in enumerate(zip(*patterns(32, seed + 2))):
-                content = io.BytesIO()
-                Image.fromarray(image).save(content, "PNG")
-                entry = tarfile.TarInfo(f"CINIC-10/{part}/class{label}/{number}.png")
-                entry.size = len(content.getvalue())
-                archive.addfile(entry, io.BytesIO(content.getvalue()))
 
 
 @pytest.fixture(scope="module")
