@@ -62,7 +62,9 @@ def _spelled(spelling: Spelling) -> Test:
 
 
 def _number(kind: type, bound: Range) -> Test:
-    low, high, above = bound.low, bound.high, bound.above
+    low = bound.low
+    high = bound.high
+    above = bound.above
 
     def test(value: Any) -> bool:
         if type(value) is int:

@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import math
-import re
 import statistics
 import sys
 from dataclasses import astuple, dataclass
@@ -32,7 +31,6 @@ from pipeline.sealing import is_sealed
 
 # A column of history.csv: 16 hex digits of a digest of the state of server and clients after the round.
 STATE = plausible.STATE
-SIXTEEN_DIGITS = re.compile("[0-9a-f]{16}")
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")  # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
@@ -375,7 +373,7 @@ def _columns(text: str) -> dict[str, list]:
         if name in ("seed", "round"):
             found[name] = list(map(int, texts))
         elif name == STATE:
-            if not all(SIXTEEN_DIGITS.fullmatch(text) for text in texts if text):
+            if not all(plausible.DIGEST.fullmatch(text) for text in texts if text):
                 raise ValueError
         else:
             found[name] = [float(text or "nan") for text in texts]
@@ -423,7 +421,7 @@ def _parsed(content: bytes, path: Path) -> pd.DataFrame:
     states = table[STATE].dropna() if STATE in table else pd.Series(dtype=str)
     # As lists: going through a column of pandas takes ten times as long.
     for line, text in zip(states.index.tolist(), states.tolist(), strict=True):
-        if not SIXTEEN_DIGITS.fullmatch(text):
+        if not plausible.DIGEST.fullmatch(text):
             raise FedReproError(f"{shorten(path)}:{line + 2}: {STATE}: {text!r:.80} is not 16 hex digits")
     return table
 

@@ -90,7 +90,8 @@ def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> 
         cluster = getattr(import_module(module), name)
     except ImportError as error:
         missing = f"--on {on} needs the package {error.name}"
-        if lock := CLUSTERS[on].lock:
+        lock = CLUSTERS[on].lock
+        if lock:
             missing += f", see: `.venv/bin/uv pip install --no-deps --require-hashes -r {lock}`"
         raise FedReproError(missing) from None
     return cluster(cores, jobs, **{name: options[name] for name in own if name != "cancel"})

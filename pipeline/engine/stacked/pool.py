@@ -11,7 +11,8 @@ from pipeline.data.tensors import STATISTICS, Pixels
 from pipeline.devices import to_device_of
 from pipeline.engine.phase import Client
 
-BYTES, CHANNELS = 256, 3
+# Values of a byte.
+BYTES = 256
 
 
 class Coding(NamedTuple):
