@@ -17,6 +17,8 @@ from repository import PATIENCE, wait_for
 from rich.console import Console
 from stub_stages import ENVIRONMENT, RUN, TIMED, clean, living, ran, repository, run, stub
 
+import pipeline.commands.run  # noqa: F401  (as commands.run: `run` is another one here)
+from pipeline import commands
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import schedule, unchanged
 from pipeline.commands.run import Display, _hidden, partition_stage, targets
@@ -39,6 +41,21 @@ def test_a_scenario_stands_for_its_cells():
         targets("fedlsa/pac-64")
     with pytest.raises(ParamError, match="run: a stage without a name"):
         targets("")
+
+
+class Stop(Exception):
+    """Ends a command where a test has seen enough."""
+
+
+def test_a_run_writes_the_stages_that_paper_yaml_asks_for(monkeypatch, capsys):
+    def stop(*arguments):
+        raise Stop
+
+    monkeypatch.setattr(commands.run, "sync", lambda: [ROOT / "papers/fedcrl/tuning/dvc.yaml"])
+    monkeypatch.setattr(commands.run, "Schedule", stop)
+    with pytest.raises(Stop):
+        commands.run.main(["fedcrl/mini/fedprox"], force=True)
+    assert "papers/fedcrl/tuning/dvc.yaml: written, as paper.yaml says" in capsys.readouterr().out
 
 
 def test_what_runs_and_in_what_order(tmp_path):

@@ -406,9 +406,13 @@ def test_dvc_knows_the_file_of_the_space(own_space):
     assert {"${item.spaces}": ["${item.algorithm}"]} in stages["tune-mini"]["do"]["params"]
 
 
-def test_tune_writes_the_stages_that_paper_yaml_asks_for(monkeypatch, capsys):
+def test_tune_runs_the_tuning_and_both_cells(monkeypatch):
+    """`run` writes the stages that paper.yaml has asked for since, see tests/commands/test_run.py."""
     ran = []
-    monkeypatch.setattr(tune, "sync", lambda: [ROOT / "papers/fedcrl/tuning/dvc.yaml"])
     monkeypatch.setattr(tune.run, "main", lambda stages, jobs, force: ran.append(stages) or 0)
     assert tune.main(["fedcrl/mini/fedprox"]) == 0
-    assert "papers/fedcrl/tuning/dvc.yaml: written" in capsys.readouterr().out and len(ran) == 1
+    (stages,) = ran
+    assert [stage.partition(":")[2] for stage in stages] == [
+        "tuned-mini@fedprox",
+        "mini@fedprox",
+    ]

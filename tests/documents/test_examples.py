@@ -11,7 +11,7 @@ from repository import ROOT, python
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 POINTS = 8  # by which another processor's accuracy may differ
-EXECUTE = "import sys; sys.path.insert(0, {tests!r}); from test_examples import executed; executed({path!r})"
+EXECUTE = "import sys; sys.path[:0] = {tests!r}; from test_examples import executed; executed({path!r})"
 
 
 def executed(path: str | Path) -> dict:
@@ -36,7 +36,7 @@ def outputs(notebook: dict) -> str:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_prints_what_it_shows(path, tmp_path):
-    code = EXECUTE.format(tests=str(ROOT / "tests"), path=str(path))
+    code = EXECUTE.format(tests=[str(ROOT / "tests"), str(Path(__file__).parent)], path=str(path))
     today = json.loads(python(tmp_path, code, PYTHONPATH=str(ROOT)).stdout)
     number = re.compile(r"\d+\.?\d*")
     stored, printed = outputs(json.loads(path.read_text("utf-8"))), outputs(today)

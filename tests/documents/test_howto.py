@@ -188,7 +188,7 @@ def a_scenario(project: Path, printed: list[str]) -> None:
 def a_network_and_a_partition(project: Path, printed: list[str]) -> None:
     assert {line.split()[-1] for line in printed[0].splitlines() if line[:2] in (" M", "??")} == {
         f"papers/fedcrl/{name}"
-        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml dvc.yaml".split()
+        for name in "models.py partitions.py metrics.py figures.py templates/ paper.yaml".split()
     }
     result = result_of(project, "fedcrl/digits-halved/fedavg")
     assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
