@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.data import partition, store
@@ -28,6 +30,10 @@ from pipeline.schema import Cell
 NAMED = 12
 # What a cell's parameters are read from at an earlier commit; {} is the paper.
 SETTINGS = ("params.yaml", "papers/{}/paper.yaml", "papers/{}/params.yaml", "papers/{}/partitions.py")
+# Of a paper.yaml, what parameters are made of; its tables and texts may be written otherwise by now.
+OF_PARAMETERS = ("scenarios", "methods", "grids", "defaults")
+# What a paper.yaml has to have besides, taken from today's.
+NEEDED = ("name", "title", "authors", "reference", "idea", "order", "main")
 # Names of parameters that say nothing: seeds are compared by themselves.
 NOT_COMPARED = frozenset(("seeds",))
 
@@ -221,6 +227,8 @@ def _parameters_since(
                 text = git(experiment.root, "show", f"{commit}:{name}")
             except FedReproError:
                 continue
+            if name.endswith("paper.yaml"):
+                text = _with_todays_tables(text, experiment.root / name)
             (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / name).write_text(text + "\n", encoding="utf-8")
         try:
@@ -228,9 +236,21 @@ def _parameters_since(
                 then = Experiment.of(Cell(cell.paper, cell.scenario, cell.method), Path(folder))
                 before = identity.flat(identity.parameters(then, precision))
         except (*DAMAGED, FedReproError) as problem:
-            yield f"its parameters of then cannot be read today: {problem}"
+            words = str(problem).replace(f"{folder}/", "")
+            yield f"its parameters of then cannot be read today: {words}"
             return
     yield from _parameters(before, now)
+
+
+def _with_todays_tables(then: str, today: Path) -> str:
+    """An earlier paper.yaml with today's keys but for those that parameters are made of."""
+    with contextlib.suppress(yaml.YAMLError, OSError):
+        before, now = yaml.safe_load(then), yaml.safe_load(today.read_text(encoding="utf-8"))
+        if isinstance(before, dict) and isinstance(now, dict):
+            kept = {key: before[key] for key in OF_PARAMETERS if key in before}
+            others = {key: now[key] for key in NEEDED if key in now}
+            return yaml.safe_dump({"tables": {}} | others | kept, sort_keys=False)
+    return then
 
 
 def _at(root: Path, commit: str, place: str) -> str:

@@ -12,8 +12,9 @@ be followed: star imports, `eval`, and modules that are imported by a computed n
 """
 
 import ast
+import contextlib
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from pipeline.errors import FedReproError
 from pipeline.provenance.normal_form import ACTS, LOGGER, normal_form
+from pipeline.provenance.private_methods import FUNCTIONS, is_private, unseen_names
 from pipeline.provenance.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, is_logger, parsed, pieces
 from pipeline.schema import shorten
 
@@ -267,7 +269,51 @@ class Code:
         def meaning(name: str, attributes: tuple[str, ...]) -> tuple[object, int] | None:
             return self._meaning(module, name, attributes, local)
 
-        return normal_form(node, meaning, self._role, self._module(module).read, self.strict)
+        unseen: frozenset[str] = frozenset()
+        if self.strict and isinstance(node, ast.ClassDef):
+            unseen = self._unseen(module.partition(".")[0]).get(node.name, unseen)
+        form, seen = normal_form(node, meaning, self._role, self._module(module).read, self.strict, unseen)
+        if self.strict and isinstance(node, ast.ClassDef) and (inherited := self._inherited(module, node)):
+            form = (form, "inherits", tuple(sorted(inherited)))
+        return form, seen
+
+    @cache  # noqa: B019
+    def _unseen(self, package: str) -> dict[str, frozenset[str]]:
+        """Class -> its private methods whose names do not count, of a top-level package or module."""
+        folder = self.root / package
+        paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
+        found = []
+        for path in paths:
+            parts = path.relative_to(self.root).with_suffix("").parts
+            # A file that cannot be parsed cannot be loaded either, and so calls nothing.
+            with contextlib.suppress(FedReproError, KeyError):
+                found.append(self._module(".".join(parts).removesuffix(".__init__")).mentions)
+        return unseen_names(found)
+
+    def _inherited(self, module: str, node: ast.ClassDef) -> set[str]:
+        """The private methods of bases of another package that a class defines again or calls: there their
+        names do not count."""
+        own = {one.name for one in node.body if isinstance(one, FUNCTIONS)}
+        own |= {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
+        private = set(filter(is_private, own))
+        found: set[str] = set()
+        waiting = [*self._bases(module, node)] if private else []
+        while waiting:
+            base = waiting.pop()
+            statement = self._module(base.module).nodes.get(base.name)
+            if isinstance(statement, ast.ClassDef):
+                waiting += self._bases(base.module, statement)
+                if base.module.partition(".")[0] != module.partition(".")[0]:
+                    found |= {one.name for one in statement.body if isinstance(one, FUNCTIONS)}
+        return found & private
+
+    def _bases(self, module: str, node: ast.ClassDef) -> Iterator[Definition]:
+        """The bases of a class that are of this repository."""
+        for base in node.bases:
+            name, _, attributes = ast.unparse(base).partition(".")
+            found = self._meaning(module, name, tuple(filter(None, attributes.split("."))), {})
+            if found and isinstance(found[0], Definition):
+                yield found[0]
 
     def _role(self, what: object) -> str:
         """Whether a name that stands for this is a logger, or may do something when it is called."""

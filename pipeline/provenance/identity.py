@@ -51,6 +51,7 @@ NEUTRAL = {
     "pipeline.provenance.identity",
     "pipeline.provenance.modules",
     "pipeline.provenance.normal_form",
+    "pipeline.provenance.private_methods",
     "pipeline.provenance.syntax",
     "pipeline.tracking.mlflow_runs",
     "pipeline.training.cache",

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline import source_code
+from pipeline.errors import FedReproError
+from pipeline.schema import shorten
 from pipeline.source_code import FOLDERS
 
 # hex digits of a module's hash in a result
@@ -28,6 +30,16 @@ def loaded() -> dict[str, str]:
         text = source_code.loaded.get(name) or hashlib.sha256(Path(file).read_bytes()).hexdigest()
         hashes[name] = text[:DIGITS]
     return hashes
+
+
+def check_unchanged() -> None:
+    """FedReproError where a file of the repository says something else than this process has loaded from it:
+    the digest of the file would stand for code that did not run."""
+    for name, text in source_code.loaded.items():
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file and Path(file).is_file() and hashlib.sha256(Path(file).read_bytes()).hexdigest() != text:
+            how = "changed since this process loaded it: call the command again"
+            raise FedReproError(f"{shorten(Path(file))}: {how}")
 
 
 def joined(runs: Iterable[dict[str, str]]) -> dict[str, str]:

@@ -1,15 +1,18 @@
 """Normal form of a definition: its syntax tree as nested tuples, blind to what changes no result.
 
 Left out or made alike: comments, positions, docstrings, annotations of parameters, of returned values and of
-local variables, imports, asserts and log lines that only look, what an error says, names of local variables,
-and the order of methods. These do count: an assert whose failure is caught, an error's text that the module
-reads, and what may consume an iterator. Names of this repository or of another package are numbered here, in
-the order of appearance; `definitions` adds what they stand for. All else stays: names of parameters,
-attributes and fields, defaults, decorators, numbers, texts, the order of statements.
+local variables, imports, asserts and log lines that only look, what an error says, names of local variables
+and of private methods (`private_methods`), and the order of methods. These do count: an assert whose failure
+is caught, an error's text that the module reads, and what may consume an iterator. Names of this repository
+or of another package are numbered here, in the order of appearance; `definitions` adds what they stand for.
+All else stays: names of parameters, attributes and fields, defaults, decorators, numbers, texts, the order
+of statements.
 """
 
 import ast
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from pipeline.provenance.private_methods import FUNCTIONS, OWNERS
 
 # What only looks at its arguments: an assert or a log line with other calls may act, and is kept.
 LOOKS = frozenset(
@@ -24,7 +27,6 @@ HOLDS = frozenset("keys values items list tuple set sorted dict range split".spl
 LOGS = frozenset(("print", "warn"))
 LOGGERS = frozenset(("logging", "logger", "log", "warnings"))
 LEVELS = frozenset("debug info warning warn error critical exception log".split())
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 DYNAMIC = frozenset(("locals", "vars", "eval", "exec", "globals"))  # calls that see names of variables
 # name of a variable -> its number, of each function around a place; None: leave the names
@@ -47,14 +49,16 @@ def normal_form(
     role: Role = lambda what: "",
     read: Collection[str] = (),
     strict: bool = True,
+    unseen: Collection[str] = (),
 ) -> tuple[object, list]:
     """The tree of a top-level statement as nested tuples, on any Python alike, and what its numbers stand
     for. The names of private definitions, annotations and texts of modules are left out.
 
     role: of what a name stands for. read: names of errors whose values the module reads where it catches
-    them. strict: whether caught asserts count, what such errors say, and what may take an iterator's items
+    them. strict: whether caught asserts count, what such errors say, and what may take an iterator's items.
+    unseen: of a class, the private methods whose names do not count (`private_methods`)
     """
-    normal = _Normal(meaning, role, read, strict)
+    normal = _Normal(meaning, role, read, strict, unseen)
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name.startswith("_"):
         normal.private = node
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -67,11 +71,16 @@ def normal_form(
 
 
 class _Normal:
-    def __init__(self, meaning: Meaning, role: Role, read: Collection[str], strict: bool):
+    def __init__(
+        self, meaning: Meaning, role: Role, read: Collection[str], strict: bool, unseen: Collection[str]
+    ):
         self.meaning = meaning
         self.role = role
         self.read = read if strict else ()
         self.strict = strict
+        self.unseen = unseen
+        # private method whose name does not count -> its number, by where the class mentions it first
+        self.methods: dict[str, int] = {}
         # how many blocks around a place catch a failed assert
         self.caught = 0
         self.scopes: Scopes = []
@@ -162,6 +171,8 @@ class _Normal:
         attributes = tuple(reversed(chain))
         local = self._local(base.id)
         if local is not None:
+            if base.id in OWNERS and attributes[:1] and attributes[0] in self.unseen:
+                attributes = (self._method(attributes[0]), *attributes[1:])
             return "local", local, attributes, type(node.ctx).__name__
         found = self.meaning(base.id, attributes)
         if found is None:
@@ -186,11 +197,15 @@ class _Normal:
             if isinstance(name, ast.Name)
         }
         apart = len(functions) + len(others) == len(body) and not (named | decorated) & functions.keys()
+        within = bool(self.scopes)  # another definition
+        if not (apart or within):
+            self.unseen = ()
         if apart:
-            body = [*others, *(functions[name] for name in sorted(functions))]
+            unseen = () if within else self.unseen
+            body = [*others, *(functions[name] for name in sorted(functions) if name not in unseen)]
         scopes, self.scopes = self.scopes, []  # fields keep annotations and names
         form = []
-        for one in body:
+        for one in body if within else self._with_methods(body, functions):
             self.scopes = [*scopes] if isinstance(one, FUNCTIONS) else []
             if not self._only_looks(one):
                 form.append(self.of(one))
@@ -198,9 +213,26 @@ class _Normal:
         leave = ("body", "name", "type_params") if node is self.private else ("body", "type_params")
         return "class", self._plain(node, leave), tuple(form)
 
+    def _with_methods(self, body: list[ast.stmt], functions: Mapping[str, ast.stmt]) -> Iterator[ast.stmt]:
+        """A class's statements, then the private methods whose names do not count, in the order in which the
+        forms of those before mention them."""
+        yield from body
+        done = 0
+        while done < len(self.methods):
+            name = [*self.methods][done]
+            if name in functions:  # the head of a class has none
+                yield functions[name]
+            done += 1
+
+    def _method(self, name: str) -> str:
+        """What stands for a private method whose name does not count."""
+        return f"private {self.methods.setdefault(name, len(self.methods))}"
+
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple:
         around = self._plain(node, ("body", "args", "name", "returns", "type_comment", "type_params"))
         name = (self._local(node.name) or node.name) if node is not self.private else ""
+        if not self.scopes and node.name in self.methods:
+            name = self._method(node.name)
         body = node.body[1:] if node.body and _is_text(node.body[0]) else node.body
         return "function", name, around, self._scoped(node, body)
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pipeline.provenance.normal_form import read_errors
+from pipeline.provenance.private_methods import Mentions, mentions_in
 
 # Calls whose value a module may keep under a name without acting on anything else.
 INERT = frozenset(
@@ -51,13 +52,15 @@ class Module:
     decorated: list[ast.stmt] = field(default_factory=list)
     # names of errors of which the module reads what they say
     read: set[str] = field(default_factory=set)
+    # what it says of private names
+    mentions: Mentions = field(default_factory=Mentions)
 
 
 @cache
 def parsed(source: bytes, package: str, file: str) -> Module:
     tree = ast.parse(source, file)
-    module = Module(package, read=read_errors(tree))
-    for node in tree.body:
+    module = Module(package, read=read_errors(tree), mentions=mentions_in(tree))
+    for node in _one_by_one(tree.body):
         if isinstance(node, DOCUMENTED):
             module.nodes[node.name] = node
             module.decorated += [node] if node.decorator_list else []
@@ -78,6 +81,28 @@ def parsed(source: bytes, package: str, file: str) -> Module:
         elif not _is_inert(node):
             module.effects.append(node)
     return module
+
+
+def _one_by_one(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements, of which `A, B = 1, 2` is two: the constants may be written in either way."""
+    for node in body:
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        value = getattr(node, "value", None)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _is_apart(target, value):
+            for name, of_name in zip(target.elts, value.elts):
+                yield ast.copy_location(ast.Assign(targets=[name], value=of_name), node)
+        else:
+            yield node
+
+
+def _is_apart(target: ast.Tuple, value: ast.Tuple) -> bool:
+    """Whether each name of a tuple has a value of its own that uses none of the others."""
+    if any(not isinstance(one, ast.Name) for one in target.elts):
+        return False
+    if len(target.elts) != len(value.elts) or any(isinstance(one, ast.Starred) for one in value.elts):
+        return False
+    names = {one.id for one in target.elts if isinstance(one, ast.Name)}
+    return not any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(value))
 
 
 def is_logger(node: ast.AST | None) -> bool:

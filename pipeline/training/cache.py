@@ -23,7 +23,7 @@ from pipeline.engine.state import pack, unpack
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import supervised
 from pipeline.errors import FedReproError
-from pipeline.provenance import identity
+from pipeline.provenance import identity, modules
 from pipeline.schema import COMPUTED, MINIATURE, Cell, Scenario, load_paper, planned
 from pipeline.schema.cell import ExtraSeeds, Variant
 from pipeline.training.checkpoint import FORCE, SeedFiles
@@ -89,6 +89,7 @@ def first_rounds(experiment: Experiment, seed: int) -> dict[int, SeedFiles]:
     most = max((rounds for rounds, _ in lengths), default=0)
     unreported = scenario.training.rounds - scenario.evaluation.last
     code = identity.digest_of(experiment, executor_name(default_device()))
+    modules.check_unchanged()  # the digest is of the files as they are now
     place = _places(experiment, seed, code)
     shared = {rounds - last for rounds, last in lengths if rounds < most}
     if extends and (isinstance(cell, (ExtraSeeds, Variant)) or os.environ.get(KEEP) == "state"):

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from lib.losses import kl, _scaled
 from lib import kinds, terms
+from lib.servers import Adaptive, Momentum
 
 ROUNDS = 20
 _HALF = 0.5
@@ -74,6 +75,7 @@ def train(method: Method, data, rounds: int = ROUNDS, seed=0):
         raise ValueError(f"no data for {method}")
     assert rounds > 0, "rounds"
     generator = torch.Generator().manual_seed(seed)
+    servers = Momentum(), Adaptive()
     history: list = []
     best = None
     step = STEPS["sgd"]
@@ -150,7 +152,71 @@ def told(warn, x):
     warn(x)
     return x
 """
-FILES = {"__init__": "", "train": TRAIN, "losses": LOSSES, "terms": TERMS, "kinds": KINDS}
+SERVERS = """import torch
+
+RATE, DECAY = 0.1, 0.9
+
+
+class Server:
+    def step(self, state):
+        return self._shrunk(self._moved(state))
+
+    def undo(self, state):
+        return self._grown(state)
+
+    def _moved(self, state):
+        return state - RATE * self._scale(state)
+
+    def _shrunk(self, state):
+        return DECAY * state
+
+    def _grown(self, state):
+        return state + RATE * self._scale(state)
+
+    def _scale(self, state):
+        return state * 2
+
+    def _size(self, state):
+        return 1
+
+
+class Momentum(Server):
+    def _size(self, state):
+        return 2
+
+    def larger(self, state):
+        return self._size(state) * self._mean(state)
+
+    def _mean(self, state):
+        return state.mean()
+
+
+class Named:
+    def ask(self, state):
+        return self._asked(state)
+
+
+class Adaptive(Named, torch.nn.Module):
+    def told(self, state, name):
+        return getattr(self, "_by_text")(state) + self.ask(state)
+
+    def _asked(self, state):
+        return state
+
+    def _by_text(self, state):
+        return self._asked(state)
+
+    def _call_impl(self, state):
+        return self._call_impl
+"""
+FILES = {
+    "__init__": "",
+    "train": TRAIN,
+    "losses": LOSSES,
+    "terms": TERMS,
+    "kinds": KINDS,
+    "servers": SERVERS,
+}
 
 
 def digest(root: Path, files: dict[str, str]) -> str:
@@ -172,6 +238,7 @@ def changed(*changes: tuple[str, str, str]) -> dict[str, str]:
 
 
 T = "train"
+S = "servers"
 HARMLESS = {
     "a comment": [(T, "# as in the paper", "# Eq. 3 of the paper")],
     "no comment": [(T, "    # as in the paper\n", "")],
@@ -230,6 +297,23 @@ HARMLESS = {
         ("losses", "_scaled", "_shifted"),
     ],
     "the name of a private constant": [(T, "_HALF", "_SHARE")],
+    "the name of a private method": [(S, "_moved", "_after")],
+    "the name of a private method that two others call": [(S, "_scale", "_zoom")],
+    "the names of private methods exchanged": [
+        (S, "_moved", "_x"),
+        (S, "_shrunk", "_moved"),
+        (S, "_x", "_shrunk"),
+    ],
+    "the name of a subclass's own private method": [(S, "_mean", "_average")],
+    "the order of private methods": [
+        (S, "    def _shrunk(self, state):\n        return DECAY * state\n\n", ""),
+        (
+            S,
+            "    def _moved",
+            "    def _shrunk(self, state):\n        return DECAY * state\n\n    def _moved",
+        ),
+    ],
+    "two constants on a line each": [(S, "RATE, DECAY = 0.1, 0.9", "RATE = 0.1\nDECAY = 0.9")],
     "the order of definitions": [
         ("losses", "def _scaled(x):\n    return x - 1\n\n\n", ""),
         ("losses", "def kl", "def _scaled(x):\n    return x - 1\n\n\ndef kl"),
@@ -279,6 +363,29 @@ REAL = {
         (T, "    best = None\n", "    best = None\n    assert torch.round(seed, out=seed) is seed\n")
     ],
     "a constant": [(T, "ROUNDS = 20", "ROUNDS = 21")],
+    "one of two constants": [(S, "0.1, 0.9", "0.1, 0.8")],
+    "two constants exchanged": [(S, "RATE, DECAY", "DECAY, RATE")],
+    "a private method": [(S, "return state * 2", "return state * 3")],
+    "which private method": [(S, "self._grown(state)", "self._shrunk(state)")],
+    "the order of private calls": [
+        (S, "self._shrunk(self._moved(state))", "self._moved(self._shrunk(state))")
+    ],
+    "a private method that a base calls no more": [
+        (S, "self._shrunk(self._moved(state))", "self._moved(state)")
+    ],
+    "the private name in a base alone": [
+        (S, "    def _size(self, state):\n        return 1", "    def _big(self, state):\n        return 1")
+    ],
+    "the private name in a subclass alone": [
+        (S, "    def _size(self, state):\n        return 2", "    def _big(self, state):\n        return 2"),
+    ],
+    "a private method for a base's": [(S, "_mean", "_scale")],
+    "a private name that a text has": [(S, "def _by_text", "def _of_text")],
+    "a private name that another base calls": [(S, "def _asked", "def _wanted")],
+    "a private name of a foreign base": [(S, "_call_impl", "_call_ours")],
+    "a private name after another object": [
+        (T, "    servers = Momentum(), Adaptive()", "    servers = Momentum()._mean"),
+    ],
     "a private constant": [(T, "_HALF = 0.5", "_HALF = 0.500001")],
     "a constant two files away": [("losses", "TEMPERATURE = 2.0", "TEMPERATURE = 2.5")],
     "a whole number for a fraction": [("losses", "TEMPERATURE = 2.0", "TEMPERATURE = 2")],
@@ -408,6 +515,50 @@ def test_a_harmless_change_leaves_the_digest(tmp_path, before, change):
 @pytest.mark.parametrize("change", REAL)
 def test_a_real_change_is_another_digest(tmp_path, before, change):
     assert digest(tmp_path, changed(*REAL[change])) != before
+
+
+def test_a_private_name_that_another_module_mentions_counts(tmp_path):
+    """Renamed in its class alone, it is missing there."""
+    mentions = changed((T, "servers = Momentum(), Adaptive()", "servers = Momentum()._mean"))
+    renamed = mentions | {S: mentions[S].replace("_mean", "_average")}
+    assert digest(tmp_path / "one", mentions) != digest(tmp_path / "other", renamed)
+
+
+def test_a_private_method_of_another_package_is_known_by_name(tmp_path):
+    """A class of a paper's folder that defines a base's private method again: renamed in the base alone, that
+    is no longer so."""
+    head = "from lib.servers import Server\n\n\nclass Ours(Server):\n"
+    text = f"{head}    def _moved(self, state):\n        return 0\n"
+    digests = []
+    for name in ("_moved", "_after"):
+        root = tmp_path / name
+        digest(root, changed((S, "_moved", name)))
+        (root / "ours").mkdir()
+        (root / "ours/method.py").write_text(text)
+        digests.append(Code(root, strict=True).digest(("ours.method:Ours",)))
+    assert digests[0] != digests[1]
+
+
+def test_what_a_class_calls_may_be_anothers_by_a_subclass_of_both_in_another_package(tmp_path):
+    asks = "class Asks:\n    def ask(self):\n        return self._answer()\n\n\n"
+    has = (
+        "class Has:\n    def tell(self):\n        return self.{0}()\n\n    def {0}(self):\n        return 1\n"
+    )
+    digests = []
+    for name in ("_answer", "_reply"):
+        root = tmp_path / name
+        digest(root, FILES | {"both": asks + has.format(name)})
+        (root / "ours").mkdir()
+        (root / "ours/method.py").write_text(
+            "from lib.both import Asks, Has\n\n\nclass Both(Asks, Has):\n    pass\n"
+        )
+        digests.append(Code(root, strict=True).digest(("ours.method:Both",)))
+    assert digests[0] != digests[1]
+
+
+def test_a_file_that_cannot_be_parsed_changes_no_digest(tmp_path, before):
+    files = FILES | {"half": "def written(:\n"}
+    assert digest(tmp_path, files) == before
 
 
 def test_the_place_and_the_name_of_a_module_do_not_count(tmp_path, before):
