@@ -7,7 +7,9 @@ An ablation switches off what a method adds: a term of its loss, or its server's
 mean stands in. It is planted in the method's code in a process of its own; no file of the checkout is
 touched. The walk is that of `fedrepro verify`. A miniature is walked against its committed result; a real
 cell, cut down by CUTS, against a result that is trained first in a copy of the checkout. Every walk is a line
-of benchmarks/ablations.csv, of which docs/ablations.md is made; lines that are there are not walked again.
+of benchmarks/ablations.csv, of which docs/ablations.md is made. A line that is there is not walked again,
+unless its result is another by now: it has the digest of the state that the result had after the last round
+that was walked.
 """
 
 import argparse
@@ -594,13 +596,39 @@ def walked(one: Any, algorithm: str, ablation: Ablation | None, root: Path, fold
 
 # -- the campaign --------------------------------------------------------------------------------------------
 
-COLUMNS = ["algorithm", "kind", "cell", "result", "ablation", "rounds", "verdict", "bits", "numbers", "value"]
+COLUMNS = [
+    "algorithm",
+    "kind",
+    "cell",
+    "result",
+    "ablation",
+    "rounds",
+    "state",
+    "verdict",
+    "bits",
+    "numbers",
+    "value",
+]
 
 
 def rows(path: Path = LIST) -> list[dict[str, str]]:
     """The lines of the list."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def state_of(cell: Any, number: int) -> str:
+    """The digest of the first seed's state after a round, of a cell's committed history."""
+    with (cell.folder(ROOT) / "history.csv").open(encoding="utf-8", newline="") as file:
+        of_seed = list(csv.DictReader(file))
+    return next(row["state"] for row in of_seed if row["round"] == str(number))
+
+
+def is_of_today(row: dict[str, str]) -> bool:
+    """Whether the result that a line was walked against is still the committed one; real cells have none."""
+    from pipeline.schema import Cell
+
+    return row["kind"] == REAL or row["state"] == state_of(Cell.parse(row["cell"]), int(row["rounds"]))
 
 
 def campaign(algorithm: str, kind: str, work: Path, fresh: bool, path: Path) -> None:
@@ -616,7 +644,7 @@ def campaign(algorithm: str, kind: str, work: Path, fresh: bool, path: Path) -> 
 
     root, folder = work / COPY, work / "walk"
     cell = Cell.parse(CELLS[algorithm][kind == REAL])
-    known = {(row["algorithm"], row["kind"], row["ablation"]) for row in rows(path)}
+    known = {(row["algorithm"], row["kind"], row["ablation"]) for row in rows(path) if is_of_today(row)}
     every: list[Ablation | None] = [None, *ABLATIONS[algorithm]]
     left = [one for one in every if (algorithm, kind, one.what if one else "") not in known]
     if not left:
@@ -637,6 +665,7 @@ def campaign(algorithm: str, kind: str, work: Path, fresh: bool, path: Path) -> 
         found = walked(one, algorithm, ablation, root, folder)
         row = {"algorithm": algorithm, "kind": kind, "cell": str(cell), "result": origin}
         row |= {"ablation": ablation.what if ablation else "", "rounds": str(min(ROUNDS, result["rounds"]))}
+        row["state"] = one.walk(result["seeds"][0]).rows[int(row["rounds"])][results.STATE]
         row |= {"verdict": REFUSED if found["bits"] else ACCEPTED, **found}
         with path.open("a", encoding="utf-8", newline="") as listed:
             csv.DictWriter(listed, COLUMNS, lineterminator="\n").writerow(row)
@@ -751,7 +780,7 @@ def main() -> None:
     parser.add_argument("--document", action="store_true", help="sort the list, write docs/ablations.md")
     given = parser.parse_args()
     if given.document:
-        listed = sorted(rows(), key=_place)
+        listed = sorted(filter(is_of_today, rows()), key=_place)
         _write(listed)
         DOCUMENT.write_text(document(listed), encoding="utf-8")
         return

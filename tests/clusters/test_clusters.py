@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from loaded_modules import undigested
 from repository import CELL, PARAMETERS, edited, forget, outputs, python, run
 
 from pipeline import files
@@ -82,6 +83,14 @@ def test_a_worker_writes_to_cells_alone(handed, wanted, expected):
     assert other.trained_with(handed) is None and more.trained_with(handed) is None
 
 
+def test_what_a_worker_loads_is_covered_by_the_digest(handed):
+    """A worker is what trains at SLURM and Ray."""
+    (seed,) = handed.glob(".cells/*/seed-1.json")
+    loaded = json.loads(seed.read_text())["modules"]
+    assert "pipeline.clusters.worker" in loaded
+    assert undigested(Cell.parse(CELL), loaded, "sequential", handed) == []
+
+
 def test_what_is_altered_or_changes_is_not_recorded(handed, wanted):
     """It is set aside, so that the next call trains it again; nothing else is lost."""
     (seed,) = handed.glob(".cells/*/seed-1.json")
@@ -120,6 +129,9 @@ def test_a_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, expected):
     assert "Running stage" not in (handed / ".cells/logs/papers_fedcrl_dvc.yaml_mini@fedprox.log").read_text()
     stage = "papers/fedcrl/dvc.yaml:mini@fedprox"
     assert json.loads(run(handed, sys.executable, "-m", "dvc", "status", "--json", stage).stdout) == {}
+    result = json.loads((handed / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    assert "pipeline.clusters.worker" in result["modules"]
+    assert undigested(Cell.parse(CELL), result["modules"], result["executor"], handed) == []
 
 
 @pytest.mark.skipif(not local.FORKS, reason="only Linux forks")

@@ -116,6 +116,18 @@ def test_the_table_has_every_method_accepted_and_every_ablation_refused():
         assert bool(row["bits"]) == bool(what)
 
 
+@pytest.mark.parametrize("algorithm", ABLATIONS)
+def test_miniatures_were_walked_against_the_results_that_are_committed_today(algorithm):
+    walked = [row for row in ablations.rows() if row["algorithm"] == algorithm and row["kind"] == MINIATURE]
+    assert walked
+    assert all(map(ablations.is_of_today, walked))
+
+
+def test_a_walk_against_a_former_result_is_not_of_today():
+    row = next(row for row in ablations.rows() if row["kind"] == MINIATURE)
+    assert not ablations.is_of_today(row | {"state": "0" * 16})
+
+
 def test_a_stamp_has_the_rounds_in_which_the_ablations_were_refused():
     planted = [row for row in ablations.rows() if row["ablation"]]
     assert stamps.LEAST[stamps.BITS] >= ablations.latest(planted, "bits")

@@ -3,17 +3,16 @@
 import json
 
 import pytest
+from loaded_modules import undigested
 
 from pipeline import source_code
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError
 from pipeline.provenance import identity, modules
-from pipeline.provenance.changes import MOVED
 from pipeline.schema import ROOT, Cell, papers, planned
 from pipeline.training import cache
 
 CELL = "fedcrl/mini/fedprox"
-TODAY = {former: today for today, former in MOVED.items()}
 
 
 def current_results() -> dict[Cell, dict]:
@@ -37,15 +36,11 @@ def results() -> dict[Cell, dict]:
 @pytest.mark.parametrize("paper", papers())
 def test_what_committed_trainings_loaded_is_covered_by_their_digests(results, paper):
     """Or it is one of the modules of which tests say that they change no number."""
-    missing = {}
-    for cell, result in results.items():
-        if cell.paper != paper:
-            continue
-        covered = identity.modules_of(Experiment.of(cell, ROOT), result["executor"])
-        loaded = {TODAY.get(name, name) for name in result["modules"]}
-        beside = loaded - covered - identity.NEUTRAL - identity.BESIDE
-        if beside:
-            missing[str(cell)] = sorted(beside)
+    missing = {
+        str(cell): names
+        for cell, result in results.items()
+        if cell.paper == paper and (names := undigested(cell, result["modules"], result["executor"]))
+    }
     assert missing == {}
 
 

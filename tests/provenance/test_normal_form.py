@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.provenance.definitions import Code
+from pipeline.schema import ROOT
 
 TRAIN = '''"""How a seed is trained."""
 
@@ -500,6 +501,11 @@ REAL = {
 
 def test_the_tables_are_as_long_as_they_have_to_be():
     assert len(HARMLESS) >= 21 and len(REAL) >= 52
+
+
+def test_the_page_on_reliability_names_their_lengths():
+    text = " ".join((ROOT / "docs/reliability.md").read_text("utf-8").split())
+    assert f"{len(REAL)} real and {len(HARMLESS)} harmless changes of code" in text
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from loaded_modules import undigested
 from repository import CELL, ROOT, copy_of_the_repository, forget, outputs, python, run
 
 from pipeline import arithmetic
@@ -322,14 +323,13 @@ def test_what_a_training_loads_is_recorded_and_known(project, reference):
     those of which tests say that they change no number."""
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     experiment = Experiment.of(Cell.parse(CELL), project)
-    covered = identity.modules_of(experiment, result["executor"]) | identity.NEUTRAL
     loaded = result["modules"]
     assert {
         "stages._stage",
         "pipeline.training.seeds",
         "pipeline.methods.fedprox",
     } <= loaded.keys()
-    assert sorted(loaded.keys() - covered - identity.BESIDE) == []
+    assert undigested(experiment.cell, loaded, result["executor"], project) == []
     for name, text in loaded.items():
         base = project.joinpath(*name.split("."))
         file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
