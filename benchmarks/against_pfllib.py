@@ -25,7 +25,7 @@ import sys
 import time
 from pathlib import Path
 
-from machine import ROOT, cpu, machine, peak_mb
+from benchmarks.machine import ROOT, cpu, machine, peak_mb
 
 SAMPLES, SEED = 16_000, 1
 NEEDED = ("ujson", "h5py", "cvxpy", "calmsize")

@@ -44,6 +44,8 @@ SHARES = {"agreement": 0, "repeats": 1, "steps": 3, "kinds": 2, "growth": 2, "pf
 # Mean size of a client over the largest one, in FedCRL's partition by Dir(0.1): clients that wait for the
 # largest make a round longer than equal sizes would.
 DIRICHLET = 0.53
+# Of a table's clients, how many a round of `speeds` has at most.
+MOST_CLIENTS = 20
 # seconds after which a row that is over time is interrupted again
 AGAIN = 5.0
 # what the CUDA runtime calls the host's waits
@@ -171,6 +173,10 @@ def _score(method, state, world) -> None:
     evaluation.measure(method.deployed(state, world), world, tests, "clients")
 
 
+def _equal_sizes(device, clients: int) -> list[int]:
+    return [IMAGES.get(device.type, FEW)] * clients
+
+
 def _dirichlet_sizes(clients: int, mean: int) -> list[int]:
     """Sizes that fall evenly from the largest, mean / DIRICHLET, and have the same mean."""
     largest = mean / DIRICHLET
@@ -193,7 +199,7 @@ def _step(device, optimiser, clients: int) -> dict:
 
     from pipeline.schema import Model
 
-    rounds = _rounds(device, Model("cnn2", dropout=0.3), optimiser, clients)
+    rounds = _rounds(device, Model("cnn2", dropout=0.3), optimiser, _equal_sizes(device, clients))
     seconds = list(islice(rounds, WARM.get(device.type, 1) + 1))[-1]
     on_card = device.type == "cuda"
     activities = [ProfilerActivity.CUDA if on_card else ProfilerActivity.CPU]
@@ -225,22 +231,22 @@ def _growth(device, clients: int) -> dict:
 
     images = 60 * IMAGES.get(device.type, FEW) // clients
     model, optimiser = Model("cnn2", dropout=0.3), Optimiser("adam", 0.003)
-    warm, rounds = WARM.get(device.type, 1), _rounds(device, model, optimiser, clients, images=images)
+    rounds = _rounds(device, model, optimiser, [images] * clients)
+    warm = WARM.get(device.type, 1)
     return {"images": images * clients, "seconds": list(islice(rounds, warm + 1))[-1]}
 
 
 def _rounds(
-    device, model, optimiser, clients: int, side: int = 32, batch: int = 16, images: int = 0
+    device, model, optimiser, sizes: list[int], side: int = 32, batch: int = 16, channels: int = 3
 ) -> Iterator[float]:
-    """Seconds of each round of FedAvg on made-up images, without end."""
+    """Seconds of each round of FedAvg on made-up images, without end. sizes: images of each client."""
     from benchmarks.growth import federation
     from pipeline.methods.fedavg import FedAvg
     from pipeline.schema import Training
 
     os.environ["FEDREPRO_EXECUTOR"] = "sequential" if device.type == "cpu" else "stacked"
     training = Training(rounds=1000, batch_size=batch, local_epochs=1, optimiser=optimiser)
-    each = images or IMAGES.get(device.type, FEW)
-    world = federation([each] * clients, side, model, training, device)
+    world = federation(sizes, side, model, training, device, channels)
     method = FedAvg()
     state, number = method.init(world), 0
     while True:
@@ -270,26 +276,35 @@ def speeds(device) -> Iterator[Row]:
 
 
 def _speed(device, scenario) -> dict:
-    """Of three rounds; of fewer where the time was over."""
+    """Of three rounds; of fewer where the time was over. Clients of a Dirichlet partition have other sizes,
+    and wait for the largest."""
     from pipeline.commands import hours
 
-    model, data, clients = scenario.networks[0], scenario.data, min(scenario.clients, 20)
-    side, batch = data.size, scenario.training.batch_size
-    rounds, seconds = _rounds(device, model, scenario.training.optimiser, clients, side, batch), []
+    model, data, training = scenario.networks[0], scenario.data, scenario.training
+    sizes = _equal_sizes(device, min(scenario.clients, MOST_CLIENTS))
+    if _is_dirichlet(scenario):
+        sizes = _dirichlet_sizes(len(sizes), sizes[0])
+    rounds = _rounds(device, model, training.optimiser, sizes, data.size, training.batch_size, data.channels)
+    seconds: list[float] = []
     with suppress(OutOfTime):
         for each in islice(rounds, 3):
             seconds.append(each)
     if not seconds:
         raise OutOfTime
-    one = hours.operations(model, dataclasses.replace(data, channels=3))
-    done = hours.PASSES * one * IMAGES.get(device.type, FEW) * clients
+    done = hours.PASSES * hours.operations(model, data) * sum(sizes)
     return {"operations_per_second": done / min(seconds), "rounds": len(seconds)}
 
 
 def _shape(scenario) -> str:
     options = (value for value in dataclasses.astuple(scenario.networks[0]) if value is not None)
-    side, batch = scenario.data.size, scenario.training.batch_size
-    return f"{' '.join(map(str, options))}, {side} px, {scenario.clients} clients, batch {batch}"
+    data, batch = scenario.data, scenario.training.batch_size
+    pixels = f"{data.size} px{' grey' if data.channels == 1 else ''}"
+    clients = f"{scenario.clients}{' Dirichlet' if _is_dirichlet(scenario) else ''} clients"
+    return f"{' '.join(map(str, options))}, {pixels}, {clients}, batch {batch}"
+
+
+def _is_dirichlet(scenario) -> bool:
+    return scenario.partition.kind == "dirichlet"
 
 
 def _scenarios() -> Iterator[tuple]:

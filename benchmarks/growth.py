@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("case", nargs="*", type=int, help=argparse.SUPPRESS)  # clients and samples
     if case := parser.parse_args().case:
         return measure(*case)
-    from machine import machine
+    from benchmarks.machine import machine
 
     rows = []
     for clients, samples in CASES:

@@ -21,6 +21,7 @@ TRAININGS = {
     "test_partial_cells",
     "test_overlay",
     "test_reports_ci",
+    "test_benchmark_rounds",
     "test_benchmarks",
     "test_leakage",
 }

@@ -15,10 +15,11 @@ from benchmarks import against_originals as originals
 from benchmarks import gpu_check, gpu_train, start_up
 from benchmarks.originals import NOT_COMPARED
 from pipeline import methods
+from pipeline.cells.experiment import Experiment
 from pipeline.commands.methods import documented
 from pipeline.engine import federation as engine
 from pipeline.errors import FedReproError
-from pipeline.schema import ROOT
+from pipeline.schema import ROOT, Cell
 
 MEASURED = json.loads(originals.RESULTS.read_text())
 ROWS = [row for entry in MEASURED.values() for row in entry["rows"]]
@@ -164,7 +165,7 @@ def test_a_wrong_number_ends_it_and_is_named_in_the_file(tmp_path, monkeypatch):
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize("order", [gpu_check.repeats, gpu_check.kinds, gpu_check.growth])
+@pytest.mark.parametrize("order", [gpu_check.repeats, gpu_check.kinds, gpu_check.steps, gpu_check.growth])
 def test_every_row_of_an_order_is_measured_on_a_cpu(order, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_check, "FEW", 4)
     rows = run({order.__name__: order(CPU)}, tmp_path / "out.json")[order.__name__]
@@ -184,6 +185,27 @@ def test_clients_by_dirichlet_have_the_mean_and_the_largest_size_of_the_partitio
     sizes = gpu_check._dirichlet_sizes(20, 200)
     assert sum(sizes) / len(sizes) == pytest.approx(200, abs=1)
     assert 200 / max(sizes) == pytest.approx(gpu_check.DIRICHLET, abs=0.01)
+
+
+def test_the_speed_of_a_table_is_that_of_its_clients_sizes_and_colours(monkeypatch):
+    """Of a Dirichlet partition clients wait for the largest, so that its hours must be measured so."""
+    seen = []
+
+    def rounds(device, model, optimiser, sizes, side, batch, channels):
+        seen.append((len(sizes), max(sizes) > sum(sizes) / len(sizes), side, channels))
+        yield 2.0
+
+    cells = [Experiment.of(Cell.parse(name)) for name in ("fedcrl/mini/fedavg", "fedlsa/mini/fedavg")]
+    scenarios = [one.scenario for one in cells]
+    monkeypatch.setattr(gpu_check, "_rounds", rounds)
+    monkeypatch.setattr(gpu_check, "_scenarios", lambda: ((str(one), one, []) for one in scenarios))
+    rows = {shape: measure() for shape, measure in gpu_check.speeds(CPU)}
+    assert [" Dirichlet clients" in shape for shape in rows] == [True, False]
+    assert [" px grey" in shape for shape in rows] == [True, False]
+    sides = [one.data.size for one in scenarios]
+    clients = [min(one.clients, gpu_check.MOST_CLIENTS) for one in scenarios]
+    assert seen == [(clients[0], True, sides[0], 1), (clients[1], False, sides[1], 3)]
+    assert all(row["operations_per_second"] > 0 for row in rows.values())
 
 
 def test_a_run_that_differs_from_its_repetition_is_told(monkeypatch):
