@@ -654,12 +654,13 @@ difference in another round, that round is in brackets.
 
 `python benchmarks/ablations.py --document` writes this page from [its list](../benchmarks/ablations.csv),
 which also names the first value that differed. A test requires that every method and every ablation is
-listed. Of {walked} verifications of unchanged methods, {accepted} were accepted. Of {planted} verifications
-of ablations, {refused} were refused, each within {bits} rounds. With numbers alone it takes {numbers}
-rounds, because a different state may show in the numbers only in the next round. A verification counts only
-if it has at least as many rounds.
+listed.
 """
 METHODS = """
+Of {walked} verifications of unchanged methods, {accepted} were accepted. Of {planted} verifications of
+ablations, {refused} were refused, each within {bits} rounds. With numbers alone it takes {numbers} rounds,
+because a different state may show in the numbers only in the next round. A verification counts only if it
+has at least as many rounds.
 
 | method | without | miniature | real cell |
 |---|---|--:|--:|
