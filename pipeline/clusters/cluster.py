@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
-from pipeline.clusters import Job, file_name
+from pipeline.clusters.job import Job, file_name
 from pipeline.clusters.local import Local
 from pipeline.clusters.order import Order
 from pipeline.errors import DAMAGED, FedReproError

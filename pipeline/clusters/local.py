@@ -18,7 +18,8 @@ from typing import Any
 
 from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
-from pipeline.clusters import Job, fork, guard
+from pipeline.clusters import fork, guard
+from pipeline.clusters.job import Job
 from pipeline.clusters.worker import train_here
 from pipeline.place import HOME, cards, short_temporary, surroundings
 from pipeline.schema import ROOT, Cell
@@ -35,6 +36,7 @@ class Local:
         self.cores, self.root = cores, root
         self.processes: dict[Job, Callable[[], int | None]] = {}
         self.card: dict[Job, str] = {}
+        self._guard: subprocess.Popen | None = None
 
     def far(self, task: Any) -> bool:
         """Does the stage take no core of this machine?"""
@@ -67,26 +69,27 @@ class Local:
 
     def close(self) -> str:
         """End what must not outlive this process; a sentence on what goes on, or nothing."""
-        if "group" in self.__dict__:
-            self.group.communicate()  # closes the pipe and waits
+        if self._guard:
+            self._guard.communicate()  # closes the pipe and waits
         return ""
 
     def kill(self) -> None:
         """The same at once, for an impatient user."""
-        if "group" in self.__dict__:
-            guard.kill(self.group.pid)
+        if self._guard:
+            guard.kill(self._guard.pid)
 
     @cached_property
     def cards(self) -> list[str]:
         """The GPUs among which cells are dealt; none where FEDREPRO_DEVICE chooses a device."""
         return cards()
 
-    @cached_property
-    def group(self) -> subprocess.Popen:
-        """The guard of a process group, which ends all of it when our pipe to it closes."""
-        return subprocess.Popen(
-            [sys.executable, "-I", guard.__file__], stdin=subprocess.PIPE, process_group=0
-        )
+    @property
+    def group(self) -> int:
+        """The process group of all stages; its first process, the guard, ends it when our pipe closes."""
+        if self._guard is None:
+            command = [sys.executable, "-I", guard.__file__]
+            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        return self._guard.pid
 
     def server(self, kind: str | None) -> forkserver.ForkServer:
         """Makes processes that have imported torch for an arithmetic, `portable` or None."""
@@ -131,14 +134,14 @@ class Local:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=surroundings(HOME) | environment,
-                process_group=self.group.pid,
+                process_group=self.group,
             ).poll
 
     def _fork(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
         kind, words = self._arithmetic_of(task), fork.arguments_of(task)
         environment = arithmetic.environment(kind) | environment
         work, what = (train_here, task.cell) if words is None else (fork.run_here, words)
-        arguments = (what, str(self.root), str(task.log), self.group.pid, environment)
+        arguments = (what, str(self.root), str(task.log), self.group, environment)
         process = multiprocessing.get_context("forkserver").Process(target=work, args=arguments)
         with _forked_by(self.server(kind)):
             process.start()

@@ -62,7 +62,7 @@ def main() -> None:
     help="GPUs for each cell on Ray, such as 0.25.",
 )
 @click.option("--cancel", is_flag=True, help="End the SLURM jobs of WHAT.")
-@calls("run:main")
+@calls("start:main")
 def run() -> None:
     """Run what is missing or out of date, several stages at once.
 

@@ -20,7 +20,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from pipeline import locks
-from pipeline.clusters import Job, file_name
+from pipeline.clusters.job import Job, file_name
 from pipeline.errors import DAMAGED, ParamError, unknown
 from pipeline.schema import papers
 from pipeline.training.progress import event
