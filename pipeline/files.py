@@ -205,7 +205,7 @@ def _temporary(target: Path, kind: str = "new") -> Path:
 
 
 def alive(process: int) -> bool:
-    """Is there a process of this number on this machine? A zombie is none."""
+    """Whether a process with this number runs on this machine; zombies do not count as running."""
     import psutil
 
     try:

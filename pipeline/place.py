@@ -191,7 +191,7 @@ def checkout_of(folder: Path) -> Path | None:
 def check_root() -> None:
     """ParamError where the current folder lies in another checkout than this code: it would read and write
     its checkout's files instead of those that the user sees."""
-    with contextlib.suppress(OSError):  # a folder that is no more
+    with contextlib.suppress(OSError):  # the current directory was deleted
         here = checkout_of(Path.cwd())
         if here not in (None, HOME):
             what = f"the current folder belongs to {here}, and the code is that of {HOME}"

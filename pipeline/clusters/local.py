@@ -1,7 +1,8 @@
-"""Local executor: run DVC stages as processes of this machine, training and figures as forks.
+"""The local executor: runs DVC stages as processes of this machine, and trainings and figures as forks.
 
-A stage is a `dvc repro --single-item`; cells, their figures and tables of results are forks of a process that
-has imported what they need already: five CPU seconds, which is more than a small cell trains.
+A stage is a process `dvc repro --single-item`. Cells, their figures and tables of results are instead forks
+of a process that has already imported what they need. This saves five CPU seconds each, which is longer than
+a small cell trains.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ SERVERS: dict[str | None, forkserver.ForkServer] = {}
 
 
 class Local:
-    """This machine; the clusters build on it, since only cells go elsewhere."""
+    """Runs stages on this machine. The clusters are subclasses, because only cells run elsewhere."""
 
     def __init__(self, cores: int, root: Path = ROOT):
         self.cores, self.root = cores, root
@@ -39,11 +40,11 @@ class Local:
         self._guard: subprocess.Popen | None = None
 
     def far(self, task: Any) -> bool:
-        """Does the stage take no core of this machine?"""
+        """Whether the stage uses no core of this machine."""
         return False
 
     def submit(self, task: Any, force: bool) -> Job:
-        """Run the stage, or attach to it where it runs already; what it prints goes to its log."""
+        """Run the stage, or attach to it if it runs already; its output goes to its log."""
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.events.unlink(missing_ok=True)
         job = Job(task)
@@ -68,19 +69,19 @@ class Local:
                 job.trained = True
 
     def close(self) -> str:
-        """End what must not outlive this process; a sentence on what goes on, or nothing."""
+        """End what must not outlive this process; returns a sentence about what continues, or nothing."""
         if self._guard:
             self._guard.communicate()  # closes the pipe and waits
         return ""
 
     def kill(self) -> None:
-        """The same at once, for an impatient user."""
+        """Do the same at once, for an impatient user."""
         if self._guard:
             guard.kill(self._guard.pid)
 
     @cached_property
     def cards(self) -> list[str]:
-        """The GPUs among which cells are dealt; none where FEDREPRO_DEVICE chooses a device."""
+        """The GPUs over which cells are distributed; none if FEDREPRO_DEVICE chooses a device."""
         return cards()
 
     @property
@@ -92,7 +93,8 @@ class Local:
         return self._guard.pid
 
     def server(self, kind: str | None) -> forkserver.ForkServer:
-        """Makes processes that have imported torch for an arithmetic, `portable` or None."""
+        """A process with torch already imported under an arithmetic (`portable` or None), from which
+        others are forked."""
         if kind in SERVERS:
             return SERVERS[kind]
         server = SERVERS[kind] = forkserver.ForkServer()

@@ -1,6 +1,7 @@
-"""`fedrepro run [stage ...] --jobs N`: run what is out of date, as `dvc repro` does, N stages at once.
+"""Runs stages that are missing or have changed, several at once, as `dvc repro` does one after another.
 
-A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
+If a stage fails, only stages that need it are skipped, and the exit code is 1. After Ctrl-C (exit code 130)
+the next call continues.
 """
 
 import contextlib
