@@ -1,6 +1,6 @@
-"""FINCH clustering, and class prototypes (mean vectors of a class, one or several) for FPL and FedCCL.
+"""FINCH clustering, and class prototypes (one or several mean vectors of a class) for FPL and FedCCL.
 
-They travel as State(vectors (P, d), classes (P,) int64), class by class.
+Prototypes are sent as State(vectors (P, d), classes (P,) int64), sorted by class.
 """
 
 from typing import Literal

@@ -1,7 +1,7 @@
 """Write files and folders atomically, read and write CSV, compute checksums.
 
-Everything is written under a temporary name in the same folder and synchronised, then renamed, and the folder
-synchronised: after a power cut there is the old or the new content, whole, and what followed came later.
+Everything is written under a temporary name in the same folder, flushed to the disk and renamed; then the
+folder is flushed. After a power cut there is either the old or the new content, complete.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
-"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files.
+"""Check and set up the environment of a process: git checkout, user, terminal, CPU cores, owner of the files.
 
-Everything that FedRepro takes from its surroundings, or guards against in them, is here: where temporary
-files go, proxies, Python's variables, graphics cards. tests/test_surroundings.py has a table of them.
+This module has everything that FedRepro takes from its environment or guards against in it: the place of
+temporary files, proxies, Python's variables, graphics cards. tests/test_surroundings.py lists them in a
+table.
 """
 
 import contextlib

@@ -1,12 +1,14 @@
 """The common format of data sets on disk, data/<set>/: write, read, verify.
 
-images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
-int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
-the source, the SHA-256 digest of each array and a seal over the rest. Where a set has users or other groups,
-column-<name>.npy (N,) holds a text or a whole number for every image. Reading needs NumPy alone.
+images.npy: uint8 (N, H, W, C) with C 1 or 3
+labels.npy: int64 (N,), -1 for an image without label
+domains.npy: int64 (N,), an index into meta["domains"]
+split.npy: uint8 (N,), 0 for training, 1 for test
+column-<name>.npy: (N,), a text or a whole number for every image, if the set has users or other groups
+meta.json: names, source, the SHA-256 digest of each array, and a seal over the rest
 
-Of samples that are no images, images.npy is (N, ...) of the type that meta["dtype"] names: float32, int64
-(tokens) or uint8. No set of images has this key.
+If samples are not images, images.npy is (N, ...) with the type meta["dtype"]: float32, int64 (tokens) or
+uint8. Sets of images do not have this key. Reading needs only NumPy.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """Statistical tests for methods with few seeds, by a randomised block design: differences, outliers, ranks.
 
-A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition:
-runs of one block share initial weights, clients and order. Least squares of method and block take that out,
-and all rows give one residual variance with (k - 1)(n - 1) degrees of freedom; the paired t test of two rows
-has n - 1. Literature: Holm (1979) for several comparisons, Demsar (2006) for ranks.
+A scenario is a table with one number for each method (row) and block (column). A block is a seed with its
+partition: all runs of a block share initial weights, clients and the order of batches. Least squares removes
+the effects of methods and blocks. What is left gives one residual variance over all rows, with (k - 1)(n - 1)
+degrees of freedom; the paired t test of two rows has n - 1. Literature: Holm (1979) for several comparisons,
+Demsar (2006) for ranks.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The kinds of partition that a scenario can name: what each asks for and what clients it promises.
+"""The kinds of partition that a scenario can name: their keys, and the clients that result.
 
 `pipeline/data/partition.py` draws them. A paper adds kinds as subclasses of `Pooled` in
 papers/<paper>/partitions.py.
