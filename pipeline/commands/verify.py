@@ -142,7 +142,7 @@ def check_machine(here: dict, there: dict) -> None:
             differences.append(f"{name} {there.get(name)}")
     if differences:
         trained_on = ", ".join(differences)
-        raise NotHere(f"cannot be compared here; trained on {trained_on}; train anew or walk there")
+        raise NotHere(f"cannot be compared here; trained on {trained_on}; train again, or verify it there")
 
 
 @dataclass
