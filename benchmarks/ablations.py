@@ -674,21 +674,22 @@ def campaign(algorithm: str, kind: str, work: Path, fresh: bool, path: Path) -> 
 
 HEAD = """# Ablations
 
-`fedrepro verify` has to accept a method and to refuse it without what it adds: a term of its loss, or its
-server's step, for which the plain mean stands in. Each was planted in the code that trains, and walked
-against a result of the method itself ([how](reliability.md)). The table says in which round the walk of the
-ablation was refused, on a miniature and on a real cell; in brackets, where that is another one, the first
-round in which it would have been refused without the digests of the states, by the numbers of `history.csv`
-alone.
+`fedrepro verify` must accept a method as it is, and must refuse it if one part is switched off: a term of
+its loss, or its server's step, which the plain mean then replaces. Such a changed method is an *ablation*.
+For each, the code that trains was changed, and `fedrepro verify` compared it with a result of the unchanged
+method ([how](reliability.md)). The table gives the round in which the ablation was refused, on a miniature
+and on a real cell. If the numbers of `history.csv` alone, without the digests of the states, show the
+difference in another round, that round is in brackets.
 
-Written by `python benchmarks/ablations.py --document` from [its list](../benchmarks/ablations.csv), which
-also names the first value that differed. A test demands every method and every ablation.
+`python benchmarks/ablations.py --document` writes this page from [its list](../benchmarks/ablations.csv),
+which also names the first value that differed. A test requires that every method and every ablation is
+listed.
 """
 METHODS = """
-{accepted} of {walked} walks of methods as they are were accepted, {refused} of {planted} walks of ablations
-refused: by all that a walk compares within {bits} rounds. By numbers alone it takes {numbers}: a state that
-differs after the last round that was walked can show in numbers from the next round on. A stamp has as many
-rounds at least.
+Of {walked} verifications of unchanged methods, {accepted} were accepted. Of {planted} verifications of
+ablations, {refused} were refused, each within {bits} rounds. With numbers alone it takes {numbers} rounds,
+because a different state may show in the numbers only in the next round. A verification counts only if it
+has at least as many rounds.
 
 | method | without | miniature | real cell |
 |---|---|--:|--:|
@@ -696,11 +697,11 @@ rounds at least.
 REALS = """
 ## The cells
 
-Miniatures were walked against the results in git, three rounds of the first seed. Real cells have too many
-images for a table like this one, so theirs are cut down: one seed, three rounds, portable arithmetic, and
-what stands here. Their results were trained first, by the same code.
+Miniatures were compared with the results in git, for three rounds of the first seed. Real cells have too
+many images to train them this often. They were reduced to one seed, three rounds and portable arithmetic,
+and further as listed here. Their results were first trained by the same code.
 
-| scenario | cut down to | methods |
+| scenario | reduced to | methods |
 |---|---|---|
 """
 
@@ -726,7 +727,7 @@ def document(listed: list[dict[str, str]]) -> str:
     cells = []
     for place, changes in CUTS.items():
         methods = [name for name, (_, real) in CELLS.items() if real.rpartition("/")[0] == place]
-        smaller = "; ".join(_flat(changes)) or "nothing else"
+        smaller = "; ".join(_flat(changes)) or "nothing further"
         cells.append(f"| `{place}` | {smaller} | {', '.join(f'`{name}`' for name in methods)} |\n")
     return HEAD + METHODS.format(**counts) + "".join(lines) + REALS + "".join(cells)
 

@@ -85,7 +85,7 @@ RECORD = """
 import json, time; from pathlib import Path
 from dvc.repo import Repo
 from pipeline.training import trainer
-from pipeline.clusters import Job
+from pipeline.clusters.job import Job
 from pipeline.clusters.order import Order; from pipeline.commands.schedule import record
 from pipeline.schema import ROOT, Cell
 repo, arrived = Repo(str(ROOT)), []

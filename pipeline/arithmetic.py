@@ -1,9 +1,9 @@
-"""Portable CPU arithmetic: limit torch, oneDNN and MKL to instructions that round alike on Intel and AMD.
+"""Portable CPU arithmetic: restrict torch, oneDNN and MKL to instructions that round alike on Intel and AMD.
 
-`portable` holds torch's kernels and oneDNN to AVX2 and MKL to its mode for every maker's processors, so that
-an Intel and an AMD processor round alike; without it each library takes the fastest instructions that it
-finds. The libraries read the environment when they are loaded, so it is set before torch is imported.
-Processors without AVX2 go on as they can.
+`portable` restricts torch's kernels and oneDNN to AVX2, and MKL to a mode that works on every maker's
+processors. Then an Intel and an AMD processor round alike. Without it, each library uses the fastest
+instructions it finds. The libraries read the environment when they are loaded, so it must be set before torch
+is imported. Processors without AVX2 train, too, but may round differently.
 """
 
 import os

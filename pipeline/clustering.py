@@ -1,6 +1,6 @@
-"""FINCH clustering, and class prototypes (mean vectors of a class, one or several) for FPL and FedCCL.
+"""FINCH clustering, and class prototypes (one or several mean vectors of a class) for FPL and FedCCL.
 
-They travel as State(vectors (P, d), classes (P,) int64), class by class.
+Prototypes are sent as State(vectors (P, d), classes (P,) int64), sorted by class.
 """
 
 from typing import Literal
@@ -24,13 +24,16 @@ ROUNDING = 1e-12
 
 
 def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
-    """Partitions (n, P) of rows (n, d) by cosine distance, fine to coarse; labels 0, 1, ... on the CPU.
+    """Cluster rows (n, d) by cosine distance; partitions (n, P) from fine to coarse, labels 0, 1, ... on the
+    CPU.
 
-    Every point and its nearest other point share a cluster; the clusters' means are the next level's points.
-    The stop rule is that of the authors' code: a level that leaves one cluster or changes nothing is dropped,
-    so that one cluster comes back only where the first level has one already (always for n <= 3).
-    `early_exit` drops links of later levels that are longer than the first level's longest, where links
-    between mutual neighbours count twice (the code's default; federated methods do without). Raises
+    Every point is in one cluster with its nearest other point. The means of the clusters are the points of
+    the next level. As in the authors' code, a level that leaves one cluster or changes nothing is dropped, so
+    that a single cluster is returned only if the first level has one (always for n <= 3).
+
+    early_exit: drop links of later levels that are longer than the longest of the first level, where links
+        between mutual neighbours count twice (the code's default; federated methods do not use it)
+
     TrainingError for rows that are not finite.
     """
     rows = rows.detach().float()  # as the authors' code; all that follows is float64
@@ -57,8 +60,10 @@ def finch(rows: Tensor, early_exit: bool = False) -> Tensor:
 
 
 def first_neighbours(units: Tensor) -> Tensor:
-    """(n,): for each row of units (n, d), of length one or zero, the most similar other row; of equal ones
-    the first. A single row is its neighbour itself. Memory: BLOCK x n."""
+    """(n,): the most similar other row of each of the units (n, d), which have length one or zero.
+
+    Of equal ones it is the first. A single row is its own neighbour. Memory: BLOCK x n.
+    """
     nearest = []
     for first in range(0, len(units), BLOCK):
         similar = units[first : first + BLOCK] @ units.T
@@ -98,7 +103,7 @@ def cluster_means(rows: Tensor, labels: np.ndarray | Tensor) -> Tensor:
 
 
 def representatives(rows: Tensor, how: Representatives) -> Tensor:
-    """(K, d): the means of the clusters of rows (n, d); none for no rows."""
+    """(K, d): the means of the clusters of rows (n, d); empty without rows."""
     if not len(rows):
         return rows
     partitions = torch.zeros(len(rows), 1, dtype=torch.int64) if how == "mean" else finch(rows)
@@ -106,7 +111,7 @@ def representatives(rows: Tensor, how: Representatives) -> Tensor:
 
 
 def by_class(rows: Tensor, labels: Tensor, how: Representatives) -> State:
-    """The representatives of every class's rows. rows (n, d), labels (n,) -> vectors (P, d), classes (P,)."""
+    """The representatives of each class. rows (n, d), labels (n,) -> vectors (P, d), classes (P,)."""
     present = labels.unique().tolist()
     means = [representatives(rows[labels == c], how) for c in present]
     counts = torch.tensor([len(vectors) for vectors in means], dtype=torch.int64)
@@ -117,8 +122,10 @@ def by_class(rows: Tensor, labels: Tensor, how: Representatives) -> State:
 
 
 def keep_missing(new: State, previous: State | None) -> State:
-    """`new` and, after it, what `previous` holds of classes that `new` lacks. Both have `classes` (P,) and
-    may have further tensors with a row per vector."""
+    """`new`, followed by the entries of `previous` for classes that `new` does not have.
+
+    Both have `classes` (P,) and may have further tensors with a row for each vector.
+    """
     if previous is None:
         return new
     missing = ~torch.isin(previous.classes, new.classes)
@@ -126,7 +133,8 @@ def keep_missing(new: State, previous: State | None) -> State:
 
 
 def class_averages(vectors: Tensor, classes: Tensor, count: int) -> State:
-    """Every class's mean of its vectors (P, d): vectors (count, d), zero where known (count,) is False."""
+    """The mean vector of each class, from vectors (P, d): vectors (count, d), zero where known (count,) is
+    False."""
     member = F.one_hot(classes, count).T.double()
     total = member.sum(1)
     means = member @ vectors.double() / total.clamp(min=1)[:, None]

@@ -1,4 +1,4 @@
-"""Exceptions for mistakes that a user can correct, and how a stage reports them: one line, exit code 2."""
+"""Exceptions for mistakes that a user can correct, and how a command reports them: one line, exit code 2."""
 
 import csv
 import difflib
@@ -36,23 +36,23 @@ NO_REPOSITORY = (
 
 
 class FedReproError(Exception):
-    """Base of every expected failure; its text is one line that names the file and the key."""
+    """Base of all expected errors; the text is one line that names file and key."""
 
 
 class ParamError(FedReproError):
-    """A parameter file holds an unknown key, a wrong type or a value out of range."""
+    """A parameter file has an unknown key, a wrong type or a value out of range."""
 
 
 class DataError(FedReproError):
-    """A data file is missing, truncated, altered or cannot be had without a manual step."""
+    """A data file is missing, truncated or altered, or a user has to download it."""
 
 
 class TrainingError(FedReproError):
-    """Training cannot go on: the loss is no longer finite, or a method does not fit the scenario."""
+    """Training cannot continue: the loss is not finite, or a method does not fit the scenario."""
 
 
 class WorkerError(TrainingError):
-    """A process that trained ended without a word, often because memory ran out."""
+    """A training process ended without a message, often because memory ran out."""
 
 
 def warn(text: str) -> None:
@@ -60,7 +60,7 @@ def warn(text: str) -> None:
 
 
 def conflict(text: str) -> str:
-    """`:20: a merge conflict of git's ...` of a text that holds one; else nothing."""
+    """`:20: a merge conflict of git's ...` for a text that contains one; otherwise None."""
     if not (match := re.search(r"^<<<<<<< ", text, re.M)):
         return ""
     line = text.count("\n", 0, match.start()) + 1
@@ -68,7 +68,7 @@ def conflict(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """`unknown method 'fedporx' (nearest: 'fedprox')`: what is unknown and what is closest to it."""
+    """`unknown method 'fedporx' (nearest: 'fedprox')`: the unknown name and the most similar known one."""
     known = [str(k) for k in known]
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
@@ -83,14 +83,16 @@ def cause(error: BaseException) -> str:
 
 
 def short_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, as Python, NumPy or torch tell it."""
+    """Whether an error of Python, NumPy or torch means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in SHORT)
 
 
 def guarded(call: Callable[[], object]) -> None:
-    """Call it. A FedReproError becomes one line on stderr and exit code 2; an OSError (no space, no
-    permission) and a lack of memory likewise."""
+    """Call a function. A FedReproError becomes one line on stderr and exit code 2.
+
+    An OSError (full disk, missing permission) and a lack of memory are reported in the same way.
+    """
     try:
         call()
     except FedReproError as error:

@@ -1,7 +1,7 @@
 """Write files and folders atomically, read and write CSV, compute checksums.
 
-Everything is written under a temporary name in the same folder and synchronised, then renamed, and the folder
-synchronised: after a power cut there is the old or the new content, whole, and what followed came later.
+Everything is written under a temporary name in the same folder, flushed to the disk and renamed; then the
+folder is flushed. After a power cut there is either the old or the new content, complete.
 """
 
 import contextlib
@@ -205,7 +205,7 @@ def _temporary(target: Path, kind: str = "new") -> Path:
 
 
 def alive(process: int) -> bool:
-    """Is there a process of this number on this machine? A zombie is none."""
+    """Whether a process with this number runs on this machine; zombies do not count as running."""
     import psutil
 
     try:

@@ -1,4 +1,5 @@
-"""reports/findings.csv, one row per claim: its columns, reading it, and what a later one may not lose.
+"""reports/findings.csv, one row for each claim: its columns, how it is read, and what a later version must
+not lose.
 
 `pipeline.report.findings` computes the rows. Reading them needs no pandas, so that commands stay fast.
 """

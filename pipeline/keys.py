@@ -1,6 +1,6 @@
 """Random seeds derived from keys such as (seed, purpose, client, round), independent of earlier draws.
 
-So the order of clients, the number of workers, a crash and a resume change no result.
+Therefore the order of clients, the number of workers, a crash and a resumed run change no result.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Back up DVC's lock files, hold its lock, and repair what a killed process leaves damaged.
+"""Back up DVC's lock files, hold its lock, and repair what a killed process has left damaged.
 
-DVC empties dvc.lock before it writes it again. A kill in between leaves an empty or a cut file
-(docs/decisions/lock-files.md), so a copy of every whole one lies in .cells/locks.
+DVC empties dvc.lock before it writes it again. A kill in between leaves an empty or truncated file
+(docs/decisions/lock-files.md). Therefore .cells/locks has a copy of every intact lock file.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
-"""Check and set up a process's environment: git checkout, user, terminal, CPU cores, owner of the files.
+"""Check and set up the environment of a process: git checkout, user, terminal, CPU cores, owner of the files.
 
-Everything that FedRepro takes from its surroundings, or guards against in them, is here: where temporary
-files go, proxies, Python's variables, graphics cards. tests/test_surroundings.py has a table of them.
+This module has everything that FedRepro takes from its environment or guards against in it: the place of
+temporary files, proxies, Python's variables, graphics cards. tests/test_surroundings.py lists them in a
+table.
 """
 
 import contextlib
@@ -191,7 +192,7 @@ def checkout_of(folder: Path) -> Path | None:
 def check_root() -> None:
     """ParamError where the current folder lies in another checkout than this code: it would read and write
     its checkout's files instead of those that the user sees."""
-    with contextlib.suppress(OSError):  # a folder that is no more
+    with contextlib.suppress(OSError):  # the current directory was deleted
         here = checkout_of(Path.cwd())
         if here not in (None, HOME):
             what = f"the current folder belongs to {here}, and the code is that of {HOME}"

@@ -1,6 +1,6 @@
-"""Store a JSON document's SHA-256 hash inside it, so that a later change or damage is detected.
+"""Store a JSON document's SHA-256 hash inside it, so that later changes and damage are detected.
 
-It guards against slips and damage, not against intent.
+It guards against mistakes and damage, not against intent.
 """
 
 import contextlib

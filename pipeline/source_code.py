@@ -1,8 +1,9 @@
-"""Import the checkout's modules from bytecode only where that was compiled from their text.
+"""Import the checkout's modules from bytecode only if it was compiled from their current text.
 
-Python takes a file's bytecode for current where size and time of the file are the same. A file that was
-unpacked or copied with its time would then run as it was before, under the digest of what it now says.
-Bytecode that carries a hash of its source (PEP 552) is never run, as Python may be told not to compare it.
+Python uses a file's bytecode if the recorded size and time of the source file match. If a source file was
+unpacked or copied with its old time, Python could therefore run former code under the digest of the current
+text. Bytecode with a hash of its source (PEP 552) is never run, because Python can be told not to compare the
+hash.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What `dvc.yaml` calls: `python -m stages.NAME`."""
+"""The scripts that `dvc.yaml` calls: `python -m stages.NAME`."""
 
 from pipeline.source_code import install
 

@@ -1,4 +1,4 @@
-"""Refuse a data set whose samples are no images."""
+"""Refuse a data set whose samples are not images."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -1,4 +1,4 @@
-"""Corrupt all images of a set once; a rate then takes a share of them: `python -m stages.corrupt cifar10`."""
+"""Corrupt all images of a set once; scenarios use a share of them: `python -m stages.corrupt cifar10`."""
 
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""Write what DVC shows of a paper's miniature, and the digests of its page's inputs."""
+"""Write what DVC shows of a paper's miniature, and the digests of the files that its page depends on."""
 
 import hashlib
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""Write sources.yaml: digests of the code behind every stage or cell, so that DVC reruns what changed.
+"""Write sources.yaml: digests of the code behind every stage or cell, so that DVC runs again what has
+changed.
 
-For a paper it is papers/<paper>/sources.yaml, with a digest for every cell.
+For a paper this is papers/<paper>/sources.yaml, with a digest for every cell.
 """
 
 from collections.abc import Mapping

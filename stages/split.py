@@ -1,4 +1,5 @@
-"""For tuning, split clients' training images to get validation ones: `python -m stages.split fedcrl/mini`."""
+"""For tuning, split validation images off the clients' training images: `python -m stages.split
+fedcrl/mini`."""
 
 from pipeline import files
 from pipeline.data import partition, validation

@@ -1,4 +1,4 @@
-"""Bring what this working copy trained into MLflow; the results that are in git come with `fedrepro ui`."""
+"""Add what this working copy has trained to MLflow; results that are in git are added by `fedrepro ui`."""
 
 from pipeline.commands.ui import printed
 from pipeline.schema import ROOT

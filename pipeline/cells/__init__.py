@@ -1,1 +1,1 @@
-"""Cells: what one is, its data and what it found; tuning results, declarations and readings."""
+"""Cells: what a cell is, its data and its results; results of tunings, declared experiments and readings."""

@@ -1,4 +1,4 @@
-"""Hyper-parameter tuning results: read and check the files, pick the best values, list the tuned cells.
+"""Results of tunings: read and check the files, choose the best values, list the tuned cells.
 
 The results are papers/<paper>/tuning/<scenario>/<method>.json. Reading them imports no torch, so that pages
 and commands stay fast.

@@ -1,7 +1,9 @@
-"""Declared experiments: what is compared, with which seeds and at which level, written before the training.
+"""Declared experiments: what is compared, with which seeds and at which level, written down before the
+training.
 
-They are papers/<paper>/experiments/*.yaml, a file per question. A comparison whose rows and seeds stand in
-such a file was planned; any other one is exploratory, since it may have been looked for in the results.
+They are papers/<paper>/experiments/*.yaml, one file for each question. A comparison is planned if its rows
+and seeds are in such a file. Any other comparison is exploratory, because someone may have looked for it in
+the results.
 """
 
 from collections.abc import Collection

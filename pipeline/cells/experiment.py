@@ -1,4 +1,4 @@
-"""Experiment: one method in one scenario (a cell), with all its hyper-parameters, from paper.yaml."""
+"""Experiment: one method in one scenario (a cell) with all its settings, read from paper.yaml."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from pipeline.schema.paper import scenario_key
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """What training, status and reports need to know of a cell.
+    """What training, status and reports need to know about a cell.
 
     cell: its name
     scenario: with the networks and seeds of this cell
     algorithm: name of the method's file
-    hyper: hyper-parameters as written, without defaults
+    hyper: hyper-parameters as written in paper.yaml, without defaults
     root: the project's folder
     """
 
@@ -27,7 +27,7 @@ class Experiment:
 
     @classmethod
     def of(cls, cell: Cell, root: Path = ROOT) -> "Experiment":
-        """ParamError for a scenario or a method that the paper does not have."""
+        """The experiment of a cell; ParamError if the paper does not have the scenario or the method."""
         return cls(cell, *cell.resolve(root), root)
 
     @property
@@ -41,11 +41,11 @@ class Experiment:
 
     @property
     def folder(self) -> Path:
-        """Where result.json and history.csv lie."""
+        """The folder of result.json and history.csv."""
         return self.cell.folder(self.root)
 
     def partition(self, seed: int) -> Path:
-        """The folder with the draw of the partition that a seed trains on."""
+        """The folder with the draw of the partition on which a seed trains."""
         folder = self.root / "papers" / self.cell.paper / "partitions" / self.cell.partition
         return partition.folder_of_draw(folder, self.scenario.draw(seed))
 

@@ -1,4 +1,4 @@
-"""Load the data set and client partition of a seed and verify them by digest, without importing torch."""
+"""Load the data set and the partition of a seed and verify them by digest, without importing torch."""
 
 import hashlib
 from dataclasses import dataclass

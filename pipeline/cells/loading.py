@@ -1,4 +1,5 @@
-"""Build one seed's federation as tensors on a device: clients, newcomers, test sets, public images."""
+"""Build the federation of one seed as tensors on a device: clients, clients that join later, test sets,
+public images."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from pipeline.schema import Model, Public, Scenario
 
 
 class Federation(NamedTuple):
-    """The data that all seeds with the same draw of a cell's partition share."""
+    """The loaded data that all seeds with the same draw of a cell's partition share."""
 
     clients: tuple[Client, ...]
     tests: tuple[TestSet, ...]
@@ -39,7 +40,10 @@ class Federation(NamedTuple):
 
 def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]]:
     """The federation of one seed and its test sets, on the device of FEDREPRO_DEVICE (default: a GPU if there
-    is one). Clients that the scenario keeps unseen are not in it."""
+    is one).
+
+    It does not contain clients that the scenario keeps unseen.
+    """
     federation = load(experiment, seed)
     if late := _unseen(experiment, seed, federation):
         federation = _only(federation, [k for k in range(len(federation.clients)) if k not in late])
@@ -113,7 +117,7 @@ def _world(scenario: Scenario, federation: Federation, seed: int) -> World:
 
 
 def load(experiment: Experiment, seed: int) -> Federation:
-    """The data of a seed, cached for later seeds of the same draw and for forked processes."""
+    """The data of a seed, cached for later seeds with the same draw and for forked processes."""
     return _load(experiment, experiment.partition(seed))
 
 

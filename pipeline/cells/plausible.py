@@ -1,8 +1,8 @@
-"""Whether measured numbers fit together: what can be seen in a result without training it again.
+"""Whether measured numbers are consistent: what can be seen in a result without training it again.
 
-`problem` names the first thing that cannot be: a client more or less, an accuracy that the clients' own do
-not give, a mean that its parts do not give. An honest result always passes. An altered one passes only if
-all numbers that depend on each other were altered consistently; `fedrepro verify` finds that.
+`problem` names the first contradiction: a client too many or too few, an accuracy that cannot result from the
+clients' accuracies, a mean that cannot result from its parts. A correct result always passes. An altered one
+passes only if all numbers that depend on each other were altered consistently; `fedrepro verify` finds that.
 """
 
 import math

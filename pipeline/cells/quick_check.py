@@ -1,7 +1,7 @@
-"""Recognise at once what `pipeline.schema.checker.check` would accept, of kinds that results have.
+"""A fast version of `pipeline.schema.checker.check` for the types that results have.
 
-A result has a thousand values, and `check` names the place of each in case it is wrong. What is not plainly
-right here is left to it.
+A result has a thousand values, and `check` builds the place of each for a possible error message. This module
+only recognises values that are certainly right; all others are left to `check`.
 """
 
 import dataclasses

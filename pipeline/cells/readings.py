@@ -1,7 +1,8 @@
-"""Readings: how gaps and contradictions of a paper are interpreted, and the source of each setting.
+"""Readings: how gaps and contradictions of a paper are resolved, and the source of each setting.
 
-A method's readings are in pipeline/methods/readings.yaml, those of a paper and the sources of its rows in its
-paper.yaml: separate from the code and from what stages depend on, so that rewording one re-runs nothing."""
+The readings of methods are in pipeline/methods/readings.yaml; those of a paper, and the sources of its rows,
+are in its paper.yaml. No stage depends on these texts, so changing their words trains nothing again.
+"""
 
 import dataclasses
 import re

@@ -1,7 +1,7 @@
-"""Read and check result.json and history.csv of trained cells; turn them into tables of means and spreads.
+"""Read and check result.json and history.csv of trained cells; summarise them as tables of means and spreads.
 
-A cell leaves `papers/<paper>/runs/<scenario>/<method>/` with result.json (everything that was measured,
-sealed by its hash) and history.csv (one row per seed and evaluated round).
+A cell's folder `papers/<paper>/runs/<scenario>/<method>/` has result.json (everything that was measured,
+sealed by a hash) and history.csv (one row for each seed and scored round).
 """
 
 import csv
@@ -83,7 +83,7 @@ ROUNDED = 0.002  # largest gap between the mean of numbers with four decimals an
 
 @dataclass(frozen=True)
 class Summary:
-    """One measured number: mean over the seeds, and their standard deviation (ddof 1; None for one seed)."""
+    """A measured number: mean over the seeds, and standard deviation (ddof 1; None for one seed)."""
 
     mean: float
     std: float | None
@@ -95,44 +95,51 @@ class Summary:
 
 
 def summarise(values: list[float]) -> Summary:
-    """Mean and spread of one value per seed."""
+    """Mean and standard deviation of one value for each seed."""
     std = statistics.stdev(values) if len(values) > 1 else None
     return Summary(statistics.fmean(values), std, len(values))
 
 
 def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
-    """What a client of every seed sends (`up`, scalars) or receives (`down`) in a round, or both in bytes; an
-    older result has one value for all."""
+    """What a client of each seed sends (`up`) or receives (`down`) in a round, in scalars, or both in bytes.
+
+    Older results have one value for all seeds.
+    """
     each = result.get("traffic_of_seeds")
     return each[name] if each else [result["traffic"][name]] * len(result["seeds"])
 
 
 def partitions(result: dict) -> list[str]:
-    """The digest of what each seed was trained on; the seeds of one draw have one in common."""
+    """The digest of the data on which each seed was trained; seeds with the same draw share it."""
     return result.get("partitions") or [result["partition"]] * len(result["seeds"])
 
 
 def machines(result: dict) -> list[dict]:
-    """On what each seed was trained."""
+    """The machine on which each seed was trained."""
     return result.get("machines") or [result["versions"]] * len(result["seeds"])
 
 
 def lower_is_better(measure: str) -> bool:
-    """Whether a small value of `measure` is a good one: spread over clients, loss, what a run costs, and a
-    paper's metric whose name ends with `_error` or `_gap`."""
+    """Whether small values of `measure` are good.
+
+    This holds for the spread over clients, the loss, costs of a run, and a paper's metrics whose name ends
+    with `_error` or `_gap`.
+    """
     group, _, name = measure.rpartition(".")
     return name in LOWER_IS_BETTER or group.endswith("metric") and name.endswith(("_error", "_gap"))
 
 
 def of_cell(cell: Cell, root: Path = ROOT) -> dict | None:
-    """The result of a cell of a scenario; None where it has not run. FedReproError as of `read`."""
+    """The result of a cell of a scenario; None if it has not run. FedReproError as in `read`."""
     path = cell.folder(root) / "result.json"
     return read(path) if path.exists() else None
 
 
 def read(path: Path, content: bytes | None = None) -> dict:
-    """One result.json, or what it held in another commit; FedReproError where it cannot be parsed, was
-    altered or lies in another cell's folder."""
+    """A result.json, or its content in another commit.
+
+    FedReproError if it cannot be parsed, was altered or is in the folder of another cell.
+    """
     try:
         document = _checked(path.read_bytes() if content is None else content)
         folder = "/".join((path.parts[-5], *path.parts[-3:-1]))
@@ -195,7 +202,7 @@ def _check_values(document: dict) -> None:
 
 
 def is_percent(measure: str) -> bool:
-    """Whether a measure lies between 0 and 100: all but the loss and what a method tells of itself."""
+    """Whether a measure is between 0 and 100: all except the loss and diagnostics of methods."""
     return measure != "loss" and not measure.startswith("method.")
 
 
@@ -207,8 +214,10 @@ def collect(root: Path = ROOT, paper: str = "*", scenario: str = "*") -> dict[Ce
 
 
 def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
-    """The results of a cell's tuning, with the chosen values and with its row's; only what was trained.
-    FedReproError for a tuning that paper.yaml does not ask for."""
+    """The results of a cell's tuning, with the chosen values and with its row's values, if they were trained.
+
+    FedReproError for a tuning that paper.yaml does not ask for.
+    """
     try:
         choices.tuning_of(cell, root)
     except FedReproError as error:
@@ -342,15 +351,17 @@ def _of_machines(result: dict, paper: Path) -> str:
 def history(cell: Cell, root: Path = ROOT) -> pd.DataFrame:
     """history.csv of a cell: seed, round (0 is before training), loss, then measures in percent.
 
-    FedReproError where the file is missing or is not such a table.
+    FedReproError if the file is missing or is not such a table.
     """
     path = cell.folder(root) / "history.csv"
     return parse_history(_content(path), path)
 
 
 def columns(cell: Cell, root: Path = ROOT) -> dict[str, list]:
-    """As `history`, a list for each column but STATE, NaN where there is no number. For one pass through the
-    numbers it takes a fifth of the time of a table of pandas."""
+    """Like `history`, as a list for each column but STATE, with NaN where there is no number.
+
+    For one pass through the numbers this takes a fifth of the time of a pandas table.
+    """
     path = cell.folder(root) / "history.csv"
     try:
         return _columns(_content(path).decode())
@@ -395,7 +406,7 @@ def _content(path: Path) -> bytes:
 
 
 def parse_history(content: bytes, path: Path) -> pd.DataFrame:
-    """As `history`, for what `path` held in another commit."""
+    """Like `history`, for the content that `path` had in another commit."""
     return _parsed(content, path).copy()
 
 
@@ -427,13 +438,13 @@ def _parsed(content: bytes, path: Path) -> pd.DataFrame:
 
 
 def ordered(measures) -> list[str]:
-    """Measure names as a table shows them: the usual ones first, the rest as they come."""
+    """Names of measures in the order of tables: the usual ones first, the others as they come."""
     names = list(dict.fromkeys(measures))
     return [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]
 
 
 def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
-    """All measured numbers, a row per cell and measure; std is empty for a single seed."""
+    """All measured numbers, a row for each cell and measure; std is empty for a single seed."""
     rows = [
         (cell.paper, cell.scenario, cell.method, name, *astuple(summarise(results[cell]["measures"][name])))
         for cell in sorted(results, key=str)
@@ -453,7 +464,7 @@ def metrics(paper: str, results: dict[Cell, dict]) -> str:
 
 
 def as_csv(table: pd.DataFrame) -> str:
-    """A table as text, the same on every machine; no text in it is a formula (`files.as_text`)."""
+    """A table as text, the same on every machine; no text in it is read as a formula (`files.as_text`)."""
     table = table.rename(columns=as_text)
     for name in table.select_dtypes(exclude="number"):
         table[name] = table[name].map(as_text)
@@ -461,7 +472,8 @@ def as_csv(table: pd.DataFrame) -> str:
 
 
 def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
-    """Accuracy over rounds, mean over seeds: columns method, round, accuracy (the headline, percent)."""
+    """Accuracy over rounds, mean over seeds, with the columns method, round, accuracy (the main measure,
+    percent)."""
     rows = []
     for cell, result in results.items():
         rounds = checked_history(cell, result, root).groupby("round")

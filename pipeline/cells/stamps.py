@@ -47,25 +47,25 @@ KEYS = dict.fromkeys(
 
 
 def of(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
-    """The cell's entry; None where there is none that can be trusted and that verifies something."""
+    """The cell's entry; None if there is none that can be trusted and verifies something."""
     entry = former(cell, root)
     return entry if entry and reach(entry) else None
 
 
 def former(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
-    """The cell's entry, also one that verifies nothing any more; None where none can be trusted."""
+    """The cell's entry, even if it verifies nothing any more; None if none can be trusted."""
     return read(cell.paper, root).get(str(cell))
 
 
 def refusal(cell: Cell, root: Path = ROOT) -> dict[str, Any] | None:
-    """The cell's entry where the last walk gave another number."""
+    """The cell's entry if the last verification found another number."""
     entry = former(cell, root)
     return entry if entry and entry["how"].startswith(REFUSED) else None
 
 
 def walked(entry: dict[str, Any]) -> dict[int, int]:
-    """Seed -> the last round that was walked, of which `rounds` says `1-15, 1-9 of 15` for `0, 1`; nothing
-    where the two do not fit together."""
+    """Seed -> the last round that was compared, from `rounds` such as `1-15, 1-9 of 15` and `seed` such as
+    `0, 1`; empty if the two do not fit together."""
     spans, _, _ = entry["rounds"].partition(" of ")
     try:
         seeds = [int(seed) for seed in entry["seed"].split(",")]
@@ -76,7 +76,7 @@ def walked(entry: dict[str, Any]) -> dict[int, int]:
 
 
 def reach(entry: dict[str, Any]) -> dict[int, int]:
-    """`walked` of the seeds that came far enough to be evidence; none where nothing was compared."""
+    """`walked` for the seeds with enough rounds to count as evidence; empty if nothing was compared."""
     rounds = entry["rounds"].partition(" of ")[2]
     if kind(entry["how"]) not in LEAST or not rounds.isdecimal():
         return {}
@@ -85,7 +85,10 @@ def reach(entry: dict[str, Any]) -> dict[int, int]:
 
 
 def needed(how: str, rounds: int) -> int:
-    """How many rounds of a seed a walk has to have compared; `rounds`: that the cell has."""
+    """Number of rounds of a seed that a verification must have compared.
+
+    rounds: of the cell
+    """
     return min(LEAST[kind(how)], rounds)
 
 
@@ -163,7 +166,7 @@ def words(stamp: dict[str, Any], seeds: int) -> str:
 
 
 def digest(history: bytes) -> str:
-    """Of the content of history.csv, as results and stamps have it."""
+    """The digest of history.csv that results and stamps record."""
     return hashlib.sha256(history).hexdigest()[:16]
 
 

@@ -12,8 +12,10 @@ BATCH, PUBLIC = 1024, 512
 
 @dataclass(frozen=True)
 class TestSet:
-    """Images (N, C, H, W) and labels (N,) under a printed name (a client, a domain or `test`); of corrupted
-    ones also the name of each corruption and its severity, (N,) both."""
+    """Images (N, C, H, W) and labels (N,) with a name (of a client, a domain, or `test`).
+
+    If they are corrupted, also the name and the severity of each corruption, (N,) both.
+    """
 
     __test__ = False  # not a pytest class
     name: str
@@ -22,6 +24,6 @@ class TestSet:
     corruption: tuple[np.ndarray, np.ndarray] | None = None
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images, labels) of BATCH at once."""
+        """(images, labels) in batches of BATCH."""
         if len(self.labels):
             yield from zip(self.images.split(BATCH), self.labels.split(BATCH))

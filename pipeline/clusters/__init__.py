@@ -1,13 +1,11 @@
-"""Where stages run: on this machine, or the training of cells on a SLURM or a Ray cluster.
+"""The table of clusters, and the choice of the executor that `--on` names.
 
-An executor takes stages as jobs and says how they end; the loop (pipeline/commands/schedule.py) does not know
-which one it has. DVC stays on the user's machine: whatever trains a cell leaves its seeds in `.cells`, and
-the loop records them.
+An executor runs stages as jobs and reports how they end. The scheduler (pipeline/commands/schedule.py) works
+with any executor. DVC runs on the user's machine only: an executor that trains a cell elsewhere leaves the
+finished seeds in `.cells`, and the scheduler records them.
 """
 
-import re
 import tarfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -19,9 +17,9 @@ from pipeline.errors import FedReproError, ParamError, unknown
 class Kind:
     """A cluster that `--on` may name (docs/adding-a-cluster.md).
 
-    place: "module:class" of its `Cluster`, which is imported when it is asked for
-    options: those of `fedrepro run` that it has; all but `cancel` are given to the class by name
-    lock: the file with the packages that it needs, if it needs any
+    place: "module:class" of its `Cluster`; it is imported only when this cluster is used
+    options: options of `fedrepro run` that it accepts; all but `cancel` are arguments of the class
+    lock: the file that pins the additional packages it needs; empty if there are none
     """
 
     place: str
@@ -35,44 +33,19 @@ CLUSTERS = {
 }
 
 
-def file_name(stage: str) -> str:
-    """What a stage's log and mark are called, without an ending."""
-    return re.sub(r"[^\w.@=-]+", "_", stage)
-
-
-@dataclass(eq=False)
-class Job:
-    """A stage that an executor has taken.
-
-    task: its Task of pipeline/commands/schedule.py.
-    where: `queued`, `on n2, requeued 1x`; empty for this machine.
-    code: the exit code; None while it waits, runs or is to be recorded.
-    trained: whether the loop is to record it, with what `write` makes of its seeds.
-    """
-
-    task: Any
-    where: str = ""
-    code: int | None = None
-    trained: bool = False
-    write: Callable[[], object] = lambda: None
-
-    def fail(self, *lines: str) -> None:
-        """Failed, for the reason that these lines give in its log."""
-        with open(self.task.log, "a", encoding="utf-8") as log:
-            log.write("".join(f"{line}\n" for line in lines))
-        self.code = 2
-
-
 def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> Any:
-    """The executor of that name.
+    """The executor of this name.
 
-    on: `local`, or a name of CLUSTERS
-    cores: of this machine, that its stages may share
-    jobs: cells at once on a cluster; None for as many as it takes
+    on: `local`, or a name in CLUSTERS
+    cores: number of cores of this machine that stages may use
+    jobs: number of cells that train at once on a cluster; None: as many as it accepts
     options: --slurm as text, --address, --gpus, --cancel
-    Raises ParamError for an option of another executor, FedReproError for a missing package or cluster.
+
+    ParamError for an option of another executor; FedReproError if a package or the cluster is missing.
     """
-    from pipeline.clusters.local import Local
+    from pipeline.clusters.local import (
+        Local,
+    )  # here, since every module of the package imports this one first
 
     if on not in ("local", *CLUSTERS):
         raise ParamError(f"--on: {unknown('executor', on, ('local', *CLUSTERS))}")

@@ -1,4 +1,4 @@
-"""Base class of the SLURM and Ray executors: train cells on a cluster, run all other stages locally."""
+"""Base class of executors that train cells on a cluster and run all other stages on this machine."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import files
-from pipeline.clusters import Job, file_name
+from pipeline.clusters.job import Job, file_name
 from pipeline.clusters.local import Local
 from pipeline.clusters.order import Order
 from pipeline.errors import DAMAGED, FedReproError
@@ -27,7 +27,11 @@ PASSED_ON = ("FEDREPRO_DEVICE", "FEDREPRO_EXECUTOR", "FEDREPRO_PRECISION", "FEDR
 
 @dataclass(frozen=True)
 class Mark:
-    """What outlives this process of a job: `title` is the cluster's, `id` and `name` are the job's there."""
+    """What is remembered about a job after this process ends.
+
+    title: of the cluster
+    id, name: of the job on the cluster
+    """
 
     cell: str
     title: str
@@ -37,7 +41,7 @@ class Mark:
 
     @classmethod
     def read(cls, path: Path) -> "Mark | None":
-        """None where there is none that can be used."""
+        """The mark of a file; None if there is none, or none that can be used."""
         with contextlib.suppress(*DAMAGED, FedReproError):
             return check(cls, json.loads(path.read_text(encoding="utf-8")), "")
         return None
@@ -45,8 +49,11 @@ class Mark:
 
 @dataclass(eq=False)
 class Sent(Job):
-    """A cell that a cluster has taken. `id` is the cluster's; `name` differs between jobs of re-created
-    clusters, which use the same ids again."""
+    """A cell that was submitted to a cluster.
+
+    id: of the job on the cluster
+    name: of the job; it differs even if a new cluster uses the same ids again
+    """
 
     where: str = "queued"
     order: Order = Order("", "", {}, {})
@@ -60,13 +67,13 @@ class Sent(Job):
         return self.code is None and not self.trained
 
     def lost(self, *lines: str) -> None:
-        """Failed, and no job is left of it."""
+        """Mark the job as failed; it does not exist on the cluster any more."""
         self.fail(*lines)
         self.mark.unlink(missing_ok=True)
 
 
 class Cluster(Local):
-    """Base of the executors that train elsewhere; a subclass sends, lists and ends jobs."""
+    """Base class of executors that train elsewhere. A subclass submits, lists and ends jobs."""
 
     # which cluster: `slurm cluster 'mini'`
     title: str
@@ -85,11 +92,12 @@ class Cluster(Local):
 
     # A subclass has these three, the last where jobs outlive this process.
     def send(self, jobs: list[Sent]) -> list[Sent]:
-        """Submit; sets `id` and `name` of each, or fails it. Those that the cluster has no room for yet."""
+        """Submit jobs and set `id` and `name` of each, or mark it as failed. Returns jobs for which there
+        is no room."""
         raise NotImplementedError
 
     def states(self) -> dict[tuple[str, str], str]:
-        """(id, name) -> where it is, of every job that has not ended."""
+        """(id, name) -> where it is, as a text for the user, of every job that has not ended."""
         raise NotImplementedError
 
     def end(self, jobs: list[tuple[str, str]]) -> None:
@@ -97,14 +105,14 @@ class Cluster(Local):
         raise NotImplementedError
 
     def last_words(self, job: Sent) -> list[str]:
-        """What the cluster reports of a job that ended without output."""
+        """The last lines that the cluster has of a job which ended without a result."""
         return []
 
     def far(self, task: Any) -> bool:
         return task.cell is not None
 
     def submit(self, task: Any, force: bool) -> Job:
-        """A cell goes with the next submission, unless it is trained already or still runs."""
+        """Add a cell to the next submission, unless it has been trained already or its job still runs."""
         if task.cell is None:
             return super().submit(task, force)
         task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +140,8 @@ class Cluster(Local):
         return job
 
     def poll(self) -> None:
-        """Submit what has gathered since the last call brought nothing more, and see what has ended."""
+        """Submit the cells collected since the last call, unless more are still arriving, and look for
+        ended jobs."""
         super().poll()
         living = sum(job.lives for job in self.sent)
         rested = time.monotonic() - self.polled >= SECONDS_BETWEEN_POLLS
@@ -150,7 +159,7 @@ class Cluster(Local):
             self.polled = time.monotonic()
 
     def cancel(self, tasks: list) -> int:
-        """End what is left of these stages; how many jobs that was."""
+        """End the jobs of these stages; returns how many were ended."""
         marks = [self._mark(task) for task in tasks]
         marked = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
         living = self.earlier & {(left.id, left.name) for left in marked.values()}
@@ -161,13 +170,13 @@ class Cluster(Local):
         return len(living)
 
     def close(self) -> str:
-        """Jobs stay where they are."""
+        """Leave the jobs running."""
         super().close()
         left = sum(job.lives and bool(job.id) for job in self.sent)
         return self.farewell(left) if left else ""
 
     def farewell(self, jobs: int) -> str:
-        """What becomes of jobs that have not ended."""
+        """A sentence on what happens to jobs that have not ended."""
         return (
             f"{jobs} {'job goes' if jobs == 1 else 'jobs go'} on at {self.title}: the same command "
             "attaches again and records what has ended, with --cancel it ends them"
@@ -175,11 +184,12 @@ class Cluster(Local):
 
     @cached_property
     def earlier(self) -> set[tuple[str, str]]:
-        """The jobs that had not ended at this process's first look."""
+        """The jobs that had not ended when this process first asked."""
         return set(self.states())
 
     def environment(self) -> dict[str, str]:
-        """What a worker must know of ours. Only a server can take runs from several machines."""
+        """Environment variables for the workers. MLflow is set only if it is a server, which several
+        machines can use."""
         tracked = os.environ.get("MLFLOW_TRACKING_URI", "")
         tracking = (
             {"MLFLOW_TRACKING_URI": tracked} if tracked.startswith("http") else {"FEDREPRO_TRACKING": "off"}

@@ -1,6 +1,6 @@
-"""Stages that compute for a second, as forks of a process that has imported what they need.
+"""Runs stages that need only a second as forks of a process that has already imported what they need.
 
-As processes of `dvc repro` they import for five seconds, and the miniatures have thirty such stages.
+As processes of `dvc repro` each would import for five seconds, and the miniatures have thirty such stages.
 """
 
 import os

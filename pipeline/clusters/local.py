@@ -1,7 +1,8 @@
-"""Local executor: run DVC stages as processes of this machine, training and figures as forks.
+"""The local executor: runs DVC stages as processes of this machine, and trainings and figures as forks.
 
-A stage is a `dvc repro --single-item`; cells, their figures and tables of results are forks of a process that
-has imported what they need already: five CPU seconds, which is more than a small cell trains.
+A stage is a process `dvc repro --single-item`. Cells, their figures and tables of results are instead forks
+of a process that has already imported what they need. This saves five CPU seconds each, which is longer than
+a small cell trains.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ from typing import Any
 
 from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
-from pipeline.clusters import Job, fork, guard
+from pipeline.clusters import fork, guard
+from pipeline.clusters.job import Job
 from pipeline.clusters.worker import train_here
 from pipeline.place import HOME, cards, short_temporary, surroundings
 from pipeline.schema import ROOT, Cell
@@ -29,19 +31,20 @@ SERVERS: dict[str | None, forkserver.ForkServer] = {}
 
 
 class Local:
-    """This machine; the clusters build on it, since only cells go elsewhere."""
+    """Runs stages on this machine. The clusters are subclasses, because only cells run elsewhere."""
 
     def __init__(self, cores: int, root: Path = ROOT):
         self.cores, self.root = cores, root
         self.processes: dict[Job, Callable[[], int | None]] = {}
         self.card: dict[Job, str] = {}
+        self._guard: subprocess.Popen | None = None
 
     def far(self, task: Any) -> bool:
-        """Does the stage take no core of this machine?"""
+        """Whether the stage uses no core of this machine."""
         return False
 
     def submit(self, task: Any, force: bool) -> Job:
-        """Run the stage, or attach to it where it runs already; what it prints goes to its log."""
+        """Run the stage, or attach to it if it runs already; its output goes to its log."""
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.events.unlink(missing_ok=True)
         job = Job(task)
@@ -66,30 +69,32 @@ class Local:
                 job.trained = True
 
     def close(self) -> str:
-        """End what must not outlive this process; a sentence on what goes on, or nothing."""
-        if "group" in self.__dict__:
-            self.group.communicate()  # closes the pipe and waits
+        """End what must not outlive this process; returns a sentence about what continues, or nothing."""
+        if self._guard:
+            self._guard.communicate()  # closes the pipe and waits
         return ""
 
     def kill(self) -> None:
-        """The same at once, for an impatient user."""
-        if "group" in self.__dict__:
-            guard.kill(self.group.pid)
+        """Do the same at once, for an impatient user."""
+        if self._guard:
+            guard.kill(self._guard.pid)
 
     @cached_property
     def cards(self) -> list[str]:
-        """The GPUs among which cells are dealt; none where FEDREPRO_DEVICE chooses a device."""
+        """The GPUs over which cells are distributed; none if FEDREPRO_DEVICE chooses a device."""
         return cards()
 
-    @cached_property
-    def group(self) -> subprocess.Popen:
-        """The guard of a process group, which ends all of it when our pipe to it closes."""
-        return subprocess.Popen(
-            [sys.executable, "-I", guard.__file__], stdin=subprocess.PIPE, process_group=0
-        )
+    @property
+    def group(self) -> int:
+        """The process group of all stages; its first process, the guard, ends it when our pipe closes."""
+        if self._guard is None:
+            command = [sys.executable, "-I", guard.__file__]
+            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        return self._guard.pid
 
     def server(self, kind: str | None) -> forkserver.ForkServer:
-        """Makes processes that have imported torch for an arithmetic, `portable` or None."""
+        """A process with torch already imported under an arithmetic (`portable` or None), from which
+        others are forked."""
         if kind in SERVERS:
             return SERVERS[kind]
         server = SERVERS[kind] = forkserver.ForkServer()
@@ -131,14 +136,14 @@ class Local:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=surroundings(HOME) | environment,
-                process_group=self.group.pid,
+                process_group=self.group,
             ).poll
 
     def _fork(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
         kind, words = self._arithmetic_of(task), fork.arguments_of(task)
         environment = arithmetic.environment(kind) | environment
         work, what = (train_here, task.cell) if words is None else (fork.run_here, words)
-        arguments = (what, str(self.root), str(task.log), self.group.pid, environment)
+        arguments = (what, str(self.root), str(task.log), self.group, environment)
         process = multiprocessing.get_context("forkserver").Process(target=work, args=arguments)
         with _forked_by(self.server(kind)):
             process.start()

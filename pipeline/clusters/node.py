@@ -1,8 +1,8 @@
-"""Code that runs on Ray's machines: train a cell there and send checkpoints and results back.
+"""Code that runs on Ray's machines: trains a cell there and sends checkpoints and results back.
 
-It is sent there by value: it may import nothing of ours, and shares no file system with the user's machine.
-`Keeper` is the one door to the user's `.cells`; `train` unpacks code and data, runs the worker of
-pipeline/clusters/worker.py as a process, and sends on what it saves.
+It is sent there by value, so it must not import modules of this repository. These machines share no file
+system with the user's. `Keeper` is the only access to the user's `.cells`. `train` unpacks code and data,
+runs the worker of pipeline/clusters/worker.py as a process, and sends on what it saves.
 """
 
 import contextlib

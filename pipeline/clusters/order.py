@@ -1,7 +1,8 @@
-"""Order: a cell to train on a cluster, with package versions and the digests that identify its seeds.
+"""Order: what a cluster needs to train a cell: its name, package versions, and digests that identify its
+seeds.
 
-A seed's file in `.cells` is sealed and lies in a folder that is named by all it depends on, so that only
-undamaged files of today's parameters and code count.
+The file of a seed in `.cells` is sealed and lies in a folder named by the digest of everything on which it
+depends. Therefore only undamaged files made with today's parameters and code are accepted.
 """
 
 from dataclasses import dataclass

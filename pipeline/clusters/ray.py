@@ -1,8 +1,8 @@
-"""Ray executor: train cells as tasks of a Ray cluster, whose machines need no shared file system.
+"""The Ray executor: trains cells as tasks of a Ray cluster whose machines need no shared file system.
 
-This process runs on a machine of the cluster, such as its head. Code and data travel through Ray's object
-store; checkpoints and results come back as they are saved, into this machine's `.cells`. A cell whose node
-dies goes on elsewhere. Tasks end with this process.
+This process runs on a machine of the cluster, such as its head. Code and data are sent through Ray's object
+store. Checkpoints and results are copied back to this machine's `.cells` as they are saved. If a node dies,
+its cells continue elsewhere. The tasks end with this process.
 """
 
 import hashlib

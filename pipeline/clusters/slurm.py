@@ -1,8 +1,8 @@
-"""SLURM executor: train cells as array tasks through submitit, and requeue those that are interrupted.
+"""The SLURM executor: trains cells as array tasks through submitit, and requeues interrupted ones.
 
-The checkout lies on a file system that all nodes share; this process runs where `sbatch` does. A task that
-loses its node, is preempted or comes near its time limit is requeued and goes on from its checkpoints. That a
-cell has ended is seen by its seeds in `.cells`, not by asking the cluster's accounting.
+All nodes share the file system with the checkout, and this process runs where `sbatch` is available. A task
+that loses its node, is preempted or approaches its time limit is requeued and continues from its checkpoints.
+A cell has ended when its seeds are in `.cells`; the accounting of SLURM is not asked.
 """
 
 import contextlib

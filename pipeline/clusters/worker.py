@@ -1,8 +1,8 @@
-"""Process that trains one cell for an executor, on a cluster node or on the local machine.
+"""The process that trains one cell for an executor, on a node of a cluster or on this machine.
 
-On a node it is `python -m pipeline.clusters.worker ORDER`, here a fork of a process that has torch.
-
-On a node it never calls DVC and writes only to `.cells`: checkpoints and seeds. ORDER is an `Order` as JSON.
+On a node it is `python -m pipeline.clusters.worker ORDER`, where ORDER is an `Order` as JSON. There it never
+calls DVC and writes only to `.cells`: checkpoints and finished seeds. On this machine it is a fork of a
+process that has already imported torch.
 """
 
 import json

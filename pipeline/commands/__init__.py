@@ -1,1 +1,1 @@
-"""What a user types: `fedrepro COMMAND`."""
+"""The commands `fedrepro COMMAND`."""

@@ -1,7 +1,8 @@
-"""`fedrepro archive PAPER`: a paper's folder with the code that trained it as one zip, to be given a DOI.
+"""`fedrepro archive PAPER`: pack a paper with its results and the code that trained them, to publish with a
+DOI.
 
 The zip is an RO-Crate (https://w3id.org/ro/crate/1.1): ro-crate-metadata.json describes every file. `fedrepro
-import` reads it back.
+import` reads it.
 """
 
 import hashlib
@@ -114,11 +115,13 @@ def paper_of(file: Path) -> str:
 
 
 def unpack(file: Path, target: Path) -> None:
-    """Write the paper's folder of an archive; nothing else of it. FedReproError for a file that is not as its
-    metadata say, or whose name leads elsewhere.
+    """Write the folder of an archive's paper, and nothing else of the archive.
 
-    file: of `archive`
-    target: a folder that is not there yet
+    file: written by `archive`
+    target: a folder that does not exist yet
+
+    FedReproError for a file that differs from its description in the metadata, or whose name leads out of the
+    folder.
     """
     inside = f"papers/{paper_of(file)}/"
     with _opened(file) as pack:

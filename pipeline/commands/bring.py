@@ -1,4 +1,5 @@
-"""`fedrepro import SOURCE`: add another group's paper folder, with results, from disk or a git repository."""
+"""`fedrepro import SOURCE`: add the folder of a paper, with results, from disk, an archive or a git
+repository."""
 
 import contextlib
 import json
@@ -28,15 +29,17 @@ LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__p
 
 
 def main(source: str | None, name: str | None) -> int:
-    """Bring a paper's folder; without a source, all results to MLflow. Returns the exit code."""
+    """Add the folder of a paper; without a source, add all results to MLflow. Returns the exit code."""
     return bring(source, name) if source else say_import(printed(collect()), show=True)
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     """Copy a folder, unpack an archive or clone a git repository as papers/<name>, without running its code.
 
-    name: of the paper's folder; None: as the source is called. Nothing is written outside papers/, and
-    nothing stays where the paper or one of its results cannot be used (FedReproError).
+    name: of the new folder; None: the name of the source
+
+    Nothing is written outside papers/. If the paper or one of its results cannot be used, nothing stays, and
+    FedReproError is raised.
     """
     if is_archive(source):
         name = name or archive.paper_of(Path(source).expanduser())
@@ -125,8 +128,8 @@ def _mark(folder: Path) -> None:
 
 
 def trust(name: str, root: Path = ROOT) -> int:
-    """Let an imported paper's files run from now on; returns the exit code. FedReproError for a paper that is
-    not waiting for it."""
+    """Allow the code of an imported paper to run; returns the exit code. FedReproError if no such paper
+    waits."""
     check_name(name)
     mark = root / "papers" / name / UNTRUSTED
     if not mark.is_file():

@@ -1,8 +1,9 @@
-"""`fedrepro check [paper ...]`: read every file that results rest on again, and say what is not whole.
+"""`fedrepro check [paper ...]`: read every file on which results depend, and name those that are damaged.
 
-Read are results and histories, tuning, stamps, tables of clients, DVC's lock files, and, where they are here,
-partitions, representations and data sets, every digest computed from the bytes. The exit code is 1 where a
-file is damaged or does not fit the others. Stale results, and what rests on a stamp, are listed and no error.
+It reads results, histories, tunings, stamps, tables of clients and DVC's lock files. Partitions,
+representations and data sets are read if they are on this machine. Every digest is computed from the bytes.
+The exit code is 1 if a file is damaged or contradicts others. Stale results and results that depend on a
+stamp are listed; they are no error.
 """
 
 import contextlib
@@ -33,11 +34,11 @@ NAMED = 6
 
 
 def check(wanted: Sequence[str] = (), root: Path = ROOT) -> int:
-    """Print what is damaged, stale and stamped; returns the exit code.
+    """Print what is damaged, stale or verified by a stamp; returns the exit code.
 
-    wanted: keys of papers; empty: all
+    wanted: keys of papers; empty: all papers
 
-    Raises FedReproError for an unknown paper.
+    FedReproError for an unknown paper.
     """
     known = papers(root)
     for name in wanted:
@@ -57,7 +58,7 @@ def check(wanted: Sequence[str] = (), root: Path = ROOT) -> int:
 
 
 def of_paper(key: str, root: Path = ROOT) -> Iterator[str]:
-    """A line for each file of a paper's folder that is damaged or does not fit the others."""
+    """A line for each file in a paper's folder that is damaged or contradicts others."""
     folder = root / "papers" / key
     for path in visible(root, f"papers/{key}/runs/*/*/result.json"):
         cell = Cell(key, *path.parts[-3:-1])

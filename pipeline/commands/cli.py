@@ -1,6 +1,6 @@
-"""The command line `fedrepro`: every subcommand with its arguments, options and help text.
+"""The command line `fedrepro`: every command with its arguments, options and help text.
 
-A command's module is imported when it is called, so that --help costs no time.
+The module of a command is imported only when the command runs, so that --help is fast.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pipeline.place import HOME, checkout_of, surroundings
 DEVICE = click.option(
     "--device",
     metavar="NAME",
-    help="Hours on this device, such as h200 (default: on what has trained).",
+    help="Estimate hours on this device, such as h200 (default: on those that trained the results).",
 )
 # What --help shows together.
 HEADINGS = {
@@ -50,10 +50,14 @@ def main() -> None:
 @click.argument("stages", nargs=-1, type=Name(), metavar="[WHAT]...")
 @jobs_option("one for each core; SLURM: 256 tasks")
 @FORCE
-@click.option("--seeds", default="", metavar="N,N", help="Train with these seeds; tables stay unchanged.")
-@click.option("--on", default="local", metavar="NAME", help="Train cells on slurm or ray (docs/scale.md).")
-@click.option("--slurm", default="", metavar="OPTIONS", help="For sbatch, such as partition=gpu,gres=gpu:1.")
-@click.option("--address", default="", metavar="HOST:PORT", help="Ray's head node.")
+@click.option("--seeds", default="", metavar="N,N", help="Train with these seeds instead; no table changes.")
+@click.option(
+    "--on", default="local", metavar="NAME", help="Train cells on a cluster: slurm or ray (docs/scale.md)."
+)
+@click.option(
+    "--slurm", default="", metavar="OPTIONS", help="Options for sbatch, such as partition=gpu,gres=gpu:1."
+)
+@click.option("--address", default="", metavar="HOST:PORT", help="Address of Ray's head node.")
 @click.option(
     "--gpus",
     type=click.FloatRange(min=0),
@@ -62,12 +66,12 @@ def main() -> None:
     help="GPUs for each cell on Ray, such as 0.25.",
 )
 @click.option("--cancel", is_flag=True, help="End the SLURM jobs of WHAT.")
-@calls("run:main")
+@calls("start:main")
 def run() -> None:
     """Run what is missing or out of date, several stages at once.
 
-    WHAT is a cell (fedlsa/mini/fedavg), a scenario (fedlsa/mini), a paper (fedlsa), all miniatures (mini,
-    or across for the other papers' methods in them), or a target of `dvc repro --glob`. Default: the
+    WHAT is a cell (fedlsa/mini/fedavg), a scenario (fedlsa/mini), a paper (fedlsa), all miniatures (mini),
+    methods of other papers in all miniatures (across), or a target of `dvc repro --glob`. Default: the
     miniatures and the reports.
     """
 
@@ -76,13 +80,13 @@ def run() -> None:
     epilog=example("fedrepro status", "fedrepro status fedlsa --stages 'table 2' | xargs -r fedrepro run"),
 )
 @click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
-@click.option("--stages", "table", metavar="TABLE", help="Only list the stages that a table still needs.")
+@click.option("--stages", "table", metavar="TABLE", help="Only list the stages that this table still needs.")
 @DEVICE
 @calls("status:status")
 def status() -> None:
-    """Show what is done, and about how many hours are left.
+    """Show what is finished, and estimate the hours that are left.
 
-    A line for each paper, or the tables of PAPERS.
+    Without PAPERS, this prints a line for each paper; with PAPERS, their tables.
     """
 
 
@@ -94,13 +98,15 @@ def status() -> None:
     ),
 )
 @click.argument("what", nargs=-1, required=True, type=Name())
-@click.option("--clients", is_flag=True, help="Who holds what, of a scenario: a histogram for each client.")
+@click.option(
+    "--clients", is_flag=True, help="Show which client of a scenario has which images, as histograms."
+)
 @calls("explain:explain")
 def explain() -> None:
-    """Explain a number: its data, settings with their sources, state.
+    """Explain a number: data, settings with sources, state.
 
-    WHAT is a cell, PAPER/SCENARIO/METHOD; or a paper, a table and words of the row and column; or `methods`
-    for a list of all methods.
+    WHAT is a cell, PAPER/SCENARIO/METHOD. It can also be a paper, a table and words of the row and column, or
+    `methods` for a list of all methods.
     """
 
 
@@ -112,23 +118,31 @@ def explain() -> None:
     )
 )
 @click.argument("what", nargs=-1, type=Name())
-@click.option("--seconds", type=Amount("seconds"), default=60, show_default=True, help="Time for each cell.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), metavar="N", help="Only this seed (default: all in turn)."
+    "--seconds", type=Amount("seconds"), default=60, show_default=True, help="Time limit for each cell."
 )
-@click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds of a seed.")
-@click.option("--code", metavar="COMMIT", help="Compare with the code of this commit, on any processor.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Verify only this seed (default: all, one after another).",
+)
+@click.option(
+    "--rounds", type=click.IntRange(min=1), metavar="N", help="Compare at most N rounds of each seed."
+)
+@click.option("--code", metavar="COMMIT", help="Compare with the code of COMMIT, on any processor.")
 @jobs_option()
 @calls("verify:verify")
 def verify() -> None:
-    """Check that today's code gives the results.
+    """Check that today's code reproduces the recorded results.
 
-    Trains the seeds in an order that is drawn anew, as far as the time goes, and compares every round bit for
-    bit. WHAT are cells, scenarios or papers. Default: every cell whose code has changed and whose data are
-    here. A result that agrees counts as today's.
+    This trains the seeds again, in random order and for a limited time, and compares every round bit for bit.
+    A result that is equal counts as a result of today's code. WHAT are cells, scenarios or papers. Default:
+    every cell whose code has changed and whose data are on this machine.
 
-    With --code both codes train here. Where they give the same bits, a result that counted as that commit's
-    counts as today's: so a change of code is verified where the result's own processor is not at hand.
+    With --code, the code of COMMIT and today's code both train here. If they give the same bits, a result
+    that was valid for COMMIT is valid for today's code. Use this if the processor that trained the result is
+    not at hand.
     """
 
 
@@ -136,10 +150,10 @@ def verify() -> None:
 @click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
 @calls("check:check")
 def check() -> None:
-    """Read everything that results rest on again.
+    """Check all results, and the files on which they depend.
 
-    Says what is damaged, which results are stale and why, and what rests on a stamp. The exit code is 1 where
-    a file is damaged.
+    This prints which files are damaged, which results are stale and why, and which depend on a verification.
+    The exit code is 1 if a file is damaged.
     """
 
 
@@ -147,15 +161,13 @@ def check() -> None:
 @click.argument("budget", type=Amount("hours"), metavar="HOURS")
 @click.argument("wanted", nargs=-1, type=Name(), metavar="[PAPERS]...")
 @jobs_option("1, each with HOURS")
-@click.option(
-    "--with-network", "network", is_flag=True, help="Also plan claims whose data must be downloaded."
-)
+@click.option("--with-network", "network", is_flag=True, help="Include claims whose data must be downloaded.")
 @DEVICE
 @calls("plan:plan")
 def plan() -> None:
-    """Find the cells that settle the most claims in HOURS.
+    """Find the cells that decide the most claims in HOURS.
 
-    They are written to a file for `fedrepro run`.
+    It also writes them to a file for `fedrepro run`.
     """
 
 
@@ -167,8 +179,8 @@ def plan() -> None:
 def tune() -> None:
     """Tune hyper-parameters on the clients' validation images.
 
-    Then trains with the best. WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD. Default: everything
-    under `tuning` of every paper.yaml.
+    Afterwards the best configuration is trained. WHAT is PAPER, PAPER/SCENARIO or PAPER/SCENARIO/METHOD.
+    Default: everything under `tuning` in every paper.yaml.
     """
 
 
@@ -180,7 +192,7 @@ def tune() -> None:
 def sweep() -> None:
     """Train a cell with several values of a hyper-parameter.
 
-    NAME is one of the method's or learning_rate. Tables stay unchanged.
+    NAME is a hyper-parameter of the method, or learning_rate. No table changes.
     """
 
 
@@ -192,24 +204,26 @@ def sweep() -> None:
     )
 )
 @click.argument("names", nargs=-1, required=True, type=Name(), metavar="CELL...")
-@click.option("--seeds", default="", metavar="N,N", help="On these seeds (default: those in git).")
+@click.option(
+    "--seeds", default="", metavar="N,N", help="Use these seeds (default: those of the results in git)."
+)
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE,...",
-    help="Also each cell with other values, of training, evaluation or method.",
+    help="Add a variant of each cell with other values of training, evaluation or method.",
 )
 @click.option("--csv", metavar="FILE", help="Write the differences as CSV.")
-@click.option("--latex", metavar="FILE", help="Write them as a LaTeX table.")
-@click.option("--plot", metavar="FILE", help="Draw accuracy over rounds, as .svg, .pdf or .png.")
+@click.option("--latex", metavar="FILE", help="Write the differences as a LaTeX table.")
+@click.option("--plot", metavar="FILE", help="Draw accuracy over rounds into a .svg, .pdf or .png.")
 @jobs_option()
 @calls("compare:compare")
 def compare() -> None:
-    """Compare cells seed by seed: by how much the first is better.
+    """Compare cells seed by seed: by how much is the first better?
 
-    The others and the variants of --set are compared with it; FILE.zip:CELL is one of an archive. What is
-    missing is trained; no table changes.
+    The first cell is compared with each other cell and with each variant of --set. FILE.zip:CELL is a cell of
+    an archive. Missing results are trained; no table changes.
     """
 
 
@@ -219,9 +233,10 @@ def compare() -> None:
 @FORCE
 @calls("reproduce:reproduce")
 def reproduce() -> None:
-    """Train the miniatures in a copy and compare the numbers.
+    """Train the miniatures in a clone and compare the numbers.
 
-    Of PAPERS, or of all, in reproduction/; the committed results stay as they are.
+    This uses the miniatures of PAPERS, or of all papers, in the folder reproduction/. The committed results
+    stay unchanged.
     """
 
 
@@ -229,7 +244,7 @@ def reproduce() -> None:
 @click.argument("paper", required=False, type=Name())
 @calls(".report:main")
 def report() -> None:
-    """Write the pages under reports/ from the results that are there."""
+    """Write the pages in reports/ from the existing results."""
 
 
 @main.command(epilog=example("fedrepro ui fedlsa --port 5050"))
@@ -240,13 +255,14 @@ def report() -> None:
     type=click.IntRange(1024, 65535),
     default=5000,
     show_default=True,
-    help="On 127.0.0.1; if it is in use, the next free one.",
+    help="Port on 127.0.0.1; if it is in use, the next free one.",
 )
 @calls("ui:ui")
 def ui() -> None:
-    """Open MLflow on the runs of all papers, or of PAPER.
+    """Show the runs of all papers, or of PAPER, in MLflow.
 
-    Prints a link to every paper's runs and to each scenario's methods side by side. Ctrl-C ends it.
+    It prints links to the runs of each paper, and to the methods of each scenario side by side. Ctrl-C ends
+    it.
     """
 
 
@@ -261,7 +277,7 @@ def new() -> None:
 def project() -> None:
     """Make a folder with the code and a paper of two methods.
 
-    For an installation outside of any checkout.
+    Use this if you have installed FedRepro without a checkout.
     """
 
 
@@ -274,13 +290,17 @@ def paper() -> None:
 
 @new.command(epilog=example("fedrepro new method fedmine", "fedrepro new method ours --paper fedlsa"))
 @click.argument("name")
-@click.option("--paper", metavar="PAPER", type=Name(), help="For this paper alone, in its methods/.")
+@click.option(
+    "--paper", metavar="PAPER", type=Name(), help="Only for this paper, in the folder methods/ of it."
+)
 @calls("new:method")
 def method() -> None:
-    """Make a file with FedAvg's round to change, and a test of it."""
+    """Make a file with FedAvg's round, to be changed, and a test."""
 
 
-WHOSE_FOLDER = click.option("--paper", metavar="PAPER", type=Name(), required=True, help="Whose folder.")
+WHOSE_FOLDER = click.option(
+    "--paper", metavar="PAPER", type=Name(), required=True, help="The paper to whose folder it is added."
+)
 
 
 @new.command("data", epilog=example("fedrepro new data mine --paper fedlsa"))
@@ -317,23 +337,26 @@ def new_metric() -> None:
 
 @main.group(epilog=example("fedrepro export model fedlsa/mini/fedavg"))
 def export() -> None:
-    """Write what other programs read."""
+    """Write files for other programs."""
 
 
 @export.command(epilog=example("fedrepro export model fedlsa/mini/fedavg --seed 1 --to models/mine"))
 @click.argument("name", type=Name(), metavar="CELL")
-@click.option("--seed", type=click.IntRange(min=0), help="One of the scenario's (default: the first).")
-@click.option("--to", "target", metavar="FOLDER", help="Default: models/CELL-SEED.")
+@click.option("--seed", type=click.IntRange(min=0), help="One of the scenario's seeds (default: the first).")
+@click.option("--to", "target", metavar="FOLDER", help="Folder to write to (default: models/CELL-SEED).")
 @calls("export:model")
 def model() -> None:
-    """Train a seed; write its final models as safetensors.
+    """Train a seed and write its scored models for plain PyTorch.
 
-    The server's model, and those of the clients where the tables score them. Exit code 1 where the
-    training ends in another state than the result in git.
+    Each model is written as a .pt2 file, which runs without FedRepro, and as .safetensors (weights only),
+    with a README. `deployed` is what clients use before local training, `trained` after it. The exit code is
+    1 if the training does not end in the state of the result in git.
     """
 
 
-SEED = click.option("--seed", metavar="N", type=int, help="Whose draw (default: the first seed's).")
+SEED = click.option(
+    "--seed", metavar="N", type=int, help="Seed that draws the partition (default: the first)."
+)
 SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
 
 
@@ -353,15 +376,15 @@ SCENARIO = click.argument("what", type=Name(), metavar="SCENARIO")
     type=click.Choice(["csv", "flower", "pfllib"]),
     default="csv",
     show_default=True,
-    help="What is to read them.",
+    help="Program that is to read the files.",
 )
 @calls("partition:export")
 def export_partition() -> None:
-    """Write which images every client has.
+    """Write which images each client has.
 
     csv: indices into the arrays of data/<set>. flower: flower.json with each client's positions in the
-    training part, which go on in the test part, and flower-test.json with those of its own test samples.
-    pfllib: config.json and the images themselves.
+        training part (higher positions mean the test part), and flower-test.json with the client's own test
+        samples. pfllib: config.json and the images themselves.
     """
 
 
@@ -371,10 +394,10 @@ def export_partition() -> None:
 @click.option("--parquet", metavar="FILE", help="Write it as Parquet.")
 @calls("table:export")
 def export_results() -> None:
-    """Write every seed's numbers of every round as one table.
+    """Write the numbers of all seeds and rounds as one table.
 
-    Columns: paper, scenario, method, seed, round, measure, value, hook (models scored before or after local
-    training).
+    Its columns are paper, scenario, method, seed, round, measure, value, and hook (whether models were scored
+    before or after local training).
     """
 
 
@@ -388,7 +411,7 @@ def partitions() -> None:
 @SEED
 @calls("partition:show")
 def show() -> None:
-    """Show a bubble for every client and class."""
+    """Show how many images of each class every client has."""
 
 
 @partitions.command("import", epilog=example("fedrepro partition import PFLlib/dataset/MNIST mypaper/mnist"))
@@ -396,20 +419,20 @@ def show() -> None:
 @SCENARIO
 @calls("partition:import_split")
 def import_partition() -> None:
-    """Take the clients of another library for a scenario.
+    """Use the clients of another library in a scenario.
 
-    SOURCE is a folder of PFLlib's, a .json with lists of positions, training part first, as Flower's
-    partitioners hold them, or a .csv of `export partition`.
+    SOURCE is a folder of PFLlib, a .json with lists of positions (training part first, as in Flower's
+    partitioners), or a .csv written by `export partition`.
     """
 
 
 @main.command(epilog=example("fedrepro sync", "fedrepro sync --check"))
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
+@click.option("--check", is_flag=True, help="Write nothing; the exit code is 1 if a file would change.")
 @calls("sync:main")
 def sync() -> None:
-    """Write papers/*/dvc.yaml from the paper.yaml of each.
+    """Write papers/*/dvc.yaml from each paper.yaml.
 
-    `run` and `tune` begin with it.
+    `run` and `tune` do this first.
     """
 
 
@@ -417,30 +440,30 @@ def sync() -> None:
 @click.option("--page", is_flag=True, help="Write the table of docs/methods.md instead.")
 @calls("methods:main")
 def methods() -> None:
-    """List every method, in a line each."""
+    """List every method in one line."""
 
 
 @main.command("import", epilog=example("fedrepro import https://example.org/fedmine.git"))
 @click.argument("source", required=False)
-@click.option("--name", metavar="NAME", help="Of the paper's folder (default: as SOURCE is called).")
+@click.option("--name", metavar="NAME", help="Name of the paper's folder (default: the name of SOURCE).")
 @calls("bring:main")
 def import_() -> None:
-    """Add a paper's folder with its sealed results.
+    """Add the folder of a paper with its results.
 
-    SOURCE is a folder, a .zip of `fedrepro archive` or a git repository. Without it, every finished seed
-    goes to MLflow, as with `ui`.
+    SOURCE is a folder, a .zip of `fedrepro archive` or a git repository. Without SOURCE, all finished seeds
+    are added to MLflow, as `ui` does.
     """
 
 
 @main.command(epilog=example("fedrepro archive fedlsa --to fedlsa.zip"))
 @click.argument("key", type=Name(), metavar="PAPER")
-@click.option("--to", "target", metavar="FILE", help="Default: PAPER.zip.")
+@click.option("--to", "target", metavar="FILE", help="File to write (default: PAPER.zip).")
 @calls("archive:archive")
 def archive() -> None:
-    """Pack a paper with results and code for a DOI.
+    """Pack a paper with results and code, to publish with a DOI.
 
-    A zip with RO-Crate metadata, CITATION.cff, results, digests of the partitions, code and environment,
-    which Zenodo takes and `fedrepro import` reads back.
+    The zip contains RO-Crate metadata, CITATION.cff, results, digests of the partitions, the code and the
+    list of packages. Zenodo accepts it, and `fedrepro import` reads it.
     """
 
 
@@ -448,15 +471,15 @@ def archive() -> None:
 @click.argument("name", metavar="PAPER")
 @calls("bring:trust")
 def trust() -> None:
-    """Let the files of an imported paper run.
+    """Allow the code of an imported paper to run.
 
-    Until then no command sees PAPER. Read its Python files first: they run with your rights.
+    Before that, no command uses PAPER. Read its Python files first: they run with your permissions.
     """
 
 
 def here() -> None:
-    """The installed command; inside another checkout it runs that checkout's code."""
-    with contextlib.suppress(OSError):  # a folder that is no more: `main` says so
+    """The installed command. Inside another checkout, it runs the code of that checkout."""
+    with contextlib.suppress(OSError):  # the current directory was deleted: `main` says so
         if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
             os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder))
     if sys.flags.optimize > 1:  # without the texts of --help

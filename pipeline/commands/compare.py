@@ -1,6 +1,8 @@
-"""`fedrepro compare A B ...`: which cell is better, by the differences of common seeds, with their interval.
+"""`fedrepro compare A B ...`: how much better one cell is, by its difference on common seeds, with an
+interval.
 
-Numbers in git are used where they are; other seeds and changed values are trained first, beside the tables.
+It uses results in git if they exist. Other seeds, and cells with changed values, are trained first; no table
+changes.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""`fedrepro explain`: data, settings, sources and state behind a number of a paper."""
+"""`fedrepro explain`: the data, settings, sources and state behind a number of a paper."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

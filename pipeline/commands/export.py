@@ -1,4 +1,8 @@
-"""`fedrepro export model CELL`: train a seed and write its final models as safetensors, with a model card."""
+"""`fedrepro export model CELL`: train a seed and write its scored models as files that plain PyTorch runs.
+
+`deployed*` files hold what clients use before local training, `trained*` files what they hold after it.
+pipeline/training/final_models.py writes them, with a README that has their accuracy.
+"""
 
 import dataclasses
 import shutil
@@ -14,11 +18,15 @@ from pipeline.training.checks import check_environment
 
 
 def model(name: str, seed: int | None, target: str | None, root: Path = ROOT) -> int:
-    """Train a seed from its beginning and write its models into a new folder; returns the exit code.
+    """Train a seed from the beginning and write its models into a folder.
 
     name: of the cell
-    seed: one of its scenario; None: the first
-    target: the folder; None: models/<paper>-<scenario>-<method>-<seed>
+    seed: one of the scenario's seeds; None: the first one
+    target: the folder, which is replaced; None: models/<paper>-<scenario>-<method>-<seed>
+    root: the project's folder
+
+    Returns 0; 1 if the training ends in another state than the result in git. ParamError for a seed that the
+    scenario does not have.
     """
     cell = Cell.parse(name)
     experiment = Experiment.of(cell, root)

@@ -1,8 +1,8 @@
-"""The code of an earlier commit, checked out beside the data of today, to train what today's code trains.
+"""The code of an earlier commit, checked out next to today's data, to train the same cell with both codes.
 
-A refactoring changes the digest of every cell that reaches it. Results of another maker's processor cannot be
-walked again here; but the two codes can be compared on any machine. Where they give the same bits, a result
-that counted as the earlier commit's counts as today's.
+A refactoring changes the digest of every cell that uses the changed code. If a result was trained on another
+maker's processor, it cannot be verified on this machine. But the two codes can be compared on any machine: if
+they give the same bits, a result that was valid for the earlier commit is valid for today's code.
 """
 
 import contextlib

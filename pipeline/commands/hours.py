@@ -1,13 +1,14 @@
-"""Estimate a cell's training hours from operation counts and the measured speed of finished cells.
+"""Estimates the training hours of a cell from numbers of operations and the measured speed of finished cells.
 
-Counted are three passes of every network over its client's images (one forward, two backward) in every local
-epoch, three over the public images where the method uses them, one over the test images after a round, and
-those of attacks. What a method does besides, such as views of AugMix, shows in its measured cells alone.
+It counts three passes of every network over its client's images (one forward, two backward) in each local
+epoch, three over the public images if the method uses them, one over the test images after a round, and those
+of attacks. Whatever else a method does, such as AugMix views, appears only in the speed of its measured
+cells.
 
-operations.csv has those of one forward pass of one image by every network, at its default widths with ten
-classes: the multiply-adds, and WRITTEN for every number that a layer puts out, since depthwise convolutions
-and activations wait for memory and not for arithmetic. Counting them again would cost the import of torch,
-which `fedrepro status` does without.
+operations.csv has the operations of one forward pass of one image, for every network at its default widths
+with ten classes. These are the multiply-adds, and WRITTEN for every number that a layer writes, because
+depthwise convolutions and activations are limited by memory and not by arithmetic. The file exists because
+counting them would import torch, which `fedrepro status` avoids.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`fedrepro methods`: list every method, a line each; with `--page`, renew the table in docs/methods.md."""
+"""`fedrepro methods`: list every method in one line; with `--page`, renew the table in docs/methods.md."""
 
 import importlib
 import re

@@ -1,7 +1,9 @@
-"""MLflow's server without uploads, by which any local user could write files as the owner of `ui`.
+"""MLflow's server without uploads, through which any local user could write files with the rights of the
+owner.
 
-To import it takes seconds, during which `ui` makes the database. It answers once that is whole, which a line
-on its standard input says; where `ui` has ended instead, it ends.
+Importing MLflow takes seconds; meanwhile `fedrepro ui` makes the database. A line on this process's standard
+input says that the database is complete; from then on the server answers. If `fedrepro ui` ends instead, the
+server ends.
 """
 
 import sys

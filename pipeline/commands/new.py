@@ -1,4 +1,4 @@
-"""`fedrepro new`: generate a working template of a paper, a method or a paper's component, with a test."""
+"""`fedrepro new`: write a working example of a paper, a method or a part of a paper, with a test."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Shared parts of the command line: error messages for bad input, argument types, the --jobs option."""
+"""What all commands share: error messages for bad input, types of arguments, the option --jobs."""
 
 import math
 import os
@@ -152,7 +152,7 @@ def jobs_option(default: str = "one for each core") -> Callable:
     )
 
 
-FORCE = click.option("--force", "-f", is_flag=True, help="Start over, also what is up to date.")
+FORCE = click.option("--force", "-f", is_flag=True, help="Run again from the start, even what is up to date.")
 
 
 def installed(elsewhere: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""`fedrepro partition`, `fedrepro export partition`: show, import or export the split over clients."""
+"""`fedrepro partition`, `fedrepro export partition`: show, import or export which client has which images."""
 
 import csv
 import io

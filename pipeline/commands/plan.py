@@ -1,7 +1,7 @@
-"""`fedrepro plan HOURS [PAPER ...]`: choose the training runs that decide the most paper claims in HOURS.
+"""`fedrepro plan HOURS [PAPER ...]`: choose the trainings that decide the most claims of papers in HOURS.
 
-A claim that waits needs the cells that have not run; an undecided one needs more seeds, as many as its
-verdict's outlook names. Cells are shared between claims; the choice is greedy, the most claims an hour first.
+A claim without results needs the cells that have not run. An undecided claim needs more seeds; its verdict
+says how many. Several claims may need the same cell. The choice is greedy: the most claims per hour first.
 """
 
 import math

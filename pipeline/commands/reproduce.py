@@ -1,8 +1,9 @@
-"""`fedrepro reproduce [PAPER ...]`: retrain the small scenarios in a clone and compare with git's results.
+"""`fedrepro reproduce [PAPER ...]`: train the miniatures in a clone and compare them with the results in git.
 
-It works in `reproduction/`, a clone at the current commit that git ignores: there every stage runs, or those
-of the named papers' miniatures. In a later call they run again, but seeds that are trained count; at another
-commit, or with `--force`, all are trained. Where bits differ, both means are printed with their spread.
+The clone is `reproduction/`, at the current commit; git ignores it. All its stages run there, or those of the
+miniatures of the named papers. A later call runs them again but uses seeds that have been trained already; at
+another commit, or with `--force`, all seeds are trained again. If bits differ, it prints both means with
+their spread.
 """
 
 import shutil

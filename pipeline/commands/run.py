@@ -1,6 +1,7 @@
-"""`fedrepro run [stage ...] --jobs N`: run what is out of date, as `dvc repro` does, N stages at once.
+"""Runs stages that are missing or have changed, several at once, as `dvc repro` does one after another.
 
-A failed stage stops only what needs it; the exit code is then 1. After Ctrl-C (130) the next call goes on.
+If a stage fails, only stages that need it are skipped, and the exit code is 1. After Ctrl-C (exit code 130)
+the next call continues.
 """
 
 import contextlib
@@ -48,18 +49,16 @@ def main(
     jobs: int | None = None,
     force: bool = False,
     on: str = "local",
-    seeds: str = "",
     **options: Any,
 ) -> int:
-    """Run the stages; returns the exit code. `seeds`: train cells with these instead, outside of git; `on`
-    and `options`: see `pipeline.clusters.executor`."""
-    check_environment(here=on == "local")
-    if seeds and on != "local":
-        raise ParamError("--seeds: trains on this machine only")
-    if seeds:
-        from pipeline.commands import variants
+    """Run the stages that are missing or have changed; returns the exit code.
 
-        return variants.extra_seeds(stages, seeds, jobs)
+    stages: names that `targets` accepts; empty: the stages of the current folder's dvc.yaml
+    jobs: number of stages, or of cells on a cluster, that run at once; None: the default of the executor
+    force: also run stages that have not changed
+    on, options: see `pipeline.clusters.executor`
+    """
+    check_environment(here=on == "local")
     if force and on != "local":
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     asked = unchanged.key(stages)

@@ -1,7 +1,8 @@
-"""Scheduler of `fedrepro run`: start each DVC stage once its inputs are ready, and record trained cells.
+"""The scheduler of `fedrepro run`: starts each DVC stage when its inputs are ready, and records trained
+cells.
 
-DVC itself says what depends on what and what has changed. It lets several `dvc repro --single-item` work at
-once if each waits for the lock and something else keeps the order; this module does.
+DVC says which stage depends on which, and what has changed. It allows several `dvc repro --single-item` at
+once if each waits for the lock and something else keeps the order. This module keeps the order.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from pipeline import locks
-from pipeline.clusters import Job, file_name
+from pipeline.clusters.job import Job, file_name
 from pipeline.errors import DAMAGED, ParamError, unknown
 from pipeline.schema import papers
 from pipeline.training.progress import event

@@ -1,8 +1,8 @@
-"""`fedrepro status [paper ...]`: which results are done, stale, failed or missing, and the hours left.
+"""`fedrepro status [paper ...]`: which results are finished, stale, failed or missing, and the hours left.
 
-A cell is done, stale (its result was made by other code, parameters, seeds or partitions than today's, or
-cannot be read), failed (its last run ended with an error), missing, or without a stage (no grid of paper.yaml
-holds it yet). Neither torch nor DVC is loaded, so that it takes only seconds.
+A cell is done; stale, if other code, parameters, seeds or partitions than today's made its result, or if it
+cannot be read; failed, if its last run ended with an error; missing; or without a stage, if no grid of
+paper.yaml contains it yet. Neither torch nor DVC is loaded, so this takes only seconds.
 """
 
 import contextlib

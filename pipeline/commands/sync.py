@@ -1,8 +1,8 @@
-"""`fedrepro sync`: generate the DVC stages of partitions, training, tuning and figures from paper.yaml.
+"""`fedrepro sync`: write the DVC stages of partitions, training, tuning and figures from paper.yaml.
 
-It writes papers/<paper>/dvc.yaml with the miniature's stages and grids/dvc.yaml below it with those of the
-paper's scenarios, which .dvcignore hides until one of them is run (`show_grids`). The root's dvc.yaml knows
-no paper: it depends on folders under reports/ into which every paper's `results` stage writes.
+It writes papers/<paper>/dvc.yaml with the stages of the miniature, and grids/dvc.yaml below it with those of
+the paper's scenarios. .dvcignore hides the latter until one of them is run (`show_grids`). The root's
+dvc.yaml names no paper: it depends on folders in reports/, to which the stage `results` of each paper writes.
 """
 
 import os

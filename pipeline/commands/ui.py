@@ -1,6 +1,6 @@
 """`fedrepro ui`: serve MLflow's web interface, import results and print links to useful views.
 
-A link names a view that is a tag of the experiment, as MLflow's button Share does: which runs,
+A link names a view that is stored as a tag of the experiment, as MLflow's button Share does: which runs,
 which columns, how they are grouped and sorted.
 """
 

@@ -1,8 +1,8 @@
-"""Whether no file has changed since `fedrepro run` found the same targets up to date.
+"""Whether any file has changed since `fedrepro run` last found the same targets up to date.
 
-DVC finds that out anew from every dvc.yaml, dvc.lock and parameter file, which takes it five CPU seconds for
-the miniatures. Here the files of the stages are compared by number, size and time, as DVC itself compares
-data; whatever differs, or was never looked at, is left to DVC.
+DVC reads every dvc.yaml, dvc.lock and parameter file to find this out, which takes five CPU seconds for the
+miniatures. This module compares the files of the stages by inode number, size and time, as DVC itself
+compares data. If something differs, or was never compared, DVC decides.
 """
 
 import contextlib

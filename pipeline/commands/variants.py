@@ -1,6 +1,6 @@
-"""`fedrepro run CELL --seeds 7,8` and `sweep CELL mu=0.1,1`: train cells with a user's seeds or values.
+"""`fedrepro run CELL --seeds 7,8` and `fedrepro sweep CELL mu=0.1,1`: train cells with other seeds or values.
 
-Their files go to papers/<paper>/extra-seeds and sweeps, which git ignores: tables stay unchanged.
+Their files go to papers/<paper>/extra-seeds and papers/<paper>/sweeps, which git ignores. No table changes.
 """
 
 import contextlib
@@ -21,9 +21,11 @@ from pipeline.training.checks import check_environment, runnable
 
 
 def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:
-    """Train the cells, of a scenario all, with these seeds; returns the exit code.
+    """Train cells with other seeds; returns the exit code.
 
-    text: `7,8`
+    names: cells, or scenarios with all their cells
+    text: the seeds, such as `7,8`
+    jobs: number of processes; None: one for each core
     """
     seeds, chosen = parse_seeds(text), [*dict.fromkeys(cell for name in names for cell in run.named(name))]
     if not chosen:
@@ -50,7 +52,9 @@ def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int
 def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
     """Train a cell with each value of a hyper-parameter; returns the exit code.
 
+    name: of the cell
     assignment: `mu=0.001,0.01,0.1`, a hyper-parameter of the method or `learning_rate`
+    jobs: number of processes; None: one for each core
     """
     base, (key, values) = Cell.parse(name), _parse_values(assignment)
     swept = {f"{key} {value}": Swept.of(base, ((key, value),)) for value in values}
@@ -64,8 +68,10 @@ def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
 
 
 def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> list[dict]:
-    """Train cells with a user's seeds; returns their results. FedReproError where their data cannot be
-    brought."""
+    """Train cells with seeds or values of a user; returns their results.
+
+    FedReproError if their data cannot be made; ParamError for a value that the method does not accept.
+    """
     if not cells:
         return []
     if _bring([cell.base for cell in cells], jobs):
@@ -80,7 +86,7 @@ def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> lis
 
 
 def deal_extra(cell: ExtraSeeds | Variant) -> str:
-    """Deal the partition of a cell with a user's seeds; returns where its seeds are in paper.yaml."""
+    """Draw the partition for a user's seeds; returns the place of the scenario's `seeds` in paper.yaml."""
     from stages.partition import deal
 
     base = cell.base
@@ -125,7 +131,7 @@ def _print(base: Cell, rows: dict[str, dict[int, float]], trained: Cell) -> None
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`7,8` -> (7, 8); ParamError for what is not different whole numbers."""
+    """`7,8` -> (7, 8); ParamError unless these are different whole numbers."""
     seeds: list[int] = []
     with contextlib.suppress(ValueError):
         seeds = check(list[Whole], [*map(int, text.split(","))], "--seeds")
@@ -144,7 +150,7 @@ def _parse_values(text: str) -> tuple[str, list]:
 
 
 def parse_value(text: str) -> int | float | bool | str:
-    """`0.1` -> 0.1, `true` -> True; what is neither a number nor true or false stays a text."""
+    """`0.1` -> 0.1, `true` -> True; a text that is neither a number nor true or false stays a text."""
     with contextlib.suppress(ValueError):
         if isinstance(value := json.loads(text), (int, float)):
             return value

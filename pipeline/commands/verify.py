@@ -1,15 +1,15 @@
-"""`fedrepro verify [cell, scenario or paper ...]`: retrain and compare each round with the stored result.
+"""`fedrepro verify [cell, scenario or paper ...]`: train again and compare each round with the stored result.
 
-The seeds of a cell are trained once more, in an order that is drawn anew in each call, by the training
-function itself (`pipeline/training/walk.py`), from round 0 and as far as the time goes. Every round is
-compared with history.csv: bits or nothing. Where all agree, for as many rounds as tell a method from its
-ablations (`stamps.LEAST`), papers/<paper>/verified.yaml says so, and the result counts as today's. Where a
-value differs, its cell, seed, round and name are printed, nothing is recorded, and the exit code is 1. What
-was trained with other arithmetic than this machine has cannot be compared here.
+The seeds of a cell are trained again by the real training function (`pipeline/training/walk.py`), from round
+0, in an order that is drawn in each call, until the time is over. Every round is compared with history.csv,
+bit for bit. If all values are equal for enough rounds to distinguish a method from its ablations
+(`stamps.LEAST`), papers/<paper>/verified.yaml records it, and the result counts as today's. If a value
+differs, its cell, seed, round and name are printed, and the exit code is 1. Results trained with another
+arithmetic than this machine's cannot be compared here.
 
-With a commit, the code of that commit trains the seeds first, on this machine, and its rounds stand in the
-place of the stored ones (`former_code.py`). So a change of code is verified on any processor, for a result
-that counted as that commit's.
+With a commit, the code of that commit first trains the seeds on this machine, and its rounds replace the
+stored ones (`former_code.py`). In this way a change of code can be verified on any processor, for results
+that were valid for that commit.
 """
 
 import contextlib
@@ -142,7 +142,7 @@ def check_machine(here: dict, there: dict) -> None:
             differences.append(f"{name} {there.get(name)}")
     if differences:
         trained_on = ", ".join(differences)
-        raise NotHere(f"cannot be compared here; trained on {trained_on}; train anew or walk there")
+        raise NotHere(f"cannot be compared here; trained on {trained_on}; train again, or verify it there")
 
 
 @dataclass

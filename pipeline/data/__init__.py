@@ -1,2 +1,2 @@
-"""Data sets: what exists (registry), where it comes from (sources), the one form on disk (store), who gets
-what (partition)."""
+"""Data sets: which exist (registry), where they come from (sources), how they are stored (store), and who
+gets which image (partition)."""

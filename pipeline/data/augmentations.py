@@ -1,9 +1,9 @@
-"""Random augmentations of image batches (crop, flip, colour jitter, AugMix), drawn separately per image.
+"""Random augmentations of image batches (crop, flip, colour jitter, AugMix), drawn separately for each image.
 
-Every view is a function `view(images, generator)`: images uint8 (B, C, H, W) on any device, square, C = 1 or
-3, at least 5 pixels wide; generator a CPU generator, from which alone all draws come, always equally many, so
-that one seed gives one result whatever the images. Views are uint8 of the same shape and device, but for
-`augmix`, whose mixtures are float32 in [0, 255].
+Every view is a function `view(images, generator)`. images: uint8 (B, C, H, W) on any device, square, C = 1 or
+3, at least 5 pixels wide. generator: a CPU generator, from which all random numbers are drawn, always the
+same number of them, so that the draws of a seed do not depend on the images. Views are uint8 with the same
+shape and device, except those of `augmix`, which are float32 in [0, 255].
 """
 
 import math

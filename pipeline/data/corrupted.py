@@ -1,10 +1,11 @@
-"""Write, read and verify data/<set>-corrupted/: a data set's copy with every image corrupted once.
+"""Write, read and verify data/<set>-corrupted/: a copy of a data set in which every image is corrupted once.
 
-Every rate of corruption takes its images from it.
+Scenarios with any rate of corruption take their corrupted images from it.
 
-The store's form (pipeline/data/store.py), images 32x32 RGB in the order of the clean set, and three more
-arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy int32,
-the image's place in a random order of the training part, -1 for test images. Reading needs NumPy and Pillow.
+It has the form of pipeline/data/store.py with images 32x32 RGB in the order of the original set, and three
+more arrays (N,): kind.npy uint8, an index into meta["corruption"]["kinds"]; severity.npy uint8; rank.npy
+int32, the image's place in a random order of the training part, -1 for test images. Reading needs NumPy and
+Pillow.
 """
 
 import hashlib

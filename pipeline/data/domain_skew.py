@@ -1,6 +1,6 @@
-"""Partition data by domain: divide every domain over its clients, or draw private sets of a fixed size.
+"""Partition data by domain: divide each domain over its clients, or draw a fixed number of images for each.
 
-FedLSA and FedCCL with FPL's and FedPCL's counts, FCCL+ Table 5, RAHFL Sec. 4.1.
+FedLSA and FedCCL with FPL's and FedPCL's numbers, FCCL+ Table 5, RAHFL Sec. 4.1.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Downloads files and unpacks archives: the result is whole and verified, or not there at all."""
+"""Download files and unpack archives; the result is complete and verified, or does not exist."""
 
 import contextlib
 import lzma

@@ -1,9 +1,9 @@
-"""Compute, store and read a data set's representations under a frozen network (ViT-Ti/16).
+"""Compute, store and read the representations of a data set under a frozen network (ViT-Ti/16).
 
-They are computed once and read by every method: data/<set>-<features>/.
+They are computed once, into data/<set>-<features>/, and used by every method.
 
-features.npy float32 (N, d), row i of image i of data/<set>; meta.json with the weights' origin and SHA-256
-and the digest of the images. Reading needs NumPy alone; computing needs timm.
+features.npy float32 (N, d), row i belongs to image i of data/<set>; meta.json with the origin and SHA-256 of
+the weights and the digest of the images. Reading needs only NumPy; computing needs timm.
 """
 
 import hashlib

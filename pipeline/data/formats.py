@@ -1,8 +1,8 @@
-"""Readers of data sets' official files (IDX, CIFAR binary, MATLAB, LIBSVM, .npz), which return arrays.
+"""Readers of the official files of data sets (IDX, CIFAR binary, MATLAB, LIBSVM, .npz). They return arrays.
 
-A reader gets the files in the registry's order, a folder to unpack into, and the set's entry. Images that
-would not fit into memory come as blocks. No reader executes anything that a file says: no pickle is ever
-loaded.
+A reader gets the files in the registry's order, a folder to unpack into, and the entry of the set. Images
+that would not fit into memory are returned in blocks. No reader executes anything from a file: pickles are
+never loaded.
 """
 
 import gzip

@@ -1,17 +1,16 @@
-"""The gate that every data set from outside passes: values, shapes, labels and what a reader did not take.
+"""Checks every data set from outside: values, shapes, labels, and files that a reader has not taken.
 
-A reader hands over what it read as it is. Here it becomes the stored form by the rules below, or ends with
-one line. What a user should know of the set, such as pictures that occur twice, is counted in
-data/<set>.found.json, beside the set's folder, which stays as it was.
+A reader returns what it has read, unchanged. This module converts it to the stored form by the rules below,
+or ends with a one-line error. What a user should know about the set, such as images that occur twice, is
+counted in data/<set>.found.json, next to the set's folder.
 
-Pixels: bool, and whole numbers that are 0 and 1 alone, become 0 and 255; other whole numbers must lie in 0
-to 255; floats in [0, 1] are multiplied by 255, those that reach from -1 to 1 become (x + 1) * 127.5, those
-from 0 to 255 are rounded. All parts of a set need the same rule. Everything else has no known range and is
-refused.
-Samples that are no images (`registry.DataSet.images`): finite numbers of the set's shape, stored as its type;
-whole numbers where that is int64 or uint8.
-Labels: whole numbers from 0 on, or texts, which become numbers in the order of the names; -1, no label, where
-every class has images all the same.
+Pixels: booleans, and whole numbers that are only 0 and 1, become 0 and 255. Other whole numbers must be in 0
+    to 255. Floats in [0, 1] are multiplied by 255; floats from -1 to 1 become (x + 1) * 127.5; floats from 0
+    to 255 are rounded. All parts of a set must need the same rule. Any other range is refused.
+Samples that are not images (`registry.DataSet.images`): finite numbers with the set's shape, stored as its
+type; they must be whole numbers if the type is int64 or uint8.
+Labels: whole numbers from 0 on, or texts, which become numbers in the order of the names. -1 means no label;
+    even so, every class must have images.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,9 +1,10 @@
-"""Pillow's image operations (colour, contrast, rotation, blur) on tensor batches, a strength per image.
+"""Pillow's image operations (colour, contrast, rotation, blur) on batches of tensors, with a strength for
+each image.
 
-Images are uint8 (B, C, H, W) with C = 1 (grey) or 3 (RGB), on any device; what comes back is new, uint8 and
-of the same shape. Strengths are tensors (B,). Values are Pillow's to the bit, as the tests show, but where
-sums taken in another order or in 32 bits cross a bound: less than one value in a thousand of a blur, by one
-grey level. What has no meaning for grey images leaves them as they are, as in Pillow.
+Images are uint8 (B, C, H, W) with C = 1 (grey) or 3 (RGB), on any device. The result is a new tensor, uint8
+with the same shape. Strengths are tensors (B,). Tests show that values equal Pillow's, except where sums in
+another order or in 32 bits cross a rounding bound: fewer than one value in a thousand of a blur, by one grey
+level. Operations that have no meaning for grey images leave them unchanged, as in Pillow.
 """
 
 import torch

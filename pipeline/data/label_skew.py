@@ -1,7 +1,7 @@
 """Partition one pool of images over clients: IID, label skew (Dirichlet, shards), quantity skew, by user.
 
-A function of a kind returns every client's images, from the indices (n,) of the pool to divide. What all
-kinds share, the choice of the pool and each client's split, is in `divide`.
+Each function here returns the images of every client, chosen from the indices (n,) of the pool. What all
+kinds share, the choice of the pool and the split into training and test images, is in `divide`.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Partitions: deal a scenario's images to clients; read, write and verify the partition's folder.
+"""Partitions: distribute a scenario's images to clients; read, write and verify the folder of a partition.
 
-The kinds are those of schema.partitions; FedCRL Sec. V-A2 has PFLlib's rules. A partition's folder holds
-indices.npz and meta.json.
+The kinds are those of schema.partitions; PFLlib's rules are described in FedCRL, Sec. V-A2. The folder of a
+partition contains indices.npz and meta.json.
 """
 
 import hashlib

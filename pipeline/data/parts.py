@@ -1,4 +1,5 @@
-"""Data structures of partitioning: the images to divide, each client's image indices, random generators."""
+"""Data structures for partitioning: the images to divide, the image indices of each client, random
+generators."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Draw example images of every domain of a scenario (FCCL+ Fig. 5), and read a stored picture's size."""
+"""Draw example images of every domain of a scenario (FCCL+ Fig. 5), and read the size of a stored image."""
 
 import io
 from pathlib import Path

@@ -16,7 +16,13 @@ RAW = "raw"  # folder in data/ of official files
 
 @dataclass(frozen=True)
 class Mirror:
-    """The set's file in a mirror folder. counts: per domain or for each; None: those of the whole set."""
+    """A file of the data set in a mirror folder.
+
+    file: its name
+    sha256: of its content
+    deviation: how it differs from the official set
+    counts: [training, test] images of each domain, or by name of domain; None: those of the whole set
+    """
 
     file: str
     sha256: str
@@ -26,12 +32,16 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Canonical:
-    """The official distribution, in data/raw/<set>/.
+    """The official distribution; its files are in data/raw/<set>/.
 
-    reader: a name of `formats.READERS`, or a paper's function with the same arguments. files: path below
-    `base` -> checksum, "md5:..." or "sha256:...", or both with a blank between; empty where none is known.
-    base: addresses, tried in order; one that does not end with / is of the file itself; none: a person
-    fetches the files. page: where that person finds them. note: size and licence, printed before a download.
+    reader: a name in `formats.READERS`, or a paper's function with the same arguments
+    files: path below `base` -> checksum, "md5:..." or "sha256:...", or both separated by a blank; empty if
+        none is known
+    page: where a user finds the files
+    base: addresses, tried in order. An address that does not end with / is that of the file itself. Empty: a
+        user has to download the files
+    deviation: how the stored set differs from the official one
+    note: size and licence, printed before a download
     """
 
     reader: Any
@@ -48,13 +58,16 @@ class Canonical:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set; bundled ones and composites (`parts`) have neither mirror nor canonical source.
+    """One data set. Bundled sets and composites (`parts`) have neither a mirror nor an official source.
 
-    classes: 0 where they are not known beforehand. names: of the classes, where the official files hold none.
-    shape: of a stored sample, (H, W, C) of images when read from the official files; channels come first in
-    all others. dtype: of the samples; images are uint8. domains: none: one, called as the set. counts: as of
-    Mirror; None: not known beforehand. without_twins: pictures that are there more than once are stored once,
-    in the test part where that has them.
+    classes: number of classes; 0 if not known beforehand
+    names: of the classes, if the official files do not have them
+    shape: of a stored sample: (H, W, C) for images read from the official files, channels first for all
+        others
+    dtype: of the samples; uint8 for images
+    domains: names of the domains; empty: a single domain with the name of the set
+    counts: as in Mirror; None: not known beforehand
+    without_twins: an image that occurs several times is stored once, in the test part if it occurs there
     """
 
     title: str
@@ -73,16 +86,17 @@ class DataSet:
 
     @property
     def images(self) -> bool:
-        """Whether the samples are images; else numbers of any shape, such as a table's rows or a signal."""
+        """Whether the samples are images; otherwise they are numbers of any shape, such as rows of a table
+        or signals."""
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[2] in (1, 3)
 
     @property
     def sample(self) -> str:
-        """What a sample is, for messages: `float32 of shape (13,)`."""
+        """What a sample is, for messages, such as `float32 of shape (13,)`."""
         return f"{self.dtype} of shape {(*self.shape,)}"
 
     def expected(self, source: str) -> dict[str, tuple[int, int]]:
-        """(training, test) images of every domain; empty where they are not known beforehand."""
+        """(training, test) images of every domain; empty if not known beforehand."""
         sampled = self.mirror and source == "mirror" and self.mirror.counts
         counts = sampled or self.counts or {}
         each = counts if isinstance(counts, dict) else dict.fromkeys(self.domains, counts)
@@ -90,7 +104,7 @@ class DataSet:
 
 
 def sets(root: Path = ROOT) -> dict[str, DataSet]:
-    """Every set by its name. ParamError for a name that two papers, or a paper and sets.yaml, have."""
+    """All data sets by name. ParamError if two papers, or a paper and sets.yaml, use the same name."""
     return _sets(root)
 
 
@@ -110,7 +124,7 @@ def _sets(root: Path) -> dict[str, DataSet]:
 
 
 def of_paper(paper: str, root: Path = ROOT) -> dict[str, DataSet]:
-    """A paper's sets: the values of papers/<paper>/data.py that are a DataSet, by their names there."""
+    """The data sets of a paper: the variables of papers/<paper>/data.py that are a DataSet."""
     file = root / "papers" / paper / "data.py"
     if not file.is_file():
         return {}
@@ -134,7 +148,7 @@ def _named(name: str, entry: DataSet) -> DataSet:
 
 
 def find(name: str, root: Path = ROOT) -> DataSet:
-    """The entry of a set; DataError names the nearest known one."""
+    """The data set of this name; DataError names the nearest known one."""
     if name not in sets(root):
         raise DataError(unknown("data set", name, sets(root)))
     return sets(root)[name]

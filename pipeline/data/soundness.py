@@ -1,6 +1,6 @@
 """Check that a stored partition fits its scenario: clients, valid indices, no test image in training.
 
-Its digest detects changes, this detects mistakes.
+The partition's digest detects changes; this module detects mistakes.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""Prepare a data set: from bundled images, else from a mirror folder, else from the official files.
+"""Prepare a data set from bundled images, a mirror folder, or the official files, whichever comes first.
 
-meta.json records which one was used.
+meta.json records which source was used.
 """
 
 import io

@@ -1,10 +1,10 @@
-"""Convert client splits of PFLlib, Flower Datasets or an exported CSV to image indices into data/<set>, and
+"""Convert partitions of PFLlib, Flower Datasets or an exported CSV to image indices into data/<set>, and
 back.
 
 PFLlib (dataset/utils/dataset_utils.py) writes config.json, train/<client>.npz and test/<client>.npz, each
 with `data`, a pickled dict of x (n, C, H, W), normalised by mean and deviation 0.5, and y (n,). Their images
-are looked up in the set; samples that are no images are in x as they are. Flower's partitioners hold a list
-of positions for each client, in the training part, or in both parts that `Merger` of flwr_datasets joins.
+are looked up in the set. Samples that are not images are in x as they are. Flower's partitioners have a list
+of positions for each client, in the training part, or in both parts joined by `Merger` of flwr_datasets.
 """
 
 import hashlib

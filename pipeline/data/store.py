@@ -1,12 +1,14 @@
 """The common format of data sets on disk, data/<set>/: write, read, verify.
 
-images.npy uint8 (N, H, W, C) with C 1 or 3; labels.npy int64 (N,), -1 where there is no label; domains.npy
-int64 (N,), an index into meta["domains"]; split.npy uint8 (N,), 0 training, 1 test; meta.json with the names,
-the source, the SHA-256 digest of each array and a seal over the rest. Where a set has users or other groups,
-column-<name>.npy (N,) holds a text or a whole number for every image. Reading needs NumPy alone.
+images.npy: uint8 (N, H, W, C) with C 1 or 3
+labels.npy: int64 (N,), -1 for an image without label
+domains.npy: int64 (N,), an index into meta["domains"]
+split.npy: uint8 (N,), 0 for training, 1 for test
+column-<name>.npy: (N,), a text or a whole number for every image, if the set has users or other groups
+meta.json: names, source, the SHA-256 digest of each array, and a seal over the rest
 
-Of samples that are no images, images.npy is (N, ...) of the type that meta["dtype"] names: float32, int64
-(tokens) or uint8. No set of images has this key.
+If samples are not images, images.npy is (N, ...) with the type meta["dtype"]: float32, int64 (tokens) or
+uint8. Sets of images do not have this key. Reading needs only NumPy.
 """
 
 import contextlib
@@ -56,11 +58,13 @@ UNIONS = ("digits4", "digits4_synth", "digit5")
 
 @dataclass(frozen=True)
 class Arrays:
-    """A data set on its way to disk.
+    """A data set before it is written to disk.
 
-    images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) for sets that are too big for memory; of
-    a set that is not of images (N, ...), such as rows (N, columns) or signals (N, channels, length); labels,
-    domains, split: (N,); classes: name of every label; columns: further (N,) by their names.
+    images: uint8 (N, H, W, C), or an iterable of blocks (n, H, W, C) if the set does not fit into memory; if
+        samples are not images, (N, ...), such as rows (N, columns) or signals (N, channels, length)
+    labels, domains, split: (N,)
+    classes: name of every label
+    columns: name -> further array (N,)
     """
 
     images: np.ndarray | Iterable[np.ndarray]
@@ -73,8 +77,11 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Stored:
-    """Images (N, H, W, C) uint8, or other samples (N, ...), in memory, read-only; the other arrays (N,);
-    meta.json as a dict."""
+    """A data set in memory, read-only: images (N, H, W, C) uint8, or other samples (N, ...); further arrays
+    (N,).
+
+    meta: the content of meta.json
+    """
 
     images: np.ndarray
     labels: np.ndarray
@@ -88,18 +95,18 @@ class Stored:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What partitions and results note: name, source, digest, difference from the canonical set."""
+        """What partitions and results record: name, source, digest, and deviation from the official set."""
         return {key: self.meta[key] for key in ("set", "source", "digest", "deviation")}
 
 
 def write(
     folder: Path, images, labels, domains, split, meta: dict, columns: dict[str, np.ndarray] | None = None
 ) -> dict:
-    """Write data/<set>/ as a whole or not at all, and return meta with shape and digests added.
+    """Write data/<set>/ completely or not at all; returns meta with shape and digests added.
 
-    `images` is an array or an iterable of blocks (see Arrays), written one after another so that a big set
-    never lies in memory. Raises DataError when the arrays do not fit each other or meta, FedReproError when
-    there is no space.
+    `images` is an array or an iterable of blocks (see Arrays). Blocks are written one after another, so that
+    a large set is never in memory as a whole. DataError if the arrays do not fit each other or meta;
+    FedReproError if the disk is full.
     """
     meta = {**meta, "columns": sorted(columns)} if columns else {**meta}
     others = {"labels.npy": labels, "domains.npy": domains, "split.npy": split}
@@ -121,11 +128,11 @@ def write(
 
 
 def verify(folder: Path) -> Stored:
-    """The set in data/<set>/, every array in memory: what is returned are the bytes that were hashed.
+    """Read the set in data/<set>/ into memory; the returned arrays are the bytes that were hashed.
 
-    Raises DataError naming a file that is missing, damaged or not what `write` wrote, and the command that
-    makes it. The meta.json of a set that was written before these had a seal is checked as far as its digests
-    and the number of its classes go.
+    DataError names a file that is missing, damaged or not as `write` has written it, and the command that
+    makes it again. The meta.json of sets written before it had a seal is checked only by its digests and its
+    number of classes.
     """
     meta = read_meta(folder)
     stored = _stored(meta, [array(folder, name, meta["digests"][name]) for name in _names(meta)])
@@ -136,14 +143,14 @@ def verify(folder: Path) -> Stored:
 
 
 def read_meta(folder: Path) -> dict:
-    """meta.json of a set; DataError where it is missing, damaged or altered."""
+    """The meta.json of a set; DataError if it is missing, damaged or altered."""
     meta = document(folder, KINDS, _again(folder))
     _check_meta(meta, folder)
     return meta
 
 
 def document(folder: Path, kinds: dict[str, Any], again: str) -> dict:
-    """meta.json with these keys and types. DataError, ending with `again`, where it is damaged or altered."""
+    """A meta.json with these keys and types. DataError, ending with `again`, if it is damaged or altered."""
     path = folder / META
     with readable(path, again):
         meta = json.loads(path.read_text(encoding="utf-8"))
@@ -155,7 +162,8 @@ def document(folder: Path, kinds: dict[str, Any], again: str) -> dict:
 
 @contextlib.contextmanager
 def readable(path: Path, again: str) -> Iterator[None]:
-    """What a missing or damaged file makes its reader raise becomes a DataError: its name, then `again`."""
+    """Turns the error of a reader about a missing or damaged file into a DataError with its name and
+    `again`."""
     try:
         yield
     except FileNotFoundError:
@@ -168,7 +176,8 @@ def readable(path: Path, again: str) -> Iterator[None]:
 
 
 def array(folder: Path, name: str, digest: str) -> np.ndarray:
-    """An .npy file's array, read-only, parsed only where the file's SHA-256 is `digest`; else DataError."""
+    """The array of an .npy file, read-only. It is parsed only if the file's SHA-256 is `digest`; otherwise
+    DataError."""
     with readable(folder / name, _again(folder)):
         content = (folder / name).read_bytes()
         if (actual := hashlib.sha256(content).hexdigest()) != digest:

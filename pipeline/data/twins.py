@@ -1,6 +1,6 @@
-"""Pictures that a set holds more than once, and test images that are trained on under another index.
+"""Images that a set contains several times, and test images that are also trained on under another index.
 
-Two images are twins where all their pixels are equal; their labels need not be.
+Two images are twins if all their pixels are equal; their labels may differ.
 """
 
 import hashlib

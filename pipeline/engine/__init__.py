@@ -1,4 +1,4 @@
-"""Federated training of many clients; the names below are what methods are written with."""
+"""Federated training of many clients. Methods are written with the names below."""
 
 from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import Client, LocalOptions, Logged, Objective

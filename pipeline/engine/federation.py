@@ -1,4 +1,4 @@
-"""Federation: the clients of a round, and the public, held-out and test images of its scenario."""
+"""Federation: the clients of a round, with the scenario's public, held-out and test images."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,25 +23,29 @@ AUGMENTATIONS = {None: None, "crop_flip": augmentations.plain}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """The clients of one seed of a cell as they are in one round. `create` makes the first one, `at` that of
-    another round.
+    """The clients of one seed of a cell in one round. `create` makes the first federation, `at` that of a
+    round.
 
-    A client with images but no usable batch cannot train, and is a client without data to every method: it
-    has no weight and no class mean. See `phase.batches`.
+    Every method treats a client whose images give no usable batch as a client without data: it does not
+    train, has weight 0 and has no class means. See `phase.batches`.
 
-    clients: every client, an absent one without data
-    training: the scenario's settings, with the round's learning rate
-    round: 0 while a method initialises, then 1, 2, ...
-    heldout: labelled images that no client has, where a scenario sets some aside
+    clients: all clients; an absent one has no data
+    training: the scenario's settings, with the learning rate of this round
+    classes: number of classes
+    seed: of the cell
+    device: where clients' data and models are
+    heldout: labelled images that no client has, if the scenario sets some aside
     test: test images under the scenario's corruption
-    test_sets: the common test sets by which clients are scored, by name
+    test_sets: name -> common test set on which clients are scored
     pixels: how the data set's pixels become network inputs
-    participants: numbers of the clients that take part in the round
-    executor: carries out local phases, Sequential, Stacked, or a wrapper of one
-    networks: one of each architecture, for any client's values
-    public_data, augmentation: None where the scenario has none
-    full: the round with all clients' data, where some are absent
-    work: share of its epochs that every client does, of which the rest of one counts as one; None: all
+    participants: indices of the clients that take part in the round
+    executor: runs local training: Sequential, Stacked, or a wrapper of one of them
+    networks: one network of each architecture; it can hold the values of any client's model
+    public_data, augmentation: None if the scenario has none
+    round: 0 while the method makes its first state, then 1, 2, ...
+    full: if some clients are absent, the same round with the data of all clients
+    work: fraction of the local epochs that each client runs, rounded up to at least one epoch; None: all
+        epochs
     planned: the scenario's settings; None before `at`
     """
 
@@ -79,10 +83,11 @@ class Federation:
         test: Batch | None = None,
         test_sets: dict[str, Batch] | None = None,
     ) -> Self:
-        """The federation before the first round. The environment chooses executor and precision.
+        """The federation before the first round. Environment variables choose executor and precision.
 
-        data: how pixels are normalised and augmented; None: neither
-        public: images (N, C, H, W) as network inputs, and how a round goes through them
+        data: how pixels are normalised and augmented; None: not at all
+        public: the public images (N, C, H, W) as network inputs, and how a round uses them
+        heldout, test, test_sets: as in the class
         """
         device, pixels = torch.device(device), Pixels() if data is None else Pixels(data.normalise)
         models = dict.fromkeys(client.model for client in clients)
@@ -106,15 +111,15 @@ class Federation:
         )
 
     def at(self, round: int, executor: Any = None) -> Self:
-        """The same federation in another round, for the trainer.
+        """The same federation in another round. The trainer calls this, methods do not.
 
-        round: 1, 2, ...; 0 initialises a method
-        executor: a wrapper of the world's; None: as it is
+        round: 1, 2, ...; 0 while the method makes its first state
+        executor: a wrapper of this federation's executor; None: the same executor
 
-        Where the scenario has `participation` or `failing`, the clients that take part are drawn from the key
-        (seed, round), and those of them that do not fail. The others are clients without data in it: no verb
-        trains, weighs or counts them, and each keeps the values that a verb was given for it. `stragglers`
-        are drawn from those who are left.
+        If the scenario has `participation` or `failing`, the participants, and those of them that fail, are
+        drawn from the key (seed, round). All other clients have no data in this round: nothing trains, weighs
+        or counts them, and each keeps the values that it had. `stragglers` are drawn from the remaining
+        participants.
         """
         planned = self.planned or self.training
         training = replace(planned, optimiser=planned.optimiser.in_round(round))
@@ -149,33 +154,33 @@ class Federation:
         return replace(self, clients=only(self.clients, present), participants=present, full=self, work=work)
 
     def epochs_of(self, k: int) -> int:
-        """Local epochs of client k in the round."""
+        """Number of local epochs of client k in this round."""
         return share_of_epochs(self.training.local_epochs, self.work, k)
 
     @property
     def whole(self) -> Self:
-        """The round with everyone's data: what a server knows of all clients, and for scoring them."""
+        """The same round with the data of all clients, for what a server knows about them and for scoring."""
         return self.full or self
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The clients' numbers of training samples n_k, 0 for an absent one."""
+        """The number of training samples n_k of each client; 0 for an absent one."""
         return tuple(len(client.labels) for client in self.clients)
 
     @property
     def homogeneous(self) -> bool:
-        """Do all clients hold one architecture?"""
+        """Whether all clients have the same network architecture."""
         return len({client.model for client in self.clients}) == 1
 
     @property
     def width(self) -> int:
-        """Length d of a representation; the same for all clients wherever representations are compared."""
+        """Length d of a representation. It is the same for all clients if representations are compared."""
         return self.networks[self.clients[0].model].width
 
 
 def new_network(model: Model, like: Tensor, classes: int, device: torch.device) -> Network:
-    """A network for images as in `like` (n, C, H, W), or other samples (n, ...), drawn from torch's global
-    generator."""
+    """A network for images like `like` (n, C, H, W), or other samples (n, ...); weights from torch's
+    global generator."""
     channels, size = (like.shape[1], like.shape[-1]) if like.dim() > 1 else (1, 1)
     network = build(model, channels, size, classes, like)
     network = network.to(device, like.dtype if like.is_floating_point() else None)
@@ -189,7 +194,7 @@ def able(
     networks: dict[Model, Network],
     batches_per_step: int = 1,
 ) -> tuple[Client, ...]:
-    """The clients, those whose images do not make one step without data."""
+    """The clients; one whose images do not suffice for a single step has no data."""
     present = [
         k
         for k, client in enumerate(clients)

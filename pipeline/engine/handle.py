@@ -1,4 +1,4 @@
-"""What a loss function gets: a client's model (features, head, parameters), other models and the batch."""
+"""What a loss gets: a client's model (features, head, parameters), other models and the batch."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,8 +16,12 @@ from pipeline.models import Dropout, Network
 
 
 class Batch(NamedTuple):
-    """Images (B, C, H, W), or other samples (B, ...), labels (B,) int64, and views of the same images where
-    the phase makes some."""
+    """A mini-batch.
+
+    images: (B, C, H, W), or other samples (B, ...)
+    labels: (B,) int64
+    views: further views of the same images, if the method asked for some
+    """
 
     images: Tensor
     labels: Tensor
@@ -25,22 +29,27 @@ class Batch(NamedTuple):
 
 
 def drawn(generator: torch.Generator, draw: Callable[..., Tensor], shape: torch.Size) -> Tensor:
-    """Numbers of one client from its generator on the CPU; draw: torch.rand or torch.randn."""
+    """Random numbers of one client, from its generator on the CPU.
+
+    draw: torch.rand or torch.randn
+    """
     return draw(shape, generator=generator)
 
 
 class Handle:
-    """A model: callable (images -> logits), with `features`, `head` and trainable `params`.
+    """A client's model in a loss: `model(images)` gives logits; it has `features`, `head` and trainable
+    `params`.
 
-    model(x) is model.head(model.features(x)), of the first d numbers where features describe a distribution
-    (FedSR); dropout, where the network has it, belongs to the head.
+    model(x) is model.head(model.features(x)). If the features describe a distribution (FedSR), the head gets
+    only their first d numbers, the mean. Dropout, if the network has it, belongs to the head.
 
-    network: its architecture, and its parameters where no `tensors` are given
-    tensors: parameters and buffers by their names in the state dict, in place of the network's
+    network: the architecture, and the parameters if no `tensors` are given
+    tensors: parameters and buffers by their names in the state dict, used instead of the network's
     trainable: names of `params`; None: all that need a gradient
-    draws: draws(torch.rand or torch.randn, shape), the client's; None: the same at every evaluation
-    client: number of the client whose model it is, where models are scored
-    stacked: under torch.func, each tensor represents those of many clients
+    draws: draws(torch.rand or torch.randn, shape) draws the client's random numbers; None: the same numbers
+        at every evaluation
+    client: index of the client whose model is scored
+    stacked: True under torch.func, where each tensor stands for those of many clients
     """
 
     def __init__(
@@ -67,7 +76,7 @@ class Handle:
         return self._call(self._network.features, "features.", images)
 
     def cache_features(self, images: Tensor, representations: Tensor) -> None:
-        """Remember the representations of this very tensor, where the features do not learn."""
+        """Remember the representations of this very tensor, for phases in which the features do not train."""
         self._cached = images, representations
 
     def head(self, representations: Tensor) -> Tensor:
@@ -82,16 +91,16 @@ class Handle:
         return self.head(self.features(images)[:, : self._network.width])
 
     def project(self, representations: Tensor) -> Tensor:
-        """Embeddings (B, e) by the network's projector (schema.Model.projector)."""
+        """Embeddings (B, e): the output of the network's projector (schema.Model.projector)."""
         if not hasattr(self._network, "projector"):
             raise TrainingError("this method needs a projector: give its row `model: {projector: <width>}`")
         return self._call(self._network.projector, "projector.", representations)
 
     def other(self, model: Params, training: bool = False) -> "Teacher":
-        """The same network holding another model as a constant, without gradient and dropout.
+        """The same network with another model's values, as a constant: without gradient and dropout.
 
-        model: the server's, an older one
-        training: BatchNorm takes the batch's statistics instead of the running ones, which do not move
+        model: for example the server's model, or an older one
+        training: BatchNorm uses the batch's statistics instead of the running ones, which stay unchanged
         """
         return Teacher(self._network, model, training)
 
@@ -101,11 +110,12 @@ class Handle:
         return Handle(self._network, tensors, set(self.params), self._draws, stacked=self._stacked)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers shaped as `like`, the client's and the same under every executor."""
+        """Standard normal numbers with the shape of `like`: the client's own, and the same under every
+        executor."""
         return self._numbers(torch.randn, like)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Numbers uniform on [0, 1), drawn likewise."""
+        """Numbers uniform on [0, 1), drawn in the same way."""
         return self._numbers(torch.rand, like)
 
     def _numbers(self, draw: Callable[..., Tensor], like: Tensor) -> Tensor:
@@ -114,8 +124,9 @@ class Handle:
         return self._draws(draw, like.shape).to(like)
 
     def input_gradient(self, loss: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        """d loss(images) / d images, a constant, with the model in evaluation mode; the parameters get no
-        gradient from it, BatchNorm's statistics do not move.
+        """d loss(images) / d images, as a constant, with the model in evaluation mode.
+
+        The parameters get no gradient from it, and BatchNorm's statistics stay unchanged.
 
         loss: images -> scalar
         images: (B, C, H, W)
@@ -128,13 +139,14 @@ class Handle:
                 return torch.autograd.grad(loss(leaf), leaf)[0]
 
     def gradient(self, loss: Callable[["Handle", Batch], Tensor], batch: Batch) -> Params:
-        """d loss(model, batch) / d params. For steps (World.local_steps), whose models are values."""
+        """d loss(model, batch) / d params, for the steps of World.local_steps, in which models are plain
+        values."""
         return self.gradient_and_loss(loss, batch)[0]
 
     def gradient_and_loss(
         self, loss: Callable[["Handle", Batch], Tensor], batch: Batch
     ) -> tuple[Params, Tensor]:
-        """The same, and the loss itself."""
+        """The same gradient, and the loss."""
         if self._stacked:
             if self._network.training and any(name.endswith("running_mean") for name in self._tensors or ()):
                 raise TrainingError(
@@ -159,7 +171,7 @@ class Handle:
 
 
 class Teacher(Handle):
-    """A model that is only evaluated and never trained, see Handle.other."""
+    """A model that is only evaluated, never trained; see Handle.other."""
 
     def __init__(self, network: Network, model: Params, training: bool):
         super().__init__(network, model, set())

@@ -1,8 +1,9 @@
 """SGD, Adam and AdamW on plain tensors, lighter than torch.optim's classes, and gradient clipping.
 
-The classes of torch.optim do the same arithmetic, but making the first one imports torch's compiler: 1.5 s of
-CPU in every worker, more than a miniature cell trains. Adam is torch's fused form, whose root is correctly
-rounded: the plain form takes MKL's, which is not, and rounds differently on another maker's processor.
+The classes of torch.optim compute the same. But creating the first one imports torch's compiler, which takes
+1.5 s of CPU time in every worker, longer than some cells of miniatures train. Adam is torch's fused form,
+whose square root is correctly rounded. The plain form uses MKL's square root, which is not, and which rounds
+differently on another maker's processor.
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,11 @@ _sgd = partial(sgd, dampening=0.0, nesterov=False, maximize=False, foreach=False
 
 
 class Steps:
-    """A fresh optimiser over some tensors. SGD with momentum (no damping, no Nesterov) or Adam (betas 0.9,
-    0.999, eps 1e-8); weight decay joins the gradient, except in AdamW. The gradient is clipped first."""
+    """A new optimiser of some tensors: SGD, Adam or AdamW.
+
+    SGD has momentum without damping and Nesterov. Adam has betas 0.9 and 0.999, eps 1e-8. Weight decay is
+    added to the gradient, except in AdamW. The gradient is clipped first.
+    """
 
     def __init__(self, settings: Optimiser, parameters: Sequence[Tensor]):
         self.settings, self.parameters = settings, list(parameters)
@@ -36,7 +40,8 @@ class Steps:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor | None]) -> None:
-        """Move every parameter that has a gradient; the others, and their moments, stay."""
+        """Update every parameter that has a gradient; the other parameters and their moments stay
+        unchanged."""
         used = [k for k, gradient in enumerate(gradients) if gradient is not None]
         if not used:
             return
@@ -67,5 +72,6 @@ class Steps:
 
 
 def clipping(norm: Tensor, most: float) -> Tensor:
-    """What a gradient of this norm is multiplied by, at most 1 (as torch.nn.utils.clip_grad_norm_)."""
+    """The factor, at most 1, by which a gradient of this norm is multiplied (as
+    torch.nn.utils.clip_grad_norm_)."""
     return (most / (norm + 1e-6)).clamp(max=1.0)

@@ -1,4 +1,4 @@
-"""A phase of local training: clients and their data, loss, epochs, mini-batches and random numbers."""
+"""A phase of local training: clients with their data, loss, epochs, mini-batches and random numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,11 +32,11 @@ Step = Callable[[Handle, list[Batch], Any, Any], tuple[Params, object] | tuple[P
 class Client:
     """A client and its training data, in memory on the device.
 
-    name, domain: as in the partition; the name is part of the key of the client's draws
-    model: its network; or any module of torch.nn, whose weights all start from, or a class or function that
-        makes one, drawn anew for every seed. `models.outside` has how it becomes features and a head. Clients
-        of one network get the same object.
-    images: (n, C, H, W), channels last; or other samples (n, ...) that the network takes
+    name, domain: as in the partition; the name is part of the key of the client's random draws
+    model: its network. This may also be any torch.nn module, from whose weights all clients start, or a class
+        or function that makes one, drawn anew for every seed. `models.outside` describes how it is split into
+        features and head. Clients with the same network share one object.
+    images: (n, C, H, W), channels last; or other samples (n, ...) that the network accepts
     labels: (n,) int64
     """
 
@@ -52,13 +52,14 @@ class Client:
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """How a local phase differs from the scenario's local training.
+    """How a phase differs from the scenario's local training.
 
-    trainable: the part of the model that moves, `all` (default), `features` or `head`; the other is frozen
+    trainable: the part of the model that trains: `all` (default), `features` or `head`; the rest is frozen
     epochs: passes over a client's data; None: the scenario's `local_epochs`
-    optimiser: new in every phase; None: the scenario's
-    stream: part of the key of all draws. Phases of one stream in one round see the same batches.
-    trains_state: `client_state` is Clients of floating tensors that each client's optimiser trains too
+    optimiser: created anew in every phase; None: the scenario's
+    stream: part of the key of all draws; two phases with the same stream in a round see the same batches
+    trains_state: whether `client_state`, which must then be Clients of floating tensors, is trained by the
+        client's optimiser too
     """
 
     trainable: Part = "all"
@@ -70,10 +71,13 @@ class LocalOptions:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Phase:
-    """What an executor carries out: `epochs` passes over every client's data, by a `loss` that an optimiser
-    descends, or by a `step` that the method defines.
+    """What an executor runs: `epochs` passes over each client's data.
 
-    key: (seed, stream, round); the others as of `World.local_epochs`, `LocalOptions` and `Federation`
+    An optimiser minimises a `loss`, or the method defines the whole `step`.
+
+    key: (seed, stream, round)
+
+    The other fields are as in `World.local_epochs`, `LocalOptions` and `Federation`.
     """
 
     clients: tuple[Client, ...]
@@ -92,7 +96,7 @@ class Phase:
     work: tuple[float, ...] | None = None
 
     def epochs_of(self, k: int) -> int:
-        """Passes of client k."""
+        """Number of passes of client k."""
         return share_of_epochs(self.epochs, self.work, k)
 
 
@@ -100,10 +104,10 @@ class Phase:
 
 
 def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...]:
-    """The clients of a round, absent ones without data.
+    """The clients of a round, in which the absent ones have no data.
 
-    clients: all of the federation
-    present: numbers of those that take part
+    clients: all clients of the federation
+    present: indices of those that take part
     """
     return tuple(
         client if k in present else replace(client, images=client.images[:0], labels=client.labels[:0])
@@ -112,10 +116,10 @@ def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...
 
 
 def of_client(client_state: Any, k: int) -> Any:
-    """Client k's share of a `client_state`; None where that is None.
+    """The part of a `client_state` that belongs to client k; None if there is no state.
 
     client_state: Clients, a tensor (clients, ...), a dict of these, or None
-    k: the client's number
+    k: the client's index
     """
     if isinstance(client_state, dict):
         return type(client_state)((name, of_client(value, k)) for name, value in client_state.items())
@@ -123,7 +127,7 @@ def of_client(client_state: Any, k: int) -> Any:
 
 
 def of_all(shares: Sequence[Any]) -> Any:
-    """The `client_state` of which these are the clients' shares."""
+    """The `client_state` that these parts, one for each client, make up."""
     if isinstance(shares[0], Params):
         return Clients(shares)
     if isinstance(shares[0], dict):
@@ -133,7 +137,7 @@ def of_all(shares: Sequence[Any]) -> Any:
 
 
 def share_of_epochs(epochs: int, work: Sequence[float] | None, k: int) -> int:
-    """1 to `epochs`, by the share of the work that client k does."""
+    """Number of epochs, from 1 to `epochs`, of a client that does the fraction work[k] of them."""
     return epochs if work is None else min(epochs, 1 + int(work[k] * epochs))
 
 
@@ -141,11 +145,11 @@ def share_of_epochs(epochs: int, work: Sequence[float] | None, k: int) -> int:
 
 
 def draw(candidates: Sequence[int], wanted: float | int, total: int, *key: int | str) -> tuple[int, ...]:
-    """Sample candidates without replacement, in their order.
+    """Sample candidates without replacement; they stay in their order.
 
-    candidates: numbers of clients
-    wanted: a count (int), or a share (float) of `total` clients, to the nearest number; at least one is
-        drawn, and all where there are no more
+    candidates: indices of clients
+    wanted: a count (int), or a fraction (float) of `total` clients, rounded to the nearest number; at least
+        one client is drawn, and all if there are no more
     key: of the draw
     """
     count = max(1, wanted if isinstance(wanted, int) else round(wanted * total))
@@ -159,7 +163,8 @@ def order(phase: Phase, client: Client, epoch: int) -> Tensor:
 
 
 def generator(purpose: str, phase: Phase, client: Client, epoch: int) -> torch.Generator:
-    """The client's random numbers of an epoch, for `batches`, `dropout`, `noise` (of its loss) or `views`."""
+    """The client's random generator of an epoch, for `batches`, `dropout`, `noise` (of its loss) or
+    `views`."""
     return keys.torch_generator(purpose, *phase.key, client.name, epoch)
 
 
@@ -171,26 +176,28 @@ def batches(
 ) -> list[tuple[int, int]]:
     """(first, last + 1) of every batch of a client's images.
 
-    n: how many images
-    training: its batch_size and drop_last
+    n: number of images
+    training: its batch_size and drop_last are used
     network: the client's
-    batches_per_step: mini-batches that one step takes; default 1
+    batches_per_step: number of mini-batches that one step uses; default 1
 
-    A last incomplete one counts unless drop_last; one of a single sample is left out where the network has
-    BatchNorm, which cannot normalise it. With `batches_per_step` > 1 these are the pieces of one step taken
-    together; a trailing one with fewer samples than pieces is left out (Per-FedAvg's D and D').
+    A last incomplete batch is used unless drop_last is set. A batch of a single sample is left out if the
+    network has BatchNorm, which cannot normalise it. If `batches_per_step` is above 1, the pairs are the
+    pieces that one step uses together; a last piece with fewer samples than `batches_per_step` is left out
+    (Per-FedAvg's D and D').
     """
     size = training.batch_size * batches_per_step
     return cuts(n, size, size if training.drop_last else max(batches_per_step, least_batch(network)))
 
 
 def cuts(n: int, size: int, least: int) -> list[tuple[int, int]]:
-    """(first, last + 1) of the batches of n images; one of fewer than `least` is left out."""
+    """(first, last + 1) of each batch of n images; batches of fewer than `least` images are left out."""
     return [(first, min(first + size, n)) for first in range(0, n, size) if min(size, n - first) >= least]
 
 
 def least_batch(*networks: nn.Module) -> int:
-    """BatchNorm cannot normalise a single image."""
+    """Smallest batch that the network can train on: 2 with BatchNorm, which cannot normalise one image,
+    otherwise 1."""
     return 2 if any(map(has_batchnorm, networks)) else 1
 
 
@@ -199,7 +206,7 @@ def has_batchnorm(network: nn.Module) -> bool:
 
 
 def pieces(batch: Batch, count: int) -> list[Batch]:
-    """A batch cut into `count` equal batches; samples that are left over are not used."""
+    """A batch cut into `count` equal batches; remaining samples are not used."""
     size = len(batch.labels) // count
     cuts = [slice(i * size, (i + 1) * size) for i in range(count)]
     return [
@@ -211,7 +218,7 @@ def pieces(batch: Batch, count: int) -> list[Batch]:
 
 
 def trainable_names(network: Network, part: Part) -> list[str]:
-    """The parameters that a phase moves; a network's frozen ones are not among them."""
+    """Names of the parameters that a phase trains, without those that the network freezes."""
     return [
         name
         for name, p in network.named_parameters()
@@ -220,6 +227,6 @@ def trainable_names(network: Network, part: Part) -> list[str]:
 
 
 def split_loss(value: Objective) -> tuple[Tensor, Logged]:
-    """(loss, logged) of what a loss returned; the loss is among what is logged."""
+    """(loss, logged values) of what a loss function returned; the loss itself is logged, too."""
     loss, logged = value if isinstance(value, tuple) else (value, {})
     return loss, {**logged, LOSS: loss}

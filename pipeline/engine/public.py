@@ -1,4 +1,4 @@
-"""Public images, which server and clients all see, and the step that clients take on a batch of them."""
+"""Public images, which the server and all clients see, and the step that clients take on a batch of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -38,7 +38,8 @@ ClientOutput = Callable[[Handle, Any, Any], Output]  # (model, images, client_st
 
 
 class PublicBatch(NamedTuple):
-    """A tensor (B, C, H, W), or what each client sees of it, [(images, view, ...)]; the key of its draws."""
+    """A tensor (B, C, H, W), or each client's views of it, [(images, view, ...)]; with the key of its
+    draws."""
 
     images: Any
     key: tuple[int, ...]
@@ -46,20 +47,23 @@ class PublicBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class Public:
-    """Unlabelled images (N, C, H, W) as network inputs, and how a round goes through them."""
+    """Unlabelled images (N, C, H, W) as network inputs, and how a round uses them."""
 
     images: Tensor
     settings: Settings
     pixels: Pixels
 
     def cuts(self, least: int) -> list[tuple[int, int]]:
-        """(first, last + 1) of every batch; an incomplete one is dropped as drop_last or `least` say."""
+        """(first, last + 1) of every batch; an incomplete one is left out if drop_last or `least` says so."""
         size = self.settings.batch_size
         return cuts(len(self.images), size, size if self.settings.drop_last else least)
 
     def batches(self, seed: int, round: int, least: int) -> Iterator[tuple[PublicBatch, Tensor]]:
-        """The batches of every pass of a round, a keyed permutation, augmented alike for all; each with its
-        images (B, C, H, W) before the augmentation."""
+        """The batches of all passes of a round, in keyed random order and augmented in the same way for all
+        clients.
+
+        Each batch comes with its images (B, C, H, W) before augmentation.
+        """
         augment = AUGMENTATIONS[self.settings.augmentation]
         for epoch in range(self.settings.epochs):
             key = (seed, round, epoch)
@@ -76,7 +80,8 @@ class Public:
     def of_clients(
         self, clients: Sequence[Client], batch: PublicBatch, views: Views, viewed: Tensor
     ) -> PublicBatch:
-        """What each client makes of one batch, from its draws: (images, then every view of `viewed`)."""
+        """Each client's version of one batch, from the client's draws: (images, then all views of
+        `viewed`)."""
         (images, key), pixels = batch, self.pixels.bytes(viewed)
 
         def of(client: Client) -> tuple[Tensor, ...]:
@@ -88,11 +93,11 @@ class Public:
 
 @dataclass(frozen=True, eq=False)
 class Collaboration:
-    """The step that all clients take on a public batch, see World.collaborate.
+    """The step that all clients take on a public batch; see World.collaborate.
 
-    On a GPU every client has its stream, so that networks too small to fill it overlap. On a CPU, if the
-    clients' graphs together are large, every client first computes its outputs without a graph, and again
-    with one when it is its turn to step.
+    On a GPU every client has its own stream, so that small networks run in parallel. On a CPU, if the
+    clients' graphs together need much memory, every client first computes its outputs without a graph, and
+    again with a graph when its turn to step comes.
     """
 
     world: Any

@@ -1,6 +1,6 @@
-"""Trains a phase's clients one after another, each in a plain loop over its batches; fastest on CPUs.
+"""Trains a phase's clients one after another, each in a plain loop over its batches. This is fastest on CPUs.
 
-There, one thread, the channels-last layout and data in memory are fast; stacking clients is slower
+One thread, the channels-last layout and data in memory are fast on a CPU; stacking clients is slower there
 (benchmarks/README.md).
 """
 
@@ -50,7 +50,7 @@ class Sequential:
     device: torch.device
 
     def run(self, phase: Phase) -> Trained:
-        """Every client trains; those without data keep their model."""
+        """Train every client; clients without data keep their model."""
         if phase.loss is not None:
             train = partial(self._descend, phase.loss)
         elif phase.step is not None:
@@ -144,7 +144,7 @@ class _Means:
         self.seen += size
 
     def result(self) -> tuple[float, Logged, Logged]:
-        """(loss or NaN, the logged means, the last batch's logged values)."""
+        """(mean loss or NaN, means of the logged values, logged values of the last batch)."""
         means = {
             name: total / (self.seen // self.epochs if name.startswith(LAST_EPOCH) else self.seen)
             for name, total in self.sums.items()

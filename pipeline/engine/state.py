@@ -1,4 +1,4 @@
-"""Models and a method's state as plain values for checkpoints, and weighted averages of models."""
+"""Models and a method's state as plain values that checkpoints can store, and weighted averages of models."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ DICT = frozenset(dir(dict))
 
 
 class Params(dict):
-    """One model's state, name -> tensor; names start with `features.` or `head.`."""
+    """The state of one model, name -> tensor. Names start with `features.` or `head.`."""
 
     def __missing__(self, name: str) -> Tensor:
         raise TrainingError(f"the network has no {name!r}; a method that reads it needs a linear head")
@@ -31,15 +31,15 @@ class Params(dict):
         return Params({name: value for name, value in self.items() if name.startswith(prefix)})
 
     def joined(self, other: Mapping[str, Tensor]) -> "Params":
-        """This model with the entries of another over it.
+        """This model, with its entries replaced by those of another one.
 
-        other: name -> tensor, such as the other model's `head`
+        other: name -> tensor, for example another model's `head`
         """
         return Params({**self, **other})
 
 
 class Clients(list[Params]):
-    """Every client's model (or part of a model), in the order of the clients."""
+    """The model (or part of a model) of every client, in the order of the clients."""
 
     @property
     def features(self) -> "Clients":
@@ -50,19 +50,20 @@ class Clients(list[Params]):
         return Clients(model.head for model in self)
 
     def joined(self, other: "Clients") -> "Clients":
-        """Each client's model with its entries of another one over it.
+        """Each client's model, with its entries replaced by those of the client's other model.
 
-        other: as many; ValueError for another number
+        other: one for each client; ValueError for another number
         """
         return Clients(mine.joined(theirs) for mine, theirs in zip(self, other, strict=True))
 
 
 class State(dict):
-    """What a method holds between rounds: named Params, Clients, tensors, numbers, lists and dicts of these.
-    An entry `model` is also `state.model`. A round makes a new one: `State(**state, model=new)`, or
-    `State({**state, "model": new})` in place of an older model.
+    """What a method keeps between rounds: named Params, Clients, tensors, numbers, lists and dicts of these.
 
-    ValueError for an entry that a dict has a method for, such as `values`.
+    An entry `model` is also `state.model`. Each round makes a new state: `State(**state, model=new)`, or
+    `State({**state, "model": new})` to replace an older model.
+
+    ValueError for an entry with the name of a dict's method, such as `values`.
     """
 
     __slots__ = ()
@@ -93,23 +94,23 @@ register_pytree_node(Clients, lambda clients: (list(clients), None), lambda mode
 
 
 def tensors_of(value: object) -> list[Tensor]:
-    """Every tensor in nested dicts, sequences and Clients, in a fixed order."""
+    """All tensors in nested dicts, sequences and Clients, in a fixed order."""
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The same value with other tensors in the order of `tensors_of`."""
+    """The same value with other tensors, given in the order of `tensors_of`."""
     return tree_map_only(Tensor, lambda _: next(tensors), value)
 
 
 def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
     """sum_k (w_k / sum_j w_j) model_k, summed in float64 in the given order.
 
-    models: of the same entries; integer ones (BatchNorm's counters) come from the first model with a positive
-        weight
-    weights: one for each, not negative; a model of weight 0 changes nothing
+    models: with the same entries; integer entries (BatchNorm's counters) come from the first model with
+        positive weight
+    weights: one for each model, not negative; a model of weight 0 is not used
 
-    ValueError when no weight is positive.
+    ValueError if no weight is positive.
     """
     pairs = [(model, float(weight)) for model, weight in zip(models, weights, strict=True) if weight > 0]
     if not pairs:
@@ -123,8 +124,8 @@ def weighted_mean(models: Iterable[Params], weights: Iterable[float]) -> Params:
 def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
     """sum_k w_k model_k, summed in float64 in the given order.
 
-    models: of the same entries; integer ones come from the first
-    weights: one for each, of any sign and sum
+    models: with the same entries; integer entries come from the first model
+    weights: one for each model, with any sign and sum
     """
     weights = list(weights)
 
@@ -140,16 +141,16 @@ def combine(models: Iterable[Params], weights: Iterable[float]) -> Params:
 
 
 def entries(function: Callable[..., Tensor], *models: Mapping[str, Tensor]) -> Params:
-    """The entries of the first model, computed.
+    """A model whose entries are computed from those of other models.
 
-    function: function(value, ...), with the other models' values of that name
-    models: the first gives the names
+    function: function(value, ...) gets the entries of one name from all models
+    models: the first one gives the names
     """
     return Params((name, function(*(model[name] for model in models))) for name in models[0])
 
 
 def zeros(model: Mapping[str, Tensor]) -> Params:
-    """A model's entries at zero."""
+    """A model with all entries zero."""
     return Params((name, torch.zeros_like(value)) for name, value in model.items())
 
 
@@ -157,9 +158,10 @@ _KINDS = {"params": Params, "state": State}
 
 
 def pack(value):
-    """Nested dicts and lists of tensors and numbers, which torch.load(weights_only=True) accepts.
+    """Convert a state to nested dicts and lists of tensors and numbers, which torch.load(weights_only=True)
+    accepts.
 
-    value: what a `State` may hold
+    value: anything that a `State` may hold
     """
     if isinstance(value, Clients):
         return {"kind": "clients", "value": [pack(model) for model in value]}
@@ -185,8 +187,8 @@ def unpack(value):
 def mix(models: Clients, weights: Tensor) -> Clients:
     """Client i gets sum_j weights[i, j] model_j, summed in float64.
 
-    models: every client's
-    weights: (clients, clients), of any sign
+    models: one for each client
+    weights: (clients, clients), with any sign
     """
     rows = weights.tolist()
     return Clients(combine(models, row) for row in rows)

@@ -1,4 +1,5 @@
-"""The result of local training: models, losses, logged numbers, class means; a check that it is finite."""
+"""The result of local training: models, losses, logged values, class means; and a check that they are
+finite."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +16,10 @@ from pipeline.errors import TrainingError
 
 @dataclass(frozen=True)
 class ClassMeans:
-    """Mean representation of every class at every client.
+    """Each client's mean representation of every class.
 
-    means: (clients, classes, d), zero where a client has no sample of the class
-    counts: (clients, classes) int64, its samples of the class
+    means: (clients, classes, d); zero if a client has no sample of the class
+    counts: (clients, classes) int64, the client's number of samples of the class
     """
 
     means: Tensor
@@ -26,19 +27,19 @@ class ClassMeans:
 
     @property
     def present(self) -> Tensor:
-        """(clients, classes) bool: does the client hold the class?"""
+        """(clients, classes) bool: whether the client has samples of the class."""
         return self.counts > 0
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a local phase leaves.
+    """What local training returns.
 
-    models: every client's; that of a client without data is the one that it was given
-    losses: mean training losses; NaN without data, or where a step logs no `loss`
-    logged: name -> (clients, ...) in float64 on the CPU, the mean over the phase of what was logged
-    last: the same of each client's last batch
-    client_state: the new one after steps or where it was trained, else as it was given
+    models: one for each client; a client without data keeps the model that it was given
+    losses: mean training losses; NaN without data, or if a step logs no `loss`
+    logged: name -> (clients, ...) in float64 on the CPU, means of the logged values over the phase
+    last: the same for each client's last batch
+    client_state: the new state if steps return one or if it was trained; otherwise the given one
     """
 
     models: Clients
@@ -48,7 +49,7 @@ class Trained:
     client_state: Any = None
 
     def mean_loss(self, sizes: Sequence[int]) -> float:
-        """The mean of the losses weighted by the clients' numbers of samples; NaN where there is none."""
+        """Mean of the losses, weighted by the clients' numbers of samples; NaN if there is none."""
         pairs = [(n, value) for n, value in zip(sizes, self.losses) if n and math.isfinite(value)]
         total = sum(n for n, _ in pairs)
         return sum(n * value for n, value in pairs) / total if total else math.nan
@@ -59,12 +60,12 @@ Result = tuple[Params, float, Logged, Logged, Any]
 
 
 def untrained(phase: Phase, k: int) -> Result:
-    """Of a client without data."""
+    """The result of a client without data."""
     return phase.models[k], math.nan, {}, {}, of_client(phase.client_state, k)
 
 
 def outcome(phase: Phase, results: Sequence[Result]) -> Trained:
-    """What the phase leaves, from the results of all clients."""
+    """The result of a phase, from the results of its clients."""
     models, losses, means, last, states = zip(*results)
     changed = phase.step is not None or phase.trains_state
     state = of_all(states) if changed else phase.client_state
@@ -83,7 +84,7 @@ def _by_client(logged: Sequence[Logged]) -> Logged:
 
 
 def check_finite(phase: Phase, trained: Trained) -> None:
-    """TrainingError for a loss that is not finite, or a parameter after a step."""
+    """Raise TrainingError if a loss, or a parameter after a step, is not finite."""
     seed, _, round = phase.key
     last = "none yet"
     for client, model, value in zip(phase.clients, trained.models, trained.losses):
@@ -101,9 +102,10 @@ def check_finite(phase: Phase, trained: Trained) -> None:
 
 
 class Watch:
-    """Wraps an executor and records for the trainer what a round's local phases return.
+    """Wraps an executor and records for the trainer what the local training of a round returns.
 
-    `trained` is the last phase, with the losses of the last one that had any; None before the first.
+    `trained` is the result of the last phase, with the losses of the last phase that had any; None before the
+    first.
     """
 
     def __init__(self, executor):

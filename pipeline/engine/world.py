@@ -1,4 +1,4 @@
-"""Operations that methods are composed of: new models, local training, public data, class means, averages."""
+"""World: the functions that methods call: new models, local training, public data, class means, averages."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -25,17 +25,18 @@ EVALUATION_BATCH = 1024
 
 @dataclass(frozen=True, eq=False, repr=False)
 class World(Federation):
-    """A federation in one round with the engine's verbs, see `Federation` for its fields.
+    """A federation in one round, with the functions that a method may call. `Federation` lists its fields.
 
-    A method reads it and cannot change it: a verb returns its result and stores nothing.
+    A method reads it and cannot change it: every function returns its result and stores nothing.
     """
 
     # -- models -------------------------------------------------------------------------------------------
 
     def new_model(self) -> Params:
-        """Fresh parameters of the one network that all clients share, the same for every method at this seed.
+        """New parameters of the network that all clients share; every method gets the same ones under this
+        seed.
 
-        TrainingError where clients hold different networks.
+        TrainingError if clients have different networks.
         """
         if not self.homogeneous:
             raise TrainingError(
@@ -45,13 +46,14 @@ class World(Federation):
         return self._initial(self.clients[0].model, "shared")
 
     def new_models(self, pretraining: int = 0, *, individual: bool = False) -> Clients:
-        """Parameters for every client: the shared ones where all hold one network, else a draw for each.
+        """Parameters for every client: the same for all if they share one network, otherwise drawn for each
+        client.
 
-        pretraining: epochs (default 0) that each trains alone on the cross-entropy, where the scenario sets
-            none
-        individual: for a method without a model at the server: a draw for each also where all hold one
-            network, if the scenario has public data and averages no models, as in RAHFL's code (init_nets);
-            where it averages, all start from one (FCCL+, Sec. 4.4)
+        pretraining: number of epochs (default 0) that each client then trains alone with cross-entropy, if
+            the scenario does not set `training.pretraining`
+        individual: for methods without a model at the server: draw parameters for each client even if all
+            have one network, provided that the scenario has public data and averages no models, as in RAHFL's
+            code (init_nets). If it averages models, all clients start from one (FCCL+, Sec. 4.4).
         """
         separate = individual and self.public_data is not None and self.training.averaging is None
         if self.homogeneous and not separate:
@@ -64,24 +66,26 @@ class World(Federation):
         return models
 
     def everyone(self, model: Params) -> Clients:
-        """The server's model at every client.
+        """The server's model for every client.
 
-        model: not copied; verbs return new tensors, so clients do not see each other's changes
+        model: it is not copied; functions of the world return new tensors, so clients do not see each other's
+            changes
         """
         return Clients(model for _ in self.clients)
 
     def renewed(self, old: Clients, new: Clients) -> Clients:
-        """What clients hold after a round in which some are absent.
+        """What clients store after a round in which some are absent: the new value of participants, the old
+        one of others.
 
-        old: every client's before the round, of the absent the result
-        new: every client's after it, of those that take part the result
+        old: the values of all clients before the round
+        new: the values of all clients after the round
         """
         if len(self.participants) == len(self.clients):
             return new
         return Clients(new[k] if k in self.participants else old[k] for k in range(len(self.clients)))
 
     def scalars(self, part: Part = "all") -> float:
-        """Floating scalars (parameters and buffers) of a model; mean over clients.
+        """Number of floating-point scalars (parameters and buffers) of a model; mean over the clients.
 
         part: `all` (default), `features` or `head`
         """
@@ -105,21 +109,27 @@ class World(Federation):
         options: LocalOptions | None = None,
         views: Views | None = None,
     ) -> Trained:
-        """Every client trains its model on its data, with a new optimiser; one without data keeps it.
+        """Every client trains its model on its data with a new optimiser. A client without data keeps its
+        model.
 
-        models: what every client starts from
-        loss: loss(model, batch, server_state, client_state) gives the scalar of one mini-batch, or (scalar,
-            {name: scalar}) to have more averaged over the phase, see `Trained.logged`
-        server_state: the same for all clients; default None
-        client_state: Clients, a tensor (clients, ...) or a dict of these; a client's loss sees its share;
-            default None
-        options: what differs from the scenario's local training, see `LocalOptions`; None: nothing
-        views: views(images, generator) maps a batch's pixels, uint8 (B, C, H, W), to a tuple of batches of as
-            many images, uint8 or floating in [0, 255]: the first becomes batch.images, the others
-            batch.views. None: the scenario's augmentation.
+        models: the model from which each client starts
+        loss: loss(model, batch, server_state, client_state) returns the scalar loss of one mini-batch, or
+            (scalar, {name: scalar}) to log more values; see `Trained.logged`
+        server_state: given to the loss of every client; default None
+        client_state: Clients, a tensor (clients, ...) or a dict of these; the loss of a client gets the part
+            that belongs to the client; default None
+        options: how this training differs from the scenario's, see `LocalOptions`; None: not at all
+        views: views(images, generator) maps the pixels of a batch, uint8 (B, C, H, W), to a tuple of batches
+            with as many images each, uint8 or floating in [0, 255]. The first becomes batch.images, the
+            others batch.views. None: the scenario's augmentation
 
         Batches are drawn from the key (seed, stream, round, client, epoch). TrainingError for a loss that is
         not finite.
+
+        Example, FedAvg's round:
+
+            models = world.local_epochs(world.everyone(state.model), self.loss, server_state=state).models
+            return State(model=world.average(models))
         """
         return self._train(
             models,
@@ -140,13 +150,13 @@ class World(Federation):
         options: LocalOptions | None = None,
         batches_per_step: int = 1,
     ) -> Trained:
-        """As `local_epochs`, for methods that define the step themselves instead of an optimiser.
+        """Like `local_epochs`, for methods that define the step themselves instead of using an optimiser.
 
         step: step(model, batches, server_state, client_state) returns (new trainable parameters, new client
-            state) or (parameters, client state, {name: scalar}), see `Trained.logged`; a scalar `loss` is
-            the training loss. It computes with `model.gradient` and `model.at`.
-        batches_per_step: mini-batches that one step gets; default 1
-        models, server_state, client_state, options: as of `local_epochs`
+            state), or (parameters, client state, {name: scalar}) to log values, see `Trained.logged`; a
+            logged scalar `loss` is the training loss. A step computes with `model.gradient` and `model.at`.
+        batches_per_step: number of mini-batches that one step gets; default 1
+        models, server_state, client_state, options: as in `local_epochs`
 
         TrainingError for a parameter that is not finite.
         """
@@ -193,9 +203,9 @@ class World(Federation):
 
     @property
     def public_images(self) -> Tensor:
-        """All public images, (N, C, H, W), as the networks take them.
+        """All public images, (N, C, H, W), as network inputs.
 
-        TrainingError where the scenario has none.
+        TrainingError if the scenario has none.
         """
         return self._public().images
 
@@ -207,12 +217,13 @@ class World(Federation):
     def public_batches(
         self, views: Views | None = None, *, unaugmented: bool = False
     ) -> Iterator[PublicBatch]:
-        """The round's public batches, one after the other, augmented as the scenario says.
+        """The public batches of the round, one after another, augmented as the scenario says.
 
-        views: as of `local_epochs`: a client gets (images, view, ...), from its draws; None: the same for all
-        unaugmented: views are made of the public images as they are, not of the augmented ones; default False
+        views: as in `local_epochs`; each client then gets (images, view, ...) from its own draws; None: all
+            clients see the same
+        unaugmented: make the views of the original public images, not of the augmented ones; default False
 
-        TrainingError where the scenario has no public data.
+        TrainingError if the scenario has no public data.
         """
         public = self._public()
         for batch, stored in public.batches(self.seed, self.round, least_batch(*self.networks.values())):
@@ -230,20 +241,21 @@ class World(Federation):
         client_state: object = None,
         optimiser: Optimiser | None = None,
     ) -> Clients:
-        """One public batch (FCCL+, Algorithm 1): every client sends its model's outputs on it, the server
-        turns these into what each client receives, and each takes one step of a new optimiser.
+        """Learn from each other on one public batch (FCCL+, Algorithm 1).
 
-        models: what every client starts from
-        batch: of `public_batches`
-        client_output: client_output(model, images, client_state) gives a tensor or a dict of tensors, with
-            their graph; in training mode, so that BatchNorm's statistics move
-        aggregate: aggregate(outputs), of every client and as constants, gives what each client receives; None
-            for a client that takes no step
-        loss: loss(output, received, client_state) gives a client's scalar
-        client_state: as of `local_epochs`; default None
-        optimiser: None: Adam at the scenario's rate without weight decay
+        Every client sends the outputs of its model. The server computes from them what each client receives.
+        Then each client takes one step of a new optimiser. All outputs are computed before the first client
+        steps.
 
-        All clients compute their outputs before the first one steps.
+        models: the model from which each client starts
+        batch: one of `public_batches`
+        client_output: client_output(model, images, client_state) returns a tensor or a dict of tensors, with
+            their graph; the model is in training mode, so BatchNorm's statistics change
+        aggregate: aggregate(outputs) gets the outputs of all clients, as constants, and returns what each
+            client receives; None for a client that takes no step
+        loss: loss(output, received, client_state) returns the scalar loss of a client
+        client_state: as in `local_epochs`; default None
+        optimiser: None: Adam with the scenario's rate and without weight decay
         """
         optimiser = optimiser or Optimiser("adam", self.training.optimiser.lr)
         return Collaboration(
@@ -253,13 +265,15 @@ class World(Federation):
     # -- looking at clients -------------------------------------------------------------------------------
 
     def each(self, models: Clients, function: Callable, client_state: object = None) -> list:
-        """What a function returns for every client with data, None for the others. For what is not a
-        mini-batch loop: statistics, adaptive aggregation.
+        """The value of a function for every client with data; None for the others.
 
-        models: every client's; they are in evaluation mode
-        function: function(model, images, labels, client_state), with the client's whole training set,
-            (n, C, H, W) and (n,) int64
-        client_state: as of `local_epochs`; default None
+        It is meant for computations that are no loop over mini-batches, such as statistics or adaptive
+        aggregation.
+
+        models: one for each client; they are in evaluation mode
+        function: function(model, images, labels, client_state) gets the client's whole training set, (n, C,
+            H, W) and (n,) int64
+        client_state: as in `local_epochs`; default None
         """
         return [
             function(Handle(self.network(k, model)), client.images, client.labels, of_client(client_state, k))
@@ -270,9 +284,9 @@ class World(Federation):
 
     @torch.no_grad()
     def representations(self, client: int, model: Params) -> Tensor:
-        """(n, d): features of a client's training set, in evaluation mode and without gradient.
+        """(n, d): the features of a client's training set, in evaluation mode and without gradient.
 
-        client: its number
+        client: its index
         model: whose features
         """
         network = self.network(client, model)
@@ -282,29 +296,31 @@ class World(Federation):
 
     @torch.no_grad()
     def outputs(self, client: int, model: Params, images: Tensor) -> Tensor:
-        """(n, classes): logits of a client's model, in evaluation mode and without gradient.
+        """(n, classes): the logits of a client's model, in evaluation mode and without gradient.
 
-        client: its number
-        model: of the client's network
-        images: (n, C, H, W), as the networks take them
+        client: its index
+        model: the values for the client's network
+        images: (n, C, H, W), as network inputs
         """
         network = self.network(client, model)
         return torch.cat([network(part) for part in images.split(EVALUATION_BATCH)])
 
     @property
     def class_counts(self) -> Tensor:
-        """(clients, classes) int64: each client's training samples of every class."""
+        """(clients, classes) int64: the number of training samples of every class at each client."""
         return torch.stack([torch.bincount(client.labels, minlength=self.classes) for client in self.clients])
 
     @torch.no_grad()
     def class_means(
         self, models: Clients, embed: Callable[[Handle, Tensor], Tensor] = lambda _, z: z
     ) -> ClassMeans:
-        """Mean representation per client and class over the whole training set, in evaluation mode, without
-        gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local training).
+        """Mean representation of each class at each client, over the whole training set.
 
-        models: every client's
-        embed: embed(model, representations (n, d)) gives what the means are of; default: these
+        It is computed in evaluation mode and without gradient (FedCRL Eq. 3; FedCCL, Algorithm 1, after local
+        training).
+
+        models: one for each client
+        embed: embed(model, representations (n, d)) returns what is averaged; by default the representations
         """
         means, counts = [], self.class_counts
         for k, (client, model) in enumerate(zip(self.clients, models, strict=True)):
@@ -319,20 +335,20 @@ class World(Federation):
 
     @property
     def weights(self) -> list[int]:
-        """What each client weighs in a mean: its number of training samples n_k, or 1 where the scenario
-        averages uniformly; 0 without data.
+        """The weight of each client in a mean: its number of training samples n_k; 0 without data.
 
-        TrainingError where no client has any.
+        If the scenario averages uniformly, every client with data has weight 1. TrainingError if no client
+        has data.
         """
         return self._weights(self.training.averaging == "uniform")
 
     def average(self, models: Iterable[Params], uniform: bool = False) -> Params:
         """The mean of the clients' models.
 
-        models: every client's, or parts of them
-        uniform: equal weights for all clients with data; default False: `weights`
+        models: one for each client, or parts of models
+        uniform: give all clients with data the same weight; default False: use `weights`
 
-        TrainingError where no client has data.
+        TrainingError if no client has data.
         """
         return weighted_mean(models, self._weights(True) if uniform else self.weights)
 
@@ -348,8 +364,8 @@ class World(Federation):
     def network(self, client: int, model: Params) -> Network:
         """A client's network in evaluation mode, valid until the next call.
 
-        client: its number
-        model: values that it holds
+        client: its index
+        model: the values that the network holds
         """
         network = self.networks[self.clients[client].model]
         network.load_state_dict(model)

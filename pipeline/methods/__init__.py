@@ -1,4 +1,4 @@
-"""One file per method. A method's name is its file's name."""
+"""One file for each method. The method is named like its file."""
 
 import importlib
 from pathlib import Path
@@ -10,12 +10,15 @@ from pipeline.schema.discovery import method_file, method_module
 
 
 def load(algorithm: str, hyper: dict, where: str, paper: str | None = None, root: Path = ROOT) -> Method:
-    """The method, common to all or of this paper, its hyper-parameters checked; `where` begins errors."""
+    """The method of this name, common to all papers or of this one, with its hyper-parameters checked.
+
+    where: file and key with which errors begin
+    """
     return check(find(algorithm, where, paper, root), hyper, where)
 
 
 def find(algorithm: str, where: str, paper: str | None = None, root: Path = ROOT) -> type[Method]:
-    """The class of a method; ParamError where there is none."""
+    """The class of a method; ParamError if there is none."""
     file, name = method_file(algorithm, paper, root), method_module(algorithm, paper, root)
     if file is None or name is None:
         raise ParamError(f"{where}: {unknown('method', algorithm, method_names(paper, root))}")

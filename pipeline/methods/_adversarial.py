@@ -1,4 +1,4 @@
-"""Adversarial training (on attacked images), which FedAvg+ and FedCCL+ share (FedCCL, Sec. 5.5)."""
+"""Adversarial training, that is training on attacked images, for FedAvg+ and FedCCL+ (FedCCL, Sec. 5.5)."""
 
 from dataclasses import dataclass
 from typing import Any

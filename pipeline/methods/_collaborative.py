@@ -1,4 +1,4 @@
-"""The base of methods that distil on public data (FCCL+, Algorithm 1; RAHFL, Sec. 3.3)."""
+"""Base of the methods that distil on public data (FCCL+, Algorithm 1; RAHFL, Sec. 3.3)."""
 
 import dataclasses
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
-"""The small network that a server trains for class vectors (FedTGP's prototypes, FedLSA's anchors).
+"""The small network that a server trains for vectors of classes (FedTGP's prototypes, FedLSA's anchors).
 
-It has a learnable row per class, then two linear layers.
+It has a learnable row for each class, followed by two linear layers.
 
-A step is some twenty operations on tensors of a few kilobytes, and a round has hundreds of steps. So
-gradients are written out, which is three times as fast as autograd's, and everything happens on the CPU,
-whatever trains the clients.
+A step consists of some twenty operations on tensors of a few kilobytes, and a round has hundreds of steps.
+Therefore the gradients are written out, which is three times as fast as autograd's, and everything runs on
+the CPU, even if clients train on a GPU.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Helpers of methods: clients' step counts, averaging weights, parts of a model, a plain-SGD optimiser."""
+"""Helpers for methods: numbers of local steps, averaging weights, parts of a model, plain SGD."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated

@@ -1,5 +1,5 @@
-"""AugHFL: clients learn from each other, with more weight on those whose predictions change least under
-augmentation (Fang, Ye, Yang 2023)."""
+"""AugHFL: clients learn from each other's predictions; those whose predictions change least under
+augmentation count more (Fang, Ye, Yang 2023)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

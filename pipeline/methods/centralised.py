@@ -1,4 +1,5 @@
-"""Centralised: one model trained on all clients' images together, a ceiling and no federated method."""
+"""Centralised: one model is trained on the images of all clients together; not a federated method, but an
+upper reference."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,5 +1,5 @@
-"""Ditto: FedAvg, and for every client a personal model regularised towards the global one (Li et al. 2021,
-Algorithm 1)."""
+"""Ditto: FedAvg, and in addition a personal model for every client, regularised towards the global one (Li
+et al. 2021, Algorithm 1)."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
-"""FCCL: clients correlate their logits class by class on public data, and distil from earlier models at home
-(Huang et al. 2022)."""
+"""FCCL: clients align the correlation of their logits on public data, class by class, and distil from
+their earlier models in local training (Huang et al. 2022)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

@@ -1,5 +1,5 @@
-"""FCCL+: FCCL's correlation and the similarity of instances on public data; non-target distillation at home
-(Huang et al. 2023, Algorithm 1)."""
+"""FCCL+: clients align the correlation of logits and the similarity between images on public data; local
+training distils the classes other than the label (Huang et al. 2023, Algorithm 1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

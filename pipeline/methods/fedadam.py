@@ -1,4 +1,5 @@
-"""FedAdam, FedYogi, FedAdagrad: FedAvg whose server takes adaptive steps (Reddi et al. 2021, Algorithm 2)."""
+"""FedAdam, FedYogi, FedAdagrad: FedAvg in which the server updates the model with an adaptive optimiser
+(Reddi et al. 2021, Algorithm 2)."""
 
 from dataclasses import dataclass
 from math import sqrt

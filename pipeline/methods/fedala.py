@@ -1,5 +1,5 @@
-"""FedALA: each client learns, element by element, how much of the global model to take (Zhang et al. 2023,
-Algorithm 1)."""
+"""FedALA: each client learns for every parameter how much of the global model to take over (Zhang et al.
+2023, Algorithm 1)."""
 
 import statistics
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""FedAMP: clients with like models attract each other more (Huang et al. 2021, Algorithm 1)."""
+"""FedAMP: clients with similar models attract each other more strongly (Huang et al. 2021, Algorithm 1)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

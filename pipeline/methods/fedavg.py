@@ -1,4 +1,5 @@
-"""FedAvg: train at home, average by samples (McMahan et al. 2017, Algorithm 1)."""
+"""FedAvg: clients train locally, the server averages their models weighted by samples (McMahan et al.
+2017, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from pipeline.methods.base import Method
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """w <- sum_k (n_k / sum_j n_j) w_k after every client trained from w."""
+    """w <- sum_k (n_k / sum_j n_j) w_k, where every client k has trained from w."""
 
     supports = frozenset({"partial participation", "unseen clients"})
 

@@ -1,4 +1,4 @@
-"""FedAvgM: FedAvg whose server has momentum (Hsu, Qi & Brown 2019)."""
+"""FedAvgM: FedAvg with momentum at the server (Hsu, Qi & Brown 2019)."""
 
 from dataclasses import dataclass
 

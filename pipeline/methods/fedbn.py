@@ -1,4 +1,5 @@
-"""FedBN: FedAvg of everything but BatchNorm, which stays at home (Li et al. 2021, Algorithm 1)."""
+"""FedBN: FedAvg of all parameters except those of BatchNorm layers, which stay at the client (Li et al.
+2021, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal

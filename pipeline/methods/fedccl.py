@@ -1,5 +1,5 @@
-"""FedCCL: representations are contrasted with the clusters of every client's classes and with one balanced
-signal per class (Qiao et al. 2024, Algorithm 1)."""
+"""FedCCL: a contrastive loss pulls representations to the clusters of all clients' classes and to one
+balanced signal for each class (Qiao et al. 2024, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal

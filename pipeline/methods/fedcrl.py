@@ -1,5 +1,5 @@
-"""FedCRL: shared features and class representations, a contrastive pull towards them, and a local mix of the
-features by how well they fit (Huang et al. 2024, Algorithm 1)."""
+"""FedCRL: features and class representations are shared; a contrastive loss pulls towards the latter; each
+client mixes global and local features by how well they fit (Huang et al. 2024, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""FedDF: distil the ensemble of all clients on unlabelled data (Lin et al. 2020)."""
+"""FedDF: the server distils the ensemble of all clients' models on unlabelled data (Lin et al. 2020)."""
 
 import dataclasses
 import itertools

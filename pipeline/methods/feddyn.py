@@ -1,4 +1,5 @@
-"""FedDyn: a pull whose centre moves with the client, so that all agree (Acar et al. 2021, Algorithm 1)."""
+"""FedDyn: a penalty that changes with each client makes the local optima agree with the global one (Acar
+et al. 2021, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,5 +1,5 @@
-"""FedGA: clients whose loss rises most by averaging get more weight in the next average (Zhang et al. 2023,
-FedDG-GA)."""
+"""FedGA: clients whose loss increases most by averaging get more weight in the next average (Zhang et al.
+2023, FedDG-GA)."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""FedGH: one global head, trained at the server on the clients' class means (Yi et al. 2023, Algorithm 1)."""
+"""FedGH: one global head that the server trains on the clients' class means (Yi et al. 2023, Algorithm 1)."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
-"""FedLSA: anchors on the sphere, learned at the server, that the clients' representations gather around (Fu
-et al. 2025, Algorithm 1)."""
+"""FedLSA: the server learns an anchor on the unit sphere for each class, and clients' representations are
+pulled to it (Fu et al. 2025, Algorithm 1)."""
 
 from dataclasses import dataclass
 from itertools import repeat

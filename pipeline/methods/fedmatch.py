@@ -1,5 +1,5 @@
-"""FedMatch among different networks: consistency between clients on public data, and weights in two parts
-(after Jeong et al. 2021)."""
+"""FedMatch among different networks: clients make their predictions on public data consistent, and the
+parameters have two parts (after Jeong et al. 2021)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""FedMD: clients fit their logits on public data to the mean logits (Li & Wang 2019, Algorithm 1)."""
+"""FedMD: clients fit their logits on public data to the mean of all clients' logits (Li & Wang 2019,
+Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal

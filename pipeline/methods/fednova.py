@@ -1,4 +1,5 @@
-"""FedNova: clients' changes over the length of their walk: more steps weigh no more (Wang et al. 2020)."""
+"""FedNova: the change of each client's model is divided by its number of local steps, so that clients with
+more steps do not count more (Wang et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -16,10 +17,13 @@ from pipeline.schema import NonNegative, Optimiser, Positive
 
 @dataclass(frozen=True)
 class FedNova(FedAvg):
-    """x <- x + tau_eff sum_k p_k (y_k - x) / |a_k|, |a_k| the sum of the weights that the local rule gives
-    its gradients: tau_k for tau_k steps of plain SGD. Where all are equal this is FedAvg.
+    """x <- x + tau_eff sum_k p_k (y_k - x) / |a_k|.
 
-    For SGD alone: Adam's change is no such sum. Running statistics are averaged.
+    |a_k| is the sum of the weights that the local optimiser gives to its gradients; it is tau_k for tau_k
+    steps of plain SGD. If all |a_k| are equal, this is FedAvg.
+
+    Only SGD is allowed, because the change by Adam is no weighted sum of gradients. Running statistics are
+    averaged.
     """
 
     # sum_k p_k |a_k|, or sum_k p_k tau_k
@@ -59,18 +63,22 @@ class FedNova(FedAvg):
         return plain_sgd(world, self.lr, "fednova: it needs sgd, which sums gradients", momentum=True)
 
     def lengths(self, world: World, model: Params) -> list[float]:
-        """|a_k| of every client; 0 without a step."""
+        """|a_k| of every client; 0 if it takes no step."""
         rule, steps = self.local_rule(world), steps_taken(world, model)
         lengths = [normaliser(k, rule.momentum, rule.lr * self.mu) for k in steps]
         if any(k and length <= 0 for k, length in zip(steps, lengths)):
-            raise TrainingError(f"fednova: mu {self.mu:g} at rate {rule.lr:g} throws clients back: lower mu")
+            raise TrainingError(
+                f"fednova: mu {self.mu:g} at rate {rule.lr:g} makes local steps diverge: lower mu"
+            )
         return lengths
 
 
 def normaliser(steps: int, momentum: float, pull: float) -> float:
-    """|a|: how far SGD with a fresh momentum buffer and a pull of lr mu goes in so many steps of gradient 1,
-    in units of lr. One recurrence for the paper's closed forms; with momentum and pull together the released
-    code counts a step twice."""
+    """|a|: how far SGD with a new momentum buffer and a pull of lr mu goes in `steps` steps of gradient 1.
+
+    The unit is lr. One recurrence replaces the paper's closed forms. With momentum and pull together, the
+    released code counts a step twice.
+    """
     buffer = length = 0.0
     for _ in range(steps):
         buffer = momentum * buffer + 1 - pull * length

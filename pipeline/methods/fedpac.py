@@ -1,5 +1,5 @@
-"""FedPAC: features aligned to global class means, heads combined for each client (Xu, Tong, Huang 2023,
-Algorithm 1)."""
+"""FedPAC: features are pulled to the global class means, and each client gets its own combination of the
+clients' heads (Xu, Tong, Huang 2023, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Any

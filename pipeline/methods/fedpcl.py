@@ -1,5 +1,5 @@
-"""FedPCL: representations are contrasted with the global class means and with every client's (Tan et al.
-2022)."""
+"""FedPCL: a contrastive loss pulls representations to the global class means and to those of every client
+(Tan et al. 2022)."""
 
 from dataclasses import dataclass
 from typing import Literal

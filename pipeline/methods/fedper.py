@@ -1,4 +1,5 @@
-"""FedPer: shared features, heads that stay home, trained together (Arivazhagan et al. 2019, Algorithm 1)."""
+"""FedPer: features are shared, heads stay at the client, both are trained together (Arivazhagan et al.
+2019, Algorithm 1)."""
 
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class FedPer(Method):
         return world.local_epochs(start, self.loss, options=options).models
 
     def adaptation_epochs(self, world: World) -> int:
-        """Epochs in which the head alone learns, at a client that comes after the last round."""
+        """Epochs in which only the head is trained, at a client that joins after the last round."""
         return world.training.local_epochs
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:

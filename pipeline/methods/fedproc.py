@@ -1,5 +1,5 @@
-"""FedProc: a contrast with the global class means at first, and with growing weight the cross-entropy (Mu et
-al. 2023)."""
+"""FedProc: the loss begins as a contrast with the global class means, and cross-entropy gradually replaces
+it (Mu et al. 2023)."""
 
 from dataclasses import dataclass
 

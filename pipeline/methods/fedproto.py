@@ -1,4 +1,4 @@
-"""FedProto: clients exchange class means, and fit their representations to the global ones (Tan et al. 2022,
+"""FedProto: clients send class means, and fit their representations to the global ones (Tan et al. 2022,
 Algorithm 1)."""
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""FedProto where the clients' networks differ: class means in a space that all of them project into (Tan et
-al. 2022; as a baseline of RAHFL)."""
+"""FedProto where the clients' networks differ: class means are computed in a space into which all clients
+project (Tan et al. 2022; as a baseline of RAHFL)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""FedProx: FedAvg with a pull towards the round's global model (Li et al. 2020, Eq. 2)."""
+"""FedProx: FedAvg with a penalty on the distance to the global model of the round (Li et al. 2020, Eq. 2)."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,5 @@
-"""FedRep: shared features, heads that stay home; the head first, then the features (Collins et al. 2021,
-Algorithm 1)."""
+"""FedRep: features are shared, heads stay at the client; the head is trained first, then the features
+(Collins et al. 2021, Algorithm 1)."""
 
 from dataclasses import dataclass
 

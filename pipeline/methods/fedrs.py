@@ -1,4 +1,5 @@
-"""FedRS: the logits of classes that a client lacks are scaled down in its softmax (Li & Zhan 2021)."""
+"""FedRS: the logits of classes that a client does not have are scaled down in its softmax (Li & Zhan
+2021)."""
 
 from dataclasses import dataclass
 from typing import Literal

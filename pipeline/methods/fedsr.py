@@ -1,4 +1,4 @@
-"""FedSR: representations are Gaussians, short and close to one Gaussian per class (Nguyen, Torr, Lim
+"""FedSR: representations are Gaussian, short, and close to one Gaussian for each class (Nguyen, Torr, Lim
 2022)."""
 
 import math

@@ -1,4 +1,5 @@
-"""FedTGP: the server trains prototypes that differ by a margin (Zhang et al. 2024, Algorithm 1)."""
+"""FedTGP: the server trains class prototypes that keep a margin between each other (Zhang et al. 2024,
+Algorithm 1)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""FPL: representations are contrasted with the clients' class means, clustered at the server, and fitted to
-the mean of these (Huang et al. 2023)."""
+"""FPL: the server clusters the clients' class means; a contrastive loss pulls representations to the
+clusters, and a second term fits them to the mean of these (Huang et al. 2023)."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,5 +1,5 @@
-"""KT-pFL: a matrix of knowledge coefficients, learned at the server, says whose predictions each client
-learns from (Zhang et al. 2021, Eq. 5 to 8)."""
+"""KT-pFL: the server learns a matrix of coefficients that says how much each client learns from each
+other's predictions (Zhang et al. 2021, Eq. 5 to 8)."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""LG-FedAvg: features that stay home under one shared head (Liang et al. 2020)."""
+"""LG-FedAvg: features stay at the client, the head is shared (Liang et al. 2020)."""
 
 from dataclasses import dataclass
 

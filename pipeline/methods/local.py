@@ -1,4 +1,4 @@
-"""Local: every client trains alone (the papers' Local, BASE and Baseline rows)."""
+"""Local: every client trains alone (the papers' rows Local, BASE and Baseline)."""
 
 from dataclasses import dataclass
 

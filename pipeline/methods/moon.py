@@ -1,5 +1,5 @@
-"""MOON: FedAvg whose representations are drawn to the global model's and away from the client's last ones
-(Li, He, Song 2021, Eq. 3 and Algorithm 1)."""
+"""MOON: FedAvg with a contrastive loss that pulls representations to the global model's and away from
+those of the client's previous model (Li, He, Song 2021, Eq. 3 and Algorithm 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

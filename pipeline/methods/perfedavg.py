@@ -1,4 +1,5 @@
-"""Per-FedAvg: a global model that one gradient step makes personal (Fallah et al. 2020, Algorithm 1)."""
+"""Per-FedAvg: a global model that one gradient step adapts to each client (Fallah et al. 2020, Algorithm
+1)."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

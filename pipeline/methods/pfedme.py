@@ -1,5 +1,5 @@
-"""pFedMe: personal models with a quadratic penalty towards the client's copy of the global one (T. Dinh et
-al. 2020, Algorithm 1)."""
+"""pFedMe: personal models with a quadratic penalty on the distance to the client's copy of the global
+model (T. Dinh et al. 2020, Algorithm 1)."""
 
 from dataclasses import dataclass
 from typing import Literal

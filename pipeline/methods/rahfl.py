@@ -1,5 +1,5 @@
-"""RAHFL: clients learn only from those that do at least as well, and at home from several views of each image
-(Fang, Ye, Du 2025, Eq. 2 to 13)."""
+"""RAHFL: clients learn only from clients that are at least as accurate, and train locally on several views
+of each image (Fang, Ye, Du 2025, Eq. 2 to 13)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""RHFL: clients learn from each other's predictions on public data, more from confident clients, and at home
-with a loss that is robust to wrong labels (Fang & Ye 2022, Algorithm 1)."""
+"""RHFL: clients learn from each other's predictions on public data, more from confident clients; the local
+loss is robust to wrong labels (Fang & Ye 2022, Algorithm 1)."""
 
 import math
 from dataclasses import dataclass

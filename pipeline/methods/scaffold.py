@@ -1,4 +1,5 @@
-"""SCAFFOLD: local steps corrected by how a client's gradients differ from all (Karimireddy et al. 2020)."""
+"""SCAFFOLD: local steps are corrected by how the client's gradients differ from those of all clients
+(Karimireddy et al. 2020)."""
 
 from dataclasses import dataclass
 from typing import Literal, cast

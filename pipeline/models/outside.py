@@ -1,4 +1,4 @@
-"""Networks that were not written for this engine: any module becomes features, then a head."""
+"""Networks that were not written for FedRepro: any module is split into features and head."""
 
 import copy
 import inspect
@@ -29,7 +29,8 @@ class Given(Model):
 
 
 def described(model: Any) -> Model:
-    """A model itself; a `Given` for a module, or for what makes one. ParamError for anything else."""
+    """A model itself; a `Given` for a module, or for a function that makes one. ParamError for anything
+    else."""
     if isinstance(model, Model):
         return model
     if isinstance(model, nn.Module) or callable(model):
@@ -40,16 +41,17 @@ def described(model: Any) -> Model:
 def network_of(given: Outside, like: Tensor, classes: int) -> Network:
     """A module, or what a class or function makes, in two parts: features, then a head.
 
-    Its parts `features` and `head` are these, where it has both. Else its last linear layer is the head, if
-    it has an output for each class, and what comes before it the features. A module without such a layer
-    gives the features, and a new linear head follows. Features are flattened to (B, d). A module is copied
-    with its weights; what a class or function makes is drawn from torch's global generator.
+    If the module has parts `features` and `head`, these are used. Otherwise its last linear layer is the
+    head, provided that it has an output for each class, and everything before it the features. A module
+    without such a layer becomes the features, and a new linear head is added. Features are flattened to (B,
+    d). A module is copied with its weights; what a class or function makes is drawn from torch's global
+    generator.
 
-    given: the module, or what makes it
-    like: samples (n, ...) that it takes; their values do not matter
+    given: the module, or the class or function that makes it
+    like: samples (n, ...) that it accepts; their values do not matter
     classes: number of classes
 
-    ParamError where it does not take such samples, or is not head(features(x)).
+    ParamError if it does not accept such samples, or is not head(features(x)).
     """
     module = copy.deepcopy(given) if isinstance(given, nn.Module) else given()
     if not isinstance(module, nn.Module):
@@ -58,7 +60,7 @@ def network_of(given: Outside, like: Tensor, classes: int) -> Network:
 
 
 def name_of(given: Outside) -> str:
-    """Name of the class or function."""
+    """The name of the class or function."""
     return str(getattr(given, "__name__", type(given).__name__))
 
 

@@ -1,7 +1,7 @@
 """Why a result is stale: which definitions, parameters, partitions or data differ from today's.
 
-A result has the digest of each definition and every parameter (`identity.recorded`). For an older one,
-which has a single digest, code and parameters are read from git at the commit that trained it.
+A result records every parameter and the digest of each definition (`identity.recorded`). Older results have
+one digest only; for them, code and parameters are read from git at the commit that trained the result.
 """
 
 import ast

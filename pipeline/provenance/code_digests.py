@@ -1,7 +1,7 @@
-"""Digests of code that one process leaves for the next, as long as no Python file changes.
+"""Digests of code that one process stores for the next one, for as long as no Python file changes.
 
-To follow every name of a hundred cells takes seconds. What is remembered is used as long as no byte of
-a Python file below the root differs, nor of the code that follows names.
+Following all names of a hundred cells takes seconds. The stored digests are used if neither a Python file
+below the root nor the code that follows the names differs in any byte.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Files beside the results: tables of clients, representations and sources.yaml, read without pandas."""
+"""Files next to the results: tables of clients, representations and sources.yaml, read without pandas."""
 
 import csv
 import dataclasses

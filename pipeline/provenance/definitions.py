@@ -1,14 +1,14 @@
 """Hash the functions, classes and constants that a computation uses, to detect changes of its code.
 
-A module is cut into its top-level functions, classes and constants. From an entry point the digest follows
-every name that a definition uses, through imports, to the definitions of this repository behind it. What is
-hashed is a definition's normal form (`normal_form`) and which definitions it uses; the names and places of
-modules are left out. So a function may move to another file, a local variable may get another name, and a
-network that a cell does not use may change, without touching that cell's digest.
+A module is divided into its top-level functions, classes and constants. Starting from an entry point, the
+digest follows every name that a definition uses, through imports, to the definitions in this repository. It
+hashes the normal form of each definition (`normal_form`) and which definitions it uses, but not the names of
+modules or the places in them. Therefore moving a function to another file, renaming a local variable, or
+changing a network that a cell does not use leaves the cell's digest unchanged.
 
-A strict digest, which cells have, also covers what acts when the modules behind it are imported, every
-package's `__init__.py` included, and which external function a name means. It refuses code that cannot
-be followed: star imports, `eval`, and modules that are imported by a computed name.
+Cells have strict digests. These also cover what the modules do when they are imported, including the
+`__init__.py` of every package, and which external function a name means. Code that cannot be followed is
+refused: star imports, `eval`, and modules imported by a computed name.
 """
 
 import ast

@@ -46,8 +46,8 @@ SIZE_MARGIN_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Spot:
-    """One number that a claim is about: a position of a table (its key in paper.yaml) as printed, or, without
-    a table, a measure of a scenario."""
+    """One number of a claim: a position in a table of the paper or, without a table, a measure of a
+    scenario."""
 
     method: str
     table: str = ""
@@ -60,10 +60,10 @@ class Spot:
 
 @dataclass(frozen=True)
 class Difference:
-    """A weighted sum of numbers, or one of several such sums.
+    """A weighted sum of numbers, or one that is chosen from several such sums.
 
-    weights  (spot, later the run behind it; weight) of a sum
-    parts    the sums of which one is chosen
+    weights  (spot, or later the run behind it; weight) of a sum
+    parts    the sums from which one is chosen
     place    which one, by size: 0 is the smallest, k - 1 the k-th smallest, -1 the largest
     """
 
@@ -78,7 +78,7 @@ class Difference:
         return sum(weight * number(spot) for spot, weight in self.weights)
 
     def pick(self, key: Callable[["Difference"], Any]) -> "Difference":
-        """The sum that it comes from, sorted by `key`."""
+        """The sum that is chosen, sorted by `key`."""
         if not self.parts:
             return self
         return sorted((part.pick(key) for part in self.parts), key=key)[self.place]
@@ -88,11 +88,11 @@ class Difference:
         return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves())) or [self]
 
     def spots(self) -> list[Any]:
-        """All numbers that it is about, each once."""
+        """All numbers in it, each once."""
         return list(dict.fromkeys(spot for leaf in self.leaves() for spot, _ in leaf.weights))
 
     def scaled(self, factor: float) -> "Difference":
-        """Multiplied by a number; a negative one makes the smallest part the largest."""
+        """Multiplied by a number; a negative number turns the smallest part into the largest."""
         weights = tuple((spot, factor * weight) for spot, weight in self.weights)
         parts = tuple(part.scaled(factor) for part in self.parts)
         turned = factor < 0 and bool(parts)
@@ -100,7 +100,7 @@ class Difference:
         return Difference(weights, ~self.place if turned else self.place, parts)
 
     def plus(self, other: "Difference") -> "Difference":
-        """The sum of both; of several parts each is added to."""
+        """The sum of two differences; if one has several parts, each of them is added to the other."""
         if self.parts:
             return replace(self, parts=tuple(part.plus(other) for part in self.parts))
         if other.parts:
@@ -108,7 +108,7 @@ class Difference:
         return Difference((*self.weights, *other.weights)).renamed(lambda spot: spot) or Difference()
 
     def renamed(self, name: Callable[[Any], Any]) -> "Difference | None":
-        """With other names, and each number once; None where all cancel."""
+        """With other names for the numbers, and each number once; None if all cancel out."""
         total: dict[Any, float] = {}
         for spot, weight in self.weights:
             total[name(spot)] = total.get(name(spot), 0.0) + weight
@@ -125,12 +125,12 @@ class Difference:
 class Expected:
     """What a claim expects of its difference.
 
-    text    as written
+    text    as written in the file
     kind    bound, size, value, abs, rank or text
-    sign    with `bound` its direction, `>` and 0 for example, of a bound, a rank, or a size other than 0
+    sign    of `bound` its direction, for example `>` and 0; also of a rank, and of a size other than 0
     number  the size, the value or the rank
     margin  by which a size or a value may deviate
-    low     of a rank: whether small numbers are the first
+    low     of a rank: whether small numbers come first
     """
 
     text: str
@@ -142,7 +142,7 @@ class Expected:
     low: bool = False
 
     def fits(self, value: float) -> bool:
-        """Whether a difference has the claimed direction, else the size, or whether it is such a rank."""
+        """Whether a difference has the claimed direction or else the claimed size, or is such a rank."""
         if self.kind == "rank":
             return value <= self.number
         if not self.sign:
@@ -184,7 +184,7 @@ class Claim:
 
 
 class PublishedNumbers:
-    """The published numbers of a paper (None: lost, or words), without rows that average the methods."""
+    """The paper's numbers (None: lost, or words), without rows that are means over methods."""
 
     def __init__(self, study: Study):
         self.study = study
@@ -200,8 +200,10 @@ class PublishedNumbers:
 
 
 def read_claims(printed: PublishedNumbers) -> list[Claim]:
-    """The claims of a paper in the order of the file, none where the file is missing; ParamError names file,
-    line and what is wrong."""
+    """The claims of a paper in the order of the file; empty if there is no file.
+
+    ParamError names file, line and what is wrong.
+    """
     path = printed.study.root / "papers" / printed.study.key / "claims.csv"
     claims: dict[str, Claim] = {}
     for line, row in read_csv(path, COLUMNS, OPTIONAL) if path.exists() else []:
@@ -300,7 +302,7 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
 
 
 def parse(text: str, printed: PublishedNumbers) -> Methods:
-    """One side of a claim; ValueError where it cannot be read or selects nothing."""
+    """One side of a claim; ValueError if it cannot be read or selects no number."""
     pieces = [_piece(piece.strip(), printed) for piece in _cut(text, " - ")]
     return reduce(_minus, pieces)
 

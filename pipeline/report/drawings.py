@@ -1,4 +1,4 @@
-"""Choose and draw the figures of a paper's page: those that the paper has, then additional ones.
+"""Choose and draw the figures of a paper's page: first those of the paper, then additional ones.
 
 `figures(study)` gives them in order; `curves(study, cells)` the accuracy over rounds of any cells.
 """

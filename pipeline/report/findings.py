@@ -1,9 +1,10 @@
-"""Findings: one row per claim with direction, size, controls and looks; all that is said comes from it.
+"""Findings: one row for each claim with direction, size, controls and looks. All sentences on pages come from
+it.
 
-A claim "holds" without a reservation only where its direction is confirmed at the level of its looks, its
-size is not another one, and every control that it has agrees. Else its chip says "direction holds" and what
-is missing or against. A direction that is against a claim only because models are scored on different sides
-of local training is open.
+A claim "holds" without reservation only if its direction is confirmed at the significance level of its looks,
+its size is not a different one, and every control that it has agrees. Otherwise it says "direction holds",
+and what is missing or speaks against it. If a direction contradicts a claim only because models are scored on
+different sides of local training, the claim is open.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence

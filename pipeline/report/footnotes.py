@@ -1,4 +1,4 @@
-"""What has to be known of a table's runs, as sentences below it: seeds, scored models, data, twins, dates."""
+"""The sentences below a table about its runs: seeds, scored models, data, twins, dates."""
 
 from collections.abc import Collection, Iterable
 

@@ -1,7 +1,7 @@
-"""What a server can reconstruct of clients' images, for the page across papers.
+"""What a server can reconstruct of clients' images, for the page "Across papers".
 
-`benchmarks/studies/leakage_stage.py` attacks what methods send in a miniature, and writes the files that are
-read here.
+`benchmarks/studies/leakage_stage.py` attacks what methods send in a miniature, and writes the files that this
+module reads.
 """
 
 from dataclasses import dataclass

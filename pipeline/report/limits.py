@@ -1,5 +1,8 @@
-"""What the runs of a claim cannot test, however many seeds they have: windows that they do not reach, times
-of several machines, curves of a few points. Each is a reason in words; empty where there is none."""
+"""Reasons why the runs of a claim cannot test it, however many seeds they have.
+
+These are rounds that the runs do not have, times measured on several machines, and curves of a few points.
+Each reason is a text; it is empty if there is none.
+"""
 
 from collections.abc import Iterable
 from typing import Protocol

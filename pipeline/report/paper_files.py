@@ -1,7 +1,7 @@
 """What a paper's own files draw and write: its figures.py, and the sections of its templates/*.md.
 
-A picture of figures.py becomes an image, in which no script of an SVG runs. A section is Markdown whose HTML
-appears as text; Jinja fills in the results in a sandbox.
+The result of figures.py is shown as an image, so that scripts in an SVG do not run. A section is Markdown;
+HTML in it is shown as text, and Jinja fills in the results in a sandbox.
 """
 
 import base64

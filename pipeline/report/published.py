@@ -1,7 +1,8 @@
-"""Read the published numbers of a paper's tables from CSV, and rebuild the tables' rows and columns.
+"""Read the published numbers of a paper's tables from CSV files, and rebuild the rows and columns of the
+tables.
 
-The files are papers/<paper>/published/*.csv. A CSV holds one row per printed number, as text, in printed
-order. From that order come the rows and the grouped columns.
+The files are papers/<paper>/published/*.csv. A file has one row for each number, as text, in the paper's
+order. The order determines the rows and the grouped columns.
 """
 
 import math

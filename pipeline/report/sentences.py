@@ -1,4 +1,4 @@
-"""What is said of a finding: a few patterns of plain sentences, filled from the findings alone."""
+"""The sentences about a finding: a few patterns in plain words, filled in from the findings alone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

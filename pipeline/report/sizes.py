@@ -1,7 +1,7 @@
-"""Compare a measured difference with the printed one: as printed, smaller, larger, opposite or open.
+"""Compare a measured difference with the paper's: as printed, smaller, larger, opposite or open.
 
-The 95 % interval of the measured difference decides. The print is rounded, so that it stands for a range as
-wide as its last digit.
+The 95 % interval of the measured difference decides. The paper's number is rounded, so it stands for a range
+as wide as its last digit.
 """
 
 import re

@@ -1,9 +1,10 @@
 """Statistical tests for methods with few seeds, by a randomised block design: differences, outliers, ranks.
 
-A scenario is a table of one number per method (row) and block (column). A block is a seed with its partition:
-runs of one block share initial weights, clients and order. Least squares of method and block take that out,
-and all rows give one residual variance with (k - 1)(n - 1) degrees of freedom; the paired t test of two rows
-has n - 1. Literature: Holm (1979) for several comparisons, Demsar (2006) for ranks.
+A scenario is a table with one number for each method (row) and block (column). A block is a seed with its
+partition: all runs of a block share initial weights, clients and the order of batches. Least squares removes
+the effects of methods and blocks. What is left gives one residual variance over all rows, with (k - 1)(n - 1)
+degrees of freedom; the paired t test of two rows has n - 1. Literature: Holm (1979) for several comparisons,
+Demsar (2006) for ranks.
 """
 
 import math
@@ -27,16 +28,16 @@ ZERO = 1e-4
 
 @dataclass(frozen=True)
 class Estimate:
-    """A difference of methods, or one method's level.
+    """A difference of methods, or the level of one method.
 
     d         the estimate
     se        its standard error
     df        degrees of freedom
-    v         variance of one block's value
-    n         number of blocks, of the scenario that has the fewest
-    route     pooled, unpooled (by the spread of the blocks' values), combined (of scenarios) or identical
-    rows      number of rows that gave a pooled residual
-    outliers  rows left out of the residual, as their spread differs
+    v         variance of the value of one block
+    n         number of blocks; of several scenarios, that of the one with the fewest
+    route     pooled, unpooled (from the spread of the blocks' values), combined (from scenarios) or identical
+    rows      number of rows in a pooled residual
+    outliers  rows left out of the residual because their spread differs
     """
 
     d: float
@@ -49,32 +50,33 @@ class Estimate:
     outliers: tuple[str, ...] = ()
 
     def interval(self, level: float = ALPHA, runs: float = math.inf) -> tuple[float, float]:
-        """(lowest, highest) at 1 - level.
+        """(lowest, highest) of the confidence interval at 1 - level.
 
-        runs: infinite: of the estimate; else of where the mean of so many further runs would lie
+        runs: infinite: of the estimate; a number: of the mean of so many further runs
         """
         half = float(stats.t.ppf(1 - level / 2, self.df)) * math.sqrt(self.se**2 + self.v / runs)
         return self.d - half, self.d + half
 
     def p(self, bound: float = 0.0) -> float:
-        """Two-sided, of a difference from `bound`; 0 where it is known exactly."""
+        """Two-sided p value of a difference from `bound`; 0 if the difference is known exactly."""
         return float(2 * stats.t.sf(abs(self.d - bound) / self.se, self.df)) if self.se else 0.0
 
     def power(self, bound: float = 0.0, level: float = ALPHA) -> float:
-        """The chance that a repetition differs from `bound` on this side, if the estimate is the truth."""
+        """Probability that a repetition differs significantly from `bound` on this side, if the estimate
+        is true."""
         if not self.se or self.df < 1:
             return float(self.d != bound)
         critical = float(stats.t.ppf(1 - level / 2, self.df))
         return float(stats.nct.sf(critical, self.df, abs(self.d - bound) / self.se))
 
     def grown(self, n: int) -> "Estimate":
-        """The same difference and spread from n blocks."""
+        """The same difference and spread with n blocks."""
         se = self.se * math.sqrt(self.n / n)
         return replace(self, se=se, df=self.df * (n - 1) / (self.n - 1), n=n)
 
 
 def one_sample(values: np.ndarray, outliers: tuple[str, ...] = ()) -> Estimate:
-    """Mean of one value per block by Student's t; of differences, the paired t test.
+    """The mean of one value for each block, by Student's t test; for differences this is the paired t test.
 
     values: (n blocks,)
     """
@@ -84,7 +86,7 @@ def one_sample(values: np.ndarray, outliers: tuple[str, ...] = ()) -> Estimate:
 
 
 def combined(estimates: Sequence[Estimate]) -> Estimate:
-    """The sum of estimates from several scenarios, which count as independent (Welch and Satterthwaite)."""
+    """The sum of estimates from several scenarios, treated as independent (Welch and Satterthwaite)."""
     parts = [estimate for estimate in estimates if estimate.route != "identical"] or estimates[:1]
     if len(parts) < 2:
         return parts[0]
@@ -102,7 +104,7 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
 
 
 def fit(values: np.ndarray) -> RegressionResults:
-    """Least squares of method (the first coefficients) and block.
+    """Least squares fit of method (the first coefficients) and block.
 
     values: (k methods, n blocks), NaN where nothing was run
     """
@@ -123,14 +125,14 @@ def _model(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Residual(NamedTuple):
-    """Sum of squares of a fit's residuals, and their degrees of freedom."""
+    """Sum of squared residuals of a fit, and their degrees of freedom."""
 
     squares: float
     df: int
 
 
 def residual(values: np.ndarray) -> Residual:
-    """Of `fit`, which takes ten times as long; a report tests hundreds of rows for their spread."""
+    """The residual of `fit`, ten times as fast; a report tests the spread of hundreds of rows."""
     numbers, design = _model(values)
     coefficients, _, rank, _ = np.linalg.lstsq(design, numbers, rcond=None)
     squares = float(((numbers - design @ coefficients) ** 2).sum())
@@ -138,11 +140,11 @@ def residual(values: np.ndarray) -> Residual:
 
 
 def spread_test(values: np.ndarray, row: int, whole: Residual | None = None) -> tuple[float, float]:
-    """(F, p) of the exact test that a row spreads more than the rest: the squares that it adds, over theirs.
+    """(F, p) of the exact test whether a row spreads more than the rest, from the squares that it adds.
 
     values  (3 methods or more, n blocks)
     row     index of the row
-    whole   the fit of all values, where it is known
+    whole   the fit of all values, if it is known
     """
     whole = whole or residual(values)
     rest = residual(np.delete(values, row, axis=0))
@@ -154,12 +156,12 @@ def spread_test(values: np.ndarray, row: int, whole: Residual | None = None) -> 
 
 
 def outliers(values: np.ndarray) -> list[int]:
-    """Indices of the rows that spread more than the others, at most a third.
+    """Indices of the rows that spread more than the others, at most a third of them.
 
     As in the generalised ESD test (Rosner 1983), the row with the smallest p is removed step by step, so that
-    two do not mask each other; all up to the last significant step are outliers. With two blocks there are
-    none: one degree of freedom a row says nothing of its spread, and a row left out would make all intervals
-    narrower.
+    two rows do not hide each other. All rows up to the last significant step are outliers. With two blocks
+    there are none: one degree of freedom for each row says nothing about its spread, and leaving a row out
+    would make all intervals narrower.
 
     values: (k methods, n blocks)
     """
@@ -183,9 +185,9 @@ class Design:
     """One measure of one scenario: which rows give the residual, and the estimates that follow.
 
     rows  name -> {block: number}
-    pool  the names that the paper prints. Further rows are compared by the pool's residual and add nothing to
-          it. Not in the pool either: rows with one block, copies of another row, rows that never change while
-          others do, outliers
+    pool  the names that the paper prints. Other rows are compared by the residual of the pool and do not
+          contribute to it. Rows with one block, copies of another row, rows that never change while others
+          do, and outliers do not contribute either
     """
 
     def __init__(self, rows: Mapping[str, Mapping[Any, float]], pool: Iterable[str]):
@@ -227,9 +229,9 @@ class Design:
         return math.sqrt(self.fit.mse_resid) if self.df else 0.0
 
     def estimate(self, weights: Mapping[str, float]) -> Estimate | None:
-        """Of a weighted sum of rows; None where they share no block.
+        """The estimate of a weighted sum of rows; None if they have no block in common.
 
-        weights: name -> weight; where they do not cancel, the blocks' effects stay in the estimate
+        weights: name -> weight; unless they sum to zero, the estimate includes the effects of the blocks
         """
         c = np.zeros(len(self.names))
         for name, weight in weights.items():
@@ -278,11 +280,11 @@ class Design:
 def of_common_blocks(
     rows: Mapping[str, Mapping[Any, float]], compared: Iterable[str], pool: Iterable[str]
 ) -> Design | None:
-    """The design of the blocks that all the rows to be compared have, so that a difference is that of their
-    means over common seeds; None where they share none.
+    """The design of the blocks that all compared rows have, so that means are over common seeds; None without
+    any.
 
     rows      name -> {block: number}
-    compared  names that a comparison is about
+    compared  names that the comparison is about
     pool      names that give the residual
     """
     blocks = [{*rows.get(name, {})} for name in compared]
@@ -298,9 +300,11 @@ def of_common_blocks(
 
 
 def holm(p: Sequence[float]) -> tuple[list[float], list[float]]:
-    """(adjusted p values, the level that each comparison is tested at) of the step-down procedure of Holm
-    (1979), in the order given. The levels, which statsmodels.stats.multitest lacks, give intervals that agree
-    with p."""
+    """(adjusted p values, significance level of each comparison) by Holm's step-down procedure (1979), in the
+    given order.
+
+    The levels, which statsmodels.stats.multitest does not return, give intervals that agree with p.
+    """
     order = np.argsort(p, kind="stable")
     steps = np.arange(len(p), 0, -1)
     adjusted = np.minimum(np.maximum.accumulate(np.asarray(p)[order] * steps), 1.0)
@@ -311,13 +315,13 @@ def holm(p: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 class Family:
-    """Comparisons that one statement makes, each against the same bound, corrected by Holm's steps.
+    """Comparisons that belong to one statement, each with the same bound, corrected by Holm's procedure.
 
     estimates  name -> a difference
-    bound      that each is compared with
-    tie        1 where a difference of exactly `bound` counts as above it, else -1
+    bound      with which each is compared
+    tie        1 if a difference of exactly `bound` counts as above it, otherwise -1
     p          name -> adjusted p
-    level      name -> the level that it is tested at
+    level      name -> significance level at which it is tested
     """
 
     def __init__(self, estimates: Mapping[Any, Estimate], bound: float = 0.0, tie: int = -1):
@@ -329,7 +333,7 @@ class Family:
         self.level = dict(zip(estimates, level))
 
     def evidence(self, name: Any) -> tuple[float, float]:
-        """(how surely a difference lies above the bound, the difference), to sort by."""
+        """A sort key: (how surely a difference is above the bound, the difference)."""
         d = self.estimates[name].d
         return math.copysign(1 - self.p[name], d - self.bound or self.tie), d
 
@@ -345,7 +349,7 @@ class Ranks:
 
     means     name -> mean rank over the blocks, the best first
     p         of Friedman's test in the form of Iman and Davenport
-    distance  by which two mean ranks differ (Nemenyi, 5 %)
+    distance  by which two mean ranks must differ to be significantly different (Nemenyi, 5 %)
     """
 
     means: dict[str, float]
@@ -354,16 +358,16 @@ class Ranks:
 
     @property
     def different(self) -> list[bool]:
-        """Of every pair of methods, in the order of `itertools.combinations`, whether it differs."""
+        """Whether two methods differ, for all pairs in the order of `itertools.combinations`."""
         pairs = combinations(self.means.values(), 2)
         return [abs(first - second) >= self.distance for first, second in pairs]
 
 
 def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = False) -> Ranks:
-    """Rank methods in every block.
+    """Rank the methods in every block.
 
-    rows   three methods or more -> a number per block
-    lower  whether small numbers are the best, of all blocks or of each
+    rows   three methods or more -> a number for each block
+    lower  whether small numbers are best: one value for all blocks, or one for each
     """
     values = np.round(np.array([*rows.values()], float), 9)
     k, n = values.shape

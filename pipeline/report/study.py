@@ -1,4 +1,4 @@
-"""Study: a paper's results, interpretations, settings, data deviations and unusable files, for its pages."""
+"""Study: a paper's results, readings, settings, deviations of data and unusable files, for its pages."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace

@@ -1,6 +1,6 @@
-"""Tables of a paper in its layout, with measured and published numbers.
+"""A paper's tables laid out as in the paper, with measured and published numbers.
 
-Measured numbers come from results alone; a published number is only ever the `published` text of a Value.
+Measured numbers come only from results. A published number appears only as the text `published` of a Value.
 """
 
 import re

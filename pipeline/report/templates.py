@@ -1,4 +1,4 @@
-"""The environment in which the templates of reports/templates/ are filled in, and their filters."""
+"""The Jinja environment of the templates in reports/templates/, with its filters."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Methods that were tuned alike: what was chosen, and the accuracies before and after."""
+"""Methods that were equally tuned: what was chosen, and the accuracies before and after."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,12 +1,13 @@
-"""Verdicts: test statistically whether runs confirm each claim of a paper, and count the outcomes.
+"""Verdicts: test whether runs confirm each claim of a paper, and count the outcomes.
 
-A direction is decided where the difference of runs is significant, corrected for the number of comparisons.
-The size of a difference is judged by itself, by the 95 % interval against the printed number (`sizes.py`). A
-level and a closeness have no direction: the 90 % interval confirms them, the range of a result from as few
-runs as the paper's contradicts them.
+A direction is decided if the difference of the runs is significant, corrected for the number of comparisons.
+The size of a difference is judged separately, by comparing its 95 % interval with the paper's number
+(`sizes.py`). Claims about a level, or about closeness, have no direction. They are confirmed by the 90 %
+interval, and contradicted by the range of a result from as few runs as the paper's.
 
-The rows of a comparison (its pool) are those that the paper prints in the same block of a table, or draws in
-the figure, so that what else is run later does not change a verdict; else all rows of the scenario.
+The rows that are used for a comparison (its pool) are those that the paper shows in the same block of a
+table, or draws in the figure. So a verdict does not change if other methods are run later. Without such rows,
+all rows of the scenario are used.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
 """Format settings, methods, measures and numbers as readable text.
 
-The CSVs write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
-`FedCCL[local=1,global=0]` and Greek letters by name; a page shows `practical (β = 0.1, N = 20)`, `FedCCL
+The CSV files write settings as `practical(beta=0.1,N=20),test=clean`, method variants as
+`FedCCL[local=1,global=0]` and Greek letters by name. A page shows `practical (β = 0.1, N = 20)` and `FedCCL
 (local = 1, global = 0)`.
 """
 

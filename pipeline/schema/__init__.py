@@ -1,4 +1,4 @@
-"""What a user writes, typed and checked: `params.yaml` and each `papers/<paper>/paper.yaml`."""
+"""The files that a user writes, typed and checked: `params.yaml` and `papers/<paper>/paper.yaml`."""
 
 from pipeline.schema.cell import RATE, Cell, Trial, Tuned, planned, printed
 from pipeline.schema.checker import Count, Fraction, NonNegative, Positive, Share, Whole, check

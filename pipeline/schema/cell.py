@@ -1,4 +1,5 @@
-"""A cell, the unit that is run and cached: a scenario and a method of a paper, or a tuned variant of them."""
+"""A cell, the unit that is trained and cached: a method in a scenario of a paper, or a tuned or varied
+form of it."""
 
 import dataclasses
 import typing
@@ -23,7 +24,8 @@ CHANGEABLE = ("training", "evaluation")
 
 
 def planned(key: str, root: Path = ROOT) -> "list[Cell]":
-    """Every cell of a paper that has a DVC stage: the miniature's, its grids', other papers' methods."""
+    """All cells of a paper that have a DVC stage: of the miniature, of its grids, and other papers'
+    methods."""
     paper = load_paper(key, root)
     miniature = paper.miniature
     cells = [Cell(key, MINIATURE, method) for method in (miniature.methods if miniature else [])]
@@ -33,7 +35,7 @@ def planned(key: str, root: Path = ROOT) -> "list[Cell]":
 
 
 def printed(key: str, root: Path = ROOT) -> "list[Cell]":
-    """The cells of a paper's grids without those that its tables do not show."""
+    """The cells of a paper's grids, without those that its tables do not show."""
     paper = load_paper(key, root)
     cells = _of_grids(key, (grid for grid in paper.grids.values() if not grid.supplementary))
     return list(dict.fromkeys(cell for cell in cells if cell.scenario not in paper.extra_scenarios))
@@ -50,7 +52,7 @@ def _of_grids(key: str, grids: Iterable[Grid]) -> "list[Cell]":
 
 @dataclass(frozen=True)
 class Cell:
-    """A scenario and a method of a paper: the unit that DVC runs and caches."""
+    """A method in a scenario of a paper: the unit that DVC runs and caches."""
 
     paper: str
     scenario: str
@@ -78,15 +80,16 @@ class Cell:
         return root / "papers" / self.paper / "runs" / self.scenario / self.method
 
     def representations(self, root: Path = ROOT) -> Path:
-        """The cell's representations, outside `runs/`, which is in git: clones lack them."""
+        """The file of the cell's representations. It is outside `runs/` because it is not in git."""
         return root / "papers" / self.paper / "representations" / self.scenario / f"{self.method}.npz"
 
     def final_models(self, root: Path = ROOT) -> Path:
-        """The folder of the models that a scenario with `keep: models` leaves; DVC has it, git does not."""
+        """The folder of the models that a scenario with `keep: models` keeps; it is in DVC, not in git."""
         return root / "papers" / self.paper / "final-models" / self.scenario / self.method
 
     def stage(self, paper: Paper) -> str:
-        """The DVC stage that makes the cell, as `dvc repro` takes it; empty where no grid holds it."""
+        """The DVC stage that trains the cell, as `dvc repro` accepts it; empty if no grid contains the
+        cell."""
         if self.scenario in MINIATURES:
             return f"papers/{self.paper}/dvc.yaml:{self.scenario}@{self.method}"
         for name, grid in paper.grids.items():

@@ -1,4 +1,4 @@
-"""Checks a mapping of plain YAML against a dataclass: every error names the file and the key."""
+"""Checks plain YAML against a dataclass; every error names the file and the key."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ class Range:
     above: float = -math.inf
 
     def problem(self, value: float) -> str | None:
-        """What is wrong with a number; None where nothing is."""
+        """What is wrong with a number; None if nothing is."""
         if isinstance(value, float) and not math.isfinite(value):
             return "must be finite"
         if value < self.low:
@@ -46,14 +46,16 @@ class Range:
 
 @dataclass(frozen=True)
 class Spelling:
-    """What names may look like that become parts of paths, of stages and of the commands that a shell runs.
-    A dot is left out because DVC splits the keys of parameters at it."""
+    """The allowed form of names that become parts of paths, of stages and of shell commands.
+
+    A dot is not allowed because DVC splits the keys of parameters at dots.
+    """
 
     pattern: str = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
     means: str = "a name of letters, digits, - and _, a letter or digit first, at most 100"
 
     def problem(self, value: str) -> str | None:
-        """What is wrong with a name; None where nothing is."""
+        """What is wrong with a name; None if nothing is."""
         return None if re.fullmatch(self.pattern, value) else f"must be {self.means}"
 
 

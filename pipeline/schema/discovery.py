@@ -1,8 +1,9 @@
-"""Locate the methods, networks, metrics and partitions that a paper.yaml names, in library and papers.
+"""Finds the methods, networks, metrics and partitions that a paper.yaml names, in pipeline/ and in papers'
+folders.
 
-A method is a file of pipeline/methods or of papers/<paper>/methods. In papers/<paper>/,
-functions of models.py are networks, of metrics.py metrics and of figures.py figures; classes of partitions.py
-are kinds of partition, values of data.py data sets.
+A method is a file in pipeline/methods or in papers/<paper>/methods. In papers/<paper>/, the functions of
+models.py are networks, those of metrics.py metrics, and those of figures.py figures. The classes of
+partitions.py are kinds of partition, and the variables of data.py data sets.
 """
 
 import ast

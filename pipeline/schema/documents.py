@@ -1,4 +1,4 @@
-"""Read YAML safely, refuse unsafe links and devices in a paper's folder, shorten paths for messages."""
+"""Read YAML safely, refuse unsafe links and devices in a paper's folder, shorten paths in messages."""
 
 import configparser
 import os

@@ -1,4 +1,4 @@
-"""Load and check the settings of params.yaml and the papers' experiments of papers/<paper>/paper.yaml."""
+"""Load and check params.yaml and papers/<paper>/paper.yaml."""
 
 import dataclasses
 import re
@@ -42,7 +42,7 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class Common:
-    """Values that all miniatures share unless a paper's says otherwise; None: the scenario's default."""
+    """Values that all miniatures share, unless a paper sets its own; None: the default of a scenario."""
 
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
@@ -54,7 +54,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Params:
-    """params.yaml: the settings that a user tunes."""
+    """params.yaml: settings for users to change."""
 
     data: DataChoice = field(default_factory=DataChoice)
     miniature: Common = field(default_factory=Common)
@@ -68,12 +68,13 @@ def load_params(root: Path = ROOT) -> Params:
 
 
 def papers(root: Path = ROOT) -> tuple[str, ...]:
-    """The papers: every folder of `papers/` with a paper.yaml, in the order that these give."""
+    """The papers: all folders of `papers/` with a paper.yaml, sorted by `order` in these files."""
     return tuple(sorted(folders(root), key=lambda name: (load_paper(name, root).order, name)))
 
 
 def folders(root: Path = ROOT) -> list[str]:
-    """Names of the papers' folders by the alphabet, without reading what is in them; hidden ones are none."""
+    """The names of the papers' folders in alphabetical order, without reading them; hidden folders are
+    left out."""
     everything = (path.parent.name for path in root.glob("papers/*/paper.yaml"))
     names = sorted(name for name in everything if not name.startswith("."))
     names = [name for name in names if not is_untrusted(root / "papers" / name, root)]
@@ -83,7 +84,7 @@ def folders(root: Path = ROOT) -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """ParamError for a name that a paper's folder cannot have."""
+    """Raise ParamError if a paper's folder cannot have this name."""
     taken = f"must be none of {', '.join(TAKEN)}" if name in TAKEN else None
     if problem := Spelling().problem(name) or taken:
         raise ParamError(f"papers/{name}: a paper's folder {problem}")
@@ -91,8 +92,11 @@ def check_name(name: str) -> None:
 
 @cache
 def load_paper(name: str, root: Path = ROOT) -> Paper:
-    """papers/<name>/paper.yaml under its overlay params.yaml, the miniature added as the scenario `mini` and
-    for other papers' methods. ParamError names the file that a wrong value stands in."""
+    """papers/<name>/paper.yaml, with values of its params.yaml laid over it.
+
+    The miniature is added as the scenario `mini`, and as `across` for other papers' methods. ParamError names
+    the file that has the wrong value.
+    """
     try:
         return _loaded(name, root, varied=True)
     except ParamError as error:
@@ -151,8 +155,12 @@ def find_scenario(what: str, root: Path = ROOT) -> tuple[str, str, Scenario]:
 
 
 def overlay(name: str, root: Path = ROOT) -> dict:
-    """papers/<name>/params.yaml, what a user varies: {methods: {row: ...}, settings: {scenario: ...}}. It is
-    laid over paper.yaml; null is the value there. ParamError for a name that paper.yaml has not."""
+    """papers/<name>/params.yaml, values that a user changes: {methods: {row: ...}, settings: {scenario:
+    ...}}.
+
+    They replace those of paper.yaml; null is a value, too. ParamError for a name that paper.yaml does not
+    have.
+    """
     path = root / "papers" / name / "params.yaml"
     if not path.is_file():
         return {}

@@ -36,7 +36,7 @@ PICTURE = "images"
 
 @dataclass(frozen=True)
 class Block:
-    """Which scenario fills one (setting, dataset) block of a table, and which of its measures."""
+    """Which scenario, and which of its measures, fills one (setting, dataset) block of a table."""
 
     scenario: str
     # prefix of every measure of the block, e.g. "inter."
@@ -68,14 +68,17 @@ class Table:
     note: str = ""
 
     def block(self, setting: str, dataset: str, method: str) -> Block | None:
-        """What fills the cells of a printed method in a block; None where nothing of it is measured."""
+        """What fills the cells of a method in a block; None if nothing of it is measured."""
         at = f"{setting}|{dataset}"
         return self.blocks.get(f"{at}|{method}", self.blocks.get(at))
 
     def measure(self, block: Block, column: str) -> str | None:
-        """Name of the measure that a column of a block shows; None for `delta` and what no run measures. What
-        a run costs (`run.`) and a paper's metric (`metric.`) have no prefix; that of another model of the
-        clients (`pre.AVG`) comes before the block's: `pre.inter.AVG`."""
+        """The name of the measure that a column of a block shows; None for `delta` and for what no run
+        measures.
+
+        Costs of a run (`run.`) and a paper's metrics (`metric.`) have no prefix. The prefix of another model
+        of the clients (`pre.AVG`) comes before that of the block: `pre.inter.AVG`.
+        """
         filled = column != DELTA and (not block.only or column in block.only)
         name = {**self.also, **self.columns}.get(column, column) if filled else None
         if name is None or name.startswith(("run.", "metric.")):
@@ -88,13 +91,19 @@ class Table:
 class Figure:
     """A figure whose curves or points come from cells: which scenarios and methods it draws.
 
-    kind: curves, measures over rounds; sweep, measures against a number that the cells differ in (of a
-    method's: the first of `methods` is the one that the others vary); embedding, t-SNE of
-    representations; sphere, their directions and lengths; margins, between the clients' class means and
-    what the server sends per class; matrix, cross-correlations of the clients' logits; transfer, t-SNE of
-    the first client's features of its domain's and the next domain's test images; corruptions,
-    accuracy by corruption and by severity; pairs, two measures of every method;
-    clients, images per class and client; images, an example of every class and domain.
+    kind is one of
+    - curves: measures over rounds
+    - sweep: measures against a number in which the cells differ; if it is a number of a method, the first of
+      `methods` is the one that the others vary
+    - embedding: t-SNE of representations
+    - sphere: directions and lengths of representations
+    - margins: distances between the clients' class means, and what the server sends for each class
+    - matrix: cross-correlations of the clients' logits
+    - transfer: t-SNE of the first client's features, of test images of its own domain and of the next one
+    - corruptions: accuracy by corruption and by severity
+    - pairs: two measures of every method
+    - clients: number of images of each class at each client
+    - images: an example of every class and domain
     """
 
     number: str
@@ -121,11 +130,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage per grid.
+    """Cells to run: every scenario with every method. `dvc.yaml` has one matrix stage for each grid.
 
-    separate_file: in another folder and dvc.yaml, for a grid so large that neither the paper's lock nor `dvc
-    repro papers/<paper>/dvc.yaml` should hold it. supplementary: of methods that the paper does not compare;
-    they are no cells of its tables.
+    separate_file: put the grid into a folder and a dvc.yaml of its own, for a grid that is too large for the
+        paper's lock file and for `dvc repro papers/<paper>/dvc.yaml`
+    supplementary: the paper does not compare these methods; the cells belong to none of its tables
     """
 
     scenarios: list[str]
@@ -136,7 +145,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Communication:
-    """What the paper says that a client sends and receives in a round; reports compare it with our count."""
+    """What a client sends and receives in a round according to the paper; reports compare it with our
+    count."""
 
     # where it says so, and its symbols
     source: str
@@ -146,7 +156,8 @@ class Communication:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: the paper, released code (repository, file) or our choice (its reason)."""
+    """Where a value comes from: the paper, released code (repository and file), or our choice (with its
+    reason)."""
 
     paper: str = ""
     code: str = ""
@@ -175,8 +186,8 @@ class Sources:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is run where the paper says something else, says it twice or is silent
-    (pipeline.cells.readings.Reading), and in which cells."""
+    """A reading: what runs if the paper says something else, contradicts itself or is silent, and in which
+    cells."""
 
     paper: str
     run: str
@@ -190,11 +201,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Miniature:
-    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods it runs.
+    """A paper's protocol on the bundled digits, small enough for a laptop, and the methods that run in it.
 
-    others: methods of the other papers, or of none. Their cells have the scenario ACROSS, whose folders no
-    stage of the root's dvc.yaml reads, so that `dvc repro` need not run them and the paper's tables do
-    not show them.
+    others: methods of other papers, or of none. They run as scenario ACROSS. No stage of the root's dvc.yaml
+        reads their results, so `dvc repro` does not run them, and the paper's tables do not show them.
     """
 
     scenario: Scenario
@@ -208,11 +218,14 @@ class Miniature:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Which methods of a scenario are tuned: each tries so many configurations with these seeds, the row's
-    values first, and is chosen for by its clients' validation images (pipeline.training.tuning).
+    """Which methods of a scenario are tuned.
 
-    test_seeds  with which the row's values and the chosen ones are then trained, all on the first draw of
-                the partition; empty: the chosen ones with the seeds of the scenario, next to its cells
+    Each method tries `configurations` configurations with `seeds`, first the values of its row. The clients'
+    validation images decide (pipeline.training.tuning).
+
+    test_seeds: seeds with which the row's values and the chosen values are then trained, all on the first
+        draw of the partition; empty: the chosen values are trained with the scenario's seeds, next to its
+        cells
     """
 
     configurations: Count
@@ -239,14 +252,15 @@ class Links:
 
 @dataclass(frozen=True)
 class Answer:
-    """A question at the top of a paper's page. The results answer it; nothing of the answer is typed.
+    """A question at the top of a paper's page. The answer is computed from the results, never written by
+    hand.
 
-    question  as a reader asks it
-    claim     id of claims.csv whose comparison answers it
-    control   the claim's control that answers instead: "same network", "tuned alike", "same scored model" or
-              the heading of another setting; empty: the claim itself
-    scenario  the scenario in which the claim's methods are compared instead; empty: the claim's
-    experiment  name of a file in experiments/, whose first row is compared with its best control instead
+    question: as a reader would ask it
+    claim: id in claims.csv of the claim whose comparison answers it
+    control: the claim's control that answers instead: "same network", "tuned alike", "same scored model" or
+        the heading of another setting; empty: the claim itself
+    scenario: another scenario in which the claim's methods are compared; empty: the claim's
+    experiment: name of a file in experiments/, whose first row is compared with its best control instead
     """
 
     question: str
@@ -265,10 +279,10 @@ class Answer:
 class Findings:
     """What is asked of a paper's results besides its claims.
 
-    same_network  row -> the row that is the same method with the network of the paper's method
-    looks         scenario -> how many seeds there were each time its results were looked at; a scenario that
-                  is not named was looked at once
-    answers       the questions at the top of the page, in order
+    same_network: row -> the row of the same method with the network of the paper's method
+    looks: scenario -> number of seeds each time its results were looked at; a scenario that is not named was
+        looked at once
+    answers: the questions at the top of the page, in order
     """
 
     same_network: dict[Name, Name] = field(default_factory=dict)
@@ -323,20 +337,21 @@ class Paper:
             raise ValueError(f"'why' holds at most {MOST_POINTS} points of under {MOST_WORDS} words each")
 
     def points(self, scenario: str) -> list[str]:
-        """What is noted of a scenario; no point where nothing is."""
+        """The notes on a scenario; empty if there are none."""
         noted = self.notes.get(scenario, [])
         return [noted] if isinstance(noted, str) else noted
 
     def label(self, method: str) -> str:
-        """The method's name as the paper's tables print it."""
+        """The method's name as in the paper's tables."""
         return self.methods.get(method, {}).get("label", method)
 
     def algorithm(self, method: str) -> str:
-        """Key of the method's code, which several rows may share."""
+        """The name of the method's file, which several rows may share."""
         return self.methods[method].get("algorithm", method)
 
     def method_of(self, table: Table, printed: str) -> str | None:
-        """Key of the method in a printed row; None for a mean over the others, or an unknown one."""
+        """The key of the method in a row of a table; None for a mean over other rows, or an unknown
+        method."""
         if printed in table.rows:
             return table.rows[printed]
         return next((key for key in self.methods if self.label(key) == printed), None)

@@ -1,4 +1,4 @@
-"""The kinds of partition that a scenario can name: what each asks for and what clients it promises.
+"""The kinds of partition that a scenario can name: their keys, and the clients that result.
 
 `pipeline/data/partition.py` draws them. A paper adds kinds as subclasses of `Pooled` in
 papers/<paper>/partitions.py.
@@ -15,7 +15,7 @@ Clients = Annotated[int, Range(low=1, high=100_000)]  # more would never end
 
 @dataclass(frozen=True)
 class Partition:
-    """Base of all kinds: a kind's fields are its keys in paper.yaml."""
+    """Base of all kinds. The fields of a kind are its keys in paper.yaml."""
 
     kind: ClassVar[str]
     overlap = False  # whether clients may share images
@@ -30,12 +30,12 @@ class Partition:
 
     @property
     def names(self) -> list[str]:
-        """The clients' printed names."""
+        """The names of the clients on pages."""
         raise NotImplementedError
 
     @property
     def keeps_split(self) -> bool:
-        """Whether the official split says what is trained on."""
+        """Whether the official split decides which images are trained on."""
         return getattr(self, "test", "official") == "official"
 
     @property
@@ -46,10 +46,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Pooled(Partition):
-    """Base of the kinds that divide one pool of images over clients without overlap.
+    """Base of the kinds that divide one pool of images over the clients without overlap.
 
-    pool: `train+test` splits each client's part into training and test images, as PFLlib does; `train` keeps
-    the official test set for all clients.
+    pool: `train+test` divides all images and splits each client's part into training and test images, as
+        PFLlib does; `train` divides the training part and keeps the official test set for all clients
     """
 
     clients: Clients
@@ -70,11 +70,13 @@ class Pooled(Partition):
         return self.pool == "train"
 
     def cut(self, pool: Any, indices: Any, rng: Any) -> list:
-        """Of a paper's kind: every client's images.
+        """The images of every client, for a paper's own kind; returns an array of indices for each client.
 
-        pool: the stored set (pipeline.data.parts.Pool). indices: int (n,), the images to divide. rng: NumPy's
-        generator of this draw. Returns an array of indices per client. A ValueError becomes an error that
-        names file and key.
+        pool: the stored set (pipeline.data.parts.Pool)
+        indices: int (n,), the images to divide
+        rng: NumPy's generator of this draw
+
+        A ValueError becomes an error that names file and key.
         """
         raise NotImplementedError
 
@@ -88,8 +90,8 @@ class Iid(Pooled):
 
 @dataclass(frozen=True)
 class Shards(Pooled):
-    """The pool sorted by label, cut into clients * shards equal pieces, `shards` for each client at random
-    (McMahan et al. 2017, Sec. 3; Flower's ShardPartitioner)."""
+    """The pool sorted by label and cut into clients * shards equal pieces; each client gets `shards`
+    random pieces (McMahan et al. 2017, Sec. 3; Flower's ShardPartitioner)."""
 
     kind = "shards"
     shards: Count = 2
@@ -97,7 +99,8 @@ class Shards(Pooled):
 
 @dataclass(frozen=True)
 class QuantitySkew(Pooled):
-    """Sizes follow Dir(beta), labels those of the pool (Li et al. 2022, NIID-Bench's `iid-diff-quantity`)."""
+    """Numbers of images follow Dir(beta); labels are distributed as in the pool (Li et al. 2022,
+    NIID-Bench's `iid-diff-quantity`)."""
 
     kind = "quantity_skew"
     beta: Positive
@@ -105,7 +108,7 @@ class QuantitySkew(Pooled):
 
 @dataclass(frozen=True)
 class Dirichlet(Pooled):
-    """Label skew: class c is cut over the clients by p ~ Dir(beta) (PFLlib's dataset_utils.py)."""
+    """Label skew: each class is divided over the clients by p ~ Dir(beta) (PFLlib's dataset_utils.py)."""
 
     kind = "dirichlet"
     beta: Positive
@@ -115,8 +118,8 @@ class Dirichlet(Pooled):
 
 @dataclass(frozen=True)
 class ExtendedDirichlet(Pooled):
-    """Each client owns `classes` classes, and a class is cut over its owners by p ~ Dir(beta) (Li and Lyu
-    2023; PFLlib's `exdir`)."""
+    """Each client has `classes` classes, and each class is divided over its clients by p ~ Dir(beta) (Li
+    and Lyu 2023; PFLlib's `exdir`)."""
 
     kind = "extended_dirichlet"
     beta: Positive
@@ -125,7 +128,7 @@ class ExtendedDirichlet(Pooled):
 
 @dataclass(frozen=True)
 class BalancedDirichlet(Pooled):
-    """Clients of one size, each with a mixture of classes q ~ Dir(beta) (Acar et al. 2021;
+    """Clients with equally many images, each with a mixture of classes q ~ Dir(beta) (Acar et al. 2021;
     Flower's InnerDirichletPartitioner)."""
 
     kind = "balanced_dirichlet"
@@ -134,9 +137,11 @@ class BalancedDirichlet(Pooled):
 
 @dataclass(frozen=True)
 class Natural(Pooled):
-    """Users as they are in the data: a client holds the images of one value of a column, such as a writer
-    (Caldas et al. 2018; Flower's NaturalIdPartitioner). `clients` of them are drawn at random among those
-    with at least `min_samples` images."""
+    """Users as in the data: a client has the images with one value of a column, such as one writer's.
+
+    `clients` of them are drawn at random among those with at least `min_samples` images (Caldas et al. 2018;
+    Flower's NaturalIdPartitioner).
+    """
 
     kind = "natural"
     column: str
@@ -144,7 +149,7 @@ class Natural(Pooled):
 
 @dataclass(frozen=True)
 class Pathological(Pooled):
-    """Each client owns `classes` classes (PFLlib's `pat`)."""
+    """Each client has `classes` classes (PFLlib's `pat`)."""
 
     kind = "pathological"
     classes: Count
@@ -155,7 +160,7 @@ class Pathological(Pooled):
 
 @dataclass(frozen=True)
 class Domains(Partition):
-    """Domain skew: a domain belongs to one or several clients, who share it without overlap."""
+    """Domain skew: each domain belongs to one or several clients, who divide it without overlap."""
 
     kind = "domains"
     clients: dict[str, Clients]  # printed domain name -> number of clients
@@ -196,7 +201,8 @@ class Domains(Partition):
 
 @dataclass(frozen=True)
 class Subset(Partition):
-    """A fixed number of private images per client, one domain each (FCCL+) or all from one pool (RAHFL)."""
+    """A fixed number of private images for each client, from one domain each (FCCL+) or all from one pool
+    (RAHFL)."""
 
     kind = "subset"
     # printed client name -> images
@@ -227,7 +233,8 @@ class Subset(Partition):
 
 @dataclass(frozen=True)
 class Listed(Partition):
-    """Clients whose images a file lists, such as those of another library (`fedrepro partition import`)."""
+    """Clients whose images are listed in a file, such as those of another library (`fedrepro partition
+    import`)."""
 
     kind = "listed"
     clients: Clients

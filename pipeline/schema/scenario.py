@@ -1,4 +1,4 @@
-"""A scenario: data, partition, networks, training and evaluation of one column block of a table."""
+"""A scenario: data, partition, networks, training and evaluation of one block of columns in a table."""
 
 import dataclasses
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ Rounds = Annotated[int, Range(low=1, high=1_000_000)]
 
 @dataclass(frozen=True)
 class Data:
-    """Which images or numbers, and how they enter the network."""
+    """Which images or other samples are used, and how they become network inputs."""
 
     set: Name  # a name of pipeline.data.registry
     # printed name -> domain of the set; empty: all domains under their names
@@ -40,7 +40,7 @@ class Data:
 
     @property
     def of_images(self) -> bool:
-        """Whether samples are images, which are resized; else numbers in their stored shape."""
+        """Whether the samples are images, which are resized; other samples keep their stored shape."""
         return self.normalise not in ("standard", "raw")
 
 
@@ -184,7 +184,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One column block of a table: data, partition, models, training and evaluation protocol."""
+    """One block of columns in a table: data, partition, models, training and evaluation."""
 
     data: Data
     partition: Partition
@@ -241,7 +241,7 @@ class Scenario:
                 raise ValueError(f"'training.{name}' is {number}, of {self.clients} clients")
 
     def draw(self, seed: int) -> int:
-        """Which draw of the partition a seed trains on: one for each seed, or draw 0 where one serves all."""
+        """The draw of the partition on which a seed trains: its own, or draw 0 if all seeds share one."""
         return 0 if self.partition.fixed else seed
 
     @property
@@ -251,17 +251,17 @@ class Scenario:
 
     @property
     def clients(self) -> int:
-        """How many there are."""
+        """The number of clients."""
         return len(self.partition.names)
 
     @property
     def networks(self) -> list[Model]:
-        """Every client's network; one where all have the same."""
+        """The network of every client; a single one if all have the same."""
         return [self.model] if self.model else list((self.models or {}).values())
 
     @property
     def provides(self) -> set[str]:
-        """Those of REQUIREMENTS that it has."""
+        """Which of REQUIREMENTS the scenario provides."""
         has = {
             "public data": self.public is not None,
             "one network": len(set(self.networks)) == 1,
@@ -274,7 +274,7 @@ class Scenario:
 
     @property
     def demands(self) -> dict[str, str]:
-        """Those of DEMANDS that it makes, each with a key that it has for it."""
+        """Which of DEMANDS the scenario makes, each with a key that makes it."""
         return {
             demand: key
             for demand, keys in DEMANDS.items()
@@ -310,13 +310,13 @@ class Scenario:
 
 
 def check_seeds(seeds: list[int], key: str = "seeds") -> None:
-    """ValueError unless there is one, and each once."""
+    """Raise ValueError unless there is at least one seed, and each occurs once."""
     if not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(f"'{key}' must be different whole numbers, at least one, not {seeds}")
 
 
 def setting(scenario: Scenario, name: str) -> Any:
-    """`training.rounds` of a scenario; None where it has no such value."""
+    """The value of a key such as `training.rounds` in a scenario; None if it has no such value."""
     part: Any = scenario
     for key in name.split("."):
         part = getattr(part, key, None)

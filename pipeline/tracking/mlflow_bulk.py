@@ -1,8 +1,8 @@
 """Write finished runs into MLflow's database, hundreds in one transaction.
 
-MLflow's client commits several times for each run, which takes minutes for all results in git. What is
-written here is what `MlflowClient` would have written, with the classes that MLflow has for its tables, so
-that columns of a later version get its defaults.
+MLflow's client commits several times for each run, which takes minutes for all results in git. This module
+writes the same as `MlflowClient` would, with the classes that MLflow uses for its tables, so that columns of
+a later version get their defaults.
 """
 
 import os

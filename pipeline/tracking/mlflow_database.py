@@ -1,4 +1,4 @@
-"""Create, check and lock the SQLite database of MLflow's runs, and replace it where it is unusable."""
+"""Create, check and lock the SQLite database of MLflow's runs, and replace it if it is unusable."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
-"""Put the final models of cells whose scenario has `keep: models` into MLflow's registry.
+"""Put the final models of cells whose scenario has `keep: models` into MLflow's model registry.
 
-A registered model is a cell, named paper.scenario.method, a version is a seed of a result. Its files lie with
-the seed's run, and are those that `fedrepro export model` writes, the card included.
+A registered model is a cell, named paper.scenario.method. A version of it is a seed of a result. Its files
+are stored with the seed's run; they are those that `fedrepro export model` writes, including the README.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Log training runs to MLflow: live while a cell trains, or imported from result files afterwards.
+"""Log runs to MLflow: while a cell trains, or imported from result files afterwards.
 
-`fedrepro ui` and `fedrepro import` bring in every finished seed that the tracking server does not know yet,
-the stage `track` those of results that are not in git. They can be called at any time and as often as one
-likes. The files under papers/*/runs are the truth.
+`fedrepro ui` and `fedrepro import` add every finished seed that MLflow does not have yet. The stage `track`
+adds only results that are not in git. All of them may be called at any time and repeatedly. The files in
+papers/*/runs are authoritative.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""What a training's machine did meanwhile: processor, memory, disk, network and cards, by MLflow's names.
+"""How busy the machine was during a training: processor, memory, disk, network and GPUs, by MLflow's names.
 
-Samples are taken between rounds, without a thread, because a training that forks cannot have one. They stay
-in `.cells` with the seeds, and MLflow shows those of a cell with its run.
+Samples are taken between rounds, without a thread, because a training that forks must not have one. They are
+stored in `.cells` with the seeds, and MLflow shows those of a cell with its run.
 """
 
 import csv

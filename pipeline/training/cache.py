@@ -1,8 +1,8 @@
-"""Reuse of training between runs: pretraining, first rounds in common, and seeds already in git.
+"""Reuse of training between runs: pretraining, common first rounds, and seeds that are already in git.
 
-The first two lie in `.cells/beginnings/<digest>`. The digest covers code, parameters, partition, precision
-and machine, so a run takes nothing but the bits that it would have computed. Two runs that begin together
-do not wait for each other: both compute.
+The first two are stored in `.cells/beginnings/<digest>`. The digest covers code, parameters, partition,
+precision and machine, so a run reads only bits that it would have computed itself. If two runs begin
+together, both compute; neither waits for the other.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
-"""Save and load a seed's checkpoint and final results under .cells/<digest>/, and detect damaged files.
+"""Save and load a seed's checkpoint and final results in .cells/<digest>/, and detect damaged files.
 
-Every file carries the cell's digest, the seed and a hash of its content. A torn, altered or foreign one is
-named in one line and renamed to <name>.damaged, and the seed is trained again from what is left. The hash
-guards against damage and slips, not against intent.
+Every file contains the cell's digest, the seed and a hash of its content. A truncated, altered or foreign
+file is named in one line and renamed to <name>.damaged, and the seed is trained again from what is left. The
+hash guards against damage and mistakes, not against intent.
 """
 
 import hashlib

@@ -181,7 +181,7 @@ def runnable(experiment: Experiment) -> Any:
         raise ParamError(f"{where}: {algorithm} {needs}; it comes with {REQUIREMENTS[lacking[0]]}")
     if refused := sorted(scenario.demands.keys() - method.supports):
         asks = f"which the scenario {cell.scenario!r} asks for by `{scenario.demands[refused[0]]}`"
-        raise ParamError(f"{where}: {algorithm} has no rule for {refused[0]}, {asks}")
+        raise ParamError(f"{where}: {algorithm} does not support {refused[0]}, {asks}")
     for network in scenario.networks:
         if not network.paper and not scenario.data.of_images:
             at = f"papers/{cell.paper}/paper.yaml: scenario {cell.scenario!r} with {cell.method}"

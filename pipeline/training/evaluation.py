@@ -1,7 +1,7 @@
 """Evaluate models: accuracy by client, domain, class and under attack; features and logits for figures.
 
-By client: FedCRL Sec. V; domain: FedCCL Sec. 5.1, FedLSA; both: FCCL+ Eq. 21 and 22; one test set: RAHFL
-Sec. 4.1.
+Accuracy by client as in FedCRL Sec. V; by domain as in FedCCL Sec. 5.1 and FedLSA; by both as in FCCL+ Eq. 21
+and 22; on one test set as in RAHFL Sec. 4.1.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Write a seed's final models, those that were scored, as files that plain PyTorch runs, with a card.
+"""Write the scored models of a seed as files that plain PyTorch runs, with a README that has their accuracy.
 
-Where the extra `onnx` is installed they are also written as ONNX.
+If the extra `onnx` is installed, they are also written as ONNX.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
-"""Run the seeds of a cell (scenario and method) in one process, with their local training stacked.
+"""Train all seeds of a cell in one process, with their local training stacked.
 
-Every seed runs as it would alone, in its thread; one thread runs at a time. A seed waits before its
-local training until every other seed is there or has ended; then the executor steps all that wait
-together.
+Every seed has its own thread and runs as it would alone; only one thread runs at a time. Before its local
+training, a seed waits until every other seed has come to its local training or has ended. Then the executor
+trains all waiting seeds together.
 """
 
 import queue

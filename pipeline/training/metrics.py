@@ -1,4 +1,4 @@
-"""Load and compute a paper's custom metrics (metrics.py) from each client's test predictions."""
+"""Load a paper's own metrics (metrics.py) and compute them from the predictions of each client."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

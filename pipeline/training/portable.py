@@ -1,7 +1,8 @@
-"""A scored model as a file that plain PyTorch runs, with the method's rule of prediction inside.
+"""A scored model as a file that plain PyTorch runs, including the method's prediction rule.
 
 The file is a graph of `torch.export` (`.pt2`): `torch.export.load(file).module()` maps images to scores. It
-needs no code of this repository, and so works for every network and every rule, of papers' folders too.
+needs no code of this repository, so it works for every network and every prediction rule, also those in
+papers' folders.
 """
 
 import warnings

@@ -40,7 +40,10 @@ OF_SEEDS = ("clients", "seconds", "memory", "holdings", "by_class")
 
 @dataclass(frozen=True)
 class Job:
-    """One seed of a cell, for a worker process. `inputs`: the digest of what it trains on, where known."""
+    """One seed of a cell, for a worker process.
+
+    inputs: the digest of the data on which it trains, if known
+    """
 
     experiment: Experiment
     seed: int
@@ -62,12 +65,12 @@ def train_seed(
     share: Callable = lambda executor: executor,
     sharing: int = 1,
 ) -> dict:
-    """Run one seed from its checkpoint, or from the start, to the last round; returns its results.
+    """Train one seed from its checkpoint, or from the beginning, to the last round; returns its results.
 
     job: the seed
-    report: called with every round's line of history.csv
-    share: may have the executor serve other seeds too
-    sharing: how many seeds at once, among which the time that passes is divided
+    report: called with each round's line of history.csv
+    share: may let the executor train other seeds together with this one
+    sharing: number of seeds trained at once, over which the elapsed time is divided
     """
     if (finished := job.files.run()) is not None:
         return finished
@@ -77,7 +80,7 @@ def train_seed(
 def trained(
     job: Job, report: Callable[[dict], None] = lambda row: None, share: Callable = lambda executor: executor
 ) -> "SeedTraining":
-    """The seed after its last round, from its checkpoint where there is one; see `train_seed`."""
+    """The seed after its last round, from its checkpoint if there is one; see `train_seed`."""
     torch.set_num_threads(1)
     training = SeedTraining.of(job, share)
     rounds = job.experiment.scenario.training.rounds
@@ -118,7 +121,7 @@ class SeedTraining:
 
     @classmethod
     def of(cls, job: Job, share: Callable) -> "SeedTraining":
-        """From the checkpoint where there is one, else before the first round."""
+        """From the checkpoint if there is one, otherwise before the first round."""
         it = job.experiment
         method = methods.load(it.algorithm, it.hyper, it.where, it.cell.paper, it.root)
         if job.inputs and load(it, job.seed).digest != job.inputs:
@@ -145,7 +148,7 @@ class SeedTraining:
         self.rows = [self._row() | {STATE: _digest(self.state)}]
 
     def round(self, number: int) -> None:
-        """Train and measure a round; the last one with the clients that come after it."""
+        """Train and score one round; the last one also with clients that join after it."""
         self.world = self.world.at(number, watch := Watch(self.executor))
         self.state = self.method.round(self.state, self.world)
         self.trained = watch.trained
@@ -156,7 +159,7 @@ class SeedTraining:
 
     @property
     def hook(self) -> str:
-        """`pre` or `post`: the scenario's choice where it makes one, else the method's."""
+        """`pre` or `post`: the scenario's choice if it makes one, otherwise the method's."""
         return self.job.experiment.scenario.evaluation.hook or self.method.headline
 
     def models(self, hook: str) -> Clients | None:
@@ -226,7 +229,7 @@ class SeedTraining:
             self.beginnings[number].save(content)
 
     def results(self, sharing: int) -> tuple[dict, dict[str, np.ndarray]]:
-        """What is recorded of the finished seed, and its representations."""
+        """What is recorded about the finished seed, and its representations."""
         method, state, device = self.method, self.state, self.world.device
         trained, vectors = self.models("post"), method.vectors(state)
         arrays = {} if trained is None else evaluation.local_prototypes(trained, self.world)
@@ -358,8 +361,11 @@ def _means(runs: list[dict], last: int) -> dict[str, dict[str, list]]:
 
 
 def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
-    """`traffic`, the mean over the seeds, each of which has another partition, and `traffic_of_seeds`;
-    `sent` is what a client of each seed sends and receives in a round, in scalars."""
+    """`traffic`, the mean over the seeds, and `traffic_of_seeds`, one value for each, since partitions
+    differ.
+
+    `sent` is what a client of each seed sends and receives in a round, in scalars.
+    """
     each: dict[str, list[float]] = {
         "up": [up for up, _ in sent],
         "down": [down for _, down in sent],

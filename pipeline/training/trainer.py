@@ -1,4 +1,4 @@
-"""Train a cell: all its seeds, in processes or batched together, from parameters to result files."""
+"""Train a cell with all its seeds, in processes or stacked together, from parameters to result files."""
 
 import dataclasses
 import multiprocessing
@@ -41,7 +41,8 @@ from pipeline.training.seeds import Job, summarise, train_seed
 
 @dataclass(frozen=True)
 class Plan:
-    """What training a cell comes down to: its parameters, what each seed trains on, and a job for each."""
+    """Everything that is needed to train a cell: its parameters, the data of each seed, and a job for each
+    seed."""
 
     experiment: Experiment
     method: Any
@@ -53,7 +54,7 @@ class Plan:
     code: str
 
     def result(self) -> dict:
-        """result.json of the finished seeds."""
+        """The content of result.json, from the finished seeds."""
         resolved = dataclasses.asdict(self.method)
         result = summarise(self.experiment, resolved, self.runs, self.metas, self.jobs[0].digest)
         added = {
@@ -65,8 +66,10 @@ class Plan:
         return seal({**result, **added})
 
     def write(self, result: dict) -> None:
-        """The files of a result, where DVC and the reports look for them. TrainingError where the parameters
-        have changed since: DVC would note those of now with it."""
+        """Write the files of a result to where DVC and the reports expect them.
+
+        TrainingError if the parameters have changed since: DVC would record the new ones with this result.
+        """
         if _parameters(self.experiment.cell, self.experiment.root) != self.parameters:
             what = f"{self.experiment.cell}: its parameters or its code in sources.yaml changed"
             raise TrainingError(f"{what} while it trained; run it again: earlier seeds stay in .cells")
@@ -81,7 +84,7 @@ class Plan:
 
     @cached_property
     def runs(self) -> list[dict]:
-        """The results of every seed. TrainingError for one that is not finished, or was damaged since."""
+        """The results of all seeds. TrainingError if one is not finished, or has been damaged since."""
         cell, runs = self.experiment.cell, []
         for job in self.jobs:
             if (run := job.files.run()) is None:
@@ -118,7 +121,7 @@ class Plan:
 
 
 def plan(experiment: Experiment, precise: str | None = None, executor: str | None = None) -> Plan:
-    """How the cell is or was to be trained; precision and executor: by default of this process."""
+    """How the cell is or was to be trained; by default with the precision and executor of this process."""
     method, seeds = runnable(experiment), experiment.scenario.seeds
     metas = [inputs(experiment, seed) for seed in seeds]
     chosen = precise or precision(), executor or executor_name(default_device())
@@ -143,11 +146,12 @@ def _parameters(cell: Cell, root: Path) -> dict:
 def train_cell(
     cell: Cell, root: Path = ROOT, write: bool = True, watch: Callable[[dict], None] = lambda row: None
 ) -> dict:
-    """Train the missing seeds of the cell and write its history.csv and result.json; returns the
-    result. Without `write` the seeds stay in .cells/<digest>, and `Plan.write` makes the files of them.
-    `watch` gets every round's line of history.csv.
+    """Train the missing seeds of a cell and write its history.csv and result.json; returns the result.
 
-    FEDREPRO_WORKERS (default: the cores) seeds run at once. A run that was killed goes on from its
+    write: False leaves the seeds in .cells/<digest>; `Plan.write` makes the files of them later
+    watch: called with each round's line of history.csv
+
+    FEDREPRO_WORKERS (default: the number of cores) seeds train at once. A killed run continues from its
     checkpoints.
     """
     experiment = Experiment.of(cell, root)
@@ -202,7 +206,8 @@ def _history(runs: list[dict]) -> bytes:
 
 
 def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
-    """Train the jobs, FEDREPRO_WORKERS at once, or stacked together; yields them as they finish."""
+    """Train the jobs, FEDREPRO_WORKERS at once or stacked together; yields each result when it is
+    finished."""
     name = executor_name(default_device())
     left = [job for job in jobs if not job.files.finished.exists()]
     if name == "stacked" and len(jobs) > 1:

@@ -1,6 +1,7 @@
-"""Tune a method's hyper-parameters in a scenario: its present values, then quasi-random points of its space.
+"""Tune a method's hyper-parameters in a scenario: its present values, then quasi-random points of its search
+space.
 
-They are compared by validation images split off each client's data; see docs/decisions/tuning.md.
+They are compared by accuracy on validation images split off each client's data; see docs/decisions/tuning.md.
 """
 
 import math
@@ -26,8 +27,9 @@ from pipeline.training.trainer import train_cell
 def tune(cell: Cell, root: Path = ROOT) -> dict:
     """Try the configurations of the cell's method; writes and returns what `pipeline.cells.choices` reads.
 
-    A configuration is a cell in `.cells/`: what was tried before is not trained again. One whose
-    training does not stay finite has no accuracy; TrainingError where that is all of them.
+    Each configuration is a cell in `.cells/`; those that have been trained before are not trained again. A
+    configuration whose training does not stay finite has no accuracy. TrainingError if this holds for all of
+    them.
     """
     wanted, names = tuning_of(cell, root), list(space(cell, root))
     tried = [

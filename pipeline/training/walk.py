@@ -1,11 +1,10 @@
-"""Retrain one seed from round 0 and print every round's measures, for `fedrepro verify` to compare.
+"""Train one seed again from round 0 and print the measures of every round, for `fedrepro verify` to compare.
 
 `python -m pipeline.training.walk fedcrl/mini/fedprox 0 FOLDER ROOT`.
 
-It is the training of the stage, on the cell's data, in a new FOLDER without files of earlier runs. `fedrepro
-verify` reads the lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...} once the
-last round is over. The reader ends this process when it has seen enough. What the code that trains prints
-goes to stderr.
+It runs the same training as the stage, on the cell's data, in a new FOLDER without files of earlier runs. It
+prints these lines: {"machine": ...}, a line of history.csv for each round, and {"result": ...} after the last
+round. The reader ends this process when it has seen enough. Whatever the training code prints goes to stderr.
 """
 
 import json

@@ -260,7 +260,7 @@ def test_where_the_bits_cannot_be_had_nothing_is_compared(here, there, said):
     if not said:
         check_machine(MACHINE | here, MACHINE | there)
         return
-    with pytest.raises(NotHere, match=f"cannot be compared here; {said}.*; train anew or walk there"):
+    with pytest.raises(NotHere, match=f"cannot be compared here; {said}.*; train again, or verify it there"):
         check_machine(MACHINE | here, MACHINE | there)
 
 

@@ -70,7 +70,7 @@ def test_fednova_with_steps_as_tau_eff_shrinks_a_round_with_momentum():
     "method, optimiser, message",
     [
         (FedNova(), Optimiser("adam", 0.01), "fednova: it needs sgd.* optimiser is adam: give"),
-        (FedNova(mu=30.0), Optimiser("sgd", 0.1), "fednova: mu 30 at rate 0.1 throws clients back"),
+        (FedNova(mu=30.0), Optimiser("sgd", 0.1), "fednova: mu 30 at rate 0.1 makes local steps diverge"),
     ],
 )
 def test_an_optimiser_that_does_not_fit_is_refused_before_training(method, optimiser, message):

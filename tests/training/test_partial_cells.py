@@ -123,6 +123,6 @@ def test_who_is_unseen(partial):
 )
 def test_a_method_without_a_rule_is_refused(partial, monkeypatch, method, changes, demand, key):
     monkeypatch.setitem(load_paper("fedcrl", partial).scenarios, "mini", changed(partial, **changes).scenario)
-    output = f"methods.{method}: {method} has no rule for {demand}, which the scenario 'mini' asks for by "
+    output = f"methods.{method}: {method} does not support {demand}, which the scenario 'mini' asks for by "
     with pytest.raises(ParamError, match=re.escape(f"{output}`training.{key}`")):
         runnable(Experiment.of(Cell("fedcrl", "mini", method), partial))

@@ -1,4 +1,4 @@
-"""The executor that trains the clients of equal networks as one stack, and what it needs."""
+"""The executor that trains all clients with equal networks together, as one stack of tensors."""
 
 from pipeline.engine.stacked.executor import Stacked
 

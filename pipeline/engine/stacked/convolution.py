@@ -1,8 +1,10 @@
-"""Convolutions with weights per client: grouped convolution or im2col, whichever is faster on this GPU.
+"""Convolutions whose weights differ by client: grouped convolution or im2col, whichever is faster on this
+GPU.
 
-Which is faster differs by GPU and shape, also of one-channel images, whose grouped convolution is a depthwise
-one. The first step of a shape tries both on CUDA, replayed from a graph as steps are. The choice stays in
-`.cells`, so that a run which goes on rounds as before, and results record what a process has used.
+Which one is faster differs by GPU and shape. For images of one channel, the grouped convolution is a
+depthwise one. On CUDA, the first step with a new shape times both, replayed from a CUDA graph as steps are.
+The choice is stored in `.cells`, so that a resumed run rounds as before, and results record which one was
+used.
 """
 
 import json

@@ -1,5 +1,8 @@
-"""Random numbers of stacked clients, each client's from its generator: drawn for many steps at once, and for
-the augmented views of all clients' batches in one call."""
+"""Random numbers of stacked clients, each drawn from the client's own generator.
+
+Numbers for several steps are drawn at once, and the augmented views of all clients' batches are made in one
+call.
+"""
 
 import weakref
 from collections.abc import Callable, Sequence

@@ -1,11 +1,13 @@
-"""The executor for GPUs: trains the clients of one architecture, of all seeds, together by torch.func.
+"""The executor for GPUs: trains the clients with the same architecture, of all seeds, together by torch.func.
 
-Small models are bound by kernel launches, so one stacked step replaces as many steps as there are clients.
-Clients are sorted by size; those whose batch is full form a leading slice of the stack, which shrinks as
-clients finish. Last incomplete batches are stepped in groups of equal length. On a GPU a step of fixed shape
-is recorded as a CUDA graph the second time it is taken and replayed from then on, whichever clients take part
-and at whatever rate: values, rows, batches and rates are written where it reads them. Rows come in eighths of
-the stack, so that there are few shapes. Nothing is fetched from the device before a phase has ended.
+Small models spend most of their time on launching kernels. Therefore one step of the whole stack replaces one
+step of each client. Clients are sorted by size. Those with a full batch are the leading rows of the stack,
+and their number falls as clients finish. Last incomplete batches are trained in groups of equal length.
+
+On a GPU, a step of a given shape is recorded as a CUDA graph when it is run the second time, and replayed
+from then on, for any participants and any learning rate: values, rows, batches and rates are written to the
+memory from which the graph reads. The number of rows is a multiple of an eighth of the stack, so that there
+are few shapes. Nothing is copied from the device before the phase has ended.
 """
 
 from collections.abc import Sequence

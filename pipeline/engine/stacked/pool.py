@@ -1,4 +1,4 @@
-"""All clients' images and labels, end to end, from which batches are taken by their places."""
+"""The images and labels of all clients in one tensor, from which batches are taken by index."""
 
 import itertools
 from collections.abc import Iterable

@@ -1,4 +1,5 @@
-"""Client models of one architecture as stacked tensors; their joint training step, a CUDA graph on GPUs."""
+"""The models of clients with one architecture as stacked tensors, and their training step, on GPUs a CUDA
+graph."""
 
 import itertools
 import math

@@ -1,4 +1,5 @@
-"""Clients' models and states as stacked tensors for torch.func; may several seeds' be stacked together?"""
+"""Clients' models and states as stacked tensors for torch.func, and whether several seeds can be stacked
+together."""
 
 from collections import UserDict
 from collections.abc import Callable
