@@ -107,5 +107,7 @@ def _renumbered(entries: list[str]) -> list[str]:
             if sign == "*" and name not in names:
                 count += 1
                 names[name] = f"id{count:03d}"
-        renewed.append(SHARED.sub(lambda found, names=names: found[1] + names[found[2]], entry))
+        for name in names:  # first to what no entry has, since a new number may be another's old one
+            entry = re.sub(rf"(?<=[:-] )([&*]){name}$", rf"\1new {names[name]}", entry, flags=re.M)
+        renewed.append(re.sub(r"(?<=[:-] )([&*])new (id\d+)$", r"\1\2", entry, flags=re.M))
     return renewed
