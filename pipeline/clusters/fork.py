@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.errors import guarded
 
 # What the server of the forks imports for them.
-IMPORTS = ["pipeline.training.trainer", "pipeline.report.geometry"]
+IMPORTS = ["pipeline.training.trainer", "pipeline.report.geometry", "pipeline.clusters.warm"]
 FIGURES, RESULTS = ("python", "-m", "stages.figures"), ("python", "-m", "stages.results")
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from pipeline import locks
 from pipeline.clusters.job import Job, file_name
+from pipeline.commands import lock_entries
 from pipeline.errors import DAMAGED, ParamError, unknown
 from pipeline.schema import papers
 from pipeline.training.progress import event
@@ -351,7 +352,9 @@ class Schedule:
         busy = len(self.of(StageState.RUNNING)) > len(jobs) or self.of(StageState.READY)
         if not jobs or busy and not last and time.monotonic() - self.recorded < SECONDS_TO_GATHER:
             return
-        for job, error in record(jobs[:AT_ONCE], self.repo).items():
+        with _parsed_once(self.parsed):
+            errors = record(jobs[:AT_ONCE], self.repo)
+        for job, error in errors.items():
             if error:
                 job.fail(f"error: {error}")
             else:
@@ -365,10 +368,13 @@ class Schedule:
         from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 
         stages = []
+        # DVC would read the stage's files anew for each
+        known_by_name = {stage.addressing: [stage] for stage in self.repo.index.stages}
         for target in targets or [PROJECT_FILE]:
-            matches = []
+            matches = known_by_name.get(target, [])
             with contextlib.suppress(StageFileDoesNotExistError, StageNotFound):
-                matches = self.repo.stage.collect(target, glob=any(c in target for c in "*?["))
+                glob = any(c in target for c in "*?[")
+                matches = matches or self.repo.stage.collect(target, glob=glob)
             if not matches:
                 known = [*papers(), *(stage.addressing for stage in self.repo.index.stages)]
                 raise ParamError(unknown("stage", target, known))
@@ -479,7 +485,6 @@ def record(jobs: list[Job], repo: Any) -> dict[Job, str]:
                     f"{job.task.cell}: seeds that are not what training writes ({type(error).__name__})"
                 )
         for some in by_file.values():
-            stages = [job.task.stage for job in some]
-            stages[0].dvcfile.dump_stages(stages, update_pipeline=False)
+            lock_entries.enter([job.task.stage for job in some])
             errors |= dict.fromkeys(some, "")
     return errors

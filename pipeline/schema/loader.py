@@ -1,5 +1,6 @@
 """Load and check params.yaml and papers/<paper>/paper.yaml."""
 
+import copy
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator
@@ -164,6 +165,15 @@ def overlay(name: str, root: Path = ROOT) -> dict:
     path = root / "papers" / name / "params.yaml"
     if not path.is_file():
         return {}
+    found = [one.stat() for one in (path, path.with_name("paper.yaml")) if one.exists()]
+    version = tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+    return copy.deepcopy(_overlay(path, version))
+
+
+@cache
+def _overlay(path: Path, version: tuple) -> dict:
+    """`overlay` of a params.yaml; version: what changes with it or the paper.yaml beside it, since a report
+    asks for it two thousand times."""
     if not (given := _without_null(read_yaml(path))):
         return {}
     below = read_yaml(path.with_name("paper.yaml"))

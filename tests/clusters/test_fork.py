@@ -1,5 +1,7 @@
 """Which stages are forks of one process, and what such a fork does."""
 
+import dataclasses
+import gc
 import json
 import multiprocessing
 import os
@@ -12,9 +14,11 @@ import pytest
 import yaml
 
 from pipeline.arithmetic import PORTABLE
+from pipeline.cells.experiment import Experiment
 from pipeline.clusters import fork, local
 from pipeline.clusters.local import Local, _forked_by, _is_fork
-from pipeline.schema import ROOT
+from pipeline.provenance import definitions, identity
+from pipeline.schema import ROOT, Cell
 
 FIGURE = "figures fedcrl/mini/fedavg figure4"
 
@@ -119,3 +123,22 @@ def test_an_error_is_a_line_of_the_log_and_the_exit_code(tmp_path, outputs, capf
     assert ended.value.code == 2
     text = log.read_text()
     assert text == "error: papers/fedcrl/paper.yaml: no figure figure99 shows fedcrl/mini/fedavg\n"
+
+
+def test_a_fork_finds_most_code_of_its_cell_followed(monkeypatch):
+    """What is left is the cell's method and what its scenario names."""
+    from pipeline.clusters import warm
+
+    assert warm.__name__ in fork.IMPORTS
+    code, read = identity._code(ROOT), []
+    fresh = type(code)(**{field.name: getattr(code, field.name) for field in dataclasses.fields(code)})
+    parse = definitions.parsed
+    monkeypatch.setattr(identity, "_code", lambda root: fresh)
+    monkeypatch.setattr(definitions, "parsed", lambda *given: read.append(given[-1]) or parse(*given))
+    warm.follow()
+    gc.unfreeze()
+    before = len(read)
+    cell = Experiment.of(Cell.parse("fedcrl/mini/fedrep"))
+    assert identity.parts_of(cell)
+    left = {Path(name).stem for name in read[before:]}
+    assert before > 50 and "fedrep" in left and "seeds" not in left and len(left) < 10

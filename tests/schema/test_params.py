@@ -12,6 +12,7 @@ from repository import edit
 
 from pipeline import methods
 from pipeline.errors import ParamError
+from pipeline.files import write_text
 from pipeline.report.across import excluded
 from pipeline.schema import (
     ROOT,
@@ -24,6 +25,7 @@ from pipeline.schema import (
     check,
     load_paper,
     load_params,
+    loader,
     papers,
     read_yaml,
 )
@@ -393,3 +395,19 @@ def test_a_wrong_name_or_one_that_something_else_has_is_refused(tmp_path, change
     (tmp_path / "papers/fedlsa/paper.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(ParamError, match=re.escape(f"papers/fedlsa/paper.yaml: {message}")):
         check_names("fedlsa", tmp_path)
+
+
+def test_the_overlay_is_read_once_until_a_file_changes(tmp_path, monkeypatch):
+    read, folder = [], tmp_path / "papers" / "mine"
+    monkeypatch.setattr(loader, "read_yaml", lambda path: read.append(path.name) or read_yaml(path))
+    write_text(folder / "paper.yaml", "methods: {fedavg: {}}\n")
+    assert loader.overlay("mine", tmp_path) == {} and not read
+    write_text(folder / "params.yaml", "methods: {fedavg: {lr: 1}}\n")
+    loader.overlay("mine", tmp_path)["methods"].clear()  # a caller's copy
+    assert loader.overlay("mine", tmp_path) == {"methods": {"fedavg": {"lr": 1}}}
+    assert read == ["params.yaml", "paper.yaml"]
+    write_text(folder / "params.yaml", "methods: {fedavg: {lr: 2}}\n")
+    assert loader.overlay("mine", tmp_path) == {"methods": {"fedavg": {"lr": 2}}}
+    write_text(folder / "paper.yaml", "methods: {fedprox: {}}\n")
+    with pytest.raises(ParamError, match="unknown key 'fedavg'"):
+        loader.overlay("mine", tmp_path)
