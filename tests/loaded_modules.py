@@ -1,4 +1,4 @@
-"""Modules that a training loaded, that its digest does not cover, and that no test says to be neutral."""
+"""Modules that a training loaded and that may change its numbers unseen by its digest."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,10 +9,21 @@ from pipeline.provenance.changes import MOVED
 from pipeline.schema import ROOT, Cell
 
 TODAY = {former: today for today, former in MOVED.items()}
+# Modules that do something on import, and why that changes no number.
+HARMLESS_ON_IMPORT = {
+    "pipeline.clusters.warm": "it follows code, without training",
+    "pipeline.report.figures": "it adds colours to its own list",
+}
 
 
 def undigested(cell: Cell, loaded: Iterable[str], executor: str, root: Path = ROOT) -> list[str]:
-    """Names in a fixed order, at their places of today."""
+    """Names in a fixed order, at their places of today.
+
+    A module of which the digest covers nothing has no definition that the training calls. It can change
+    something only by what it does when it is imported.
+    """
     covered = identity.modules_of(Experiment.of(cell, root), executor)
     names = {TODAY.get(name, name) for name in loaded}
-    return sorted(names - covered - identity.NEUTRAL - identity.BESIDE)
+    beside = names - covered - identity.NEUTRAL - identity.BESIDE - HARMLESS_ON_IMPORT.keys()
+    code = identity._code(root)
+    return sorted(name for name in beside if not code._has(name) or code._acting(name))

@@ -23,11 +23,8 @@ def follow() -> None:
                 identity.digest_of(experiment)
                 identity.parts_of(experiment)
                 break
-    for cached in (
-        load_paper,
-        load_params,
-        identity.noted,
-    ):  # their files may change until a fork reads
+    # The files of these may change until a fork reads them.
+    for cached in (load_paper, load_params, identity.noted):
         cached.cache_clear()
     gc.freeze()  # what a fork's collector does not touch is not copied
 

@@ -59,3 +59,12 @@ def test_a_training_asks_before_its_first_round(monkeypatch):
     monkeypatch.setattr(source_code, "loaded", {"pipeline.errors": "0" * 64})
     with pytest.raises(FedReproError, match="changed since this process loaded it"):
         cache.first_rounds(Experiment.of(Cell.parse(CELL)), 0)
+
+
+def test_a_loaded_module_that_acts_on_import_is_undigested(monkeypatch):
+    """One that only defines something is not."""
+    code = identity._code(ROOT)
+    acting = {"pipeline.report.words": [object()]}
+    monkeypatch.setattr(type(code), "_acting", lambda self, name: acting.get(name, []))
+    loaded = ["pipeline.report.words", "pipeline.report.tables"]
+    assert undigested(Cell.parse(CELL), loaded, "sequential") == ["pipeline.report.words"]
