@@ -136,7 +136,8 @@ def test_a_function_that_was_imported_gets_its_fault(module):
     names: dict = {}
     exec(compile(SMALL, str(module), "exec"), names)
     before = ast.parse(SMALL)
-    after = ast.parse(SMALL.replace("a < b", "a <= b"))
+    _, number, new = next(fault for fault in mutants.faults(before) if fault[0]["after"] == "a <= b")
+    after = mutants.planted(before, number, new)
     assert mutants.change_functions([names["f"], names["g"]], module, before, after)
     assert names["f"](1, 1)
     assert names["g"](1, 1) == 2
@@ -164,9 +165,8 @@ def test_how_the_process_of_a_fault_ends(work, wanted):
     assert mutants.in_a_process(work, 5)[0] == wanted
 
 
-def test_a_process_without_a_sign_of_life_is_late(monkeypatch):
-    monkeypatch.setattr(mutants, "PATIENCE", -20)
-    assert mutants.in_a_process(lambda pipe: time.sleep(60), 5)[0] == "late"
+def test_a_process_without_a_sign_of_life_is_late():
+    assert mutants.in_a_process(lambda pipe: time.sleep(60), 0, patience=1)[0] == "late"
 
 
 def test_a_modules_own_tests_come_before_those_that_import_it():
