@@ -57,3 +57,14 @@ def test_sources_of_other_code_are_told(root, monkeypatch):
     assert told == [
         f"papers/fedcrl/sources.yaml: not of today's code for {CELL}: python -m stages.sources fedcrl"
     ]
+
+
+def test_a_papers_tables_of_clients_are_compared_with_the_results_of_their_scenario(root, monkeypatch):
+    monkeypatch.setattr(companions, "sources", lambda key, results, root: [])
+    path = root / "papers/fedcrl/runs/balanced/clients.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD + WHOLE)
+    result = {"holdings": {"images": [[3, 6]]}, "final": {}}
+    told = list(problems("fedcrl", {CELL: result, Cell("fedcrl", "other", "ours"): result}, root))
+    assert len(told) == 1
+    assert f"not the clients on which {CELL} was trained" in told[0]

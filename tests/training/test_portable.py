@@ -13,7 +13,7 @@ from federation import watched
 
 from pipeline.engine.handle import Handle
 from pipeline.methods import method_names
-from pipeline.training import final_models
+from pipeline.training import final_models, portable
 
 # Both clients have images; a round is enough, since other weights give other answers.
 SIZES = (20, 33)
@@ -104,3 +104,12 @@ def test_the_written_model_answers_as_the_scored_one(answers, number):
 def test_a_model_that_all_clients_share_is_written_once(answers, algorithm, files):
     number = next(n for n, method in enumerate(EXPORTED) if algorithm_of(method) == algorithm)
     assert answers[number][2] == files
+
+
+def test_the_truth_of_tensors_is_noted_and_then_repeated():
+    with portable._Truths() as truths:
+        noted = [bool(torch.tensor(True)), bool(torch.tensor(False))]
+        truths.repeated = 0
+        repeated = [bool(torch.tensor(False)), bool(torch.tensor(True))]
+    assert noted == truths.noted == [True, False]
+    assert repeated == noted
