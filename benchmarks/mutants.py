@@ -87,16 +87,16 @@ LARGE = [
     "jinja2",
 ]
 # Processor seconds: of one test, of all tests that are run for a fault, and beyond these until a fault is late.
-LONGEST_TEST = 2.0
-LONGEST_SELECTION = 5.0
+LONGEST_TEST = 6.0
+LONGEST_SELECTION = 20.0
 GRACE = 20
 # Seconds without a sign of life after which a fault is late.
 PATIENCE = 60
 # The same while tests are measured.
 LONGEST_WAIT = 0
 # Files of tests that import a module and are run beside its own, and processor seconds to measure a file's tests.
-IMPORTERS = 2
-LONGEST_FILE = 6
+IMPORTERS = 3
+LONGEST_FILE = 10
 # Such tests run commands in processes, which do not have the fault.
 OUTSIDE = {"made_once", "browser", "server"}
 # Bytes that a process may write before they are read.
