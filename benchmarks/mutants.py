@@ -4,13 +4,14 @@
     python benchmarks/mutants.py pipeline.methods.moon pipeline.cells.results --count 4
     python benchmarks/mutants.py pipeline.methods.moon:63
 
-A fault is one small change of the code as it runs; no file is touched. All tests are collected once; for each fault
-a process is forked from there, gets the changed functions, and runs the tests that concern the module until the
-first one fails or the time is over. These are the tests of the module's own file and then of the files that import
-it, the quickest first. Tests that take long, and those that run commands as processes of their own, are left out.
+A fault is one small change of the code as it runs; no file is touched. Tests are collected once;
+for each fault a process is forked from there, gets the changed functions, and runs the tests that concern the
+module until the first one fails or the time is over. These are the tests of the module's own file and then of
+the files that import it, the quickest first. Tests that take long, and those that run commands as processes of
+their own, are left out.
 
-benchmarks/mutants.csv gets a line for each fault. A line holds as long as the definition with the fault stays as it
-was; faults with such a line are not run again, so an interrupted run goes on where it was.
+benchmarks/mutants.csv gets a line for each fault. A line holds as long as the definition with the fault
+stays as it was; faults with such a line are not run again, so an interrupted run goes on where it was.
 """
 
 import argparse
@@ -48,8 +49,8 @@ LIST = ROOT / "benchmarks" / "mutants.csv"
 SECONDS = ROOT / ".pytest_cache" / "mutants.json"
 # What a fault is. `place` is its number within the definition, `digest` that of the definition's text.
 IDENTITY = ["module", "definition", "digest", "place", "after"]
-# noticed_by: the test that failed first. note: by hand, why a fault that nothing noticed changes nothing or, after
-# `OPEN`, why no test notices it yet.
+# noticed_by: the test that failed first. note: by hand, why a fault that nothing noticed changes nothing or,
+# after `OPEN`, why no test notices it yet.
 OPEN = "open: "
 COLUMNS = [
     "module",
@@ -96,9 +97,10 @@ GRACE = 20
 PATIENCE = 60
 # The same while tests are measured.
 LONGEST_WAIT = 0
-# Files of tests that import a module and are run beside its own, and processor seconds to measure a file's tests.
+# Files of tests that import a module and are run beside its own, and processor seconds to measure the tests of
+# a file.
 IMPORTERS = 3
-LONGEST_FILE = 5
+LONGEST_FILE = 30
 # Such tests run commands in processes, which do not have the fault.
 OUTSIDE = {"made_once", "browser", "server"}
 # Bytes that a process may write before they are read.
@@ -182,8 +184,8 @@ def written(node: ast.AST) -> str:
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Name and node of what a module defines: functions and methods, and each other statement of the module or of
-    a class by what it begins with."""
+    """Name and node of what a module defines: functions and methods, and each other statement of the module or
+    of a class by what it begins with."""
     for statement in getattr(tree, "body", []):
         if isinstance(statement, ast.ClassDef):
             yield from definitions(statement, f"{prefix}{statement.name}.")
@@ -265,7 +267,9 @@ def files_of(module: str) -> list[str]:
     that import a module which does."""
     *packages, name = module.split(".")[1:]
     own = Path("tests", *packages[:1], f"test_{name.lstrip('_')}.py")
-    tests = {path: names for path, names in imports_of("tests/*/test_*.py").items() if path.stem not in kinds.REST}
+    tests = {
+        path: names for path, names in imports_of("tests/*/test_*.py").items() if path.stem not in kinds.REST
+    }
     tests.pop(ROOT / own, None)
     others = [path for path, names in tests.items() if module in names]
     if not others:
@@ -587,8 +591,8 @@ def write(row: Row) -> None:
 
 
 def counts(listed: list[Row]) -> dict[str, list[int]]:
-    """Of each package: its faults, those that were noticed, those that change nothing, and the others that nothing
-    noticed. Modules outside of a package are counted as `pipeline`."""
+    """Of each package: its faults, those that were noticed, those that change nothing, and the others that
+    nothing noticed. Modules outside of a package are counted as `pipeline`."""
     numbers: dict[str, list[int]] = {}
     for row in sorted(listed, key=lambda row: package(row["module"])):
         count = numbers.setdefault(package(row["module"]), [0, 0, 0, 0])

@@ -46,9 +46,7 @@ def test_a_folder_that_differs_from_another_by_case_alone_is_refused(root, monke
 def test_a_domain_with_the_name_of_a_measure_is_refused(root, monkeypatch, domain):
     of_domains = SimpleNamespace(set="any", domains=(domain,))
     scenario = SimpleNamespace(data=of_domains, partition=SimpleNamespace(names=()))
-    monkeypatch.setattr(
-        checks, "load_paper", lambda key, root: SimpleNamespace(scenarios={"one": scenario})
-    )
+    monkeypatch.setattr(checks, "load_paper", lambda key, root: SimpleNamespace(scenarios={"one": scenario}))
     places = [place for place, why in checks._measures("fedcrl", root) if repr(domain) in why]
     assert places == ["scenarios.one.data.domains"]
 

@@ -28,6 +28,17 @@ EXPORTED = [
     of("fedproc", normalise_features=True),
     of("fedpcl", averaging=False, ce=False, inference="local_prototype"),
 ]
+
+
+def test_the_truth_of_tensors_is_noted_and_then_repeated():
+    with portable._Truths() as truths:
+        noted = [bool(torch.tensor(True)), bool(torch.tensor(False))]
+        truths.repeated = 0
+        repeated = [bool(torch.tensor(False)), bool(torch.tensor(True))]
+    assert noted == truths.noted == [True, False]
+    assert repeated == noted
+
+
 # The answers to each client's images by each file, as a reader of the card gets them.
 READER = """
 import json, sys
@@ -104,12 +115,3 @@ def test_the_written_model_answers_as_the_scored_one(answers, number):
 def test_a_model_that_all_clients_share_is_written_once(answers, algorithm, files):
     number = next(n for n, method in enumerate(EXPORTED) if algorithm_of(method) == algorithm)
     assert answers[number][2] == files
-
-
-def test_the_truth_of_tensors_is_noted_and_then_repeated():
-    with portable._Truths() as truths:
-        noted = [bool(torch.tensor(True)), bool(torch.tensor(False))]
-        truths.repeated = 0
-        repeated = [bool(torch.tensor(False)), bool(torch.tensor(True))]
-    assert noted == truths.noted == [True, False]
-    assert repeated == noted

@@ -45,3 +45,14 @@ def test_events_are_added_to_the_file_that_the_environment_names(tmp_path, monke
     progress._event(seed=1)
     told = [json.loads(line) for line in file.read_text().splitlines()]
     assert told == [{"cell": "fedcrl/mini/fedavg", "seed": 0}, {"cell": "fedcrl/mini/fedavg", "seed": 1}]
+
+
+@pytest.mark.parametrize("row, share", [({"average": 50.0}, "accuracy 50.00 %"), ({}, "round 2/5    ")])
+def test_a_line_has_the_accuracy_where_the_round_was_evaluated(row, share, capsys):
+    progress = Progress.__new__(Progress)
+    progress.cell, progress.rounds, progress.measure = "fedcrl/mini/fedavg", 5, "average"
+    progress.done = {0: 1}
+    progress.fresh = 0
+    progress.begun = progress.printed = progress.sent = -1e6
+    progress.report({"seed": 0, "round": 2, **row})
+    assert share in capsys.readouterr().err
