@@ -7,8 +7,8 @@
 A fault is one small change of the code as it runs; no file is touched. Tests are collected once;
 for each fault a process is forked from there, gets the changed functions, and runs the tests that concern the
 module until the first one fails or the time is over. These are the tests of the module's own file and then of
-the files that import it, the quickest first. Tests that take long, and those that run commands as processes of
-their own, are left out.
+the files that import it, the quickest first. Tests that take long, and those that run commands as processes
+of their own, are left out.
 
 benchmarks/mutants.csv gets a line for each fault. A line holds as long as the definition with the fault
 stays as it was; faults with such a line are not run again, so an interrupted run goes on where it was.
@@ -89,7 +89,7 @@ LARGE = [
     "yaml",
     "jinja2",
 ]
-# Processor seconds: of one test, of all tests that are run for a fault, and beyond these until a fault is late.
+# Processor seconds: of one test, of all tests that are run for a fault, and beyond these until it is late.
 LONGEST_TEST = 6.0
 LONGEST_SELECTION = 20.0
 GRACE = 20
@@ -97,7 +97,7 @@ GRACE = 20
 PATIENCE = 60
 # The same while tests are measured.
 LONGEST_WAIT = 0
-# Files of tests that import a module and are run beside its own, and processor seconds to measure the tests of
+# Files of tests that import a module and are run beside its own, and processor seconds to measure the tests of  # noqa: E501
 # a file.
 IMPORTERS = 3
 LONGEST_FILE = 30
@@ -184,7 +184,7 @@ def written(node: ast.AST) -> str:
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Name and node of what a module defines: functions and methods, and each other statement of the module or
+    """Name and node of what a module defines: functions and methods, and each other statement of the module or  # noqa: E501
     of a class by what it begins with."""
     for statement in getattr(tree, "body", []):
         if isinstance(statement, ast.ClassDef):
@@ -538,7 +538,7 @@ class Campaign:
             write({"module": module, **about, "outcome": result, "noticed_by": by, "note": ""})
             where = f"{module}:{about['line']}"
             self.say(
-                f"  {result:9}{time.monotonic() - began:5.1f} s  {where}  {about['before']}  ->  {about['after']}"
+                f"  {result:9}{time.monotonic() - began:5.1f} s  {where}  {about['before']}  ->  {about['after']}"  # noqa: E501
                 f"  {by}"
             )
 
