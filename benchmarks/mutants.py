@@ -184,8 +184,8 @@ def written(node: ast.AST) -> str:
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Name and node of what a module defines: functions and methods, and each other statement of the module or  # noqa: E501
-    of a class by what it begins with."""
+    """Name and node of what a module defines: functions and methods, and each other statement of the module
+    or of a class by what it begins with."""
     for statement in getattr(tree, "body", []):
         if isinstance(statement, ast.ClassDef):
             yield from definitions(statement, f"{prefix}{statement.name}.")
