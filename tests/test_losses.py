@@ -9,7 +9,13 @@ from tiny import Z1, Z2, Z3
 from torch.nn.functional import normalize
 from written_out import labels
 
-from pipeline.losses import consistent_cross_entropy, jensen_shannon, supervised_contrast
+from pipeline.losses import (
+    consistent_cross_entropy,
+    jensen_shannon,
+    knowledge_distillation,
+    supervised_contrast,
+    weighted_distillation,
+)
 
 
 def six():
@@ -59,3 +65,13 @@ def test_the_consistent_cross_entropy_adds_jensen_shannon_of_three_views():
     truth, stacked = torch.tensor([0, 1, 2, 0]), torch.cat([Z1, Z2, Z3])
     close(consistent_cross_entropy(stacked, truth, 12.0), 0.339754 + 12 * jensen_shannon(Z1, Z2, Z3))
     close(consistent_cross_entropy(stacked, truth, 0.0), 0.339754)
+
+
+def test_a_distillations_temperature_divides_the_students_and_the_teachers_logits():
+    close(knowledge_distillation(Z1, Z2, 4.0), knowledge_distillation(Z1 / 4, Z2 / 4))
+
+
+def test_the_distillation_from_several_teachers_is_the_weighted_sum_of_each():
+    each = [knowledge_distillation(Z1, Z2), knowledge_distillation(Z1, Z3)]
+    weights = torch.tensor([0.5, 2.0])
+    close(weighted_distillation(Z1, torch.stack([Z2, Z3]), weights), 0.5 * each[0] + 2 * each[1])

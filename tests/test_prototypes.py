@@ -89,6 +89,11 @@ def test_a_representation_of_zeros_has_cosine_zero_and_no_slope():
     assert not torch.autograd.grad(loss, z)[0].any()
 
 
+def test_below_the_smallest_norm_cosines_fall_with_the_length():
+    z, vectors = torch.tensor([[1e-10, 0]]), torch.tensor([[1.0, 0], [1e-9, 0]])
+    close(cosine(z, vectors), [[0.01, 0.001]])
+
+
 def test_the_mean_over_samples_of_the_worked_example():
     """FedCRL Eq. 6."""
     actual = aggregate_means(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from pipeline.cells.declarations import declarations, level_of, missing_seeds
+from pipeline.cells.declarations import POCOCK, declarations, level_of, missing_seeds
 from pipeline.commands import status
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, papers
@@ -49,7 +49,7 @@ def test_an_experiment_is_read(declare):
     [
         ({"scenario": "nowhere"}, "scenario"),
         ({"rows": ["nobody"]}, "rows"),
-        ({"controls": ["nobody"]}, "controls"),
+        ({"controls": ["nobody"]}, "controls: unknown method 'nobody'"),
         ({"seeds": [0, 0]}, "seeds"),
         ({"seeds": "all"}, "seeds"),
         ({"rows": ["ours", "fedavg"]}, "fedavg twice"),
@@ -71,6 +71,10 @@ def test_a_wrong_experiment_names_file_and_key(declare, changes, named):
 
 def test_several_looks_are_tested_at_pococks_level(declare):
     assert declarations("fedcrl", declare(looks=3))["lead"].level == 0.0221
+
+
+def test_two_looks_have_a_level_of_their_own(declare):
+    assert declarations("fedcrl", declare(looks=2))["lead"].level == POCOCK[2]
 
 
 def test_more_looks_than_the_table_has_get_its_last_level():

@@ -134,6 +134,12 @@ def test_metrics_of_a_paper_are_those_of_its_cells(measured):
     assert json.loads(results.metrics("fedlsa", actual)) == {}
 
 
+def test_metrics_do_not_depend_on_the_order_of_the_results(measured):
+    actual = results.collect(measured)
+    backwards = dict(reversed(actual.items()))
+    assert results.metrics("fedcrl", actual) == results.metrics("fedcrl", backwards)
+
+
 def test_a_history_has_every_round_of_every_seed(measured):
     table = results.history(Cell("fedcrl", "mini", "ours"), measured)
     assert table[table["round"] == 2]["average"].tolist() == [66.5, 66.5]

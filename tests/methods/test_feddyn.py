@@ -108,3 +108,7 @@ def test_it_sends_what_fedavg_sends():
 def test_an_alpha_of_zero_is_refused():
     with pytest.raises(ParamError, match="methods.x.alpha: must be above 0"):
         methods.load("feddyn", {"alpha": 0}, "f: methods.x")
+
+
+def test_of_a_client_alone_the_pull_is_alpha():
+    assert FedDyn(alpha=0.5).alphas([4]) == [0.5]

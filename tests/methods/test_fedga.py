@@ -111,3 +111,7 @@ def test_it_records_the_largest_weight(after_one):
 def test_it_sends_two_numbers_more():
     world = image_world()
     assert FedGA().traffic(world) == (world.scalars() + 2, world.scalars())
+
+
+def test_a_largest_gap_of_one_moves_the_weights():
+    close(adjusted_weights(weights(0.5, 0.5), weights(0, 1), 1.0), [1 / 3, 2 / 3])

@@ -11,6 +11,7 @@ from tiny import Z1, Z2, Z3, gradient
 from pipeline import keys
 from pipeline.data import augmentations
 from pipeline.engine.state import Clients, Params
+from pipeline.methods import fedmatch
 from pipeline.methods.fedmatch import (
     FedMatch,
     disjoint_penalty,
@@ -185,3 +186,8 @@ def test_it_sends_its_answers_and_receives_those_of_two_helpers():
 
 def test_of_two_clients_each_receives_those_of_one_helper():
     assert costs(FedMatch(), B512, clients=2) == (50_000, 50_000)
+
+
+def test_what_is_averaged_is_sent_and_received_beside_the_answers(monkeypatch):
+    monkeypatch.setattr(fedmatch, "averaged", lambda world: 7.0)
+    assert costs(FedMatch(decomposed=False), B512) == (50_007, 100_007)

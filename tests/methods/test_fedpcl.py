@@ -157,3 +157,8 @@ def test_it_sends_means_of_classes_at_home_and_receives_all_sets():
     held = sum(len(client.labels.unique()) for client in world.clients)
     assert FedPCL().traffic(world) == pytest.approx((p + held * d / n, p + 10 * d + held * d))
     assert LOCAL_FORM.traffic(world) == pytest.approx((held * d / n, 10 * d + held * d))
+
+
+def test_the_message_has_the_sets_of_clients_with_images():
+    state = message()[0]
+    assert [len(FedPCL().message(state, State(sizes=sizes)).sets) for sizes in ([2, 1], [2, 0])] == [2, 1]

@@ -93,3 +93,8 @@ def test_counting_what_is_sent_trains_nothing(method):
     watch = Watch(world.executor)
     method.traffic(world.at(1, watch), run(method, world, 1))
     assert watch.trained is None
+
+
+def test_an_averaged_model_is_scored_before_local_training_and_others_after():
+    assert FedProto(averaging=True).headline == "pre"
+    assert FedProto(averaging=False).headline == "post"

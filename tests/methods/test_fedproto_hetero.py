@@ -124,3 +124,8 @@ def test_it_sends_the_means_of_classes_at_home_and_receives_those_of_all():
     w = World.create(clients, w.training, w.classes, 0)
     assert FedProtoHetero().traffic(w) == (2.5 * 8, 4 * 8)
     assert FedProtoHetero(weighted=True).traffic(w) == (2.5 * 8 + 2.5, 4 * 8)
+
+
+def test_a_projector_is_needed_where_prototypes_are_projected():
+    assert FedProtoHetero(space="projector").requires == {"projector"}
+    assert FedProtoHetero(space="features").requires == frozenset()

@@ -39,3 +39,14 @@ def test_fedrep_takes_the_scenarios_epochs_for_the_features():
 def test_it_sends_the_features():
     world = image_world()
     assert FedRep().traffic(world) == (world.scalars("features"),) * 2
+
+
+def test_by_default_the_head_has_ten_epochs():
+    assert FedRep().head_epochs == 10
+
+
+@pytest.mark.parametrize(
+    "changes, epochs", [({}, 4), ({"unseen": 2, "adaptation": 3}, 3)], ids=["default", "scenario"]
+)
+def test_newcomers_train_the_head_as_long_as_others_or_as_the_scenario_says(changes, epochs):
+    assert FedRep(head_epochs=4).adaptation_epochs(image_world((20, 7), **changes)) == epochs

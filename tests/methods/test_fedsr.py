@@ -153,3 +153,7 @@ def test_it_sends_the_model_whose_last_layer_is_twice_as_wide():
 def test_shared_references_are_sent():
     gaussian = image_world(model=GAUSSIAN)
     assert FedSR(share_reference=True).traffic(gaussian) == (gaussian.scalars() + 2 * 10 * 128 + 1,) * 2
+
+
+def test_the_default_weights_are_those_of_the_released_code():
+    assert (FedSR().l2r, FedSR().cmi) == (0.01, 0.0005)

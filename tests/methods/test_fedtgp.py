@@ -136,3 +136,11 @@ def test_it_sends_the_means_of_classes_at_home_and_receives_a_vector_for_every_c
     p, d, held = world.scalars(), 128, sum(len(c.labels.unique()) for c in world.clients) / 3
     assert FedTGP().traffic(world) == (held * d, 10 * d)
     assert FedTGP(averaging=True).traffic(world) == (p + held * d, p + 10 * d)
+
+
+def test_the_servers_batches_are_drawn_by_seed_and_round():
+    world = image_world().at(3)
+    method = FedTGP(server_epochs=1, server_batch=4)
+    once, again = (torch.cat(list(method.batches(20, world))).tolist() for _ in range(2))
+    assert once == again
+    assert once != torch.cat(list(method.batches(20, world.at(4)))).tolist()

@@ -97,3 +97,9 @@ def test_the_teachers_of_ktpfl_stay_as_they_were(monkeypatch):
 def test_it_sends_the_logits_of_all_public_images():
     full = Public("made up", batch_size=512)
     assert KTpFL().traffic(small_world((8,) * 4, PROJECTED[0], public=full)) == (50_000, 50_000)
+
+
+def test_the_released_update_pulls_the_coefficients_of_equal_answers_together():
+    c = numbers([[0.7, 0.3], [0.3, 0.7]])
+    after = released_coefficients(c, torch.stack([Z1, Z1]), 0.7)
+    assert 0.5 < after[0, 0] < F.softmax(5 * c, dim=1)[0, 0]

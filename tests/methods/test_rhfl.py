@@ -21,6 +21,7 @@ from public_data import (
 )
 from tiny import numbers
 
+from pipeline.engine.state import State
 from pipeline.methods.rhfl import RHFL, confidence_weights, reverse_cross_entropy, symmetric_cross_entropy
 
 CASES = [
@@ -135,3 +136,10 @@ def test_reverse_cross_entropy_of_a_uniform_answer():
 def test_a_client_receives_the_answers_of_all_others():
     assert costs(RHFL(), RA) == (48_640 + 1, 145_920)
     assert costs(RHFL(reweighted=False), RA) == (48_640, 145_920)
+
+
+@pytest.mark.parametrize("clients, weight", [(1, 1.0), (2, 1.0), (3, 0.5)])
+def test_without_confidence_all_others_weigh_alike(clients, weight):
+    world = State(clients=["a client"] * clients)
+    state = RHFL(reweighted=False).before_round(State(), world)
+    assert state.weights.tolist() == [weight] * clients

@@ -83,6 +83,21 @@ def test_after_a_change_of_any_python_file_it_is_computed(root, left, computes, 
     assert len(computes) == 1 and (again != left) == (name == "package/second.py")
 
 
+def test_entries_in_another_order_are_computed(root, computes):
+    entries = ("package.first:run", "package.second:value")
+    code = process(root)
+    code.digest(entries)
+    code.digest(entries[::-1])
+    assert [arguments[0] for arguments in computes] == [entries, entries[::-1]]
+
+
+def test_a_package_that_has_the_name_of_a_folder_of_data_counts(root, left, computes):
+    (root / "package" / "data").mkdir()
+    (root / "package" / "data" / "further.py").write_text(VALUE.format(2))
+    process(root).digest(FIRST, frozenset({"key"}))
+    assert len(computes) == 1
+
+
 def test_after_a_file_was_removed_it_is_computed(root, left, computes):
     (root / "package/__init__.py").unlink()
     process(root).digest(FIRST, frozenset({"key"}))

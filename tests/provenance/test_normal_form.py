@@ -1,11 +1,13 @@
 """Which changes of code a cell's digest sees: a table of harmless ones, after which it is the same, and of
 real ones, after which it is another."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from pipeline.provenance.definitions import Code
+from pipeline.provenance.normal_form import normal_form
 from pipeline.schema import ROOT
 
 TRAIN = '''"""How a seed is trained."""
@@ -599,3 +601,10 @@ def test_helpers_that_differ_only_behind_several_calls_are_told_apart(tmp_path):
         digest(tmp_path / name, {"__init__": "", "train": texts + both.format(name)}) for name in "ab"
     )
     assert one != other
+
+
+def test_by_default_caught_asserts_count():
+    text = "def f(x):\n    try:\n        assert x\n    except AssertionError:\n        return 1\n"
+    definition = ast.parse(text).body[0]
+    assert normal_form(definition) == normal_form(definition, strict=True)
+    assert normal_form(definition) != normal_form(definition, strict=False)

@@ -7,6 +7,7 @@ import torch
 from repository import ODD
 
 from pipeline.sealing import seal
+from pipeline.training import checkpoint
 from pipeline.training.checkpoint import SeedFiles
 
 SEED = {
@@ -115,3 +116,18 @@ def test_a_checkpoint_of_another_shape_is_set_aside(files, key, value):
 def test_a_checkpoint_without_a_key_is_set_aside(files, key):
     files.save({name: value for name, value in CHECKPOINT.items() if name != key})
     assert files.resume(CPU) is None
+
+
+def test_a_document_without_rows_has_none_to_check():
+    checkpoint._check_shape({"seed": 0}, {"seed": int})
+
+
+def test_of_a_long_reason_the_first_hundred_characters_are_told(tmp_path, capsys):
+    path = tmp_path / "seed-0.pt"
+    path.touch()
+
+    def read():
+        raise ValueError("x" * 300)
+
+    SeedFiles(tmp_path, 0)._trusted(path, read)
+    assert f"damaged ({'x' * 100})" in capsys.readouterr().err

@@ -321,3 +321,9 @@ def test_of_corrupted_images_every_clients_answers_are_recorded():
             assert correct.dtype == bool
             assert correct.tolist() == (answers == test.labels).tolist()
     assert "right" not in evaluation.representations(models, world, [test])
+
+
+def test_a_choice_of_no_images_indexes():
+    chosen = evaluation._balanced(np.array([], dtype=np.int64), 5)
+    assert chosen.dtype == np.int64
+    assert not len(chosen)

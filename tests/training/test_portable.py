@@ -13,7 +13,7 @@ from federation import watched
 
 from pipeline.engine.handle import Handle
 from pipeline.methods import method_names
-from pipeline.training import final_models
+from pipeline.training import final_models, portable
 
 # Both clients have images; a round is enough, since other weights give other answers.
 SIZES = (20, 33)
@@ -28,6 +28,17 @@ EXPORTED = [
     of("fedproc", normalise_features=True),
     of("fedpcl", averaging=False, ce=False, inference="local_prototype"),
 ]
+
+
+def test_the_truth_of_tensors_is_noted_and_then_repeated():
+    with portable._Truths() as truths:
+        noted = [bool(torch.tensor(True)), bool(torch.tensor(False))]
+        truths.repeated = 0
+        repeated = [bool(torch.tensor(False)), bool(torch.tensor(True))]
+    assert noted == truths.noted == [True, False]
+    assert repeated == noted
+
+
 # The answers to each client's images by each file, as a reader of the card gets them.
 READER = """
 import json, sys

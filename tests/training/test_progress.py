@@ -5,7 +5,7 @@ import json
 import pytest
 from repository import ODD
 
-from pipeline.training.progress import event
+from pipeline.training.progress import Progress, event
 
 EVENT = {"seed": 1, "round": 2, "rounds": 5, "accuracy": 50.0, "left": 1.5}
 NO_NUMBER = [value for value in ODD if value not in (None, True) and not isinstance(value, int | float)]
@@ -29,3 +29,30 @@ def test_an_event_of_another_shape_is_none(key, value):
 )
 def test_a_line_that_is_no_event_is_none(line):
     assert event(line) == {}
+
+
+def test_the_end_of_a_cell_is_read():
+    done = {"done": True, "seeds": 3, "accuracy": 50.0}
+    assert event(json.dumps(done).encode()) == done
+
+
+def test_events_are_added_to_the_file_that_the_environment_names(tmp_path, monkeypatch):
+    file = tmp_path / "events"
+    monkeypatch.setenv("FEDREPRO_EVENTS", str(file))
+    progress = Progress.__new__(Progress)
+    progress.cell = "fedcrl/mini/fedavg"
+    progress._event(seed=0)
+    progress._event(seed=1)
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    assert told == [{"cell": "fedcrl/mini/fedavg", "seed": 0}, {"cell": "fedcrl/mini/fedavg", "seed": 1}]
+
+
+@pytest.mark.parametrize("row, share", [({"average": 50.0}, "accuracy 50.00 %"), ({}, "round 2/5    ")])
+def test_a_line_has_the_accuracy_where_the_round_was_evaluated(row, share, capsys):
+    progress = Progress.__new__(Progress)
+    progress.cell, progress.rounds, progress.measure = "fedcrl/mini/fedavg", 5, "average"
+    progress.done = {0: 1}
+    progress.fresh = 0
+    progress.begun = progress.printed = progress.sent = -1e6
+    progress.report({"seed": 0, "round": 2, **row})
+    assert share in capsys.readouterr().err
