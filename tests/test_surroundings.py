@@ -248,7 +248,7 @@ def test_an_mlflow_behind_a_login_names_its_variables(monkeypatch, text):
 
 def test_help_is_there_without_docstrings_of_the_first_process():
     result = CliRunner().invoke(main, ["status", "--help"])
-    assert "Show what is done" in result.output and Path(place.__file__).exists()
+    assert "Show what is finished" in result.output and Path(place.__file__).exists()
 
 
 @pytest.mark.parametrize(

@@ -130,15 +130,18 @@ def test_a_fork_finds_most_code_of_its_cell_followed(monkeypatch):
     from pipeline.clusters import warm
 
     assert warm.__name__ in fork.IMPORTS
-    code, read = identity._code(ROOT), []
+    code = identity._code(ROOT)
+    followed = []
     fresh = type(code)(**{field.name: getattr(code, field.name) for field in dataclasses.fields(code)})
-    parse = definitions.parsed
+    form = definitions.normal_form
     monkeypatch.setattr(identity, "_code", lambda root: fresh)
-    monkeypatch.setattr(definitions, "parsed", lambda *given: read.append(given[-1]) or parse(*given))
+    monkeypatch.setattr(definitions, "normal_form", lambda *given: followed.append(given[0]) or form(*given))
     warm.follow()
     gc.unfreeze()
-    before = len(read)
+    before = len(followed)
     cell = Experiment.of(Cell.parse("fedcrl/mini/fedrep"))
     assert identity.parts_of(cell)
-    left = {Path(name).stem for name in read[before:]}
-    assert before > 50 and "fedrep" in left and "seeds" not in left and len(left) < 10
+    left = {getattr(node, "name", "") for node in followed[before:]}
+    assert "FedRep" in left
+    assert "train_seed" not in left
+    assert 5 * len(followed[before:]) < before

@@ -104,7 +104,7 @@ def trained(tmp_path_factory):
         ("params.yaml", "seeds: [0, 1]", "seeds: [0, 1, 2]", [MINI]),  # one more seed
         ("papers/fedcrl/paper.yaml", "label: FedProx", "label: Prox", []),
         ("pipeline/methods/fedprox.py", "weight = self.mu", "weight = 2 * self.mu", [PROX]),
-        ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a pull', '"""FedProx: a pull', []),
+        ("pipeline/methods/fedprox.py", '"""FedProx: FedAvg with a penalty', '"""FedProx: a penalty', []),
         ("pipeline/training/seeds.py", "BYTES = 4", "BYTES = 8", [MINI, AVG, PROX]),
     ],
 )
