@@ -414,5 +414,5 @@ def test_tune_runs_the_tuning_and_both_cells(monkeypatch):
     (stages,) = ran
     assert [stage.partition(":")[2] for stage in stages] == [
         "tuned-mini@fedprox",
-        "mini@fedprox",
+        "published-mini@fedprox",
     ]
