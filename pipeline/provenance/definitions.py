@@ -279,7 +279,7 @@ class Code:
         found: set[str] = set()
         for one in reached:
             package = one.module.partition(".")[0]
-            unseen = self._unseen(package).get(one.name)
+            unseen = self._unseen(package).get(one.name, frozenset())
             others = [said for other, said in by_package.items() if other != package]
             for node in self._nodes(one) if unseen and others else ():
                 if isinstance(node, ast.ClassDef) and (
