@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pipeline.errors import FedReproError
 from pipeline.provenance.normal_form import ACTS, LOGGER, normal_form
-from pipeline.provenance.private_methods import FUNCTIONS, is_private, unseen_names
+from pipeline.provenance.private_methods import FUNCTIONS, Said, is_private, said_in, unseen_names
 from pipeline.provenance.syntax import ON_IMPORT, Facts, Imports, Module, facts_of, is_logger, parsed, pieces
 from pipeline.schema import shorten
 
@@ -86,7 +86,9 @@ class Code:
         """
         reached, flat = self._all(entries, named, shallow, kinds)
         return _sha256(
-            sorted({self._identity(one, DEPTH) for one in reached}) + sorted({*map(self._statements, flat)})
+            sorted({self._identity(one, DEPTH) for one in reached})
+            + sorted({*map(self._statements, flat)})
+            + sorted(self._known_elsewhere({*reached, *flat}))
         )
 
     def parts(
@@ -262,8 +264,69 @@ class Code:
         """The normal forms of a definition's statements, each with what its numbers stand for."""
         return [self._normal(one.module, node) for node in self._nodes(one)]
 
+    def _known_elsewhere(self, reached: set[Definition]) -> set[str]:
+        """The digests of classes with private methods that another package asks for or defines again, with
+        the names of these."""
+        if not self.strict:
+            return set()
+        by_package: dict[str, Said] = {}
+        for one in reached:
+            if not self._is_neutral(one):
+                said = by_package.setdefault(one.module.partition(".")[0], Said())
+                names, beginnings = self._said(one)
+                said.names |= names
+                said.beginnings |= beginnings
+        found: set[str] = set()
+        for one in reached:
+            package = one.module.partition(".")[0]
+            unseen = self._unseen(package).get(one.name, frozenset())
+            others = [said for other, said in by_package.items() if other != package]
+            for node in self._nodes(one) if unseen and others else ():
+                if isinstance(node, ast.ClassDef) and (
+                    known := set[str]().union(*(s.of(unseen) for s in others))
+                ):
+                    form, seen = self._normal(one.module, node, frozenset(known))
+                    found.add(_sha256(_named(form, seen)))
+        return found
+
     @cache  # noqa: B019
-    def _normal(self, module: str, node: ast.AST) -> tuple[object, list]:
+    def _said(self, one: Definition) -> tuple[frozenset[str], frozenset[str]]:
+        """The private names that a definition says, or that two of its bases have, and beginnings of such."""
+        names: set[str] = set()
+        beginnings: set[str] = set()
+        for node in self._nodes(one):
+            said = said_in(node)
+            names |= said.names
+            beginnings |= said.beginnings
+            if isinstance(node, ast.ClassDef) and len(node.bases) > 1:
+                every = [name for base in self._ancestors(one.module, node) for name in self._functions(base)]
+                names |= {name for name in every if every.count(name) > 1}
+        return frozenset(filter(is_private, names)), frozenset(beginnings)
+
+    def _ancestors(self, module: str, node: ast.ClassDef) -> set[Definition]:
+        """The bases of a class that are of this repository, and theirs in turn."""
+        found: set[Definition] = set()
+        waiting = [*self._bases(module, node)]
+        while waiting:
+            base = waiting.pop()
+            statement = self._module(base.module).nodes.get(base.name)
+            if base not in found and isinstance(statement, ast.ClassDef):
+                found.add(base)
+                waiting += self._bases(base.module, statement)
+        return found
+
+    def _functions(self, one: Definition) -> list[str]:
+        """The names of a class's methods."""
+        return [
+            each.name
+            for node in self._nodes(one)
+            for each in getattr(node, "body", ())
+            if isinstance(each, FUNCTIONS)
+        ]
+
+    @cache  # noqa: B019
+    def _normal(self, module: str, node: ast.AST, known: frozenset[str] = frozenset()) -> tuple[object, list]:
+        """The normal form of a statement, in which the private methods `known` have their names."""
         (local, _), *_ = facts_of([node], self._module(module).package).names
 
         def meaning(name: str, attributes: tuple[str, ...]) -> tuple[object, int] | None:
@@ -271,7 +334,7 @@ class Code:
 
         unseen: frozenset[str] = frozenset()
         if self.strict and isinstance(node, ast.ClassDef):
-            unseen = self._unseen(module.partition(".")[0]).get(node.name, unseen)
+            unseen = self._unseen(module.partition(".")[0]).get(node.name, unseen) - known
         form, seen = normal_form(node, meaning, self._role, self._module(module).read, self.strict, unseen)
         if self.strict and isinstance(node, ast.ClassDef) and (inherited := self._inherited(module, node)):
             form = (form, "inherits", tuple(sorted(inherited)))
@@ -282,12 +345,12 @@ class Code:
         """Class -> its private methods whose names do not count, of a top-level package or module."""
         folder = self.root / package
         paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
-        found = []
+        found = {}
         for path in paths:
-            parts = path.relative_to(self.root).with_suffix("").parts
+            name = ".".join(path.relative_to(self.root).with_suffix("").parts).removesuffix(".__init__")
             # A file that cannot be parsed cannot be loaded either, and so calls nothing.
             with contextlib.suppress(FedReproError, KeyError):
-                found.append(self._module(".".join(parts).removesuffix(".__init__")).mentions)
+                found[name] = self._module(name).mentions
         return unseen_names(found)
 
     def _inherited(self, module: str, node: ast.ClassDef) -> set[str]:
@@ -310,7 +373,8 @@ class Code:
     def _bases(self, module: str, node: ast.ClassDef) -> Iterator[Definition]:
         """The bases of a class that are of this repository."""
         for base in node.bases:
-            name, _, attributes = ast.unparse(base).partition(".")
+            named = base.value if isinstance(base, ast.Subscript) else base
+            name, _, attributes = ast.unparse(named).partition(".")
             found = self._meaning(module, name, tuple(filter(None, attributes.split("."))), {})
             if found and isinstance(found[0], Definition):
                 yield found[0]

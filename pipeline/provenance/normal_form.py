@@ -84,6 +84,8 @@ class _Normal:
         # how many blocks around a place catch a failed assert
         self.caught = 0
         self.scopes: Scopes = []
+        # whether a place is in the body of a class
+        self.in_class = False
         self.seen: dict[object, int] = {}
         # the definition itself, where its name does not count
         self.private: ast.AST | None = None
@@ -197,19 +199,20 @@ class _Normal:
             if isinstance(name, ast.Name)
         }
         apart = len(functions) + len(others) == len(body) and not (named | decorated) & functions.keys()
-        within = bool(self.scopes)  # another definition
+        within = bool(self.scopes) or self.in_class  # another definition
         if not (apart or within):
             self.unseen = ()
         if apart:
             unseen = () if within else self.unseen
             body = [*others, *(functions[name] for name in sorted(functions) if name not in unseen)]
+        in_class, self.in_class = self.in_class, True
         scopes, self.scopes = self.scopes, []  # fields keep annotations and names
         form = []
         for one in body if within else self._with_methods(body, functions):
             self.scopes = [*scopes] if isinstance(one, FUNCTIONS) else []
             if not self._only_looks(one):
                 form.append(self.of(one))
-        self.scopes = scopes
+        self.scopes, self.in_class = scopes, in_class
         leave = ("body", "name", "type_params") if node is self.private else ("body", "type_params")
         return "class", self._plain(node, leave), tuple(form)
 
@@ -223,6 +226,10 @@ class _Normal:
             if name in functions:  # the head of a class has none
                 yield functions[name]
             done += 1
+        # those that only what is left out mentions
+        yield from (
+            functions[name] for name in sorted(functions) if name in self.unseen and name not in self.methods
+        )
 
     def _method(self, name: str) -> str:
         """What stands for a private method whose name does not count."""

@@ -15,6 +15,11 @@ INERT = frozenset(
     "with_name compile sub split array".split()
 )
 DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# What a value consists of that calls nothing.
+CONSTANT = (
+    *(ast.Constant, ast.Name, ast.expr_context, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator),
+    *(ast.Tuple, ast.List, ast.Set, ast.Dict),
+)
 UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))  # calls that no digest can follow
 # The piece of a module that acts when it is imported.
 ON_IMPORT = "on import"
@@ -96,10 +101,13 @@ def _one_by_one(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_apart(target: ast.Tuple, value: ast.Tuple) -> bool:
-    """Whether each name of a tuple has a value of its own that uses none of the others."""
+    """Whether each name of a tuple has a value of its own that uses none of the others, and calls nothing
+    that may."""
     if any(not isinstance(one, ast.Name) for one in target.elts):
         return False
     if len(target.elts) != len(value.elts) or any(isinstance(one, ast.Starred) for one in value.elts):
+        return False
+    if not all(isinstance(inner, CONSTANT) for inner in ast.walk(value)):
         return False
     names = {one.id for one in target.elts if isinstance(one, ast.Name)}
     return not any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(value))

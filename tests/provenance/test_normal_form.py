@@ -608,3 +608,1211 @@ def test_by_default_caught_asserts_count():
     definition = ast.parse(text).body[0]
     assert normal_form(definition) == normal_form(definition, strict=True)
     assert normal_form(definition) != normal_form(definition, strict=False)
+
+
+# what was once taken for the same: files before, and those that are others after
+TOLD_APART = {
+    "getattr fstring": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run(k):\n"
+                "    return getattr(A(), f'_{k}', len)()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run(k):\n"
+                "    return getattr(A(), f'_{k}', len)()\n"
+            )
+        },
+    ),
+    "getattr plus": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run(k):\n"
+                "    return getattr(A(), '_' + k, len)()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run(k):\n"
+                "    return getattr(A(), '_' + k, len)()\n"
+            )
+        },
+    ),
+    "methodcaller": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "import operator\n"
+                "def run(k):\n"
+                "    return operator.methodcaller('_%s' % k)(A())\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "import operator\n"
+                "def run(k):\n"
+                "    return operator.methodcaller('_%s' % k)(A())\n"
+            )
+        },
+    ),
+    "subclass lambda": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class D(A):\n"
+                "    _x = lambda self: 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class D(A):\n"
+                "    _x = lambda self: 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            )
+        },
+    ),
+    "subclass static": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class D(A):\n"
+                "    _x = staticmethod(len)\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class D(A):\n"
+                "    _x = staticmethod(len)\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            )
+        },
+    ),
+    "alias base": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "B = A\n"
+                "class D(B):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "B = A\n"
+                "class D(B):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            )
+        },
+    ),
+    "aliased import": (
+        {
+            "lib/b.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "lib/a.py": (
+                "from lib.b import A as B\n"
+                "class D(B):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/b.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "twice named subclass": (
+        {
+            "lib/b.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "lib/c.py": (
+                "from lib.b import A\n"
+                "class D(A):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+            "lib/a.py": (
+                "from lib.b import A\n"
+                "class D(A):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/b.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "type dict keyword": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return type('D', (A,), dict(_x=lambda self: 5))().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return type('D', (A,), dict(_x=lambda self: 5))().go()\n"
+            )
+        },
+    ),
+    "match keyword": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run(k):\n"
+                "    match k:\n"
+                "        case A(_x=f):\n"
+                "            return f()\n"
+                "    return 0\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run(k):\n"
+                "    match k:\n"
+                "        case A(_x=f):\n"
+                "            return f()\n"
+                "    return 0\n"
+            )
+        },
+    ),
+    "base field": (
+        {
+            "lib/a.py": (
+                "from dataclasses import dataclass\n"
+                "@dataclass\n"
+                "class P:\n"
+                "    _z: object = len\n"
+                "\n"
+                "class A(P):\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "from dataclasses import dataclass\n"
+                "@dataclass\n"
+                "class P:\n"
+                "    _z: object = len\n"
+                "\n"
+                "class A(P):\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "own value name": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return seeded(self._x) + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def seeded(f):\n"
+                "    return f.__name__\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return seeded(self._z) + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def seeded(f):\n"
+                "    return f.__name__\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "own __name__": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x.__name__ + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z.__name__ + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "decorator name": (
+        {
+            "lib/a.py": (
+                "def seeded(f):\n"
+                "    f.seed = f.__name__\n"
+                "    return f\n"
+                "\n"
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    @seeded\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "def seeded(f):\n"
+                "    f.seed = f.__name__\n"
+                "    return f\n"
+                "\n"
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    @seeded\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "lambda self": (
+        {
+            "lib/a.py": (
+                "class Q:\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 8\n"
+                "\n"
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + (lambda self: self._x())(Q()) + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class Q:\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 8\n"
+                "\n"
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + (lambda self: self._z())(Q()) + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "rebound self": (
+        {
+            "lib/a.py": (
+                "class Q:\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 8\n"
+                "\n"
+                "class A:\n"
+                "    def go(self):\n"
+                "        for self in (self, Q()):\n"
+                "            t = self._x()\n"
+                "        return t + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class Q:\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 8\n"
+                "\n"
+                "class A:\n"
+                "    def go(self):\n"
+                "        for self in (self, Q()):\n"
+                "            t = self._z()\n"
+                "        return t + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "nested class self": (
+        {
+            "lib/a.py": (
+                "class Q:\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 8\n"
+                "\n"
+                "class A:\n"
+                "    class I(Q):\n"
+                "        def f(self):\n"
+                "            return self._x()\n"
+                "\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A.I().f() + A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class Q:\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 8\n"
+                "\n"
+                "class A:\n"
+                "    class I(Q):\n"
+                "        def f(self):\n"
+                "            return self._z()\n"
+                "\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A.I().f() + A().go()\n"
+            )
+        },
+    ),
+    "nested not apart": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    class I:\n"
+                "        def f(self):\n"
+                "            return 1\n"
+                "        def f(self):\n"
+                "            return 2\n"
+                "\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    class I:\n"
+                "        def f(self):\n"
+                "            return 1\n"
+                "        def f(self):\n"
+                "            return 2\n"
+                "\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 3\n"
+                "\n"
+                "\n"
+                "def run():\n"
+                "    return A().go()\n"
+            )
+        },
+    ),
+    "mangled": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self.__x() + self._y()\n"
+                "\n"
+                "    def __x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class D(A):\n"
+                "    def t(self):\n"
+                "        try:\n"
+                "            return self._A__x()\n"
+                "        except AttributeError:\n"
+                "            return 9\n"
+                "\n"
+                "def run():\n"
+                "    return D().t()\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self.__z() + self._y()\n"
+                "\n"
+                "    def __z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class D(A):\n"
+                "    def t(self):\n"
+                "        try:\n"
+                "            return self._A__x()\n"
+                "        except AttributeError:\n"
+                "            return 9\n"
+                "\n"
+                "def run():\n"
+                "    return D().t()\n"
+            )
+        },
+    ),
+    "far mention": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": ("from lib.a import A\ndef run():\n    return A()._x()\n"),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far getattr fstring": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": ("from lib.a import A\ndef run(k):\n    return getattr(A(), f'_{k}')()\n"),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far override, swapped": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": (
+                "from lib.a import A\n"
+                "class D(A):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._y() + self._x()\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far override by lambda": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": (
+                "from lib.a import A\n"
+                "class D(A):\n"
+                "    _x = lambda self: 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far override alias": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": (
+                "from lib.a import A\n"
+                "B = A\n"
+                "class D(B):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far override subscript": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": (
+                "from lib.a import A\n"
+                "class D(A[int]):\n"
+                "    def _x(self):\n"
+                "        return 5\n"
+                "\n"
+                "def run():\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far override by nested": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            ),
+            "ours/m.py": (
+                "from lib.a import A\n"
+                "def run():\n"
+                "    class D(A):\n"
+                "        def _x(self):\n"
+                "            return 5\n"
+                "    return D().go()\n"
+            ),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+            )
+        },
+    ),
+    "far both define": (
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._x() + self._y()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class Q:\n"
+                "    def ask(self):\n"
+                "        return self._x()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+            ),
+            "ours/m.py": (
+                "from lib.a import A, Q\nclass D(A, Q):\n    pass\n\ndef run():\n    return D().ask()\n"
+            ),
+        },
+        {
+            "lib/a.py": (
+                "class A:\n"
+                "    def go(self):\n"
+                "        return self._z() + self._y()\n"
+                "\n"
+                "    def _z(self):\n"
+                "        return 1\n"
+                "\n"
+                "    def _y(self):\n"
+                "        return 2\n"
+                "\n"
+                "\n"
+                "class Q:\n"
+                "    def ask(self):\n"
+                "        return self._x()\n"
+                "\n"
+                "    def _x(self):\n"
+                "        return 7\n"
+                "\n"
+            )
+        },
+    ),
+    "tuple call reads": (
+        {"lib/a.py": ("A = 0\ndef g():\n    return A\nA, B = 1, g()\ndef run():\n    return A, B\n")},
+        {"lib/a.py": ("A = 0\ndef g():\n    return A\nA = 1\nB = g()\ndef run():\n    return A, B\n")},
+    ),
+    "tuple attribute": (
+        {
+            "lib/a.py": (
+                "class M:\n"
+                "    def __getattr__(self, n):\n"
+                "        return A\n"
+                "\n"
+                "A = 0\n"
+                "m = M()\n"
+                "A, B = 1, m.q\n"
+                "def run():\n"
+                "    return A, B\n"
+            )
+        },
+        {
+            "lib/a.py": (
+                "class M:\n"
+                "    def __getattr__(self, n):\n"
+                "        return A\n"
+                "\n"
+                "A = 0\n"
+                "m = M()\n"
+                "A = 1\n"
+                "B = m.q\n"
+                "def run():\n"
+                "    return A, B\n"
+            )
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("change", TOLD_APART)
+def test_what_a_renaming_or_two_constants_may_change_is_another_digest(tmp_path, change):
+    before, after = TOLD_APART[change]
+    digests = []
+    for files in (before, before | after):
+        root = tmp_path / str(len(digests))
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        entry = "ours.m:run" if "ours/m.py" in files else "lib.a:run"
+        digests.append(Code(root, strict=True).digest((entry,)))
+    assert digests[0] != digests[1]
