@@ -333,10 +333,12 @@ class Code:
             return self._meaning(module, name, attributes, local)
 
         unseen: frozenset[str] = frozenset()
+        inherited: set[str] = set()
         if self.strict and isinstance(node, ast.ClassDef):
             unseen = self._unseen(module.partition(".")[0]).get(node.name, unseen) - known
+            inherited = self._inherited(module, node)
         form, seen = normal_form(node, meaning, self._role, self._module(module).read, self.strict, unseen)
-        if self.strict and isinstance(node, ast.ClassDef) and (inherited := self._inherited(module, node)):
+        if inherited:
             form = (form, "inherits", tuple(sorted(inherited)))
         return form, seen
 
@@ -359,16 +361,11 @@ class Code:
         own = {one.name for one in node.body if isinstance(one, FUNCTIONS)}
         own |= {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
         private = set(filter(is_private, own))
-        found: set[str] = set()
-        waiting = [*self._bases(module, node)] if private else []
-        while waiting:
-            base = waiting.pop()
-            statement = self._module(base.module).nodes.get(base.name)
-            if isinstance(statement, ast.ClassDef):
-                waiting += self._bases(base.module, statement)
-                if base.module.partition(".")[0] != module.partition(".")[0]:
-                    found |= {one.name for one in statement.body if isinstance(one, FUNCTIONS)}
-        return found & private
+        if not private:
+            return set()
+        package = module.partition(".")[0]
+        elsewhere = (one for one in self._ancestors(module, node) if one.module.partition(".")[0] != package)
+        return private & {name for base in elsewhere for name in self._functions(base)}
 
     def _bases(self, module: str, node: ast.ClassDef) -> Iterator[Definition]:
         """The bases of a class that are of this repository."""
