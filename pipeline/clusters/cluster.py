@@ -1,9 +1,11 @@
 """Base class of executors that train cells on a cluster and run all other stages on this machine."""
 
 import contextlib
+import itertools
 import json
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +32,10 @@ class Mark:
     """What is remembered about a job after this process ends.
 
     title: of the cluster
-    id, name: of the job on the cluster
+    id: of the job on the cluster; empty until the cluster has told it
+    name: of the submission, which no other one has
+    digests: executor -> seed -> what the job trains
+    position: of the job among those of its submission, from 0
     """
 
     cell: str
@@ -38,12 +43,25 @@ class Mark:
     id: str
     name: str
     digests: dict[str, dict[str, str]]
+    position: int = 0
 
     @classmethod
     def read(cls, path: Path) -> "Mark | None":
         """The mark of a file; None if there is none, or none that can be used."""
         with contextlib.suppress(*DAMAGED, FedReproError):
             return check(cls, json.loads(path.read_text(encoding="utf-8")), "")
+        return None
+
+    def job(self, living: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+        """Its job among living ones, given as (id, name); None if it has ended or was never submitted.
+
+        A process that ended while it submitted has not stored the id. The job is then found by its name and
+        its position, which is the end of an id such as `7_2`; `7` is the only one of its submission.
+        """
+        for id_, name in living:
+            position = int(id_.partition("_")[2] or 0)
+            if name == self.name and (id_ == self.id or not self.id and position == self.position):
+                return id_, name
         return None
 
 
@@ -92,9 +110,21 @@ class Cluster(Local):
 
     # A subclass has these three, the last where jobs outlive this process.
     def send(self, jobs: list[Sent]) -> list[Sent]:
-        """Submit jobs and set `id` and `name` of each, or mark it as failed. Returns jobs for which there
-        is no room."""
+        """Submit jobs and set `id` and `name` of each, through `remember` where they outlive this process, or
+        mark it as failed. Returns jobs for which there is no room."""
         raise NotImplementedError
+
+    def remember(self, jobs: list[Sent], name: str, ids: Iterable[str] = ()) -> None:
+        """Store the marks of jobs, before they are submitted and again when their ids are known: whenever
+        this process ends, a later one finds them.
+
+        name: of the submission
+        ids: of the jobs on the cluster; empty before they are submitted
+        """
+        for position, (job, id_) in enumerate(zip(jobs, ids or itertools.repeat(""))):
+            job.id, job.name = id_, name
+            mark = Mark(job.order.cell, self.title, id_, name, job.order.digests, position)
+            files.write_json(job.mark, asdict(mark))
 
     def states(self) -> dict[tuple[str, str], str]:
         """(id, name) -> where it is, as a text for the user, of every job that has not ended."""
@@ -125,12 +155,14 @@ class Cluster(Local):
             return job
         job.write = lambda: job.order.write(self.root)
         left = Mark.read(job.mark)
+        found = left.job(self.earlier) if left and left.title == self.title else None
         if job.order.trained_with(self.root):
             self.sent.append(job)
         elif left and left.title != self.title:
             end = f"end it there with --cancel, or delete {os.path.relpath(job.mark)}"
-            job.fail(f"error: {task.cell} is at {left.title} as job {left.id}; {end}")
-        elif left and (left.id, left.name) in self.earlier:
+            job.fail(f"error: {task.cell} is at {left.title} as job {left.id or left.name}; {end}")
+        elif left and found:
+            job.id, job.name = found
             self._attach(job, left)
         else:
             for path in (task.log, task.events):
@@ -162,7 +194,7 @@ class Cluster(Local):
         """End the jobs of these stages; returns how many were ended."""
         marks = [self._mark(task) for task in tasks]
         marked = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
-        living = self.earlier & {(left.id, left.name) for left in marked.values()}
+        living = {job for left in marked.values() if (job := left.job(self.earlier))}
         if living:
             self.end(sorted(living))
         for mark in marked:
@@ -170,9 +202,9 @@ class Cluster(Local):
         return len(living)
 
     def close(self) -> str:
-        """Leave the jobs running."""
+        """Leave the jobs running, also those that were being submitted."""
         super().close()
-        left = sum(job.lives and bool(job.id) for job in self.sent)
+        left = sum(job.lives and bool(job.name) for job in {*self.sent, *self.pending})
         return self.farewell(left) if left else ""
 
     def farewell(self, jobs: int) -> str:
@@ -201,7 +233,6 @@ class Cluster(Local):
         return self.root / ".cells" / "jobs" / f"{file_name(task.name)}.json"
 
     def _attach(self, job: Sent, left: Mark) -> None:
-        job.id, job.name = left.id, left.name
         if left.digests == job.order.digests:
             self.sent.append(job)
         else:
@@ -209,18 +240,16 @@ class Cluster(Local):
 
     def _send(self) -> None:
         """What finds no room waits."""
-        jobs, self.pending = self.pending, []
+        jobs = self.pending
         held = self.send(jobs)
-        for job in jobs:
-            if job.code is None and job.id:
-                self.sent.append(job)
-                if self.outlives:
-                    mark = Mark(job.order.cell, self.title, job.id, job.name, job.order.digests)
-                    files.write_json(job.mark, asdict(mark))
+        for job in held:
+            job.name = ""
+            job.mark.unlink(missing_ok=True)
+        self.sent += [job for job in jobs if job.code is None and job.id]
         self.full = max(sum(job.lives for job in self.sent), 1) if held else 0
         for job in held:  # until one of ours has ended, or one of this user's other jobs
             job.where = "waits for room in the queue"
-        self.pending += held
+        self.pending = held
         self.polled = time.monotonic()
 
     def _see(self) -> None:

@@ -152,6 +152,9 @@ def test_a_ctrl_c_while_the_server_of_forks_starts_reaches_neither_it_nor_later_
 class Pretended(Cluster):
     """A cluster whose jobs end when the test says so."""
 
+    # whether Ctrl-C comes while a submission has not been answered
+    interrupted = False
+
     def __init__(self, root: Path, title: str = "pretended"):
         super().__init__(1, root)
         self.title, self.batches, self.alive, self.ended, self.room = title, [], {}, [], 100
@@ -159,9 +162,15 @@ class Pretended(Cluster):
     def send(self, jobs):
         taken, held = jobs[: self.room], jobs[self.room :]
         self.batches.append(len(taken))
-        for number, job in enumerate(taken):
-            job.id, job.name = str(number), "batch"
-            self.alive[job.id, job.name] = "on n1"
+        if not self.outlives:
+            for number, job in enumerate(taken):
+                job.id, job.name = f"1_{number}", "batch"
+            return held
+        self.remember(taken, "batch")
+        self.alive |= {(f"1_{number}", "batch"): "on n1" for number in range(len(taken))}
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.remember(taken, "batch", [f"1_{number}" for number in range(len(taken))])
         return held
 
     def states(self):
@@ -211,6 +220,28 @@ def test_cells_of_one_look_go_in_one_submission_and_a_later_call_attaches(tmp_pa
     assert not list(tmp_path.glob(".cells/jobs/*.json"))
 
 
+def test_jobs_of_an_interrupted_submission_are_attached_to_or_cancelled(tmp_path, orders):
+    """Ctrl-C between the cluster's acceptance and its answer, which has the ids."""
+    names = ("local", "fedavg", "fedprox")
+    first, tasks = Pretended(tmp_path), [Stage(tmp_path, f"fedcrl/mini/{name}") for name in names]
+    first.interrupted = True
+    for task in tasks:
+        first.submit(task, False)
+    with pytest.raises(KeyboardInterrupt):
+        settle(first)
+    assert first.close().startswith("3 jobs go on at pretended")
+    again = Pretended(tmp_path)
+    again.alive = first.alive
+    attached = [again.submit(task, False) for task in tasks]
+    settle(again)
+    assert not again.batches and [job.id for job in attached] == ["1_0", "1_1", "1_2"]
+    assert again.cancel(tasks[1:]) == 2 and again.ended == [("1_1", "batch"), ("1_2", "batch")]
+    other = Pretended(tmp_path)  # where nothing arrived
+    other.submit(tasks[0], False)
+    settle(other)
+    assert other.batches == [1]
+
+
 def test_what_has_no_room_waits_for_a_job_to_end(tmp_path, orders, monkeypatch):
     monkeypatch.setattr(cluster, "SECONDS_BETWEEN_POLLS", 0)
     one = Pretended(tmp_path)
@@ -233,12 +264,12 @@ def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twi
     settle(first)
     other = Pretended(tmp_path, "another")
     assert other.submit(task, False).code == 2
-    assert f"error: {CELL} is at pretended as job 0" in task.log.read_text()
+    assert f"error: {CELL} is at pretended as job 1_0" in task.log.read_text()
     orders["sequential"] = {"0": "b" * 64}
     again = Pretended(tmp_path)
     again.alive = first.alive
     assert again.submit(task, False).code == 2 and not again.batches
-    assert "job 0 trains it with other" in task.log.read_text()
+    assert "job 1_0 trains it with other" in task.log.read_text()
     again = Pretended(tmp_path)  # a re-created cluster: the job is not there
     again.submit(task, False)
     settle(again)
@@ -254,7 +285,7 @@ def test_a_job_that_the_queue_forgot_has_failed(tmp_path, orders, monkeypatch):
     assert isinstance(job, Sent) and job.code is None and job.where == "on n1"
     one.alive.clear()
     one.poll()
-    assert job.code == 2 and "job 0 of pretended ended" in task.log.read_text()
+    assert job.code == 2 and "job 1_0 of pretended ended" in task.log.read_text()
 
 
 def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(monkeypatch):
@@ -352,7 +383,7 @@ def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypa
     monkeypatch.setattr(slurm, "_ask", lambda *command: configuration)
     monkeypatch.setattr(slurm.submitit, "AutoExecutor", Executor)
     one = slurm.Slurm(5, 5, "mem=1G", tmp_path)
-    jobs = [Sent(Stage(tmp_path, CELL)) for _ in range(5)]
+    jobs = [Sent(Stage(tmp_path, CELL), mark=tmp_path / f"{number}.json") for number in range(5)]
     one.send(jobs)
     assert [array[1:] for array in arrays] == [(2, 2), (2, 2), (1, 1)]
     assert len({folder for folder, *_ in arrays}) == 3 and [job.id for job in jobs][-1] == "3_0"
