@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -48,6 +49,8 @@ DIRICHLET = 0.53
 MOST_CLIENTS = 20
 # seconds after which a row that is over time is interrupted again
 AGAIN = 5.0
+# in torch's warning about an operation that has no deterministic algorithm; the operation is its first word
+NO_RULE = "does not have a deterministic implementation"
 # what the CUDA runtime calls the host's waits
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 # (name, what measures it)
@@ -109,24 +112,36 @@ def _trained(scenario, algorithm: str, hyper: dict, device, executor: str) -> li
 
 
 def repeats(device) -> Iterator[Row]:
-    """The same two rounds twice on the device: whether a seed gives the same bits there."""
+    """The same two rounds twice on the device: whether a seed gives the same bits there, as cells are trained
+    and where torch takes its deterministic algorithms."""
     from federation import miniature_cells
 
     cells = miniature_cells()
     for name in ("fedavg", "scaffold", "fedlsa", "rahfl"):
-        yield name, partial(_repeated, cells[name], device)
+        yield name, partial(_repeated, cells[name], device, deterministic=False)
+        yield f"{name}, deterministic", partial(_repeated, cells[name], device, deterministic=True)
 
 
-def _repeated(cell, device) -> dict:
+def _repeated(cell, device, deterministic: bool) -> dict:
+    """deterministic: use torch's deterministic algorithms, and name the operations that have none."""
     import torch
 
     scenario, algorithm, hyper = cell.resolve()
     executor = "sequential" if device.type == "cpu" else "stacked"
-    first, second = (_trained(scenario, algorithm, hyper, device, executor) for _ in range(2))
+    before = torch.are_deterministic_algorithms_enabled()
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        torch.use_deterministic_algorithms(deterministic, warn_only=True)
+        try:
+            first, second = (_trained(scenario, algorithm, hyper, device, executor) for _ in range(2))
+        finally:
+            torch.use_deterministic_algorithms(before)
+    lacking = {str(warning.message).split()[0] for warning in heard if NO_RULE in str(warning.message)}
     return {
         "same_bits": all(torch.equal(a, b) for a, b in zip(first, second, strict=True)),
         "difference": max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True)),
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic_algorithms": deterministic,
+        "without_deterministic_algorithm": sorted(lacking),
         "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
     }
 

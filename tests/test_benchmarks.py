@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 import torch
@@ -211,10 +212,36 @@ def test_the_speed_of_a_table_is_that_of_its_clients_sizes_and_colours(monkeypat
 def test_a_run_that_differs_from_its_repetition_is_told(monkeypatch):
     values = iter([[torch.tensor([1.0])], [torch.tensor([1.5])]])
     monkeypatch.setattr(gpu_check, "_trained", lambda *_: next(values))
-    cell = type("Cell", (), {"resolve": lambda self: (None, "fedavg", {})})()
-    row = gpu_check._repeated(cell, CPU)
+    row = gpu_check._repeated(AnyCell(), CPU, deterministic=False)
     assert not row["same_bits"]
     assert row["difference"] == 0.5
+
+
+class AnyCell:
+    def resolve(self):
+        return None, "fedavg", {}
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_operations_without_a_deterministic_algorithm_are_named(monkeypatch, deterministic):
+    """torch is asked for them in this comparison alone."""
+    asked = []
+
+    def trained(*_):
+        asked.append(torch.are_deterministic_algorithms_enabled())
+        if asked[-1]:
+            warnings.warn(
+                "pool_backward_cuda does not have a deterministic implementation, but you set", stacklevel=1
+            )
+        warnings.warn("something else", stacklevel=1)
+        return [torch.tensor([1.0])]
+
+    monkeypatch.setattr(gpu_check, "_trained", trained)
+    row = gpu_check._repeated(AnyCell(), CPU, deterministic=deterministic)
+    assert asked == [deterministic, deterministic]
+    assert row["without_deterministic_algorithm"] == ["pool_backward_cuda"] * deterministic
+    assert row["deterministic_algorithms"] == deterministic
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_an_error_is_named_in_the_file(tmp_path):
