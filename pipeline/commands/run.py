@@ -1,7 +1,8 @@
-"""Runs stages that are missing or have changed, several at once, as `dvc repro` does one after another.
+"""`fedrepro run [STAGE ...]`: run stages that are missing or have changed, several at once.
 
-If a stage fails, only stages that need it are skipped, and the exit code is 1. After Ctrl-C (exit code 130)
-the next call continues.
+`dvc repro` runs the same stages one after another. If a stage fails, only stages that need it are skipped,
+and the exit code is 1. After Ctrl-C (exit code 130) the next call continues. `schedule` decides which stage
+may begin; the executor of `pipeline.clusters` starts its process.
 """
 
 import contextlib
@@ -31,17 +32,22 @@ from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, load_paper, paper
 from pipeline.training.checks import check_environment, runnable
 from pipeline.training.progress import clock
 
-PROJECT = "dvc.yaml"  # what is run without a target
-# without a terminal
+# The file of the current folder whose stages are run if none is named.
+PROJECT = "dvc.yaml"
+# Between two lines of progress, without a terminal.
 SECONDS_BETWEEN_LINES = 10.0
-# with one
+# Between two updates of the progress in a terminal.
 SECONDS_BETWEEN_FRAMES = 0.5
-# rows of running stages
+# Between two looks at the stages that run.
+SECONDS_BETWEEN_POLLS = 0.1
+# At most so many running stages are shown.
 ROWS = 8
-# of a time left: from how many seconds on, its seconds and its name
+# Units of a time that is left: (from how many seconds on it is used, its length in seconds, its name)
 UNITS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
-# in a cluster's queue, or for room there
+# Beginnings of what a job says that is in a cluster's queue, or waits for room there.
 QUEUED = ("queued", "waits")
+# Exit code after Ctrl-C, as of a shell.
+INTERRUPTED = 130
 
 
 def main(
@@ -53,32 +59,38 @@ def main(
 ) -> int:
     """Run the stages that are missing or have changed; returns the exit code.
 
-    stages: names that `targets` accepts; empty: the stages of the current folder's dvc.yaml
-    jobs: number of stages, or of cells on a cluster, that run at once; None: the default of the executor
-    force: also run stages that have not changed
-    on, options: see `pipeline.clusters.executor`
+    stages   names that `targets` accepts; empty: the stages of the current folder's dvc.yaml
+    jobs     number of stages, or of cells on a cluster, that run at once; None: the default of the executor
+    force    also run stages that have not changed
+    on       the cluster, or "local"; see `pipeline.clusters.executor`, also for `options`
+
+    Raises ParamError for an unknown name, and FedReproError if DVC cannot read its files.
     """
-    check_environment(here=on == "local")
-    if force and on != "local":
+    is_local = on == "local"
+    check_environment(here=is_local)
+    if force and not is_local:
         raise ParamError("--force: a cluster trains what is missing; train again on this machine")
     asked = unchanged.key(stages)
-    number = None if force or on != "local" else unchanged.known(asked, unchanged.root_of(Path.cwd()))
+    number = None
+    if is_local and not force:
+        number = unchanged.known(asked, unchanged.root_of(Path.cwd()))
     if number is not None:
         print(f"nothing to do: {number} stages are up to date")
         return 0
     from dvc.exceptions import DvcException
 
     if Path.cwd().is_relative_to(ROOT) and not options.get("cancel"):
-        for path in sync():  # of cells and scenarios that paper.yaml has got since
+        for path in sync():  # cells and scenarios that were added to paper.yaml
             print(f"{shorten(path)}: written, as paper.yaml says", flush=True)
     chosen = [target for stage in stages for target in targets(stage)]
     if stages and Path.cwd().is_relative_to(ROOT) and not any(map(_is_place, stages)):
         os.chdir(ROOT)  # a paper's or a cell's name means the same in every folder
     if not chosen and not Path(PROJECT).exists():
         raise FedReproError(f"this folder has no {PROJECT}: name a paper or a cell, or go to the root folder")
-    if hidden := list(filter(_hidden, chosen or [PROJECT])):
+    hidden = list(filter(_hidden, chosen or [PROJECT]))
+    if hidden:
         show_grids(targets=[os.path.abspath(target.partition(":")[0]) for target in hidden])
-    where = executor(on, jobs if jobs and on == "local" else cores(), jobs, options)
+    where = executor(on, jobs if jobs and is_local else cores(), jobs, options)
     try:
         schedule = Schedule(chosen, force, lambda line: print(line, flush=True))
     except DvcException as error:
@@ -97,23 +109,29 @@ def main(
 
 
 def _in_one_line(error: Exception) -> str:
-    """What DVC says of the whole repository; the place in a file is in its cause."""
+    """What DVC says when it cannot read the repository, in one line.
+
+    The place in a file is in the error's cause. Marks of a merge conflict are named as such.
+    """
     text = str(error)
     if "is not a git repository" in text:
         return NO_REPOSITORY
     if "not inside of a DVC repository" in text:
         return "this folder lies in no checkout of FedRepro: go to one and call this again"
-    if (named := re.search("'(.*?)'", text)) and Path(named[1]).is_file():
-        if where := conflict(Path(named[1]).read_text(encoding="utf-8", errors="replace")):
-            if named[1].endswith("dvc.lock"):  # a cell that loses its entry trains again
-                where = where.partition(";")[0] + "; keep both parts, of a stage in both one, without marks"
-            return named[1] + where
+    quoted = re.search("'(.*?)'", text)
+    if quoted and Path(quoted[1]).is_file():
+        file = quoted[1]
+        where = conflict(Path(file).read_text(encoding="utf-8", errors="replace"))
+        if where and file.endswith("dvc.lock"):  # a cell that loses its entry trains again
+            where = where.partition(";")[0] + "; keep both parts, of a stage in both one, without marks"
+        if where:
+            return file + where
     cause = " ".join(str(error.__cause__ or "").split()).replace('in "<unicode string>",', "at")
     return f"{text}: {cause}" if cause else text
 
 
 def _is_place(name: str) -> bool:
-    """Whether DVC looks for it from the folder that the command was called in."""
+    """Whether a target names a file, which DVC looks for from the current folder."""
     return ":" in name or name.endswith(".yaml")
 
 
@@ -124,28 +142,41 @@ def _hidden(target: str) -> bool:
 
 
 def targets(name: str) -> list[str]:
-    """What `dvc repro --glob` takes for a stage, a cell (fedcrl/mini/fedprox), a scenario (fedcrl/mini), a
-    paper (fedcrl) or `mini` and `across`, of every paper."""
-    if not name.strip(":"):  # of a variable that is not set; to DVC it is every stage
+    """The targets of `dvc repro --glob` that a name stands for.
+
+    name  `mini` or `across`, of every paper; a paper (fedcrl); a scenario (fedcrl/mini); a cell
+          (fedcrl/mini/fedprox); anything else is a stage or a file, as for DVC
+
+    Raises ParamError for an unknown scenario or cell.
+    """
+    if not name.strip(":"):  # from a shell variable that is not set; to DVC it would be every stage
         raise ParamError("run: a stage without a name")
     if name in MINIATURES:
-        return [
-            f"papers/{paper}/dvc.yaml:{name}@*"
-            for paper in papers()
-            if (miniature := load_paper(paper).miniature) and (name == MINIATURE or miniature.others)
-        ] + (["report"] if name == MINIATURE else [])
+        found = []
+        for paper in papers():
+            miniature = load_paper(paper).miniature
+            if miniature and (name == MINIATURE or miniature.others):
+                found.append(f"papers/{paper}/dvc.yaml:{name}@*")
+        if name == MINIATURE:
+            found.append("report")
+        return found
     if name in papers():
         files = (f"papers/{name}/dvc.yaml", f"papers/{name}/grids/dvc.yaml")
         return [file for file in files if (ROOT / file).exists()]
     if _is_place(name):
         return [name]
-    if name.count("/") == 1 and name.partition("/")[0] in papers() or name.count("/") == 2:
+    is_scenario = name.count("/") == 1 and name.partition("/")[0] in papers()
+    is_cell = name.count("/") == 2
+    if is_scenario or is_cell:
         return [cell.stage(load_paper(cell.paper)) or name for cell in named(name)]
     return [name]
 
 
 def named(name: str) -> list[Cell]:
-    """The cell of that name, or the cells of a scenario, paper/scenario; ParamError for an unknown name."""
+    """The cells that a name stands for; ParamError for an unknown name.
+
+    name  paper/scenario/method, or paper/scenario for all its cells
+    """
     if name.count("/") != 1:
         cell = Cell.parse(name)
         Experiment.of(cell)
@@ -153,25 +184,29 @@ def named(name: str) -> list[Cell]:
     key, scenario = name.split("/")
     load_paper(key)
     every = planned(key)
-    if not (some := [cell for cell in every if cell.scenario == scenario]):
+    cells = [cell for cell in every if cell.scenario == scenario]
+    if not cells:
         known = {cell.scenario for cell in every}
         raise ParamError(f"papers/{key}/paper.yaml: grids: {unknown('scenario', scenario, known)}")
-    return some
+    return cells
 
 
 def partition_stage(cell: Cell) -> str:
-    """The stage that brings a cell's data and deals them to its clients."""
+    """The stage that prepares a cell's data and divides them over its clients."""
     if cell.partition == MINIATURE:
         return f"papers/{cell.paper}/dvc.yaml:partition-mini"
-    scenarios = load_paper(cell.paper).scenarios
-    public = {name: one.public is not None for name, one in scenarios.items() if name not in MINIATURES}
-    mixed = len({*public.values()}) > 1  # see `sync.partitions`
-    stage = "partition-public" if mixed and public[cell.partition] else "partition"
+    has_public: dict[str, bool] = {}
+    for name, scenario in load_paper(cell.paper).scenarios.items():
+        if name not in MINIATURES:
+            has_public[name] = scenario.public is not None
+    # `sync` writes two stages if some scenarios have public images and others have none.
+    two_stages = len(set(has_public.values())) > 1
+    stage = "partition-public" if two_stages and has_public[cell.partition] else "partition"
     return f"papers/{cell.paper}/grids/dvc.yaml:{stage}@{cell.partition}"
 
 
 def bring_partition(cell: Cell) -> None:
-    """Deal a cell's clients by their stage where none are here, as in a fresh clone. FedReproError where that
+    """Run the stage of a cell's partition if it is not here, as in a fresh clone; FedReproError if that
     fails."""
     if (ROOT / "papers" / cell.paper / "partitions" / cell.partition).is_dir():
         return
@@ -185,13 +220,23 @@ def bring_partition(cell: Cell) -> None:
 
 
 class Display:
-    """A line for every stage that ended; below them, or now and then, what runs."""
+    """Prints a line for every stage that ended, and what is running: in a terminal below these lines, else as
+    a line now and then.
+
+    schedule  the stages
+    jobs      how many run at once, for the time that is left
+    console   where it prints; None: the standard output
+    """
 
     def __init__(self, schedule: Schedule, jobs: int, console: Console | None = None):
-        self.schedule, self.jobs, self.console = schedule, jobs, console or Console()
-        # writes nothing where there is no terminal
+        self.schedule = schedule
+        self.jobs = jobs
+        self.console = console or Console()
+        # Without a terminal it writes nothing.
         self.foot = Live(console=self.console, auto_refresh=False, transient=True)
-        self.begun = self.drawn = time.monotonic()
+        # Seconds of the clock at the start, and when the running stages were shown last.
+        self.begun = time.monotonic()
+        self.drawn = self.begun
         schedule.say = self.say
 
     def ended(self, task: Task) -> None:
@@ -206,27 +251,35 @@ class Display:
     def show(self) -> None:
         """Show the stages that run, if it is time to."""
         now = time.monotonic()
-        every = SECONDS_BETWEEN_FRAMES if self.console.is_terminal else SECONDS_BETWEEN_LINES
-        if now - self.drawn >= every and self.schedule.of(StageState.RUNNING):
+        interval = SECONDS_BETWEEN_FRAMES if self.console.is_terminal else SECONDS_BETWEEN_LINES
+        if now - self.drawn >= interval and self.schedule.of(StageState.RUNNING):
             self.drawn = now
             self.draw(now)
 
     def say(self, line: str) -> None:
+        """Print a line that stays, as it is."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self, now: float) -> None:
-        """What runs: trainings that report a round first, what waits in a cluster's queue last."""
+        """Show what is running: trainings that report a round first, what is queued at a cluster last.
+
+        now  seconds of the clock
+        """
         states = {task: task.progress() for task in self.schedule.of(StageState.RUNNING)}
         running = sorted(states, key=lambda task: (_queued(task), "round" not in states[task]))
         parts = [_words(task, states[task]) for task in running[:ROWS]]
-        if rest := Counter("queued" if _queued(task) else "more" for task in running[ROWS:]):
+        rest = Counter("queued" if _queued(task) else "more" for task in running[ROWS:])
+        if rest:
             parts.append(", ".join(f"{count} {what}" for what, count in rest.items()))
-        left = self.schedule.left(
-            self.jobs, {task: state["left"] for task, state in states.items() if "left" in state}
-        )
-        done, count = len(self.schedule.of(StageState.DONE, StageState.UNCHANGED)), len(self.schedule.tasks)
-        total = f"{done}/{count} stages done{_counts(self.schedule, StageState.FAILED, StageState.SKIPPED)}, "
-        total += f"{clock(now - self.begun)} so far" + ("" if left is None else f", {between(*left)} left")
+
+        seconds_left = {task: state["left"] for task, state in states.items() if "left" in state}
+        left = self.schedule.left(self.jobs, seconds_left)
+        done = len(self.schedule.of(StageState.DONE, StageState.UNCHANGED))
+        count = len(self.schedule.tasks)
+        not_done = _counts(self.schedule, StageState.FAILED, StageState.SKIPPED)
+        total = f"{done}/{count} stages done{not_done}, {clock(now - self.begun)} so far"
+        if left is not None:
+            total += f", {between(*left)} left"
         if self.console.is_terminal:
             self.foot.update(Text("\n".join([total, *parts])), refresh=True)
         else:
@@ -234,21 +287,27 @@ class Display:
 
 
 def between(low: float, high: float) -> str:
-    """`8 to 11 minutes`, `20 to 40 seconds`, `3 to 5 hours`: a range of seconds, rounded outwards."""
+    """A range of seconds in words, rounded outwards: `20 to 40 seconds`, `8 to 11 minutes`, `3 to 5 hours`.
+
+    Seconds are rounded to tens.
+    """
     unit, name = next((unit, name) for least, unit, name in UNITS if high >= least)
-    first, last = math.floor(low / unit), math.ceil(high / unit)
+    first = math.floor(low / unit)
+    last = math.ceil(high / unit)
     if name == "seconds":
-        first, last = first // 10 * 10, -(-last // 10) * 10
+        first = math.floor(first / 10) * 10
+        last = math.ceil(last / 10) * 10
     return f"{first} to {last} {name}"
 
 
 def _counts(schedule: Schedule, *states: StageState) -> str:
-    """`, 1 failed, 2 skipped`."""
-    return "".join(f", {count} {state}" for state in states if (count := len(schedule.of(state))))
+    """How many stages are in each of these states, if any: `, 1 failed, 2 skipped`."""
+    counts = {state: len(schedule.of(state)) for state in states}
+    return "".join(f", {count} {state}" for state, count in counts.items() if count)
 
 
 def _words(task: Task, progress: dict) -> str:
-    """`NAME (on n2), seed 0, round 3/20, 61.26 %, 1:05 left`."""
+    """A running stage in a line: `NAME (on n2), seed 0, round 3/20, 61.26 %, 1:05 left`."""
     where = task.job.where if task.job else ""
     parts = [f"{task.name} ({where})" if where else task.name]
     if "round" in progress:
@@ -261,6 +320,7 @@ def _words(task: Task, progress: dict) -> str:
 
 
 def _queued(task: Task) -> bool:
+    """Whether a stage waits at a cluster."""
     return task.job is not None and task.job.where.startswith(QUEUED)
 
 
@@ -268,11 +328,19 @@ def _queued(task: Task) -> bool:
 
 
 def run(schedule: Schedule, jobs: int, where: Any) -> int:
-    """Run what has changed, at most `jobs` stages at once; returns the exit code."""
+    """Run what has changed; returns the exit code.
+
+    schedule  the stages
+    jobs      how many run at once, for the time that is left
+    where     the executor that starts their processes
+
+    Raises ParamError, before any cell trains, if one of the cells cannot be trained.
+    """
+    # Signals that asked to stop. An exception instead could interrupt DVC while it writes a file in this
+    # process.
     stopped: list[int] = []
     unchecked = [Cell.parse(task.cell) for task in schedule.tasks if task.cell]
 
-    # Sets a flag: an exception could interrupt DVC while it writes a file in this process.
     def stop(number, frame) -> None:
         if stopped:
             where.kill()  # on the second signal
@@ -286,17 +354,17 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
             while not stopped and schedule.of(StageState.WAITING, StageState.READY, StageState.RUNNING):
                 schedule.check(SECONDS_BETWEEN_FRAMES)
                 if unchecked and schedule.of(StageState.READY):
-                    for cell in unchecked:  # now, not hours of other stages later
+                    # Check all cells at once, rather than each after hours of other stages.
+                    for cell in unchecked:
                         runnable(Experiment.of(cell))
                     unchecked = []
                 schedule.launch(where)
                 for task in schedule.poll(where):
                     screen.ended(task)
                 screen.show()
-                if schedule.of(StageState.RUNNING) or any(
-                    task.blocker for task in schedule.of(StageState.WAITING)
-                ):
-                    time.sleep(0.1)
+                is_blocked = any(task.blocker for task in schedule.of(StageState.WAITING))
+                if is_blocked or schedule.of(StageState.RUNNING):
+                    time.sleep(SECONDS_BETWEEN_POLLS)
     finally:
         left = where.close()
         schedule.record(last=True)
@@ -308,8 +376,12 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
 
 
 def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
-    """The last lines, which name every failed stage; returns the exit code."""
-    done, total = len(schedule.of(StageState.DONE)), len(schedule.tasks)
+    """Print the last lines, which name every failed stage; returns the exit code.
+
+    stopped  whether a signal ended the run
+    """
+    done = len(schedule.of(StageState.DONE))
+    total = len(schedule.tasks)
     if len(schedule.of(StageState.UNCHANGED)) == total:
         print(f"nothing to do: {total} stages are up to date")
         return 0
@@ -323,8 +395,10 @@ def _summary(schedule: Schedule, screen: Display, stopped: bool) -> int:
         names = ", ".join(running[:ROWS])
         if len(running) > ROWS:
             names += f" and {len(running) - ROWS} more"
-        again = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")  # not so in `make repro`
+        # `make repro` sets FEDREPRO_FORCE to nothing: trained seeds count although it has --force.
+        again = schedule.force and os.environ.get("FEDREPRO_FORCE", "1")
         way = "begins again, since it has --force" if again else "goes on from here"
-        print(f"stopped{': ' * bool(names)}{names}; the same command {way}", file=sys.stderr)
-        return 130
+        what = f"stopped: {names}" if names else "stopped"
+        print(f"{what}; the same command {way}", file=sys.stderr)
+        return INTERRUPTED
     return int(bool(schedule.of(StageState.FAILED)))

@@ -1,8 +1,14 @@
 """`fedrepro status [paper ...]`: which results are finished, stale, failed or missing, and the hours left.
 
-A cell is done; stale, if other code, parameters, seeds or partitions than today's made its result, or if it
-cannot be read; failed, if its last run ended with an error; missing; or without a stage, if no grid of
-paper.yaml contains it yet. Neither torch nor DVC is loaded, so this takes only seconds.
+A cell is in one of these states:
+- done;
+- stale: other code, parameters, seeds or partitions than today's made its result, or it cannot be read;
+- failed: its last run ended with an error;
+- missing: it has not run;
+- no stage: no grid of paper.yaml contains it yet.
+
+`plan`, `explain`, `check` and `verify` ask here which results are stale. Neither torch nor DVC is loaded, so
+this takes only seconds.
 """
 
 import contextlib
@@ -42,31 +48,54 @@ from pipeline.schema import (
 from pipeline.schema.paper import PUBLISHED
 from pipeline.sealing import is_sealed
 
-DONE, STALE, FAILED, MISSING, UNPLANNED = STATES = "done", "stale", "failed", "missing", "no stage"
+# The states of a cell, as they are printed.
+DONE = "done"
+STALE = "stale"
+FAILED = "failed"
+MISSING = "missing"
+UNPLANNED = "no stage"
+STATES = (DONE, STALE, FAILED, MISSING, UNPLANNED)
+# States of cells that a run would train.
 LEFT = (STALE, FAILED, MISSING)
-NAME = 20  # columns of a name; a longer one has another line
+# Columns of the name at the beginning of a row; a longer name has a line of its own.
+NAME = 20
+# Columns of the number of cells, then of each of STATES.
+WIDTHS = (5, 5, 6, 7, 8, 9)
+# Columns of a printed line.
 WIDTH = 80
+# Hours from which on an estimate is printed without a decimal.
+WHOLE_HOURS = 100
 
 
 @dataclass(frozen=True)
 class Status:
-    """A cell: its state, the stage that trains it, and the hours of training left."""
+    """The state of a cell.
+
+    state     one of STATES
+    stage     the stage that trains it, as `dvc repro` takes it; empty: there is none
+    error     how its last run failed; empty: it did not
+    hours     of training that are left, for one process; None: nothing is left, or there is no estimate
+    verified  how it was shown that today's code gives a result of earlier code, or since when this is no
+              longer shown; empty: neither
+    cause     why it is stale, one of the causes of `pipeline.provenance.changes`; empty: it is not
+    """
 
     state: str
-    stage: str = ""  # as `dvc repro` takes it; empty where there is none
+    stage: str = ""
     error: str = ""
-    # of one process; None where nothing is left or no estimate is possible
     hours: float | None = None
-    # what shows that today's code gives a result of earlier code, or that nothing does any more
     verified: str = ""
-    # why it is stale, in a word: see pipeline.provenance.changes
     cause: str = ""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A paper's cells; those of each table ("miniature", "table II"), and those of each tuning ("tuning of
-    mini"), whose hours include the choosing."""
+    """The states of a paper's cells.
+
+    cells    all of them
+    tables   name of a table ("miniature", "table II") or of an additional scenario -> its cells
+    tunings  "tuning of mini" -> the cells that the tuning compares; their hours include those of choosing
+    """
 
     cells: dict[Cell, Status]
     tables: dict[str, dict[Cell, Status]]
@@ -74,13 +103,21 @@ class Overview:
 
     @property
     def parts(self) -> dict[str, dict[Cell, Status]]:
+        """The tables, then the tunings."""
         return self.tables | self.tunings
 
 
 def table_rows(
     key: str, paper: Paper, table: Table, root: Path = ROOT
 ) -> list[tuple[dict[str, str], Cell | None, str]]:
-    """Every number that a table prints, with the cell and its measure; None and "" for what no run has."""
+    """Every number that a table of a paper prints, with the cell and the measure that reproduce it.
+
+    key    of the paper, and `paper` its paper.yaml
+    table  one of its tables
+
+    Returns (row of the file of published numbers, cell, measure) for each number; the cell is None and the
+    measure "" if no run measures it. Raises ParamError if the file does not exist.
+    """
     path = root / "papers" / key / "published" / table.published
     try:
         records = read_csv(path, PUBLISHED)
@@ -90,15 +127,17 @@ def table_rows(
     for _, row in records:
         block = table.block(row["setting"], row["dataset"], row["method"])
         method = paper.method_of(table, row["method"])
-        measure = (block and table.measure(block, row["column"])) or ""
-        rows.append((row, Cell(key, block.scenario, method) if block and method else None, measure))
+        cell = Cell(key, block.scenario, method) if block and method else None
+        measure = table.measure(block, row["column"]) if block else None
+        rows.append((row, cell, measure or ""))
     return rows
 
 
 class Board:
-    """The state of the cells of all papers: their results, what finished ones cost, errors of failed ones.
+    """The states of the cells of all papers.
 
-    device: hours are estimated from what was measured on it alone; None: from everything
+    root    folder of the repository
+    device  hours are estimated from cells that ran on a device whose name has this part; None: from all
     """
 
     def __init__(self, root: Path = ROOT, device: str | None = None):
@@ -109,54 +148,79 @@ class Board:
         self.failures = failures(root)
 
     def overview(self, key: str, tunings: bool = True) -> Overview:
-        """A paper's cells and tables; without `tunings`, which take long, not those of its tunings."""
-        paper, stages = load_paper(key, self.root), planned(key, self.root)
-        names = dict(zip(paper.extra_scenarios, paper.extra_scenarios)) | LISTED
-        of_scenarios = {
-            name: [cell for cell in stages if cell.scenario == scenario] for scenario, name in names.items()
-        }
+        """The states of one paper's cells, by table and by tuning.
+
+        key      of the paper
+        tunings  whether also those of its tunings, which take long
+        """
+        paper = load_paper(key, self.root)
+        stages = planned(key, self.root)
+        names = {scenario: scenario for scenario in paper.extra_scenarios} | LISTED
+        of_scenarios: dict[str, list[Cell]] = {}
+        for scenario, name in names.items():
+            of_scenarios[name] = [cell for cell in stages if cell.scenario == scenario]
+
+        # The miniature comes first, the additional scenarios last.
         listed = {LISTED[MINIATURE]: of_scenarios.pop(LISTED[MINIATURE])}
         for table in paper.tables.values():
             rows = table_rows(key, paper, table, self.root)
             listed[f"table {table.number}"] = [cell for _, cell, measure in rows if cell and measure]
         listed |= of_scenarios
-        every = dict.fromkeys([*stages, *(cell for cells in listed.values() for cell in cells)])
+
+        every = dict.fromkeys(stages)
+        for cells in listed.values():
+            every |= dict.fromkeys(cells)
         states = {cell: self.status(cell, cell in stages) for cell in every}
-        tables = {name: {cell: states[cell] for cell in cells} for name, cells in listed.items() if cells}
+        tables: dict[str, dict[Cell, Status]] = {}
+        for name, cells in listed.items():
+            if cells:
+                tables[name] = {cell: states[cell] for cell in cells}
         tuned = {f"tuning of {name}": self._tuned(key, name) for name in paper.tuning if tunings}
         return Overview(states, tables, tuned)
 
     def status(self, cell: Cell, has_stage: bool = True) -> Status:
-        """The state of one cell, also of one that belongs to a tuning."""
+        """The state of one cell, also of one that belongs to a tuning.
+
+        has_stage  whether a stage trains it
+        """
         stage = cell.stage(load_paper(cell.paper, self.root)) if has_stage else ""
         result = self.results[cell] if cell in self.results else read_result(cell, self.root)
         if result is not None and not stale(cell, result, self.root):
             stamp = identity.verified(result, Experiment.of(cell, self.root))
             words = stamps.words(stamp, len(result["seeds"])) if stamp else ""
             return Status(DONE, stage, verified=words)
+
         why = "" if result is None else cause(cell, result, self.root)
         verified = not_verified(cell, result, self.root) if result else ""
         if not stage:
             return Status(UNPLANNED if result is None else STALE, verified=verified, cause=why)
         error = self.failures.get(cell, "")
-        state = FAILED if error else MISSING if result is None else STALE
+        if error:
+            state = FAILED
+        elif result is None:
+            state = MISSING
+        else:
+            state = STALE
         return Status(state, stage, error, estimate(cell, self.rates, self.root), verified, why)
 
     def _tuned(self, key: str, scenario: str) -> dict[Cell, Status]:
-        """The cells that a tuning compares: of each method with the chosen values and with the row's."""
-        tuning, compared = load_paper(key, self.root).tuning[scenario], {}
-        for cell in (Cell(key, scenario, method) for method in tuning.methods):
-            choosing = 0.0
+        """The cells that a tuning compares: each method with the chosen values and with those of its row."""
+        tuning = load_paper(key, self.root).tuning[scenario]
+        compared: dict[Cell, Status] = {}
+        for method in tuning.methods:
+            cell = Cell(key, scenario, method)
+            hours_of_choosing = 0.0
             try:
                 chosen = choices.tuned(cell, self.root)
             except FedReproError:  # not chosen yet, or to be chosen again
                 chosen = Tuned.of(cell, (), seeds=tuple(tuning.test_seeds))
                 trial = Trial.of(cell, (), number=0, seeds=tuple(tuning.seeds))
-                choosing = tuning.configurations * (estimate(trial, self.rates, self.root) or 0)
-            for one in (chosen, choices.published(cell, self.root)):
-                compared[one] = self.status(one)
-            if choosing:
-                hours = (compared[chosen].hours or 0) + choosing
+                hours_of_choosing = tuning.configurations * (estimate(trial, self.rates, self.root) or 0)
+            compared[chosen] = self.status(chosen)
+            untuned = choices.published(cell, self.root)
+            compared[untuned] = self.status(untuned)
+            if hours_of_choosing:
+                hours = (compared[chosen].hours or 0) + hours_of_choosing
                 compared[chosen] = dataclasses.replace(compared[chosen], state=MISSING, hours=hours)
         return compared
 
@@ -165,8 +229,11 @@ class Board:
 
 
 def read_results(root: Path = ROOT) -> dict[Cell, dict]:
-    """Every result, whole or not: one that cannot be read, was altered or has lost lines of its history is
-    empty, which is stale. `pipeline.cells.results` checks more, and costs the import of pandas."""
+    """The results of all cells that have run, as they are in result.json.
+
+    A result is empty, which counts as stale, if it cannot be read, was altered or has lost lines of its
+    history. `pipeline.cells.results` checks more, but needs pandas, which takes long to import.
+    """
     by_cell = {}
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
@@ -175,8 +242,11 @@ def read_results(root: Path = ROOT) -> dict[Cell, dict]:
 
 
 def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
-    """A result.json, empty if it cannot be read or was altered, or if history.csv is not the one that was
-    written with it; None where there is none."""
+    """The result.json of a cell; None if there is none.
+
+    It is empty if it cannot be read or was altered, or if history.csv is not the one that was written with
+    it.
+    """
     folder = cell.folder(root)
     try:
         document = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -191,8 +261,10 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
 
 
 def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
-    """Whether the cell's parameters, the code that it runs or what it is trained on differ from those of its
-    result. A partition that is not here counts as its parameters: its digest is taken from the result."""
+    """Whether a cell's parameters, its code, its seeds or its data differ from those of its result.
+
+    A partition that is not on this machine is not compared: its digest is taken from the result.
+    """
     try:
         experiment = Experiment.of(cell, root)
         return (
@@ -207,7 +279,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
 
 
 def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
-    """Why a result is stale, in a word: the first reason."""
+    """Why a result is stale: the first of the causes in `pipeline.provenance.changes`."""
     try:
         return changes.cause(result, Experiment.of(cell, root))
     except (*DAMAGED, FedReproError):
@@ -215,8 +287,8 @@ def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
 
 
 def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
-    """`not verified since 1a2b3c4d` of a stale result whose former verification counts no more; else
-    nothing."""
+    """`not verified since 1a2b3c4d` for a stale result whose earlier verification no longer counts; empty for
+    any other."""
     try:
         commit = identity.unverified_since(result, Experiment.of(cell, root))
     except (*DAMAGED, FedReproError):
@@ -225,17 +297,19 @@ def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
 
 
 def failures(root: Path = ROOT) -> dict[Cell, str]:
-    """The failed cells and their errors. A mark next to the checkpoints counts while the cell still has the
-    digest that its folder, .cells/<digest>, is named after: with the partition, features and corrupted images
-    as they are now."""
+    """The cells whose last run failed, and their errors.
+
+    A failed run leaves .cells/<digest>/error.json. It counts as long as the cell still has this digest, which
+    also covers the partition, features and corrupted images.
+    """
     failed = {}
     for path in sorted(root.glob(".cells/*/error.json")):
         try:
             mark = json.loads(path.read_text(encoding="utf-8"))
             experiment = Experiment.of(Cell.parse(mark["cell"]), root)
             partition = inputs(experiment, experiment.scenario.seeds[0])["digest"]
-            how = mark["precision"], mark["executor"]
-            if path.parent.name == identity.cell_digest(experiment, partition, *how):
+            digest = identity.cell_digest(experiment, partition, mark["precision"], mark["executor"])
+            if path.parent.name == digest:
                 failed[experiment.cell] = str(mark["error"])
         except (*DAMAGED, FedReproError):
             continue  # an incomplete mark, or one of a cell that no longer exists
@@ -248,36 +322,42 @@ def failures(root: Path = ROOT) -> dict[Cell, str]:
 def status(
     wanted: Sequence[str] = (), table: str | None = None, root: Path = ROOT, device: str | None = None
 ) -> int:
-    """Print the state of the papers; returns the exit code.
+    """Print the states of the papers' cells; returns the exit code.
 
-    wanted: papers whose tables are printed; without any, a line for each paper.
-    table: print only the names of the stages that this table still needs.
-    device: part of the name of what is to train, such as h200; None: whatever has trained
+    wanted  papers whose tables are printed; without any, a line for each paper
+    table   print nothing but the names of the stages that this table still needs
+    root    folder of the repository
+    device  part of the name of the device that is to train, such as h200; None: any that has trained
+
+    Raises ParamError for a table that no paper has.
     """
-    # of a checkout where nobody may write
+    # In a checkout where nobody may write, damaged locks stay as they are.
     with contextlib.suppress(FedReproError):
         for line in locks.mend_locks(root):
             print(line, file=sys.stderr)
     board = Board(root, device)
     overviews = {key: board.overview(key, bool(wanted or table)) for key in wanted or papers(root)}
-    printed = (
-        lines(overviews, board.rates, bool(wanted), device) if table is None else _stages(overviews, table)
-    )
-    print("\n".join(printed))
-    if table is None:
-        for line in declared(overviews, board):
-            print(line)
-        for key in overviews:
-            for line in companions.problems(key, board.results, root):
-                print(f"damaged: {line}")
+    if table is not None:
+        print("\n".join(_stages(overviews, table)))
+        return 0
+    print("\n".join(lines(overviews, board.rates, bool(wanted), device)))
+    for line in declared(overviews, board):
+        print(line)
+    for key in overviews:
+        for line in companions.problems(key, board.results, root):
+            print(f"damaged: {line}")
     return 0
 
 
 def declared(keys: Iterable[str], board: Board) -> Iterator[str]:
-    """A line for each row of a declared experiment that lacks some of its seeds."""
+    """A line for each cell of a declared experiment that lacks some of its seeds.
+
+    keys   of papers
+    board  the states of all cells
+    """
     for key in keys:
-        for name, one in declarations(key, board.root).items():
-            for cell, seeds in missing_seeds(key, one, board.results).items():
+        for name, experiment in declarations(key, board.root).items():
+            for cell, seeds in missing_seeds(key, experiment, board.results).items():
                 numbers = ", ".join(map(str, seeds))
                 yield f"declared in experiments/{name}.yaml, not run: {cell}, seeds {numbers}"
 
@@ -285,24 +365,37 @@ def declared(keys: Iterable[str], board: Board) -> Iterator[str]:
 def lines(
     overviews: dict[str, Overview], rates: list[Rate], tables: bool, device: str | None = None
 ) -> Iterator[str]:
-    """A row for each paper, or for each of its tables; then what failed and how to go on. At most 80 columns,
-    but for errors and commands."""
+    """The table of states, then what failed and how to go on; WIDTH columns, but for errors and commands.
+
+    overviews  paper -> the states of its cells
+    rates      of the measured cells, from which hours are estimated
+    tables     whether each table of a paper has a row
+    device     part of the name of the device that is to train; None: any
+    """
     yield _row("", ("cells", *STATES), "hours left")
     for key, view in overviews.items():
         yield _counted(key, list(view.cells.values()))
         if tables:
-            yield from (_counted(f"  {name}", list(cells.values())) for name, cells in view.parts.items())
+            for name, part in view.parts.items():
+                yield _counted(f"  {name}", list(part.values()))
     yield ""
     cells = [item for view in overviews.values() for item in view.cells.items()]
-    yield from (f"failed: {cell}: {one.error}" for cell, one in cells if one.state == FAILED)
-    causes = Counter(one.cause for _, one in cells if one.state == STALE)
+    for cell, status in cells:
+        if status.state == FAILED:
+            yield f"failed: {cell}: {status.error}"
+    stale_cells = [status for _, status in cells if status.state == STALE]
+    causes = Counter(status.cause for status in stale_cells)
     if causes:
         yield "stale by " + ", ".join(f"{name}: {count}" for name, count in causes.most_common())
-    if unverified := [one for _, one in cells if one.state == STALE and one.verified]:
+    unverified = [status for status in stale_cells if status.verified]
+    if unverified:
         number = f"{len(unverified)} of the stale cells are"
         yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
-    every = [one for view in overviews.values() for part in view.parts.values() for one in part.values()]
-    yield from _legend([one for one in every if one.state in LEFT], rates, device)
+    left: list[Status] = []
+    for view in overviews.values():
+        for part in view.parts.values():
+            left += [status for status in part.values() if status.state in LEFT]
+    yield from _legend(left, rates, device)
     if tables:
         yield from _next(overviews)
     else:
@@ -310,59 +403,85 @@ def lines(
 
 
 def _row(name: str, counts: tuple, left: str) -> str:
-    numbers = "".join(f"{count:>{width}}" for count, width in zip(counts, (5, 5, 6, 7, 8, 9), strict=True))
-    name = name if len(name) <= NAME else f"{name}\n{'':<{NAME}}"
+    """A row of the table: a name, the number of cells and of each state, the hours left."""
+    numbers = "".join(f"{count:>{width}}" for count, width in zip(counts, WIDTHS, strict=True))
+    if len(name) > NAME:
+        name = f"{name}\n{'':<{NAME}}"
     return f"{name:<{NAME}}{numbers} {left:>19}".rstrip()
 
 
 def _counted(name: str, statuses: list[Status]) -> str:
+    """The row of these cells; a point stands for 0."""
     count = Counter(status.state for status in statuses)
     counts = (len(statuses), *(count[state] for state in STATES))
     return _row(name, tuple(number or "." for number in counts), _hours(statuses))
 
 
 def _hours(statuses: list[Status]) -> str:
-    """Of what is left; cells of unknown length are counted."""
+    """The hours that are left, `1.5 + 2 cells`; cells without an estimate are counted."""
     left = [status.hours for status in statuses if status.state in LEFT]
-    if left and not any(hours is not None for hours in left):
+    if left and all(hours is None for hours in left):
         return "unknown"
-    unsized, known = left.count(None), sum(filter(None, left))
-    text = f"{max(known, 0.1):,.{0 if known >= 100 else 1}f}" if known else ""
-    return " + ".join(filter(None, (text, f"{unsized} cells" if unsized else "")))
+    known = sum(filter(None, left))
+    without_estimate = left.count(None)
+    parts = []
+    if known:
+        decimals = 0 if known >= WHOLE_HOURS else 1
+        parts.append(f"{max(known, 0.1):,.{decimals}f}")
+    if without_estimate:
+        parts.append(f"{without_estimate} cells")
+    return " + ".join(parts)
 
 
 def _legend(left: list[Status], rates: list[Rate], device: str | None) -> list[str]:
+    """Lines that say what the hours are estimated from; none if nothing is left."""
     if not left:
         return []
     if not rates:
-        return [f"Hours: unknown, nothing was measured {f'on {device} ' if device else ''}yet."]
+        on_device = f"on {device} " if device else ""
+        return [f"Hours: unknown, nothing was measured {on_device}yet."]
     devices = " and ".join(sorted({rate.device for rate in rates}))
     text = f"Hours: an estimate for one process on {devices}, from {len(rates)} measured cells."
-    if any(one.hours is None for one in left):
+    if any(status.hours is None for status in left):
         text += " + cells: the size of their data is not known yet."
     return wrapped(text, 3, WIDTH)
 
 
 def _next(overviews: dict[str, Overview]) -> Iterator[str]:
-    """Commands that go on."""
+    """The commands that train what is left."""
     commands = []
     for key, view in overviews.items():
-        stages = [one.stage for one in view.cells.values() if one.state in LEFT and one.stage]
+        # A paper's own stages and those of its grids are run by its name, a separate grid by its file.
+        stages = [status.stage for status in view.cells.values() if status.state in LEFT and status.stage]
         files = dict.fromkeys(stage.partition(":")[0].replace("/grids/", "/") for stage in stages)
-        commands += [f"fedrepro run {key if file == f'papers/{key}/dvc.yaml' else file}" for file in files]
-        if any(one.state in LEFT for cells in view.tunings.values() for one in cells.values()):
+        for file in files:
+            target = key if file == f"papers/{key}/dvc.yaml" else file
+            commands.append(f"fedrepro run {target}")
+        if any(map(_is_left, view.tunings.values())):
             commands.append(f"fedrepro tune {key}")
         for name, cells in view.tables.items():
-            if name not in LISTED.values() and any(one.state in LEFT for one in cells.values()):
+            if name not in LISTED.values() and _is_left(cells):
                 commands.append(f"fedrepro status {key} --stages '{name}' | xargs -r fedrepro run")
                 break
     yield "To go on:" if commands else "Nothing to run: every cell that has a stage is done."
-    yield from (f"  {command}" for command in commands)
+    for command in commands:
+        yield f"  {command}"
+
+
+def _is_left(cells: dict[Cell, Status]) -> bool:
+    """Whether some of these cells are to be trained."""
+    return any(status.state in LEFT for status in cells.values())
 
 
 def _stages(overviews: dict[str, Overview], table: str) -> list[str]:
-    known = {name.lower(): name for view in overviews.values() for name in view.parts}
-    if (table := known.get(table.lower(), table)) not in known.values():
-        raise ParamError(unknown("table", table, known.values()))
-    parts = [view.parts.get(table, {}) for view in overviews.values()]
-    return [one.stage for part in parts for one in part.values() if one.state in LEFT and one.stage]
+    """The stages that a table still needs, by its name in any case; ParamError if no paper has it."""
+    names = {name.lower(): name for view in overviews.values() for name in view.parts}
+    name = names.get(table.lower(), table)
+    if name not in names.values():
+        raise ParamError(unknown("table", table, names.values()))
+    stages = []
+    for view in overviews.values():
+        for status in view.parts.get(name, {}).values():
+            if status.state in LEFT and status.stage:
+                stages.append(status.stage)
+    return stages

@@ -37,14 +37,15 @@ from pipeline.schema.documents import check_links
 from pipeline.schema.paper import PICTURE, scenario_key
 from pipeline.training.checks import check_names
 
-# by a paper's repository
+# The .gitignore of a paper whose folder is a repository of its own.
 IGNORED = (
     "/.dvcignore\n/partitions/\n/representations/\n/final-models/\n/extra-seeds/\n/sweeps/\n__pycache__/\n"
 )
-# of a paper, which only its page reads
+# Files of a paper that only its page reads.
 OF_PAGE = ("figures.py", "templates", "experiments")
-# of the files that a computed figure is drawn from
+# Endings of the files that a computed figure is drawn from.
 ENDS = (".csv", ".json")
+# First line of every file that is written here.
 WRITTEN = "# Written by `fedrepro sync` from paper.yaml; what is changed here by hand is lost.\n"
 PAPER = f"""{WRITTEN}\
 # `dvc repro papers/{{key}}/dvc.yaml` runs the whole paper, and with `:mini@<method>` at its end one cell.
@@ -67,56 +68,71 @@ TUNING = f"""{WRITTEN}\
 #   tuned-*      with the chosen values, on all training images, scored on test images
 #   published-*  the same with the row's values
 """
+# name of a stage -> its content
 Stages = dict[str, dict[str, Any]]
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes a value that occurs twice twice, instead of an anchor and an alias."""
+
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def main(check: bool = False) -> int:
-    """Write what differs, or only name it; returns the exit code."""
+    """Write the files that differ from paper.yaml; returns the exit code.
+
+    check  only name these files, and return 1 if there is one
+    """
     changed = sync(check=check)
+    what = "not as paper.yaml says; fedrepro sync writes it" if check else "written"
     for path in changed:
-        print(f"{shorten(path)}: {'not as paper.yaml says; fedrepro sync writes it' if check else 'written'}")
+        print(f"{shorten(path)}: {what}")
     return 1 if check and changed else 0
 
 
 def sync(root: Path = ROOT, check: bool = False) -> list[Path]:
-    """Write what differs, and return it; with `check` nothing is written. ParamError for a further file of
-    DVC's in a paper's folder, whose commands would run as well, and for a link that leads out."""
+    """Write the files that differ from what paper.yaml says; returns their paths.
+
+    root   folder of the repository
+    check  write nothing
+
+    Raises ParamError for a file of DVC's in a paper's folder that is not written here, since its commands
+    would run as well, and for a link that leads out of the folder.
+    """
     check_links(root)
     texts = written(root)
-    for path in (path for name in ("dvc.yaml", "*.dvc") for path in (root / "papers").rglob(name)):
-        hidden = {".git", ".dvc"} & {*path.relative_to(root).parts[:-1]}
-        if path.is_file() and path not in texts and not hidden:
-            raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
-    changed = {
-        path: text
-        for path, text in texts.items()
-        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
-    }
+    for name in ("dvc.yaml", "*.dvc"):
+        for path in (root / "papers").rglob(name):
+            hidden = {".git", ".dvc"} & {*path.relative_to(root).parts[:-1]}
+            if path.is_file() and path not in texts and not hidden:
+                raise ParamError(f"{shorten(path)}: no file of DVC's that `fedrepro sync` writes: remove it")
+    changed = []
+    for path, text in texts.items():
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
+            changed.append(path)
     if not check:
-        for path, text in changed.items():
-            write_text(path, text)
-    return list(changed)
+        for path in changed:
+            write_text(path, texts[path])
+    return changed
 
 
 def show_grids(root: Path = ROOT, targets: Iterable[str] | None = None) -> None:
     """Let DVC see stages that .dvcignore hides in this checkout, until the files written here are deleted.
 
-    targets: show the papers of these stages alone, with the data sets where one of them needs some; None:
-        all. What DVC sees it also lists and compares, which takes a minute for all papers.
+    root     folder of the repository
+    targets  show only the papers of these stages, and the data sets if one of them needs any; None: all. DVC
+             lists and compares everything that it sees, which takes a minute for all papers
     """
-    for folder in ("papers", "data") if targets is None else sorted(_shown(targets, root)):
+    folders = ["papers", "data"] if targets is None else sorted(_shown(targets, root))
+    for folder in folders:
         path = root / folder / ".dvcignore"
         if not path.exists():
             write_text(path, "!dvc.yaml\n")
 
 
 def _shown(targets: Iterable[str], root: Path) -> set[str]:
-    """The folders whose hidden stages these targets need, from the root."""
+    """The folders whose hidden stages these targets need, relative to the root."""
     folders = set()
     for target in targets:
         place = os.path.relpath(root / target.partition(":")[0], root)
@@ -129,25 +145,33 @@ def _shown(targets: Iterable[str], root: Path) -> set[str]:
 
 
 def _needs_data(key: str, root: Path) -> bool:
-    """Whether a scenario of a paper reads a set that data/dvc.yaml makes: neither bundled nor of a paper."""
-    own = {name for other in papers(root) for name in of_paper(other, root)}
-    own |= {name for name, entry in sets(root).items() if entry.bundled}
+    """Whether a scenario of a paper reads a data set that a stage of data/dvc.yaml makes.
+
+    Such a set is neither bundled nor defined by a paper, or has frozen features.
+    """
+    made_elsewhere = {name for name, entry in sets(root).items() if entry.bundled}
+    for other in papers(root):
+        made_elsewhere.update(of_paper(other, root))
     for name, scenario in load_paper(key, root).scenarios.items():
         if name in MINIATURES:
             continue
         names = [part.set for part in (scenario.data, scenario.public) if part]
-        if not own.issuperset(names) or scenario.data.features != "pixels":
+        if not made_elsewhere.issuperset(names) or scenario.data.features != "pixels":
             return True
     return False
 
 
 def written(root: Path = ROOT) -> dict[Path, str]:
-    """Every dvc.yaml of the papers, as it should be, and the stamps of a paper that has none yet."""
+    """The files of all papers as they should be: path -> text.
+
+    These are every dvc.yaml, verified.yaml of a paper that has none yet, and .gitignore of a paper that is a
+    repository of its own and has none yet.
+    """
     texts = {}
     for key in papers(root):
         check_names(key, root)
-        folder, paper = root / "papers" / key, load_paper(key, root)
-        for file, (header, document) in _documents(key, paper, root).items():
+        folder = root / "papers" / key
+        for file, (header, document) in _documents(key, load_paper(key, root), root).items():
             texts[folder / file] = _text(header, key, document)
         if (folder / ".git").exists() and not (folder / ".gitignore").exists():
             texts[folder / ".gitignore"] = IGNORED
@@ -157,24 +181,31 @@ def written(root: Path = ROOT) -> dict[Path, str]:
 
 
 def _documents(key: str, paper: Paper, root: Path) -> dict[str, tuple[str, dict]]:
-    """{file in the paper's folder: (header, content)}."""
-    above, below = (_File(key, paper, root, wdir) for wdir in ("../..", "../../.."))
-    documents = {"dvc.yaml": (PAPER, above.of_paper())}
-    if stages := below.grids():
-        read = below.read("scenarios", "grids", "figures", above="../")
-        documents["grids/dvc.yaml"] = GRIDS, {"vars": read, "stages": stages}
+    """The dvc.yaml files of a paper: path in its folder -> (header, content)."""
+    paper_file = _File(key, paper, root, wdir="../..")
+    documents = {"dvc.yaml": (PAPER, paper_file.of_paper())}
+    # The other files are one folder further down.
+    subfolder_file = _File(key, paper, root, wdir="../../..")
+    stages = subfolder_file.grids()
+    if stages:
+        read = subfolder_file.read("scenarios", "grids", "figures", above="../")
+        documents["grids/dvc.yaml"] = (GRIDS, {"vars": read, "stages": stages})
     for name, grid in paper.grids.items():
         if grid.separate_file:
-            stages = {name: below.grid(name)}
-            documents[f"{name}/dvc.yaml"] = GRID, {"vars": ["../paper.yaml"], "stages": stages}
+            stages = {name: subfolder_file.grid(name)}
+            documents[f"{name}/dvc.yaml"] = (GRID, {"vars": ["../paper.yaml"], "stages": stages})
     if paper.tuning:
-        documents["tuning/dvc.yaml"] = TUNING, {"stages": below.tuning()}
+        documents["tuning/dvc.yaml"] = (TUNING, {"stages": subfolder_file.tuning()})
     for cell in planned(key, root):
         if paper.scenarios[cell.scenario].keep:
             file = cell.stage(paper).partition(":")[0].removeprefix(f"papers/{key}/")
-            models = "../" * file.count("/") + f"final-models/{cell.scenario}/{cell.method}"
-            artifacts = documents[file][1].setdefault("artifacts", {})
-            artifacts[f"{cell.scenario}-{cell.method}"] = {"path": models, "type": "model"}
+            up = "../" * file.count("/")
+            _, document = documents[file]
+            artifacts = document.setdefault("artifacts", {})
+            artifacts[f"{cell.scenario}-{cell.method}"] = {
+                "path": f"{up}final-models/{cell.scenario}/{cell.method}",
+                "type": "model",
+            }
     return documents
 
 
@@ -193,30 +224,41 @@ def _uncached(*paths: str) -> list:
 
 
 def _cached(*paths: str) -> list:
+    """Outputs that DVC's cache and remotes hold."""
     return [{path: {"persist": True}} for path in paths]
 
 
 def _set(name: str) -> str:
-    """What a miniature's stage depends on: of a bundled set the digests, which are in git."""
+    """What a miniature's stage depends on: for a bundled set the file of its digests, which is in git."""
     known = sets().get(name.removesuffix("-corrupted"))
     return f"data/{name}.json" if known and known.bundled else f"data/{name}"
 
 
 def _extra(scenario: Scenario) -> list[str]:
-    """The sets that a cell reads besides those of its partition."""
+    """The data sets that a cell reads besides those of its partition."""
     name = scenario.data.set
-    corrupted = [f"{name}-corrupted"] if scenario.corruption is not None else []
-    return corrupted + [f"{name}-{scenario.data.features}"] * (scenario.data.features != "pixels")
+    extra = []
+    if scenario.corruption is not None:
+        extra.append(f"{name}-corrupted")
+    if scenario.data.features != "pixels":
+        extra.append(f"{name}-{scenario.data.features}")
+    return extra
 
 
 def _code(kind: str) -> dict[str, list[str]]:
-    """The digest of the code behind a kind of stage."""
+    """The parameter by which a stage depends on the code of its kind."""
     return {"sources.yaml": [kind]}
 
 
 @dataclass(frozen=True)
 class _File:
-    """A dvc.yaml of a paper, from whose folder `wdir` leads to the root."""
+    """A dvc.yaml of a paper.
+
+    key    of the paper
+    paper  its paper.yaml
+    root   folder of the repository
+    wdir   the path from the folder of the dvc.yaml to the root, where its commands run
+    """
 
     key: str
     paper: Paper
@@ -224,19 +266,23 @@ class _File:
     wdir: str
 
     @property
-    def at(self) -> str:
+    def folder(self) -> str:
+        """Of the paper, from the root."""
         return f"papers/{self.key}"
 
-    def there(self, *names: str) -> list[str]:
-        """Those that the paper's folder has."""
-        return [f"{self.at}/{name}" for name in names if (self.root / self.at / name).exists()]
+    def existing(self, *names: str) -> list[str]:
+        """The paths of those files or folders that the paper has."""
+        return [f"{self.folder}/{name}" for name in names if (self.root / self.folder / name).exists()]
 
     def read(self, *names: str, above: str = "") -> list[str]:
-        """What the stages take from paper.yaml: params.yaml, which DVC reads too, must not have the same
-        keys."""
-        document = read_yaml(self.root / self.at / "paper.yaml")
-        there = [name for name in names if name in document]
-        return [f"{above}paper.yaml:{','.join(there)}"] if there else []
+        """The `vars` of a dvc.yaml: the keys of paper.yaml that its stages use, if it has any of them.
+
+        names  of the keys. Keys of params.yaml must not be among them, since DVC reads that too
+        above  the path from the dvc.yaml to the paper's folder
+        """
+        document = read_yaml(self.root / self.folder / "paper.yaml")
+        existing = [name for name in names if name in document]
+        return [f"{above}paper.yaml:{','.join(existing)}"] if existing else []
 
     def stage(
         self, command: str, deps: list[str], params: list, outs: list, matrix: dict | None = None
@@ -247,202 +293,276 @@ class _File:
         return {name: value for name, value in items.items() if value}
 
     def results(self, folder: str, scenario: str, method: str, keep: str | None = None) -> list:
-        """What training a cell writes; `keep` as of its scenario. A miniature's representations are no
-        output: they are not in git, and a fresh clone would train for them."""
+        """The outputs of training a cell.
+
+        folder    of the paper, in which results lie: "runs" or "tuning"
+        scenario  of the cell, and `method`
+        keep      as in the scenario: which models are kept
+
+        A miniature's representations are no output: they are not in git, and in a fresh clone DVC would train
+        to make them.
+        """
         name = f"{scenario}/{method}"
-        drawn = [f"{self.at}/representations/{name}.npz"] * (scenario not in MINIATURES)
-        written = (f"{self.at}/{folder}/{name}/{file}" for file in ("result.json", "history.csv"))
-        return _uncached(*written) + _cached(*drawn, *[f"{self.at}/final-models/{name}"] * bool(keep))
+        written = [f"{self.folder}/{folder}/{name}/{file}" for file in ("result.json", "history.csv")]
+        large = []
+        if scenario not in MINIATURES:
+            large.append(f"{self.folder}/representations/{name}.npz")
+        if keep:
+            large.append(f"{self.folder}/final-models/{name}")
+        return _uncached(*written) + _cached(*large)
 
     def train(
         self, scenario: str, matrix: dict, deps: list[str], settings: str, keep: str | None
     ) -> dict[str, Any]:
-        """The cells of a matrix, whose scenario has its `settings` under this key of paper.yaml."""
+        """The stage that trains the cells of a matrix.
+
+        scenario  of the cells
+        matrix    of DVC, whose item has a `method`
+        deps      what the cells depend on
+        settings  the key of paper.yaml that has the scenario's settings
+        keep      as in the scenario: which models are kept
+        """
         method = "${item.method}"
-        params = [{"params.yaml": ["miniature"]}] * (scenario in MINIATURES)
-        params += [{f"{self.at}/paper.yaml": [settings, f"methods.{method}"]}]
-        params += [{f"{self.at}/sources.yaml": [f"cells.{scenario}.{method}"]}]
+        params = []
+        if scenario in MINIATURES:
+            params.append({"params.yaml": ["miniature"]})
+        params.append({f"{self.folder}/paper.yaml": [settings, f"methods.{method}"]})
+        params.append({f"{self.folder}/sources.yaml": [f"cells.{scenario}.{method}"]})
         outs = self.results("runs", scenario, method, keep)
         return self.stage(f"train {self.key}/{scenario}/{method}", deps, params, outs, matrix)
 
     def partition(self, scenario: str, deps: list[str], params: list) -> dict[str, Any]:
-        """The clients of a scenario; the miniature's come from data that every checkout has."""
-        params = [*params, {f"{self.at}/sources.yaml": [f"partition.{scenario}"]}]
-        kept = _uncached if scenario == MINIATURE else _cached
-        outs = kept(f"{self.at}/partitions/{scenario}")
-        outs += _uncached(f"{self.at}/runs/{scenario}/clients.csv")
+        """The stage that divides a scenario's data over its clients.
+
+        The miniature's data are in every checkout, so that DVC need not keep its partition.
+        """
+        params = [*params, {f"{self.folder}/sources.yaml": [f"partition.{scenario}"]}]
+        partition = f"{self.folder}/partitions/{scenario}"
+        outs = _uncached(partition) if scenario == MINIATURE else _cached(partition)
+        outs += _uncached(f"{self.folder}/runs/{scenario}/clients.csv")
         return self.stage(f"partition {self.key}/{scenario}", deps, params, outs)
 
     def figure(
         self, name: str, cells: str, dep: str, ends: tuple[str, ...] = ENDS, matrix: dict | None = None
     ) -> dict[str, Any]:
-        """What a figure draws of a scenario, or of its cells."""
-        outs = [f"{self.at}/figures/{name}-{cells.replace('/', '-')}{end}" for end in ends]
+        """The stage that computes what a figure draws.
+
+        name    of the figure
+        cells   a scenario, or scenario/method
+        dep     what the figure is computed from
+        ends    of the files that it writes
+        matrix  of DVC, if there is a figure for each of several cells
+        """
+        outs = [f"{self.folder}/figures/{name}-{cells.replace('/', '-')}{end}" for end in ends]
         command = f"figures {self.key}/{cells} {name}"
         return self.stage(command, [dep], [_code("figures")], _uncached(*outs), matrix)
 
     def picture(self, name: str, scenario: str) -> dict[str, Any]:
+        """The stage of a figure that shows images of a scenario's data."""
         return self.figure(name, scenario, _set(self.paper.scenarios[scenario].data.set), (".png",))
 
-    # -- of the paper ----------------------------------------------------------------------------------------
+    # -- papers/<paper>/dvc.yaml -----------------------------------------------------------------------------
 
     def of_paper(self) -> dict[str, Any]:
         """papers/<paper>/dvc.yaml."""
-        key, at, miniature = self.key, self.at, bool(self.paper.miniature)
-        code = ["pipeline", "stages", f"{at}/verified.yaml", "params.yaml", f"{at}/paper.yaml"]
-        code += self.there("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
-        stages = {"sources": self.stage(f"sources {key}", code, [], _uncached(f"{at}/sources.yaml"))}
-        if of_the_paper := of_paper(key, self.root):
-            params, matrix = [{"params.yaml": ["data.source"]}, _code("data")], {"set": [*of_the_paper]}
-            outs = _cached("data/${item.set}")
-            stages["data"] = self.stage("data ${item.set}", [f"{at}/data.py"], params, outs, matrix)
-        drawn, drawings = self.miniature_figures()
-        stages |= (self.miniature() if miniature else {}) | drawn
-        inputs = self.there("paper.yaml", "claims.csv", "published", *OF_PAGE)
-        inputs += [f"{at}/sources.yaml", *[f"{at}/runs/{MINIATURE}"] * miniature, *drawings]
+        key = self.key
+        folder = self.folder
+        has_miniature = bool(self.paper.miniature)
+
+        code = ["pipeline", "stages", f"{folder}/verified.yaml", "params.yaml", f"{folder}/paper.yaml"]
+        code += self.existing("params.yaml", "methods", "models.py", "partitions.py", "metrics.py")
+        stages = {"sources": self.stage(f"sources {key}", code, [], _uncached(f"{folder}/sources.yaml"))}
+
+        own_sets = of_paper(key, self.root)
+        if own_sets:
+            stages["data"] = self.stage(
+                "data ${item.set}",
+                deps=[f"{folder}/data.py"],
+                params=[{"params.yaml": ["data.source"]}, _code("data")],
+                outs=_cached("data/${item.set}"),
+                matrix={"set": [*own_sets]},
+            )
+        if has_miniature:
+            stages |= self.miniature()
+        figures, drawings = self.miniature_figures()
+        stages |= figures
+
+        inputs = self.existing("paper.yaml", "claims.csv", "published", *OF_PAGE)
+        inputs.append(f"{folder}/sources.yaml")
+        if has_miniature:
+            inputs.append(f"{folder}/runs/{MINIATURE}")
+        inputs += drawings
         files = (f"reports/curves/{key}.csv", f"reports/inputs/{key}.json", f"reports/metrics/{key}.json")
         stages["results"] = self.stage(f"results {key}", inputs, [_code("results")], _uncached(*files))
-        read = [f"{at}/sources.yaml", f"{at}/runs", *[f"{at}/figures"] * bool(drawings)]
-        stages["report"] = self.stage(f"report {key}", read + self.there(*OF_PAGE), [_code("report")], [])
-        # DVC replaces nothing in the paper's name.
-        title = " ".join(self.paper.name.split()).replace("${", "\\${")
-        axes = {"x": "round", "y": "accuracy", "y_label": "accuracy, %", "template": "methods"}
-        curves = {f"../../reports/curves/{key}.csv": {**axes, "title": f"{title}, miniature"}}
-        return {
-            "vars": self.read("miniature", "figures"),
-            **({"params": ["params.yaml"]} if self.there("params.yaml") else {}),
-            "metrics": [f"../../reports/metrics/{key}.json"],
-            **({"plots": [curves]} if miniature else {}),
-            "stages": stages,
-        }
+
+        read = [f"{folder}/sources.yaml", f"{folder}/runs"]
+        if drawings:
+            read.append(f"{folder}/figures")
+        stages["report"] = self.stage(f"report {key}", read + self.existing(*OF_PAGE), [_code("report")], [])
+
+        document: dict[str, Any] = {"vars": self.read("miniature", "figures")}
+        if self.existing("params.yaml"):
+            document["params"] = ["params.yaml"]
+        document["metrics"] = [f"../../reports/metrics/{key}.json"]
+        if has_miniature:
+            # Escaped, so that DVC takes `${` in the paper's name for no variable.
+            title = " ".join(self.paper.name.split()).replace("${", "\\${")
+            axes = {"x": "round", "y": "accuracy", "y_label": "accuracy, %", "template": "methods"}
+            curves = {f"../../reports/curves/{key}.csv": {**axes, "title": f"{title}, miniature"}}
+            document["plots"] = [curves]
+        return document | {"stages": stages}
 
     def miniature(self) -> Stages:
-        """Its partition, and the training of its cells."""
-        assert self.paper.miniature is not None
-        scenario, at = self.paper.miniature.scenario, self.at
-        params = [{"params.yaml": ["miniature"]}, {f"{at}/paper.yaml": ["miniature.scenario"]}]
-        cut = [_set(part.set) for part in (scenario.data, scenario.public) if part]
-        stages = {"partition-mini": self.partition(MINIATURE, cut, params)}
-        across = [(ACROSS, "others")] * bool(self.paper.miniature.others)
-        deps = [f"{at}/runs/{MINIATURE}/clients.csv", *map(_set, _extra(scenario))]
-        for name, rows in ((MINIATURE, "methods"), *across):
-            matrix = {"method": f"${{miniature.{rows}}}"}
+        """The stages of the miniature's partition and of the training of its cells."""
+        miniature = self.paper.miniature
+        assert miniature is not None
+        scenario = miniature.scenario
+        params = [{"params.yaml": ["miniature"]}, {f"{self.folder}/paper.yaml": ["miniature.scenario"]}]
+        data = [_set(part.set) for part in (scenario.data, scenario.public) if part]
+        stages = {"partition-mini": self.partition(MINIATURE, data, params)}
+        deps = [f"{self.folder}/runs/{MINIATURE}/clients.csv", *map(_set, _extra(scenario))]
+        # name of the stage -> key of `miniature` in paper.yaml that lists its methods
+        rows = {MINIATURE: "methods"}
+        if miniature.others:
+            rows[ACROSS] = "others"
+        for name, listed in rows.items():
+            matrix = {"method": f"${{miniature.{listed}}}"}
             stages[name] = self.train(name, matrix, deps, "miniature.scenario", scenario.keep)
         return stages
 
     def miniature_figures(self) -> tuple[Stages, list[str]]:
-        """A stage for every computed figure of the miniature, and what they write."""
-        cells, at, stages, written = set(planned(self.key, self.root)), f"{self.at}/figures", Stages(), []
+        """The stages of the miniature's computed figures, and the files that these write."""
+        cells = set(planned(self.key, self.root))
+        folder = f"{self.folder}/figures"
+        stages: Stages = {}
+        written: list[str] = []
         for name, figure in self.paper.figures.items():
             if figure.kind == PICTURE and self.paper.miniature:
                 stages[f"{name}-{MINIATURE}"] = self.picture(name, MINIATURE)
-                written += [f"{at}/{name}-{MINIATURE}.png"]
+                written.append(f"{folder}/{name}-{MINIATURE}.png")
             methods = [method for method in figure.methods if Cell(self.key, MINIATURE, method) in cells]
             if figure.kind in COMPUTED and methods:
-                matrix = {"method": f"${{figures.{name}.methods}}" if methods == figure.methods else methods}
-                some = f"{MINIATURE}/${{item.method}}"
-                needs = f"{self.at}/runs/{some}/result.json"
-                stages[f"{name}-{MINIATURE}"] = self.figure(name, some, needs, matrix=matrix)
-                written += [f"{at}/{name}-{MINIATURE}-{method}{end}" for method in methods for end in ENDS]
+                all_methods = methods == figure.methods
+                matrix = {"method": f"${{figures.{name}.methods}}" if all_methods else methods}
+                each_cell = f"{MINIATURE}/${{item.method}}"
+                result = f"{self.folder}/runs/{each_cell}/result.json"
+                stages[f"{name}-{MINIATURE}"] = self.figure(name, each_cell, result, matrix=matrix)
+                for method in methods:
+                    written += [f"{folder}/{name}-{MINIATURE}-{method}{end}" for end in ENDS]
         return stages, written
 
-    # -- of its grids ----------------------------------------------------------------------------------------
+    # -- papers/<paper>/grids/dvc.yaml, and the files of separate grids --------------------------------------
 
     def grids(self) -> Stages:
-        """papers/<paper>/grids/dvc.yaml: partitions, cells, figures."""
+        """The stages of papers/<paper>/grids/dvc.yaml: partitions, cells, figures."""
         stages = self.partitions()
-        stages |= {name: self.grid(name) for name, one in self.paper.grids.items() if not one.separate_file}
+        for name, grid in self.paper.grids.items():
+            if not grid.separate_file:
+                stages[name] = self.grid(name)
         for name, figure in self.paper.figures.items():
             if figure.kind == PICTURE:
-                stages |= {f"{name}-{one}": self.picture(name, one) for one in figure.scenarios}
+                for scenario in figure.scenarios:
+                    stages[f"{name}-{scenario}"] = self.picture(name, scenario)
             elif figure.kind in COMPUTED and figure.scenarios:
                 matrix = {part: f"${{figures.{name}.{part}s}}" for part in ("scenario", "method")}
-                cells = "${item.scenario}/${item.method}"
-                stages[name] = self.figure(
-                    name, cells, f"{self.at}/representations/{cells}.npz", matrix=matrix
-                )
+                each_cell = "${item.scenario}/${item.method}"
+                representations = f"{self.folder}/representations/{each_cell}.npz"
+                stages[name] = self.figure(name, each_cell, representations, matrix=matrix)
         return stages
 
     def partitions(self) -> Stages:
-        """One stage for the scenarios without public images and one for those with them."""
-        written = {name: one for name, one in self.paper.scenarios.items() if name not in MINIATURES}
+        """One stage for the scenarios without public images and one for those with them.
+
+        If there are only scenarios of one kind, their stage is called `partition`.
+        """
+        scenarios = {name: one for name, one in self.paper.scenarios.items() if name not in MINIATURES}
         stages: Stages = {}
         for stage, parts in (("partition", ["data"]), ("partition-public", ["data", "public"])):
-            some = {k: one for k, one in written.items() if (one.public is not None) == ("public" in parts)}
-            if not some:
+            items: dict[str, dict] = {}
+            for name, scenario in scenarios.items():
+                if (scenario.public is not None) == ("public" in parts):
+                    items[name] = {part: {"set": getattr(scenario, part).set} for part in parts}
+            if not items:
                 continue
-            whole, items = len(some) == len(written), {}
-            for name, one in some.items():
-                items[name] = {part: {"set": getattr(one, part).set} for part in parts}
+            is_all = len(items) == len(scenarios)
             deps = [f"data/${{item.{part}.set}}" for part in parts]
-            stages["partition" if whole else stage] = {
-                "foreach": "${scenarios}" if whole else items,
-                "do": self.partition("${key}", deps, [{f"{self.at}/paper.yaml": ["scenarios.${key}"]}]),
+            params = [{f"{self.folder}/paper.yaml": ["scenarios.${key}"]}]
+            stages["partition" if is_all else stage] = {
+                "foreach": "${scenarios}" if is_all else items,
+                "do": self.partition("${key}", deps, params),
             }
         return stages
 
     def grid(self, name: str) -> dict[str, Any]:
-        """The cells of a grid; ParamError where they read different sets."""
+        """The stage that trains the cells of a grid; ParamError if its scenarios read different data sets."""
         scenarios = [self.paper.scenarios[scenario] for scenario in self.paper.grids[name].scenarios]
-        alike = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
-        if len(alike) > 1:
+        kinds = {(tuple(_extra(scenario)), scenario.keep) for scenario in scenarios}
+        if len(kinds) > 1:
             what = "its scenarios differ in corrupted images, frozen features or `keep`"
-            raise ParamError(f"{self.at}/paper.yaml: grids.{name}: {what}; give each another grid")
-        (extra, keep), scenario = next(iter(alike), ((), None)), "${item.scenario}"
+            raise ParamError(f"{self.folder}/paper.yaml: grids.{name}: {what}; give each another grid")
+        extra, keep = next(iter(kinds), ((), None))
+        scenario = "${item.scenario}"
         matrix = {part: f"${{grids.{name}.{part}s}}" for part in ("scenario", "method")}
-        deps = [f"{self.at}/partitions/{scenario}", *(f"data/{one}" for one in extra)]
+        deps = [f"{self.folder}/partitions/{scenario}", *(f"data/{data_set}" for data_set in extra)]
         return self.train(scenario, matrix, deps, f"scenarios.{scenario}", keep)
 
-    # -- of tuning -------------------------------------------------------------------------------------------
+    # -- papers/<paper>/tuning/dvc.yaml ----------------------------------------------------------------------
 
     def tuning(self) -> Stages:
-        """papers/<paper>/tuning/dvc.yaml."""
+        """The stages of papers/<paper>/tuning/dvc.yaml."""
         stages: Stages = {}
         for partition in dict.fromkeys(Cell(self.key, name, "").partition for name in self.paper.tuning):
-            at, command = f"{self.at}/partitions/{partition}", f"split {self.key}/{partition}"
-            stages[f"split-{partition}"] = self.stage(command, [at], [_code("split")], _cached(f"{at}-trial"))
+            folder = f"{self.folder}/partitions/{partition}"
+            command = f"split {self.key}/{partition}"
+            outs = _cached(f"{folder}-trial")
+            stages[f"split-{partition}"] = self.stage(command, [folder], [_code("split")], outs)
         for name in self.paper.tuning:
             stages |= self.tuned(name)
         return stages
 
     def tuned(self, name: str) -> Stages:
-        """Of a scenario: choosing for each method, then training with the chosen and the row's values."""
-        settings, at, place = read_yaml(self.root / self.at / "paper.yaml"), self.at, scenario_key(name)
+        """The stages of tuning for a scenario: choosing values for each method, then training with these and
+        with the values of the method's row."""
+        place = scenario_key(name)
+        settings = read_yaml(self.root / self.folder / "paper.yaml")
         for part in place.split("."):
             settings = settings[part]
         tuning = self.paper.tuning[name]
-        partition = f"{at}/partitions/{Cell(self.key, name, '').partition}"
-        extra = [f"data/{one}" for one in _extra(self.paper.scenarios[name])]
-        chosen = f"{at}/tuning/{name}/${{key}}.json"
-        shared = [{"params.yaml": ["miniature"]}] * (name in MINIATURES)
-        shared += [{f"{at}/sources.yaml": [f"cells.{name}.${{key}}"]}]
+        partition = f"{self.folder}/partitions/{Cell(self.key, name, '').partition}"
+        extra = [f"data/{data_set}" for data_set in _extra(self.paper.scenarios[name])]
+        chosen = f"{self.folder}/tuning/{name}/${{key}}.json"
+        shared = []
+        if name in MINIATURES:
+            shared.append({"params.yaml": ["miniature"]})
+        shared.append({f"{self.folder}/sources.yaml": [f"cells.{name}.${{key}}"]})
 
         algorithms = {method: self.paper.algorithm(method) for method in tuning.methods}
-        files = {name: spaces_file(name, self.key, self.root) for name in algorithms.values()}
+        files = {algorithm: spaces_file(algorithm, self.key, self.root) for algorithm in algorithms.values()}
         items: dict[str, Any] = dict(algorithms)
         spaces = [{SPACES: ["learning_rate", "${item}"]}]
-        if {*files.values()} != {SPACES}:  # some of the paper's folder
-            items = {
-                method: {"algorithm": name, "spaces": files[name]} for method, name in algorithms.items()
-            }
+        if {*files.values()} != {SPACES}:  # search spaces of some methods are in the paper's folder
+            for method, algorithm in algorithms.items():
+                items[method] = {"algorithm": algorithm, "spaces": files[algorithm]}
             spaces = [{SPACES: ["learning_rate"]}, {"${item.spaces}": ["${item.algorithm}"]}]
 
         def stage(word: str, deps: list[str], params: list, outs: list) -> dict[str, Any]:
             do = self.stage(f"tune {self.key}/{name}/${{key}} {word}".rstrip(), deps, params, outs)
             return {"foreach": items, "do": do}
 
-        # A configuration trains with the tuning's seeds: more of the scenario's change no choice.
-        of_choice = [f"{place}.{setting}" for setting in settings if setting != "seeds"]
-        of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
-        params = [{f"{at}/paper.yaml": of_choice}, *shared]
-        params += [_code("tune"), *spaces]
+        # Configurations are trained with the seeds of the tuning: further seeds of the scenario change no
+        # choice.
+        keys_of_choice = [f"{place}.{setting}" for setting in settings if setting != "seeds"]
+        keys_of_choice += ["methods.${key}", f"tuning.{name}.configurations", f"tuning.{name}.seeds"]
+        params = [{f"{self.folder}/paper.yaml": keys_of_choice}, *shared, _code("tune"), *spaces]
         stages = {f"tune-{name}": stage("", [f"{partition}-trial", *extra], params, _uncached(chosen))}
-        of_final = [place, "methods.${key}", *[f"tuning.{name}.test_seeds"] * bool(tuning.test_seeds)]
-        for kind, word in (("tuned", "chosen"), ("published", "published"))[: 2 if tuning.test_seeds else 1]:
-            stages[f"{kind}-{name}"] = stage(
-                word,
-                [partition, *extra, *[chosen] * (kind == "tuned")],
-                [{f"{at}/paper.yaml": of_final}, *shared],
-                self.results("tuning", f"{name}-{kind}", "${key}"),
-            )
+
+        keys_of_training = [place, "methods.${key}"]
+        if tuning.test_seeds:
+            keys_of_training.append(f"tuning.{name}.test_seeds")
+        params = [{f"{self.folder}/paper.yaml": keys_of_training}, *shared]
+        outs = self.results("tuning", f"{name}-tuned", "${key}")
+        stages[f"tuned-{name}"] = stage("chosen", [partition, *extra, chosen], params, outs)
+        if tuning.test_seeds:
+            outs = self.results("tuning", f"{name}-published", "${key}")
+            stages[f"published-{name}"] = stage("published", [partition, *extra], params, outs)
         return stages

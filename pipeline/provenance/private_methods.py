@@ -1,11 +1,15 @@
-"""Which private methods may have another name without any change of a result.
+"""Find the private methods that can be renamed without any effect on a result.
 
-The name of a private method does not count where one class alone defines it and only that class's own
-`self._name` calls it, so that a renaming which compiles is complete. All other names count: those that a
-base or a subclass also has, as a method or as another attribute, that stand in a text or after another object
-than `self`, that a text may begin (`f"_{kind}"`), of methods that are given to a function or a decorator,
-which may ask for their names, and those of a class whose base is not of the same package, which may call the
-method by its name.
+`normal_form` leaves the names of these methods out of a class's normal form, so that renaming them does not
+make results stale. `unseen_names` decides, from what `mentions_in` has found in each module of a package.
+
+The name of a private method does not count if only one class defines it and only that class calls it, as
+`self._name`. The name does count if
+- a base or a subclass has it too, as a method or as another attribute;
+- it stands in a text, or after another object than `self`;
+- code may make it from a text that it begins with (`f"_{kind}"`);
+- the method is given to a function or a decorator, which may ask for its name;
+- a base of the class is of another package, which may call the method by its name.
 """
 
 import ast
@@ -32,89 +36,106 @@ PRIVATE = re.compile(r"(?<!\w)_\w+")
 
 @dataclass
 class OneClass:
-    """A class of a package."""
+    """A class at the top level of a module, and its private methods.
+
+    name       of the class
+    bases      last parts of the names of its bases, without those in PLAIN_BASES
+    methods    private methods that it defines
+    mentioned  private names that follow `self` or `cls` in it
+    plain      whether only code of its package can call its methods by name
+    known      private methods whose names some code may ask for
+    made       whether it has a base that is made when the module is imported, such as by a call
+    sources    name -> the module that the class's module imports it from
+    module     where the class is; filled in by `unseen_names`
+    """
 
     name: str
-    # last parts of the names of its bases
     bases: set[str]
-    # private methods that it defines
     methods: set[str]
-    # private names that follow `self` or `cls` in it
     mentioned: set[str]
-    # whether nothing but its package calls its methods by name
     plain: bool
-    # of its private methods, those whose names the code may ask for
     known: set[str]
-    # whether it has a base that is made when the module is imported
     made: bool
-    # name -> the module that its module imports it from
     sources: dict[str, str]
-    # its module
     module: str = ""
 
 
 @dataclass
 class Said:
-    """Private names that code may ask an object for, and what such names begin with."""
+    """Private names that code may ask an object for, and texts that such names may begin with."""
 
     names: set[str] = field(default_factory=set)
     beginnings: set[str] = field(default_factory=set)
 
     def of(self, names: Iterable[str]) -> set[str]:
-        """Those of the names that are said."""
-        return {one for one in names if one in self.names or one.startswith(tuple(self.beginnings))}
+        """Those of the given names that code may ask for."""
+        return {name for name in names if name in self.names or name.startswith(tuple(self.beginnings))}
 
 
 @dataclass
 class Mentions:
-    """What a module says of private names."""
+    """The private names that one module mentions.
+
+    classes    its classes, with the names that they use themselves
+    elsewhere  all other mentions: in texts, after other objects than `self`, in nested classes
+    aliases    (another name of something, the last part of its own name), such as a class that is imported
+               under another name
+    """
 
     classes: list[OneClass] = field(default_factory=list)
-    # in texts, after other objects, and of nested classes
     elsewhere: Said = field(default_factory=Said)
-    # another name of a class -> the last part of its name
     aliases: list[tuple[str, str]] = field(default_factory=list)
 
 
 def is_private(name: str) -> bool:
+    """Whether a name begins with an underscore and is none of Python's own, such as `__init__`."""
     return name.startswith("_") and not name.endswith("__")
 
 
 def mentions_in(tree: ast.Module) -> Mentions:
-    """The private names of a module."""
+    """The private names that a parsed module mentions."""
     found = Mentions()
+    asks_names = any(_asks_name(node) for node in ast.walk(tree))
+    sources = {alias.asname or alias.name.partition(".")[0]: "" for alias in _imported(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            sources |= {alias.name: node.module or "" for alias in node.names if not alias.asname}
+
     of_classes: set[ast.AST] = set()
-    asked = any(_asks_name(inner) for inner in ast.walk(tree))
-    imported = {alias.asname or alias.name.partition(".")[0]: "" for alias in _imported(tree)}
-    for one in ast.walk(tree):
-        if isinstance(one, ast.ImportFrom) and not one.level:
-            imported |= {alias.name: one.module or "" for alias in one.names if not alias.asname}
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            found.classes.append(_one_class(node, of_classes, imported, asked))
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            found.classes.append(_one_class(statement, of_classes, sources, asks_names))
     found.elsewhere = said_in(tree, of_classes)
-    found.aliases = [(one.asname, one.name.rpartition(".")[2]) for one in _imported(tree) if one.asname]
-    for inner in ast.walk(tree):
-        if isinstance(inner, (ast.Assign, ast.AnnAssign)) and inner.value is not None:
-            targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
-            found.aliases += [(_last_name(one), _last_name(inner.value)) for one in targets]
-    found.aliases = [(name, other) for name, other in found.aliases if name and other and name != other]
+
+    aliases = [(alias.asname, alias.name.rpartition(".")[2]) for alias in _imported(tree) if alias.asname]
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            aliases += [(_last_name(target), _last_name(node.value)) for target in targets]
+    found.aliases = [(name, other) for name, other in aliases if name and other and name != other]
     return found
 
 
 def _imported(tree: ast.AST) -> list[ast.alias]:
-    imports = [one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
-    return [alias for one in imports for alias in one.names]
+    """The names that a module imports anywhere."""
+    aliases: list[ast.alias] = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            aliases += node.names
+    return aliases
 
 
 def said_in(tree: ast.AST, but: Iterable[ast.AST] = ()) -> Said:
-    """What code says of private names, without the nodes `but`: attributes, names in texts, keywords, and
-    what classes define."""
+    """The private names that code mentions as attributes, in texts, as keywords, or by defining them.
+
+    tree  the code
+    but   nodes of it that are not looked at
+    """
     said = Said()
     but = set(but)
-    documents: set[ast.AST] = set()
+    docstrings: set[ast.AST] = set()
     for inner in ast.walk(tree):
-        if inner in but or inner in documents:
+        if inner in but or inner in docstrings:
             continue
         if isinstance(inner, ast.Attribute):
             said.names.add(inner.attr)
@@ -127,7 +148,7 @@ def said_in(tree: ast.AST, but: Iterable[ast.AST] = ()) -> Said:
         elif isinstance(inner, ast.ClassDef):
             said.names |= _assigned(inner)
         elif isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant):
-            documents.add(inner.value)
+            docstrings.add(inner.value)
         elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
             said.names |= {inner.value, *PRIVATE.findall(inner.value)}
         said.beginnings |= _beginnings(inner)
@@ -136,7 +157,7 @@ def said_in(tree: ast.AST, but: Iterable[ast.AST] = ()) -> Said:
 
 
 def _beginnings(node: ast.AST) -> set[str]:
-    """What a private name begins with that code makes: `f"_{kind}"`, `"_" + kind`, `"_%s" % kind`."""
+    """The beginning of a private name that code makes: `f"_{kind}"`, `"_" + kind`, `"_%s" % kind`."""
     parts: list[ast.expr] = []
     if isinstance(node, ast.JoinedStr):
         parts = node.values[:1]
@@ -144,90 +165,106 @@ def _beginnings(node: ast.AST) -> set[str]:
         parts = [node.left]
     elif isinstance(node, ast.Attribute) and node.attr == "format":
         parts = [node.value]
-    texts = [one.value for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    return {one.group() for one in map(re.compile(r"_\w*").match, texts) if one}
+    beginnings: set[str] = set()
+    for part in parts:
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            match = re.match(r"_\w*", part.value)
+            if match:
+                beginnings.add(match.group())
+    return beginnings
 
 
 def _assigned(node: ast.ClassDef) -> set[str]:
-    """The names that a class's own statements give, other than those of its methods."""
+    """The names that the body of a class defines, other than those of its methods."""
     names: set[str] = set()
     waiting: list[ast.AST] = [*node.body]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, (ast.ClassDef, *FUNCTIONS)):
-            names |= {one.name} if isinstance(one, ast.ClassDef) else set()
+        inner = waiting.pop()
+        if isinstance(inner, FUNCTIONS):
             continue
-        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            names.add(one.id)
-        elif isinstance(one, ast.alias):
-            names.add(one.asname or one.name)
-        waiting += ast.iter_child_nodes(one)
+        if isinstance(inner, ast.ClassDef):
+            names.add(inner.name)
+            continue
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            names.add(inner.id)
+        elif isinstance(inner, ast.alias):
+            names.add(inner.asname or inner.name)
+        waiting += ast.iter_child_nodes(inner)
     return names
 
 
 def _one_class(
-    node: ast.ClassDef, of_classes: set[ast.AST], imported: dict[str, str], asked: bool
+    node: ast.ClassDef, of_classes: set[ast.AST], sources: dict[str, str], asks_names: bool
 ) -> OneClass:
-    """A class at the top of a module; its private methods, and what names them there, join `of_classes`.
+    """What matters of a class at the top level of a module.
 
-    imported: names of the module's imports and the modules of these. asked: whether the module
-    asks functions for their names
+    node        its statement
+    of_classes  to this set are added the private methods, and the places that mention them by `self`
+    sources     imported name -> the module that the class's module imports it from
+    asks_names  whether the module asks functions for their names
     """
-    methods = {one for one in node.body if isinstance(one, FUNCTIONS) and is_private(one.name)}
-    nested = {
-        inner
-        for one in ast.walk(node)
-        if isinstance(one, ast.ClassDef) and one is not node
-        for inner in ast.walk(one)
-    }
+    methods = {part for part in node.body if isinstance(part, FUNCTIONS) and is_private(part.name)}
+    nested: set[ast.AST] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.ClassDef) and inner is not node:
+            nested |= {*ast.walk(inner)}
     own = {inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute) and _is_own(inner)} - nested
     of_classes |= methods | own
+
     bases = {_last_name(base) for base in node.bases}
-    decorators = {_last_name(_called(one)) for one in node.decorator_list}
+    decorators = {_last_name(_called(decorator)) for decorator in node.decorator_list}
     by_name = any(_last_name(inner) in BY_NAME for inner in ast.walk(node))
-    by_name |= any(isinstance(one, FUNCTIONS) and one.name == "__getattribute__" for one in node.body)
+    by_name |= any(isinstance(part, FUNCTIONS) and part.name == "__getattribute__" for part in node.body)
     return OneClass(
         name=node.name,
         bases=bases - PLAIN_BASES,
-        methods={one.name for one in methods},
-        mentioned={one.attr for one in own},
+        methods={method.name for method in methods},
+        mentioned={attribute.attr for attribute in own},
         plain=not by_name
         and not node.keywords
         and decorators <= PLAIN_DECORATORS
         and not _owns_others(node, nested),
-        known=_known(node, methods, own if asked else ()),
-        made=any(_is_made(base, imported) for base in node.bases),
-        sources=imported,
+        known=_known(node, methods, own if asks_names else ()),
+        made=any(_is_made(base, sources) for base in node.bases),
+        sources=sources,
     )
 
 
 def _known(node: ast.ClassDef, methods: Iterable[ast.AST], own: Iterable[ast.Attribute]) -> set[str]:
-    """Private methods that are given to a function or to a decorator, and those of which Python makes another
-    name."""
-    called = {one.func for one in ast.walk(node) if isinstance(one, ast.Call)}
-    given = {one.attr for one in own if one not in called}
+    """The private methods of a class whose names some code may ask for.
+
+    These are given to a function or to a decorator, or have a name that Python changes (`__name`).
+
+    node     the class
+    methods  the statements of its private methods
+    own      where it mentions these by `self`, without being called; empty if no code asks for names
+    """
+    called = {call.func for call in ast.walk(node) if isinstance(call, ast.Call)}
+    given = {attribute.attr for attribute in own if attribute not in called}
     known: set[str] = set()
-    for one in methods:
-        assert isinstance(one, FUNCTIONS)
-        decorators = {_last_name(_called(decorator)) for decorator in one.decorator_list}
-        value = one.name in given and not decorators & PROPERTIES
-        if value or not decorators <= NAMELESS or "__" in one.name:
-            known.add(one.name)
+    for method in methods:
+        assert isinstance(method, FUNCTIONS)
+        decorators = {_last_name(_called(decorator)) for decorator in method.decorator_list}
+        is_given = method.name in given and not decorators & PROPERTIES
+        if is_given or not decorators <= NAMELESS or "__" in method.name:
+            known.add(method.name)
     return known
 
 
 def _asks_name(node: ast.AST) -> bool:
-    """`function.__name__`, and not that of a class or a module"""
+    """Whether this is `function.__name__`; that of a class or a module does not matter."""
     if not isinstance(node, ast.Attribute) or node.attr not in ("__name__", "__qualname__"):
         return False
     return _last_name(_called(node.value)) not in ("type", "__class__", "cls")
 
 
 def _owns_others(node: ast.ClassDef, nested: Iterable[ast.AST]) -> bool:
-    """Whether `self` or `cls` is anything but the first parameter of a method."""
-    functions = [one for one in node.body if isinstance(one, FUNCTIONS)]
-    first = [(one.args.posonlyargs + one.args.args)[:1] for one in functions if not _is_static(one)]
-    owners = {argument for arguments in first for argument in arguments}
+    """Whether `self` or `cls` may be another object in a class than the first parameter of a method."""
+    owners: set[ast.arg] = set()
+    for part in node.body:
+        if isinstance(part, FUNCTIONS) and not _is_static(part):
+            positional = part.args.posonlyargs + part.args.args
+            owners.update(positional[:1])
     for inner in {*ast.walk(node)} - {*nested}:
         if isinstance(inner, ast.arg) and inner.arg in OWNERS and inner not in owners:
             return True
@@ -237,92 +274,124 @@ def _owns_others(node: ast.ClassDef, nested: Iterable[ast.AST]) -> bool:
 
 
 def _is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(_last_name(one) == "staticmethod" for one in node.decorator_list)
+    return any(_last_name(decorator) == "staticmethod" for decorator in node.decorator_list)
 
 
 def _is_made(base: ast.expr, imported: Collection[str]) -> bool:
-    """Whether a base is neither imported nor known by its name: that of a call, of a table."""
+    """Whether a base is neither imported nor built in, but made by the module: by a call, from a table."""
     if isinstance(base, ast.Subscript):
         base = base.value
     while isinstance(base, ast.Attribute):
         base = base.value
-    return not isinstance(base, ast.Name) or base.id not in imported and not hasattr(builtins, base.id)
+    if not isinstance(base, ast.Name):
+        return True
+    return base.id not in imported and not hasattr(builtins, base.id)
 
 
 def _is_own(node: ast.Attribute) -> bool:
-    """`self._name`"""
+    """Whether this is `self._name` or `cls._name`."""
     return isinstance(node.value, ast.Name) and node.value.id in OWNERS and is_private(node.attr)
 
 
 def _called(node: ast.expr) -> ast.expr:
-    """What a decorator calls, or the decorator."""
+    """`name` of the decorators `@name` and `@name(...)`."""
     return node.func if isinstance(node, ast.Call) else node
 
 
 def _last_name(node: ast.AST) -> str:
+    """`c` of `c`, of `a.b.c` and of `a.b.c[d]`; empty for another expression."""
     if isinstance(node, ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def unseen_names(modules: Mapping[str, Mentions]) -> dict[str, frozenset[str]]:
-    """Of the modules of a package by their names: class -> the private methods whose names do not
-    count. Classes of one name have none."""
+    """The private methods of a package whose names do not count.
+
+    modules  the package's modules by name
+
+    Returns class -> these methods; without classes that have none. If two classes of the package have the
+    same name, all names of their methods count.
+    """
     elsewhere = Said()
-    for module in modules.values():
-        elsewhere.names |= module.elsewhere.names
-        elsewhere.beginnings |= module.elsewhere.beginnings
-    classes = [replace(one, module=name) for name, module in modules.items() for one in module.classes]
-    names = [one.name for one in classes]
     aliases: dict[str, set[str]] = {}
-    for name, other in [alias for module in modules.values() for alias in module.aliases]:
-        aliases.setdefault(name, set()).add(other)
-    classes = [replace(one, bases=_meant(one.bases, aliases, names)) for one in classes]
-    for one in classes:
-        # Its base may be any class.
-        elsewhere.names |= one.methods | one.mentioned if one.made and not one.bases <= {*names} else set()
-    of_name = {one.name: one for one in classes if names.count(one.name) == 1}
+    classes: list[OneClass] = []
+    for module, mentions in modules.items():
+        elsewhere.names |= mentions.elsewhere.names
+        elsewhere.beginnings |= mentions.elsewhere.beginnings
+        for alias, meant in mentions.aliases:
+            aliases.setdefault(alias, set()).add(meant)
+        classes += [replace(member, module=module) for member in mentions.classes]
+    names = [member.name for member in classes]
+    classes = [replace(member, bases=_meant(member.bases, aliases, names)) for member in classes]
+    for member in classes:
+        if member.made and not member.bases <= {*names}:
+            # Its base may be any class, which may ask for any of its methods.
+            elsewhere.names |= member.methods | member.mentioned
+
+    by_name = {member.name: member for member in classes if names.count(member.name) == 1}
     found = {}
-    for one in of_name.values():
-        relatives = _relatives(one, classes, of_name)
-        if one.methods and relatives is not None:
-            others = [other for other in classes if other is not one]
-            said = set[str]().union(*(other.methods | other.mentioned for other in relatives))
-            # What another class calls and does not define may be this one's, by a common subclass.
-            asked = set[str]().union(*(other.mentioned - other.methods for other in others))
-            unseen = (one.methods & one.mentioned) - one.known - said - asked
-            found[one.name] = frozenset(unseen - elsewhere.of(unseen))
-    return {name: methods for name, methods in found.items() if methods}
+    for member in by_name.values():
+        relatives = _relatives(member, classes, by_name)
+        if not member.methods or relatives is None:
+            continue
+        unseen = (member.methods & member.mentioned) - member.known
+        for relative in relatives:
+            unseen -= relative.methods | relative.mentioned
+        for other in classes:
+            if other is not member:
+                # What a class calls and does not define may be this one's method, by a common subclass.
+                unseen -= other.mentioned - other.methods
+        unseen -= elsewhere.of(unseen)
+        if unseen:
+            found[member.name] = frozenset(unseen)
+    return found
 
 
 def _meant(bases: set[str], aliases: Mapping[str, set[str]], names: Collection[str]) -> set[str]:
-    """The names of classes that a class's bases may be, and of the bases those that are of no class."""
+    """The classes that the bases of a class may be: aliases are replaced by what they stand for.
+
+    bases    names of the bases
+    aliases  another name -> all that it may stand for
+    names    of all classes of the package
+
+    A base that stands for no class of the package stays.
+    """
     found = set(bases)
     waiting = [*bases]
     while waiting:
         more = aliases.get(waiting.pop(), set()) - found
         found |= more
         waiting += more
-    of_classes = found & {*names}
-    return of_classes | {
-        one for one in bases if one not in names and not aliases.get(one, set()) & found & of_classes
-    }
+    meant = found & {*names}
+    unknown = {base for base in bases if base not in names and not aliases.get(base, set()) & meant}
+    return meant | unknown
 
 
-def _relatives(one: OneClass, classes: list[OneClass], of_name: dict[str, OneClass]) -> list[OneClass] | None:
-    """The bases and subclasses of a class and theirs in turn; None where one of them may be called by name
-    from outside of the package, or where two classes have a base's name."""
-    family = [one]
-    for member in family:
-        if not member.plain or not member.bases <= of_name.keys():
+def _relatives(
+    member: OneClass, classes: list[OneClass], by_name: dict[str, OneClass]
+) -> list[OneClass] | None:
+    """The bases and subclasses of a class, and theirs in turn.
+
+    None if code outside of the package may call a method of one of them by its name, or if two classes of the
+    package have the name of a base.
+
+    member   the class
+    classes  all classes of the package
+    by_name  those of them whose names are unique
+    """
+    family = [member]
+    for relative in family:  # grows as long as new relatives are found
+        if not relative.plain or not relative.bases <= by_name.keys():
             return None
-        near = [of_name[name] for name in member.bases]
-        near += [other for other in classes if _may_extend(other, member, classes)]
+        near = [by_name[name] for name in relative.bases]
+        near += [other for other in classes if _may_extend(other, relative, classes)]
         family += [other for other in near if not any(other is known for known in family)]
     return family[1:]
 
 
-def _may_extend(one: OneClass, base: OneClass, classes: list[OneClass]) -> bool:
-    """Whether a class has a base of this name, other than one that it imports from another class's module."""
+def _may_extend(member: OneClass, base: OneClass, classes: list[OneClass]) -> bool:
+    """Whether `member` may be a subclass of `base`: it has a base of this name, and does not import that from
+    a module where another class has the name."""
     others = {other.module for other in classes if other.name == base.name and other is not base}
-    return base.name in one.bases and one.sources.get(base.name) not in others - {base.module}
+    return base.name in member.bases and member.sources.get(base.name) not in others - {base.module}

@@ -1,4 +1,8 @@
-"""Parse a Python file for code digests: definitions, imports, names, and statements that run on import."""
+"""Parse a Python file for code digests: definitions, imports, names, and statements that run on import.
+
+`definitions` asks `parsed` for the top level of each module, and `facts_of` for the names that a definition
+uses. `changes` compares the `pieces` of a module today with those of an earlier commit.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -9,29 +13,36 @@ from typing import NamedTuple
 from pipeline.provenance.normal_form import read_errors
 from pipeline.provenance.private_methods import Mentions, mentions_in
 
-# Calls whose value a module may keep under a name without acting on anything else.
+# Functions whose value a module may keep under a name without acting on anything else.
 INERT = frozenset(
     "tuple frozenset set dict list sorted range fromkeys TypeVar NewType partial Path "
     "with_name compile sub split array".split()
 )
+# Statements that define a function or a class.
 DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# What a value consists of that calls nothing.
+# Nodes of an expression that calls nothing.
 CONSTANT = (
     *(ast.Constant, ast.Name, ast.expr_context, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator),
     *(ast.Tuple, ast.List, ast.Set, ast.Dict),
 )
-UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))  # calls that no digest can follow
-# The piece of a module that acts when it is imported.
+# Functions that import or run something that no digest can follow.
+UNSEEN = frozenset(("import_module", "__import__", "eval", "exec"))
+# Name of the piece of a module that runs when the module is imported.
 ON_IMPORT = "on import"
 
-
-# name -> (module, attribute of it or None)
+# imported name -> (module, name in that module); the second is None for a module itself
 Imports = dict[str, tuple[str, str | None]]
 
 
 class Facts(NamedTuple):
-    """Of a definition's trees: names of attributes, modules that they may import, untraceable calls by line;
-    of each tree what it imports, and its names with the attributes that follow (`a.b.c`: "a", ("b", "c"))."""
+    """What the trees of a definition use.
+
+    attributes  names of all attributes
+    loads       modules that they may import
+    unseen      (function, line) of the calls in UNSEEN
+    names       for each tree what it imports itself, and its names with the attributes that follow them:
+                ("a", ("b", "c")) for `a.b.c`
+    """
 
     attributes: frozenset[str]
     loads: list[str]
@@ -41,41 +52,57 @@ class Facts(NamedTuple):
 
 @dataclass
 class Module:
-    """The top level of a file: which statement defines a name, its imports, and what acts on import."""
+    """The top level of a file.
+
+    package    the package that relative imports start from
+    nodes      name -> the statement that defines it
+    imports    the names that it imports
+    effects    statements that may act when the module is imported
+    calls      assignments of what a function returns, which may act too
+    methods    "Class.method" -> its statement
+    loads      modules that it may import
+    stars      whether it has a star import
+    decorated  definitions with decorators, in their order
+    read       names of errors of which the module reads what they say
+    mentions   the private names that it mentions
+    """
 
     package: str
     nodes: dict[str, ast.stmt] = field(default_factory=dict)
     imports: Imports = field(default_factory=dict)
     effects: list[ast.stmt] = field(default_factory=list)
-    # assignments of a call's value, which may act too
     calls: list[ast.stmt] = field(default_factory=list)
-    # "Class.method" -> its statement
     methods: dict[str, ast.stmt] = field(default_factory=dict)
-    loads: list[str] = field(default_factory=list)  # the modules that it may import
+    loads: list[str] = field(default_factory=list)
     stars: bool = False
-    # definitions with decorators, in their order
     decorated: list[ast.stmt] = field(default_factory=list)
-    # names of errors of which the module reads what they say
     read: set[str] = field(default_factory=set)
-    # what it says of private names
     mentions: Mentions = field(default_factory=Mentions)
 
 
 @cache
 def parsed(source: bytes, package: str, file: str) -> Module:
+    """Parse a file.
+
+    source   its bytes
+    package  the package that its relative imports start from
+    file     its name, for error messages
+
+    Raises what `ast.parse` raises, such as SyntaxError.
+    """
     tree = ast.parse(source, file)
     module = Module(package, read=read_errors(tree), mentions=mentions_in(tree))
-    for node in _one_by_one(tree.body):
+    for node in _single_assignments(tree.body):
+        names = _targets(node) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
         if isinstance(node, DOCUMENTED):
             module.nodes[node.name] = node
-            module.decorated += [node] if node.decorator_list else []
+            if node.decorator_list:
+                module.decorated.append(node)
             if isinstance(node, ast.ClassDef):
-                module.methods |= {
-                    f"{node.name}.{inner.name}": inner
-                    for inner in node.body
-                    if isinstance(inner, ast.FunctionDef)
-                }
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and (names := _targets(node)):
+                for inner in node.body:
+                    if isinstance(inner, ast.FunctionDef):
+                        module.methods[f"{node.name}.{inner.name}"] = inner
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and names:
             module.nodes |= dict.fromkeys(names, node)
             if isinstance(node.value, ast.Call) and _called(node.value) not in INERT and not is_logger(node):
                 module.calls.append(node)
@@ -88,59 +115,64 @@ def parsed(source: bytes, package: str, file: str) -> Module:
     return module
 
 
-def _one_by_one(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, of which `A, B = 1, 2` is two: the constants may be written in either way."""
+def _single_assignments(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, with `A, B = 1, 2` as two of them: constants may be written either way."""
     for node in body:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         value = getattr(node, "value", None)
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _is_apart(target, value):
-            for name, of_name in zip(target.elts, value.elts):
-                yield ast.copy_location(ast.Assign(targets=[name], value=of_name), node)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and _is_divisible(target, value):
+            for name, value_of_name in zip(target.elts, value.elts):
+                yield ast.copy_location(ast.Assign(targets=[name], value=value_of_name), node)
         else:
             yield node
 
 
-def _is_apart(target: ast.Tuple, value: ast.Tuple) -> bool:
-    """Whether each name of a tuple has a value of its own that uses none of the others, and calls nothing
-    that may."""
-    if any(not isinstance(one, ast.Name) for one in target.elts):
+def _is_divisible(target: ast.Tuple, value: ast.Tuple) -> bool:
+    """Whether `target = value` is the same as one assignment for each name: as many values as names, and no
+    value that calls anything or uses one of these names."""
+    if any(not isinstance(item, ast.Name) for item in target.elts):
         return False
-    if len(target.elts) != len(value.elts) or any(isinstance(one, ast.Starred) for one in value.elts):
+    if len(target.elts) != len(value.elts) or any(isinstance(item, ast.Starred) for item in value.elts):
         return False
     if not all(isinstance(inner, CONSTANT) for inner in ast.walk(value)):
         return False
-    names = {one.id for one in target.elts if isinstance(one, ast.Name)}
+    names = {item.id for item in target.elts if isinstance(item, ast.Name)}
     return not any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(value))
 
 
 def is_logger(node: ast.AST | None) -> bool:
-    """`LOG = logging.getLogger(__name__)`: a logger under a name."""
+    """Whether a statement makes a logger, as `LOG = logging.getLogger(__name__)`."""
     value = getattr(node, "value", None)
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not isinstance(value, ast.Call):
         return False
-    plain = all(isinstance(one, (ast.Name, ast.Constant)) for one in value.args) and not value.keywords
-    return plain and ast.unparse(value.func) == "logging.getLogger"
+    is_plain = all(isinstance(argument, (ast.Name, ast.Constant)) for argument in value.args)
+    return is_plain and not value.keywords and ast.unparse(value.func) == "logging.getLogger"
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
-    """The names that an assignment gives; none where it changes something else, such as an attribute."""
+    """The names that an assignment defines; none if it changes something else, such as an attribute."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    flat = [
-        item
-        for target in targets
-        for item in (target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target])
-    ]
-    names = [item.id for item in flat if isinstance(item, ast.Name)]
-    return names if len(names) == len(flat) else []
+    items: list[ast.expr] = []
+    for target in targets:
+        items += target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+    names = [item.id for item in items if isinstance(item, ast.Name)]
+    return names if len(names) == len(items) else []
 
 
 def _called(call: ast.Call) -> str:
-    """The last part of the name of what is called."""
+    """`c` of the calls `c()` and `a.b.c()`."""
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
 def pieces(name: str, nodes: list[ast.AST]) -> dict[str, list[ast.AST]]:
-    """The statements of the definition `name`; of a class by method, "Class.method", and the rest of it."""
+    """Divide a definition into the parts whose changes are reported one by one.
+
+    name   of the definition
+    nodes  its statements
+
+    Returns name of a part -> its statements: of a class each method as "Class.method" and the rest of it
+    under its name; anything else as a whole.
+    """
     if len(nodes) != 1 or not isinstance(nodes[0], ast.ClassDef):
         return {name: nodes}
     whole = nodes[0]
@@ -152,30 +184,35 @@ def pieces(name: str, nodes: list[ast.AST]) -> dict[str, list[ast.AST]]:
 
 
 def facts_of(trees: list[ast.AST], package: str) -> Facts:
-    facts = Facts(frozenset(), [], [], [])
+    """What trees use, of a module in `package`."""
     attributes: set[str] = set()
+    loads: list[str] = []
+    unseen: list[tuple[str, int]] = []
+    names_of_trees: list[tuple[Imports, set[tuple[str, tuple[str, ...]]]]] = []
     for tree in trees:
         local: Imports = {}
         names: set[tuple[str, tuple[str, ...]]] = set()
-        inner: set[ast.AST] = set()  # of `a.b.c`, which is one name
+        inner: set[ast.AST] = set()  # `a` and `a.b` of `a.b.c`, which is one name
         for node in _nodes(tree):
             if isinstance(node, ast.Attribute):
                 attributes.add(node.attr)
             if isinstance(node, (ast.Attribute, ast.Name)) and node not in inner:
                 base, following = _chain(node, inner)
-                names |= {(base.id, following)} if isinstance(base, ast.Name) else set()
-            elif isinstance(node, ast.Call) and (name := _called(node)) in UNSEEN:
-                if isinstance(node.func, ast.Name) or name == "import_module":  # model.eval() is another eval
-                    facts.unseen.append((name, node.lineno))
+                if isinstance(base, ast.Name):
+                    names.add((base.id, following))
+            elif isinstance(node, ast.Call) and _called(node) in UNSEEN:
+                # `eval(text)`, but not `model.eval()`, which is another function
+                if isinstance(node.func, ast.Name) or _called(node) == "import_module":
+                    unseen.append((_called(node), node.lineno))
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 local |= _bound(node, package)
-                facts.loads.extend(_loads(node, package))
-        facts.names.append((local, names))
-    return facts._replace(attributes=frozenset(attributes))
+                loads.extend(_loads(node, package))
+        names_of_trees.append((local, names))
+    return Facts(frozenset(attributes), loads, unseen, names_of_trees)
 
 
 def _nodes(tree: ast.AST) -> list[ast.AST]:
-    """All nodes of a tree as `ast.walk` has them, in half the time."""
+    """All nodes of a tree, in the order of `ast.walk`, which takes twice the time."""
     nodes = [tree]
     for node in nodes:
         for name in node._fields:
@@ -188,36 +225,58 @@ def _nodes(tree: ast.AST) -> list[ast.AST]:
 
 
 def _chain(node: ast.AST, inner: set[ast.AST]) -> tuple[ast.AST, tuple[str, ...]]:
-    """What `base.attribute...` begins with, and the attributes; if that is a name, all joins `inner`."""
-    nodes, following = [node], []
-    while isinstance(node, ast.Attribute):
-        following.append(node.attr)
-        nodes.append(node := node.value)
-    if isinstance(node, ast.Name):
+    """What `base.attribute...` begins with, and the attributes.
+
+    node   the whole
+    inner  if the base is a name, all nodes of the chain are added to this set
+    """
+    base = node
+    nodes = [node]
+    following: list[str] = []
+    while isinstance(base, ast.Attribute):
+        following.append(base.attr)
+        base = base.value
+        nodes.append(base)
+    if isinstance(base, ast.Name):
         inner.update(nodes)
-    return node, tuple(reversed(following))
+    return base, tuple(reversed(following))
 
 
 def _loads(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
-    """The modules that an import may load: `from a import b` a, and b where it is one."""
+    """The modules that an import may load: for `from a import b` these are `a` and `a.b`."""
     if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
+        for alias in node.names:
+            yield alias.name
     else:
         for module, name in _bound(node, package).values():
-            yield from (module, f"{module}.{name}")
+            yield module
+            yield f"{module}.{name}"
 
 
 def _bound(node: ast.Import | ast.ImportFrom, package: str) -> Imports:
+    """The names that an import binds in a module of `package`: `import a.b` binds `a`."""
     if isinstance(node, ast.Import):
-        bound = ((alias.asname, alias.name, alias.name.split(".")[0]) for alias in node.names)
-        return {name or first: (module if name else first, None) for name, module, first in bound}
-    around = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
-    source = ".".join([*around, *filter(None, [node.module])])
+        bound: Imports = {}
+        for alias in node.names:
+            if alias.asname:
+                bound[alias.asname] = (alias.name, None)
+            else:
+                first = alias.name.split(".")[0]
+                bound[first] = (first, None)
+        return bound
+
+    parts: list[str] = []
+    if node.level:  # `from . import a`: the package itself; each further dot is one package up
+        packages = package.split(".")
+        parts += packages[: len(packages) + 1 - node.level]
+    if node.module:
+        parts.append(node.module)
+    source = ".".join(parts)
     return {alias.asname or alias.name: (source, alias.name) for alias in node.names}
 
 
 def _is_inert(node: ast.stmt) -> bool:
-    """A docstring or another constant, or what runs only when the file is called as a script."""
+    """Whether a statement does nothing on import: a docstring, or `if __name__ == "__main__"`."""
     if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
         return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
