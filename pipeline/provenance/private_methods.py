@@ -28,6 +28,7 @@ BY_NAME = frozenset("getattr hasattr setattr delattr attrgetter methodcaller var
 OWNERS = frozenset(("self", "cls"))
 # A private name in a longer text.
 PRIVATE = re.compile(r"(?<!\w)_\w+")
+BEGINNING = re.compile(r"_\w*")
 
 
 @dataclass
@@ -84,17 +85,19 @@ def mentions_in(tree: ast.Module) -> Mentions:
     """The private names of a module."""
     found = Mentions()
     of_classes: set[ast.AST] = set()
-    asked = any(_asks_name(inner) for inner in ast.walk(tree))
-    imported = {alias.asname or alias.name.partition(".")[0]: "" for alias in _imported(tree)}
-    for one in ast.walk(tree):
+    every = [*ast.walk(tree)]
+    asked = any(_asks_name(inner) for inner in every)
+    aliases = _imported(every)
+    imported = {alias.asname or alias.name.partition(".")[0]: "" for alias in aliases}
+    for one in every:
         if isinstance(one, ast.ImportFrom) and not one.level:
             imported |= {alias.name: one.module or "" for alias in one.names if not alias.asname}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             found.classes.append(_one_class(node, of_classes, imported, asked))
-    found.elsewhere = said_in(tree, of_classes)
-    found.aliases = [(one.asname, one.name.rpartition(".")[2]) for one in _imported(tree) if one.asname]
-    for inner in ast.walk(tree):
+    found.elsewhere = _said_by(every, tree, of_classes)
+    found.aliases = [(one.asname, one.name.rpartition(".")[2]) for one in aliases if one.asname]
+    for inner in every:
         if isinstance(inner, (ast.Assign, ast.AnnAssign)) and inner.value is not None:
             targets = inner.targets if isinstance(inner, ast.Assign) else [inner.target]
             found.aliases += [(_last_name(one), _last_name(inner.value)) for one in targets]
@@ -102,18 +105,21 @@ def mentions_in(tree: ast.Module) -> Mentions:
     return found
 
 
-def _imported(tree: ast.AST) -> list[ast.alias]:
-    imports = [one for one in ast.walk(tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
+def _imported(nodes: Iterable[ast.AST]) -> list[ast.alias]:
+    imports = [one for one in nodes if isinstance(one, (ast.Import, ast.ImportFrom))]
     return [alias for one in imports for alias in one.names]
 
 
-def said_in(tree: ast.AST, but: Iterable[ast.AST] = ()) -> Said:
-    """What code says of private names, without the nodes `but`: attributes, names in texts, keywords, and
-    what classes define."""
+def said_in(tree: ast.AST) -> Said:
+    """What code says of private names: attributes, names in texts, keywords, and what classes define."""
+    return _said_by(ast.walk(tree), tree, set())
+
+
+def _said_by(nodes: Iterable[ast.AST], tree: ast.AST, but: Collection[ast.AST]) -> Said:
+    """The same of the nodes of a tree, in the order of `ast.walk`, without the nodes `but`."""
     said = Said()
-    but = set(but)
     documents: set[ast.AST] = set()
-    for inner in ast.walk(tree):
+    for inner in nodes:
         if inner in but or inner in documents:
             continue
         if isinstance(inner, ast.Attribute):
@@ -145,7 +151,7 @@ def _beginnings(node: ast.AST) -> set[str]:
     elif isinstance(node, ast.Attribute) and node.attr == "format":
         parts = [node.value]
     texts = [one.value for one in parts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-    return {one.group() for one in map(re.compile(r"_\w*").match, texts) if one}
+    return {one.group() for one in map(BEGINNING.match, texts) if one}
 
 
 def _assigned(node: ast.ClassDef) -> set[str]:
@@ -324,5 +330,7 @@ def _relatives(one: OneClass, classes: list[OneClass], of_name: dict[str, OneCla
 
 def _may_extend(one: OneClass, base: OneClass, classes: list[OneClass]) -> bool:
     """Whether a class has a base of this name, other than one that it imports from another class's module."""
+    if base.name not in one.bases:
+        return False
     others = {other.module for other in classes if other.name == base.name and other is not base}
-    return base.name in one.bases and one.sources.get(base.name) not in others - {base.module}
+    return one.sources.get(base.name) not in others - {base.module}
