@@ -32,6 +32,8 @@ BY_NAME = frozenset("getattr hasattr setattr delattr attrgetter methodcaller var
 OWNERS = frozenset(("self", "cls"))
 # A private name in a longer text.
 PRIVATE = re.compile(r"(?<!\w)_\w+")
+# A private name at the beginning of a text.
+BEGINNING = re.compile(r"_\w*")
 
 
 @dataclass
@@ -95,9 +97,11 @@ def is_private(name: str) -> bool:
 def mentions_in(tree: ast.Module) -> Mentions:
     """The private names that a parsed module mentions."""
     found = Mentions()
-    asks_names = any(_asks_name(node) for node in ast.walk(tree))
-    sources = {alias.asname or alias.name.partition(".")[0]: "" for alias in _imported(tree)}
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(tree)]
+    asks_names = any(_asks_name(node) for node in nodes)
+    imported = _imported(nodes)
+    sources = {alias.asname or alias.name.partition(".")[0]: "" for alias in imported}
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and not node.level:
             sources |= {alias.name: node.module or "" for alias in node.names if not alias.asname}
 
@@ -105,10 +109,10 @@ def mentions_in(tree: ast.Module) -> Mentions:
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):
             found.classes.append(_one_class(statement, of_classes, sources, asks_names))
-    found.elsewhere = said_in(tree, of_classes)
+    found.elsewhere = _said_by(nodes, tree, of_classes)
 
-    aliases = [(alias.asname, alias.name.rpartition(".")[2]) for alias in _imported(tree) if alias.asname]
-    for node in ast.walk(tree):
+    aliases = [(alias.asname, alias.name.rpartition(".")[2]) for alias in imported if alias.asname]
+    for node in nodes:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             aliases += [(_last_name(target), _last_name(node.value)) for target in targets]
@@ -116,25 +120,29 @@ def mentions_in(tree: ast.Module) -> Mentions:
     return found
 
 
-def _imported(tree: ast.AST) -> list[ast.alias]:
-    """The names that a module imports anywhere."""
+def _imported(nodes: Iterable[ast.AST]) -> list[ast.alias]:
+    """The names that nodes import."""
     aliases: list[ast.alias] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             aliases += node.names
     return aliases
 
 
-def said_in(tree: ast.AST, but: Iterable[ast.AST] = ()) -> Said:
-    """The private names that code mentions as attributes, in texts, as keywords, or by defining them.
+def said_in(tree: ast.AST) -> Said:
+    """The private names that code mentions as attributes, in texts, as keywords, or by defining them."""
+    return _said_by(ast.walk(tree), tree, set())
 
-    tree  the code
-    but   nodes of it that are not looked at
+
+def _said_by(nodes: Iterable[ast.AST], tree: ast.AST, but: Collection[ast.AST]) -> Said:
+    """The same of the nodes of a tree.
+
+    nodes  in the order of `ast.walk`, so that a docstring comes after its owner
+    but    nodes that are not looked at
     """
     said = Said()
-    but = set(but)
     docstrings: set[ast.AST] = set()
-    for inner in ast.walk(tree):
+    for inner in nodes:
         if inner in but or inner in docstrings:
             continue
         if isinstance(inner, ast.Attribute):
@@ -168,7 +176,7 @@ def _beginnings(node: ast.AST) -> set[str]:
     beginnings: set[str] = set()
     for part in parts:
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
-            match = re.match(r"_\w*", part.value)
+            match = BEGINNING.match(part.value)
             if match:
                 beginnings.add(match.group())
     return beginnings
@@ -393,5 +401,7 @@ def _relatives(
 def _may_extend(member: OneClass, base: OneClass, classes: list[OneClass]) -> bool:
     """Whether `member` may be a subclass of `base`: it has a base of this name, and does not import that from
     a module where another class has the name."""
+    if base.name not in member.bases:
+        return False
     others = {other.module for other in classes if other.name == base.name and other is not base}
-    return base.name in member.bases and member.sources.get(base.name) not in others - {base.module}
+    return member.sources.get(base.name) not in others - {base.module}
