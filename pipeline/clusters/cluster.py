@@ -1,7 +1,6 @@
 """Base class of executors that train cells on a cluster and run all other stages on this machine."""
 
 import contextlib
-import itertools
 import json
 import os
 import time
@@ -59,8 +58,11 @@ class Mark:
         its position, which is the end of an id such as `7_2`; `7` is the only one of its submission.
         """
         for id_, name in living:
-            position = int(id_.partition("_")[2] or 0)
-            if name == self.name and (id_ == self.id or not self.id and position == self.position):
+            if name != self.name:
+                continue
+            alone = "_" not in id_ and self.position == 0
+            in_its_place = alone or id_.endswith(f"_{self.position}")
+            if id_ == self.id or not self.id and in_its_place:
                 return id_, name
         return None
 
@@ -110,20 +112,19 @@ class Cluster(Local):
 
     # A subclass has these three, the last where jobs outlive this process.
     def send(self, jobs: list[Sent]) -> list[Sent]:
-        """Submit jobs and set `id` and `name` of each, through `remember` where they outlive this process, or
-        mark it as failed. Returns jobs for which there is no room."""
+        """Submit jobs and set `id` and `name` of each, or mark it as failed. Returns jobs for which there
+        is no room."""
         raise NotImplementedError
 
-    def remember(self, jobs: list[Sent], name: str, ids: Iterable[str] = ()) -> None:
-        """Store the marks of jobs, before they are submitted and again when their ids are known: whenever
-        this process ends, a later one finds them.
+    def announce(self, jobs: list[Sent], name: str) -> None:
+        """Store marks of jobs that `send` is about to submit together. If this process ends before the
+        cluster tells their ids, a later one finds them by the name.
 
-        name: of the submission
-        ids: of the jobs on the cluster; empty before they are submitted
+        name: of the submission, which no other one has
         """
-        for position, (job, id_) in enumerate(zip(jobs, ids or itertools.repeat(""))):
-            job.id, job.name = id_, name
-            mark = Mark(job.order.cell, self.title, id_, name, job.order.digests, position)
+        for position, job in enumerate(jobs):
+            job.name = name
+            mark = Mark(job.order.cell, self.title, "", name, job.order.digests, position)
             files.write_json(job.mark, asdict(mark))
 
     def states(self) -> dict[tuple[str, str], str]:
@@ -245,7 +246,12 @@ class Cluster(Local):
         for job in held:
             job.name = ""
             job.mark.unlink(missing_ok=True)
-        self.sent += [job for job in jobs if job.code is None and job.id]
+        for job in jobs:
+            if job.code is None and job.id:
+                self.sent.append(job)
+                if self.outlives:
+                    mark = Mark(job.order.cell, self.title, job.id, job.name, job.order.digests)
+                    files.write_json(job.mark, asdict(mark))
         self.full = max(sum(job.lives for job in self.sent), 1) if held else 0
         for job in held:  # until one of ours has ended, or one of this user's other jobs
             job.where = "waits for room in the queue"

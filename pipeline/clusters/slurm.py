@@ -120,14 +120,15 @@ class Slurm(Cluster):
             },
         )
         environment = self.environment() | {"FEDREPRO_WORKERS": self.options.get("cpus-per-task", "1")}
-        self.remember(jobs, name)
+        self.announce(jobs, name)
         lists = [(asdict(job.order), job.task.log, job.task.events) for job in jobs]
         try:
             with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words, which the reason holds too
                 sent = executor.map_array(Train(self.root, environment), *zip(*lists))
         except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
             return str(getattr(error, "stderr", None) or error) or type(error).__name__
-        self.remember(jobs, name, [one.job_id for one in sent])
+        for job, one in zip(jobs, sent):
+            job.id, job.name = one.job_id, name
         return ""
 
     def states(self) -> dict[tuple[str, str], str]:

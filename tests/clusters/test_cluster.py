@@ -24,3 +24,20 @@ def test_a_mark_of_another_shape_is_none(tmp_path, key, value):
     assert Mark.read(path).id == "7_1"
     path.write_text(json.dumps(MARK | {key: value}))
     assert Mark.read(path) is None or (key, value) == ("digests", {})
+
+
+@pytest.mark.parametrize("position, found", [(0, "7_0"), (1, "7_1"), (10, "7_10"), (2, None)])
+def test_a_job_without_an_id_is_found_by_its_place(position, found):
+    living = [("7_0", "other"), ("7_10", "n"), ("7_1", "n"), ("7_0", "n")]
+    mark = Mark(**MARK | {"id": "", "position": position})
+    assert mark.job(living) == (found and (found, "n"))
+
+
+def test_the_only_job_of_a_submission_needs_no_place():
+    assert Mark(**MARK | {"id": ""}).job([("7", "n")]) == ("7", "n")
+    assert Mark(**MARK | {"id": "", "position": 1}).job([("7", "n")]) is None
+
+
+def test_an_id_may_have_any_form():
+    assert Mark(**MARK | {"id": "lsf_job"}).job([("other_job", "n"), ("lsf_job", "n")]) == ("lsf_job", "n")
+    assert Mark(**MARK | {"id": "lsf_job"}).job([("lsf_job", "another")]) is None

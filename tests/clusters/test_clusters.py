@@ -162,15 +162,13 @@ class Pretended(Cluster):
     def send(self, jobs):
         taken, held = jobs[: self.room], jobs[self.room :]
         self.batches.append(len(taken))
-        if not self.outlives:
-            for number, job in enumerate(taken):
-                job.id, job.name = f"1_{number}", "batch"
-            return held
-        self.remember(taken, "batch")
+        if self.interrupted:
+            self.announce(taken, "batch")
         self.alive |= {(f"1_{number}", "batch"): "on n1" for number in range(len(taken))}
         if self.interrupted:
             raise KeyboardInterrupt
-        self.remember(taken, "batch", [f"1_{number}" for number in range(len(taken))])
+        for number, job in enumerate(taken):
+            job.id, job.name = f"1_{number}", "batch"
         return held
 
     def states(self):
