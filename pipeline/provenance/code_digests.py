@@ -119,7 +119,9 @@ def _python_files(root: Path) -> Iterator[Path]:
             continue
         seen.add(place)
         skipped = ELSEWHERE if Path(folder) == root else set()
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".") and name not in skipped)
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and name not in skipped
+        )
         for name in sorted(file_names):
             if name.endswith(".py"):
                 yield Path(folder, name)
