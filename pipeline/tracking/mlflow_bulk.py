@@ -179,7 +179,7 @@ class Bulk:
         with self.engine.connect() as connection:
             for run, key, value in connection.execute(wanted):
                 tags[run][key] = value
-        return {(of.get("fedrepro.result", ""), of.get("seed", "")): run for run, of in tags.items()}
+        return {(own.get("fedrepro.result", ""), own.get("seed", "")): run for run, own in tags.items()}
 
     def _place(self, experiment: str) -> str:
         """The address of the folder into which the files of an experiment's runs go."""
