@@ -97,17 +97,25 @@ def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]
 
 
 def views(key: str, by_cell: Results, store: mlflow_runs.Store) -> Iterator[tuple[str, str]]:
-    """(what it shows, path of the link) of a paper's views, which are written into its experiment: the
-    methods of each scenario side by side, where two or more are measured, then all runs grouped by cell."""
+    """Write the views of a paper into its experiment; yields (what a view shows, path of its link).
+
+    These are the methods of each scenario side by side, if two or more are measured, then all runs grouped by
+    cell.
+
+    key      of the paper
+    by_cell  its results
+    store    where the experiment is
+    """
     if not by_cell:
         return
-    experiment, documents = store.experiment(key), {}
+    experiment = store.experiment(key)
+    documents = {}
     for scenario in dict.fromkeys(cell.scenario for cell in by_cell):
-        some = {cell: result for cell, result in by_cell.items() if cell.scenario == scenario}
-        if len(some) > 1:
+        of_scenario = {cell: result for cell, result in by_cell.items() if cell.scenario == scenario}
+        if len(of_scenario) > 1:
             query = f"tags.scenario = '{scenario}' and tags.seed LIKE '%'"
-            order = f"metrics.`{columns(some)[0]}`"
-            documents[LISTED.get(scenario, scenario)] = view(some, query, "label", order)
+            order = f"metrics.`{columns(of_scenario)[0]}`"
+            documents[LISTED.get(scenario, scenario)] = view(of_scenario, query, "label", order)
     # Runs of a tuning have no seed.
     documents["all runs"] = view(by_cell, "tags.seed LIKE '%'", "cell", "attributes.start_time")
     for title, document in documents.items():

@@ -51,7 +51,8 @@ class Load:
         except ImportError:
             self.psutil: Any = None
             return
-        self.psutil, self.cards = psutil, Cards()
+        self.psutil = psutil
+        self.cards = Cards()
         self.network = psutil.net_io_counters()
         psutil.cpu_percent()
         self.sample()
