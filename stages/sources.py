@@ -33,13 +33,22 @@ def sources(paper: str | None = None) -> None:
     stages wait for this one, so what they could not know in time is checked here."""
     if paper:
         check_names(paper)
-    digests: Mapping = paper_digests(paper) if paper else stage_digests()
-    folder, what = (ROOT / "papers" / paper, "cells") if paper else (ROOT, "stages")
+        digests: Mapping = paper_digests(paper)
+        folder = ROOT / "papers" / paper
+        what = "cells"
+    else:
+        digests = stage_digests()
+        folder = ROOT
+        what = "stages"
     files.write_text(folder / "sources.yaml", HEADER.format(what) + yaml.safe_dump(digests, sort_keys=True))
 
 
 def stage_digests(root: Path = ROOT) -> dict[str, str]:
-    """The content of sources.yaml: a digest for each kind of stage that is no cell's and no partition's."""
+    """The content of sources.yaml: kind of a stage -> digest, for stages that make neither cells nor
+    partitions.
+
+    root  folder of the repository
+    """
     digests = {stage: identity.code_digest(f"stages.{stage}", root=root) for stage in STAGES}
     table = read_yaml(root / "pipeline" / "data" / "sets.yaml")
     return digests | {
@@ -49,8 +58,17 @@ def stage_digests(root: Path = ROOT) -> dict[str, str]:
 
 
 def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
-    """{partition: {scenario: digest}, cells: {scenario: {method: digest}}} of papers/<name>/sources.yaml."""
-    paper, varied = load_paper(name, root), overlay(name, root)
+    """The content of papers/<name>/sources.yaml.
+
+    name  of the paper
+    root  folder of the repository
+
+    Returns `partition`: scenario -> digest, and `cells`: scenario -> method -> digest. Raises FedReproError
+    for code that cannot be followed.
+    """
+    paper = load_paper(name, root)
+    # What params.yaml changes of paper.yaml.
+    varied = overlay(name, root)
     scenarios = varied.get("settings", {})
     scenarios |= dict.fromkeys(MINIATURES, scenarios.get(MINIATURE))
     cells: dict[str, dict] = {}
@@ -58,16 +76,11 @@ def paper_digests(name: str, root: Path = ROOT) -> dict[str, dict]:
         code = identity.code_of(Experiment.of(cell, root))
         method = varied.get("methods", {}).get(cell.method)
         cells.setdefault(cell.scenario, {})[cell.method] = _varied(code, scenarios.get(cell.scenario), method)
-    return {
-        "partition": {
-            key: _varied(
-                identity.scenario_digest(("stages.partition:partition",), scenario, root=root),
-                scenarios.get(key),
-            )
-            for key, scenario in paper.scenarios.items()
-        },
-        "cells": cells,
-    }
+    partitions = {}
+    for key, scenario in paper.scenarios.items():
+        code = identity.scenario_digest(("stages.partition:partition",), scenario, root=root)
+        partitions[key] = _varied(code, scenarios.get(key))
+    return {"partition": partitions, "cells": cells}
 
 
 def _varied(digest: str, *values: dict | None) -> str:

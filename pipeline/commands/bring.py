@@ -21,25 +21,35 @@ from pipeline.schema.documents import UNTRUSTED
 from pipeline.schema.loader import check_name
 from pipeline.tracking.mlflow_runs import say_import
 
-# files that a line names
+# At most so many files are named in a line.
 NAMED = 5
-# of git: a server that sends less than a byte a second for a minute is given up
+# Options of git: give up a server that sends less than a byte a second for a minute.
 SLOW = ("-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60")
+# Files and folders that are not copied from a folder: they are not in git.
 LEFT_OUT = ("partitions", "representations", "final-models", "extra-seeds", "__pycache__", ".*")
 
 
 def main(source: str | None, name: str | None) -> int:
-    """Add the folder of a paper; without a source, add all results to MLflow. Returns the exit code."""
-    return bring(source, name) if source else say_import(printed(collect()), show=True)
+    """Add the folder of a paper, or all results to MLflow; returns the exit code.
+
+    source  folder, archive or address of a git repository; None: all results to MLflow
+    name    of the paper here; None: the name of the source
+    """
+    if source:
+        return bring(source, name)
+    return say_import(printed(collect()), show=True)
 
 
 def bring(source: str, name: str | None, root: Path = ROOT) -> int:
-    """Copy a folder, unpack an archive or clone a git repository as papers/<name>, without running its code.
+    """Copy a folder, unpack an archive or clone a git repository as papers/<name>, without running its code;
+    returns the exit code.
 
-    name: of the new folder; None: the name of the source
+    source  folder, file of `fedrepro archive`, or address of a git repository
+    name    of the new folder; None: the name of the source
+    root    folder of the repository
 
-    Nothing is written outside papers/. If the paper or one of its results cannot be used, nothing stays, and
-    FedReproError is raised.
+    Nothing is written outside papers/. If the paper or one of its results cannot be used, nothing is left
+    behind, and FedReproError is raised.
     """
     if is_archive(source):
         name = name or archive.paper_of(Path(source).expanduser())
@@ -75,9 +85,8 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
     seeds = sum(len(result["seeds"]) for result in results.values())
     print(f"papers/{name}: {len(results)} results of {seeds} seeds, every seal whole")
     if code:
-        print(
-            f"Its files would run with your rights: {', '.join(code[:NAMED])}{' ...' * (len(code) > NAMED)}"
-        )
+        more = " ..." if len(code) > NAMED else ""
+        print(f"Its files would run with your rights: {', '.join(code[:NAMED])}{more}")
         print(f"Nothing of it runs, and no command sees it, until you have read them:  fedrepro trust {name}")
     print(f"To train some rounds again and compare:  fedrepro verify {name}")
     return 0
@@ -85,8 +94,12 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
 
 @contextlib.contextmanager
 def other_checkout(root: Path = ROOT) -> Iterator[Path]:
-    """A temporary checkout with an empty folder of papers, in which a paper is read before it is among the
-    others and without running its code. A FedReproError names files as if they were here."""
+    """A temporary checkout without papers, in which a paper is read before it is added to the others.
+
+    Code in it does not run. A FedReproError names files as if they were in this repository.
+
+    root  folder of the repository
+    """
     with files.temporary_folder(root / "papers" / "import") as checkout:
         UNREAD.add(checkout)
         shutil.copy(root / "params.yaml", checkout)
@@ -98,11 +111,16 @@ def other_checkout(root: Path = ROOT) -> Iterator[Path]:
 
 
 def _check_name(source: str, name: str, folder: Path) -> None:
-    """FedReproError where the results are of a paper of another name: seals hold it, so it cannot change."""
+    """FedReproError if the results are of a paper of another name, which their seals do not let change.
+
+    source  for the message
+    name    that the paper will have
+    folder  of the paper
+    """
     for path in sorted(folder.glob("runs/*/*/result.json")):
         try:
             key = str(json.loads(path.read_bytes())["cell"]).partition("/")[0]
-        except DAMAGED:  # which the survey of all results says
+        except DAMAGED:  # the survey of all results will say so
             continue
         check_name(key)
         if key != name:
@@ -113,13 +131,13 @@ def _check_name(source: str, name: str, folder: Path) -> None:
 
 
 def _code(folder: Path) -> list[str]:
-    """The files of a paper that something would run."""
-    found = (path for pattern in ("*.py", "templates/*") for path in folder.rglob(pattern))
+    """The files of a paper whose code could run, as paths from its folder."""
+    found = [*folder.rglob("*.py"), *folder.rglob("templates/*")]
     return sorted(path.relative_to(folder).as_posix() for path in found if ".git" not in path.parts)
 
 
 def _mark(folder: Path) -> None:
-    """Nothing of the paper runs until the mark is gone; also no stage that it brings for DVC."""
+    """Mark a paper so that none of its code runs until it is trusted, and delete its stages of DVC."""
     (folder / UNTRUSTED).write_text(
         "Imported. Read its files, then call `fedrepro trust`.\n", encoding="utf-8"
     )
@@ -128,8 +146,10 @@ def _mark(folder: Path) -> None:
 
 
 def trust(name: str, root: Path = ROOT) -> int:
-    """Allow the code of an imported paper to run; returns the exit code. FedReproError if no such paper
-    waits."""
+    """Allow the code of an imported paper to run; returns the exit code.
+
+    Raises FedReproError if the paper is not waiting to be trusted.
+    """
     check_name(name)
     mark = root / "papers" / name / UNTRUSTED
     if not mark.is_file():
@@ -151,8 +171,10 @@ def is_archive(source: str) -> bool:
 
 
 def _fetch(source: str, target: Path, root: Path) -> None:
-    """Clone a repository, unpack an archive, or copy what is in git or would be. FedReproError for what is
-    no plain file."""
+    """Clone a repository, unpack an archive, or copy a folder without LEFT_OUT, to `target`.
+
+    Raises FedReproError if it holds anything but plain files and folders.
+    """
     local = Path(source).expanduser().resolve()
     if is_archive(source):
         archive.unpack(local, target)
@@ -163,15 +185,20 @@ def _fetch(source: str, target: Path, root: Path) -> None:
         shutil.copytree(local, target, ignore=shutil.ignore_patterns(*LEFT_OUT))
     else:
         address = str(local) if local.is_dir() else source
-        # the same bytes whatever git is set to: seals and DVC hash them
-        same = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
-        git(root, *SLOW, "clone", "--quiet", "--no-recurse-submodules", *same, "--", address, str(target))
+        # The same bytes whatever git's settings are, since seals and DVC hash them.
+        same_bytes = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
+        options = ("--quiet", "--no-recurse-submodules", *same_bytes)
+        git(root, *SLOW, "clone", *options, "--", address, str(target))
         _check_plain(target)
 
 
 def _check_plain(folder: Path) -> None:
-    for at, inside, names in os.walk(folder):
-        inside[:] = [name for name in inside if name != ".git"]
-        for path in (Path(at, name) for name in sorted([*inside, *names]) if name != ".git"):
+    """FedReproError if a folder holds anything but plain files and folders, or settings of DVC."""
+    for inner, subfolders, file_names in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if name != ".git"]
+        for name in sorted([*subfolders, *file_names]):
+            path = Path(inner, name)
+            if name == ".git":  # a file, of a submodule
+                continue
             if path.is_symlink() or not (path.is_file() or path.is_dir()) or path.name == ".dvc":
                 raise FedReproError(f"{path}: a link, a device or DVC's settings, which no paper needs")

@@ -480,7 +480,8 @@ def trust() -> None:
 def here() -> None:
     """The installed command. Inside another checkout, it runs the code of that checkout."""
     with contextlib.suppress(OSError):  # the current directory was deleted: `main` says so
-        if (folder := checkout_of(Path.cwd()) or HOME) != HOME:
+        folder = checkout_of(Path.cwd()) or HOME
+        if folder != HOME:
             os.execve(sys.executable, [sys.executable, "-m", "pipeline", *sys.argv[1:]], surroundings(folder))
     if sys.flags.optimize > 1:  # without the texts of --help
         os.environ.pop("PYTHONOPTIMIZE")

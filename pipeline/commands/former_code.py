@@ -19,7 +19,7 @@ from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
 
-# Asks the earlier code itself whether a result counts as its own.
+# A program that asks the earlier code itself whether a result counts as its own.
 QUESTION = """
 import sys
 from pathlib import Path
@@ -35,19 +35,26 @@ result = results.read(cell.folder(ROOT) / "result.json")
 print("counts" if identity.current(result, Experiment.of(cell, ROOT)) else "stale", result["self"])
 """
 
-# The module that walks a seed, by where it lies now and where it lay before.
+# The module that trains a seed again for `fedrepro verify`: its name now and its earlier one.
 WALKS = ("pipeline.training.walk", "pipeline.cells.walk")
 
 
 @dataclass(frozen=True)
 class FormerCode:
-    """A commit, and the folder where its files lie beside the data of today."""
+    """The code of a commit.
+
+    commit  its full hash
+    root    folder with its files, and with today's data
+    """
 
     commit: str
     root: Path
 
     def check_counts(self, cell: Cell, result: dict) -> None:
-        """FedReproError unless the commit has this very result, and its code is known to give it."""
+        """Check that the commit has this very result, and that its code is known to give it.
+
+        Raises FedReproError if it does not.
+        """
         command = [sys.executable, "-c", QUESTION, str(cell)]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
         if done.returncode:
@@ -62,8 +69,15 @@ class FormerCode:
 
 @contextlib.contextmanager
 def checked_out(commit: str, root: Path) -> Iterator[FormerCode]:
-    """Meanwhile the commit lies in `.cells`, with hard links to the data sets and partitions of `root`.
-    FedReproError where there is no such commit."""
+    """Check out a commit in `.cells`, with hard links to the data sets and partitions of `root`.
+
+    It is removed at the end. Another command that compares with a commit is waited for.
+
+    commit  any name that git knows it by
+    root    folder of the repository
+
+    Raises FedReproError if there is no such commit.
+    """
     name = git(root, "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")
     folder = root / ".cells" / f"commit-{name}"
     waits = f"another command compares with {name[:8]}: waiting for it"
@@ -81,12 +95,12 @@ def checked_out(commit: str, root: Path) -> Iterator[FormerCode]:
 
 
 def walk_module(root: Path) -> str:
-    """The module that walks a seed in the code at `root`."""
+    """The name of the module that trains a seed again, in the code at `root`."""
     return next((name for name in WALKS if (root / f"{name.replace('.', '/')}.py").is_file()), WALKS[0])
 
 
 def _link(source: str, target: str) -> None:
-    """A hard link; a copy where the file system has none, or is another one."""
+    """Make a hard link; a copy if the file system has none, or if the target is on another one."""
     try:
         os.link(source, target)
     except OSError:
@@ -94,7 +108,11 @@ def _link(source: str, target: str) -> None:
 
 
 def remove(folder: Path, root: Path) -> None:
-    """What is checked out there, also what a killed command has left."""
+    """Remove the checkout in a folder, also one that a killed command has left.
+
+    folder  of the checkout
+    root    folder of the repository
+    """
     if folder.exists():
         shutil.rmtree(folder)
         git(root, "worktree", "prune")

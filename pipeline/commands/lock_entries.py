@@ -12,21 +12,24 @@ import yaml
 
 from pipeline.files import write_text
 
+# The first lines of a dvc.lock that DVC writes.
 HEAD = "schema: '2.0'\nstages:\n"
-# Keys and values of the document.
+# Number of keys and values at the top of the document: `schema`, `stages` and what they have.
 OUTSIDE = 4
-# Collections around the name of a stage, and columns before it.
+# Number of collections around the name of a stage.
 DEPTH = 2
+# Number of columns before it.
 INDENT = 2
-# A value that is written once in an entry (&) and meant again (*), as DVC's YAML numbers them.
+# An anchor (&id001) or alias (*id001), by which DVC's YAML writes a value that occurs twice only once.
 SHARED = re.compile(r"(?<=[:-] )([&*])(id\d{3,})$", re.M)
 
 
 def enter(stages: list[Any]) -> None:
-    """Write what DVC's `dump_stages` writes to dvc.lock for stages of one dvc.yaml.
+    """Write stages of one dvc.yaml into its dvc.lock, as DVC's `dump_stages` does.
 
-    stages: of DVC, with the hashes that `save` has found
-    A file that is not as DVC writes it (edited by hand, damaged, of an earlier schema) is left to DVC.
+    stages  DVC's, with the hashes that `save` has found
+
+    If the file is not as DVC writes it (edited by hand, damaged, of an earlier schema), DVC writes it.
     """
     from dvc.stage.serialize import to_lockfile
     from dvc.utils.serialize import dumps_yaml
@@ -36,7 +39,7 @@ def enter(stages: list[Any]) -> None:
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     entries = entries_of(text) if text else {}
     if entries is None:
-        for stage in stages:  # together they would share what was read of a parameter file
+        for stage in stages:  # together, their entries would share values that were read from one file
             dvcfile.dump_stages([stage], update_pipeline=False)
         return
     for stage in stages:
@@ -48,8 +51,11 @@ def enter(stages: list[Any]) -> None:
 
 
 def entries_of(text: str) -> dict[str, str] | None:
-    """Stage -> the lines of its entry, of a dvc.lock that begins with HEAD and has nothing after its stages;
-    None for another one."""
+    """The entries of a dvc.lock: name of a stage -> its lines.
+
+    None for a file that does not begin with HEAD, or has anything else than stages after it, or has anchors
+    and aliases across entries.
+    """
     if not text.startswith(f"{HEAD}{' ' * INDENT}") or not text.endswith("\n"):
         return None
     # the name of each stage and the line that it stands on
@@ -83,22 +89,22 @@ def entries_of(text: str) -> dict[str, str] | None:
 
 
 def _is_apart(entry: str) -> bool:
-    """Whether an entry means again what is written in it before, all of that, and nothing else."""
-    written: list[str] = []
-    meant = set()
+    """Whether the aliases of an entry are those of anchors in it, and each anchor has one."""
+    anchors: list[str] = []
+    used = set()
     for sign, name in SHARED.findall(entry):
         if sign == "&":
-            written.append(name)
-        elif name in written:
-            meant.add(name)
+            anchors.append(name)
+        elif name in anchors:
+            used.add(name)
         else:
             return False
-    return len(written) == len(meant)
+    return len(anchors) == len(used)
 
 
 def _renumbered(entries: list[str]) -> list[str]:
-    """The entries with what they share numbered through the file, as DVC does: in the order in which values
-    are first meant again."""
+    """The entries with their anchors numbered through the whole file, as DVC does it: in the order of the
+    first alias of each."""
     count = 0
     renewed = []
     for entry in entries:
@@ -107,7 +113,7 @@ def _renumbered(entries: list[str]) -> list[str]:
             if sign == "*" and name not in names:
                 count += 1
                 names[name] = f"id{count:03d}"
-        for name in names:  # first to what no entry has, since a new number may be another's old one
+        for name in names:  # first to a name that no entry has: a new number may be another's old one
             entry = re.sub(rf"(?<=[:-] )([&*]){name}$", rf"\1new {names[name]}", entry, flags=re.M)
         renewed.append(re.sub(r"(?<=[:-] )([&*])new (id\d+)$", r"\1\2", entry, flags=re.M))
     return renewed

@@ -10,13 +10,19 @@ from pipeline.schema import ROOT, load_paper, papers, printed, shorten
 from pipeline.schema.scenario import DEMANDS
 
 PAGE = ROOT / "docs" / "methods.md"
+# The line of the page after which the table is written.
 MARK = "<!-- what follows is written by `fedrepro methods --page` -->"
+# The head of the table.
 HEAD = ("method", "what it does", "papers", "needs; supports")
+# What most methods need, so that the table does not say it.
 USUAL = "one network"
 
 
 def main(page: bool = False) -> int:
-    """Print them, or renew the page; returns the exit code."""
+    """Print every method in a line; returns the exit code.
+
+    page  renew docs/methods.md instead
+    """
     if page:
         write_text(PAGE, documented())
         print(f"{shorten(PAGE)}: written")
@@ -34,6 +40,7 @@ def documented() -> str:
 
 
 def _rows() -> list[tuple[str, ...]]:
+    """The rows of the table in docs/methods.md, its head first."""
     rows: list[tuple[str, ...]] = [HEAD, ("---",) * len(HEAD)]
     for name in methods.method_names():
         title, what = _described(name)
@@ -56,6 +63,10 @@ def _described(name: str) -> tuple[str, str]:
 
 
 def _papers(name: str) -> list[str]:
-    """The papers of which a grid has a row of it; supplementary grids do not count."""
-    shown = ((load_paper(key), printed(key)) for key in papers())
-    return [paper.name for paper, cells in shown if name in {paper.algorithm(cell.method) for cell in cells}]
+    """The papers with a row of a method in one of their grids; supplementary grids do not count."""
+    names = []
+    for key in papers():
+        paper = load_paper(key)
+        if any(paper.algorithm(cell.method) == name for cell in printed(key)):
+            names.append(paper.name)
+    return names

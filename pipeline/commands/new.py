@@ -24,11 +24,11 @@ from pipeline.schema.discovery import method_file, partition_kinds
 from pipeline.schema.loader import check_name
 
 TEMPLATES = Path(__file__).with_name("templates")
+# Methods that a new paper may have: method -> its row in paper.yaml.
 ROWS = {"fedavg": "{label: FedAvg}", "fedprox": "{label: FedProx, mu: 0.01}"}
-# What a user varies of them, in params.yaml.
+# method -> its row in params.yaml, with what a user may vary.
 VARIED = {"fedavg": "{}", "fedprox": "{mu: null}"}
-# What a paper defines in another file: that file, and the line of a scenario in paper.yaml that names an
-# entry of it.
+# Parts that a paper may define: (its file, the line of a scenario in paper.yaml that names an entry of it).
 PARTS = {
     "data": ("data.py", "data: {set: $name}"),
     "model": ("models.py", "model: {name: $name}"),
@@ -44,8 +44,13 @@ def _template(file: str, **values: object) -> str:
 
 
 def project(name: str) -> int:
-    """Make a folder with this code, the settings of its stages and a paper of two methods, in a new git
-    repository."""
+    """Make a folder with this code, the settings of its stages and a paper of two methods, as a new git
+    repository; returns the exit code.
+
+    name  path of the folder, whose last part names the paper
+
+    Raises ParamError for a name that no paper may have, and FedReproError if the folder exists.
+    """
     from fedrepro import files  # of an installation alone: a project has no such folder
 
     target = Path(name)
@@ -64,8 +69,15 @@ def project(name: str) -> int:
 
 
 def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) -> int:
-    """Make papers/<name>: a miniature with methods of ROWS and one table, what a user varies, and its
-    stages."""
+    """Make papers/<name>: paper.yaml with a miniature and one table, params.yaml, and the stages; returns the
+    exit code.
+
+    name     of the folder
+    root     folder of the repository
+    methods  of the miniature, keys of ROWS
+
+    Raises ParamError for a name that no paper may have, and FedReproError if the folder exists.
+    """
     _check_folder("paper", name)
     folder = root / "papers" / name
     _check_free(folder)
@@ -83,15 +95,23 @@ def paper(name: str, root: Path = ROOT, methods: tuple[str, ...] = ("fedavg",)) 
 
 
 def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
-    """Make the file of a method, of all papers or of one, and a test."""
+    """Make the file of a method and a test; returns the exit code.
+
+    name   of the method, as a Python module
+    paper  in whose folder the method is; None: in pipeline/methods, for all papers
+    root   folder of the repository
+
+    Raises ParamError for a name that is none in Python, and FedReproError if one of the files exists.
+    """
     kind = _class_name("method", name)
     if paper:
         load_paper(paper, root)
+    code = root / "papers" / paper if paper else root / "pipeline"
     home = root / "papers" / paper if paper else root
-    file = (home if paper else root / "pipeline") / "methods" / f"{name}.py"
+    file = code / "methods" / f"{name}.py"
     test = home / "tests" / f"test_{name}.py"
     _check_free(method_file(name, paper, root), file, test)
-    # FedAvg's round, so that the file begins as what it is built on
+    # The file begins with FedAvg's round, which a method usually changes.
     text = (ROOT / "pipeline" / "methods" / "fedavg.py").read_text(encoding="utf-8")
     [body] = re.findall(r"def round\(.*?\n(.*?)\n\n", text, re.DOTALL)
     _write(file, _template("method.py", kind=kind, body=body))
@@ -108,12 +128,21 @@ def method(name: str, paper: str | None = None, root: Path = ROOT) -> int:
 
 
 def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
-    """Add an entry to the file of a part of a paper, a key of PARTS, and make a test of it."""
+    """Add an entry to the file of a part of a paper, and make a test of it; returns the exit code.
+
+    what   a key of PARTS
+    name   of the entry, as in Python
+    paper  key of the paper
+    root   folder of the repository
+
+    Raises ParamError for a name that is none in Python, and FedReproError if the entry or the test exists.
+    """
     words = {"name": name, "kind": _class_name(what, name), "paper": paper}
     module, use = PARTS[what]
     load_paper(paper, root)
     folder = root / "papers" / paper
-    file, test = folder / module, folder / "tests" / f"test_{name}.py"
+    file = folder / module
+    test = folder / "tests" / f"test_{name}.py"
     known: Container[str] = functions(paper, file.stem, root)
     if what in ("data", "partition"):
         known = sets(root) if what == "data" else partition_kinds(paper, root)
@@ -121,7 +150,8 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
         raise FedReproError(f"{shorten(file)}: there is {name!r} already")
     _check_free(test)
     head, entry = _template(f"{what}.py", **words).split("%%\n")
-    _write(file, (file.read_text(encoding="utf-8") if file.exists() else head) + entry)
+    before = file.read_text(encoding="utf-8") if file.exists() else head
+    _write(file, before + entry)
     _write(test, _template(f"test_{what}.py", **words))
     sync(root)
     print(f"To use it:  `{Template(use).substitute(words)}` in a scenario of papers/{paper}/paper.yaml")
@@ -130,12 +160,13 @@ def part(what: str, name: str, paper: str, root: Path = ROOT) -> int:
 
 
 def _pytest(test: Path) -> str:
-    """The command that runs a test; first the one that installs pytest, where it is missing."""
+    """The command that runs a test, after the one that installs pytest if that is missing."""
     install = "" if find_spec("pytest") else f"{interpreter()} -m pip install pytest && "
     return f"{install}{interpreter()} -m pytest {shorten(test)}"
 
 
 def _check_free(*paths: Path | None) -> None:
+    """FedReproError if one of these files or folders exists."""
     for path in paths:
         if path and path.exists():
             what = "folder" if path.is_dir() else "file"
@@ -143,14 +174,14 @@ def _check_free(*paths: Path | None) -> None:
 
 
 def _check_folder(what: str, name: str) -> None:
-    """ParamError for what cannot name a paper's folder."""
+    """ParamError for a name that a paper's folder cannot have. `what` is for the message."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise ParamError(f"new {what} {name!r}: a folder's name, of small letters, digits, - and _")
     check_name(name)
 
 
 def _class_name(what: str, name: str) -> str:
-    """`fed_mine` -> FedMine; ParamError for what cannot be a name in Python."""
+    """`fed_mine` -> FedMine; ParamError for a name that is none in Python. `what` is for the message."""
     kind = "".join(part.capitalize() for part in name.split("_"))
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.iskeyword(kind):
         raise ParamError(f"new {what} {name!r}: a module's name, of small letters, digits and _")
@@ -158,5 +189,6 @@ def _class_name(what: str, name: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
+    """Write a file, and say so."""
     write_text(path, text)
     print(f"{shorten(path)}: written")

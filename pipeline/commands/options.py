@@ -59,10 +59,12 @@ class Commands(click.Group):
         except click.UsageError as error:
             if "\n" in error.format_message():  # called without arguments: the message is the help text
                 raise
-            at = error.ctx.command_path if error.ctx else "fedrepro"
+            command = error.ctx.command_path if error.ctx else "fedrepro"
             message = error.format_message().rstrip(".").replace("a valid integer range", "a whole number")
             message = message.replace("a valid float range", "a number")
-            raise ParamError(f"{message}{'' if message.endswith('?') else '.'} See {at} --help") from None
+            if not message.endswith("?"):
+                message += "."
+            raise ParamError(f"{message} See {command} --help") from None
         except SyntaxError as error:  # in a method that somebody is writing
             where = os.path.relpath(error.filename or "")
             raise ParamError(f"{where}, line {error.lineno}: {error.msg}") from None
@@ -89,18 +91,20 @@ class Name(click.ParamType):
         from pipeline.schema import MINIATURES, folders, load_paper
 
         paper, *rest = value.split("/")
-        if (key := _spelt(paper, folders())) not in folders():
+        key = _spelt(paper, folders())
+        if key not in folders():
             return value
         try:
             known = load_paper(key) if rest else None
-        except FedReproError:  # of paper.yaml: the command says it
+        except FedReproError:  # paper.yaml is wrong: the command itself will say so
             known = None
-        names = ((*MINIATURES, *known.scenarios), known.methods) if known else ()
+        # The names that may stand in the second and in the third place.
+        names = [[*MINIATURES, *known.scenarios], known.methods] if known else []
         return "/".join([key, *map(_spelt, rest, names), *rest[len(names) :]])
 
 
 def _spelt(text: str, known: Iterable[str]) -> str:
-    """The known name that differs from the text by case at most; there is one, or the text."""
+    """The known name that differs from the text at most by case; the text if there is none."""
     return next((name for name in known if name.casefold() == text.casefold()), text)
 
 
@@ -121,9 +125,13 @@ class Amount(click.ParamType):
 
 
 def calls(place: str, **more: Any) -> Callable[[Callable], Callable]:
-    """The body of a command that has only a help text: call a function, such as "run:main" of
-    pipeline.commands or ".report:main", with the command's arguments and `more`; its module is imported
-    then."""
+    """Give a command that has only a help text its body: a call of a function.
+
+    place  of the function: "run:main" in pipeline.commands, or ".report:main" from there
+    more   arguments besides those of the command
+
+    The function's module is imported only when the command is called.
+    """
     module, _, function = place.partition(":")
 
     def decorate(described: Callable) -> Callable:
@@ -142,7 +150,10 @@ def example(*lines: str) -> str:
 
 
 def jobs_option(default: str = "one for each core") -> Callable:
-    """--jobs, of commands that start processes."""
+    """The option --jobs of commands that start processes.
+
+    default  what --help says of the number without it
+    """
     return click.option(
         "--jobs",
         "-j",
@@ -156,10 +167,10 @@ FORCE = click.option("--force", "-f", is_flag=True, help="Run again from the sta
 
 
 def installed(elsewhere: bool = False) -> str:
-    """How to call `fedrepro` in the environment at hand: by its name where the shell finds this one, else by
-    its path, else as a module.
+    """How a user calls the `fedrepro` of this environment: by its name if the shell finds it, else by its
+    path, or as a module if it is not installed.
 
-    elsewhere: whether it will be called from another folder
+    elsewhere  whether it will be called from another folder
     """
     script = Path(sys.executable).with_name("fedrepro")
     if _found("fedrepro", script):
@@ -170,7 +181,7 @@ def installed(elsewhere: bool = False) -> str:
 
 
 def interpreter() -> str:
-    """How to call the Python at hand: `python` where the shell finds this one, else by its path."""
+    """How a user calls the Python of this environment: `python` if the shell finds it, else its path."""
     return "python" if _found("python", Path(sys.executable)) else _path(Path(sys.executable))
 
 
@@ -181,19 +192,23 @@ def _found(name: str, path: Path) -> bool:
 
 
 def _path(path: Path) -> str:
-    """From the current folder where it lies in it."""
+    """A path for the shell; relative if it is in the current folder."""
     here = Path.cwd()
     inside = path.absolute().is_relative_to(here)
     return shlex.quote(str(path.absolute().relative_to(here) if inside else path))
 
 
 def columns(most: int = 110) -> int:
-    """Of the terminal, or `most` where it is wider or there is none."""
+    """The width of the terminal, at most `most`; `most` if there is no terminal."""
     return min(most, shutil.get_terminal_size((most, 24)).columns)
 
 
 def wrapped(text: str, indent: int = 2, most: int = 110) -> list[str]:
-    """The lines of a text, those after the first indented by so many columns."""
+    """The lines of a text that is broken to fit the terminal.
+
+    indent  columns before all lines but the first
+    most    columns of a line
+    """
     return textwrap.wrap(
         text,
         columns(most),

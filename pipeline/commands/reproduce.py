@@ -20,12 +20,21 @@ from pipeline.git import committed, git
 from pipeline.place import surroundings
 from pipeline.schema import MINIATURE, ROOT, load_paper, papers
 
+# The clone, from the root.
 FOLDER = "reproduction"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A cell's accuracy over the seeds in git and on this machine, percent; what ran them."""
+    """A cell as git has it and as it was trained on this machine.
+
+    cell       paper/scenario/method
+    committed  accuracy over its seeds in git, in percent
+    here       the same on this machine
+    same_bits  whether both histories are the same, byte for byte
+    then       versions and processor that the result in git was trained with
+    now        the same of this machine
+    """
 
     cell: str
     committed: Summary
@@ -41,15 +50,23 @@ class Comparison:
 
 
 def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = False) -> int:
-    """Clone, run, compare; returns the exit code of the run. `names`: papers, or all of them; `jobs`: stages
-    at once; `force`: train every cell again."""
+    """Clone, run, compare; returns the exit code of the run.
+
+    names  papers; empty: all stages of the clone
+    jobs   how many stages run at once; None: the default of `fedrepro run`
+    force  train every cell again
+
+    Raises ParamError for a paper without a miniature.
+    """
     for name in names:
         if not load_paper(name).miniature:
             raise ParamError(f"papers/{name}/paper.yaml: miniature: missing; nothing small to reproduce")
     clone = prepare(ROOT, force)
     command = [sys.executable, "-m", "pipeline", "run", *[f"{name}/{MINIATURE}" for name in names], "--force"]
-    command += ["--jobs", str(jobs)] if jobs else []
-    if code := subprocess.run(command, cwd=clone, env=_environment(ROOT, clone)).returncode:
+    if jobs:
+        command += ["--jobs", str(jobs)]
+    code = subprocess.run(command, cwd=clone, env=_environment(ROOT, clone)).returncode
+    if code:
         return code
     print("\n".join(["", *summary(compare(clone, names or papers()))]))
     print("Reports:       reports/index.html (the committed numbers; open it in a browser)")
@@ -58,23 +75,29 @@ def reproduce(names: Sequence[str] = (), jobs: int | None = None, force: bool = 
 
 
 def prepare(root: Path, again: bool = False) -> Path:
-    """The clone at the commit of `root`; what was trained in it at this commit stays, unless `again`.
+    """Make the clone, or bring it to the commit of `root`; returns its folder.
 
-    Where `root` is a folder of a larger repository, that is cloned, and the same folder in it returned.
+    root   of the repository. If it is a folder of a larger one, that is cloned, and the same folder in the
+           clone is returned
+    again  forget what was trained in the clone at this commit
     """
-    top, inner = git(root, "rev-parse", "--show-toplevel"), git(root, "rev-parse", "--show-prefix")
+    top = git(root, "rev-parse", "--show-toplevel")
+    inner = git(root, "rev-parse", "--show-prefix")
     clone = root / FOLDER
     here = clone / inner
     commit = git(root, "rev-parse", "HEAD")
-    if changed := git(root, "status", "--porcelain", "--untracked-files=no").splitlines():
+    changed = git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
+    if changed:
         print(f"{len(changed)} uncommitted changes take no part in {commit[:12]}", flush=True)
     if not (clone / ".git").is_dir():
         shutil.rmtree(clone, ignore_errors=True)
         with files.replace_folder(clone) as new:
             git(root, "clone", "--quiet", "--no-hardlinks", top, str(new))
-    if moved := git(clone, "rev-parse", "HEAD") != commit:
+    moved = git(clone, "rev-parse", "HEAD") != commit
+    if moved:
         git(clone, "fetch", "--quiet", top, commit)
-    if moved or again:  # first: a kill must not leave them to the new commit
+    if moved or again:
+        # Before the checkout: if this process is killed, the new commit must not find these seeds.
         shutil.rmtree(here / ".cells", ignore_errors=True)
     if moved:
         git(clone, "checkout", "--quiet", "--force", "--detach", commit)
@@ -82,41 +105,63 @@ def prepare(root: Path, again: bool = False) -> Path:
 
 
 def _environment(root: Path, clone: Path) -> dict[str, str]:
-    """The clone's code runs, whatever Python would take. Runs are imported into the repository's MLflow
-    database, unless the user names another; trained seeds count although every stage runs."""
+    """The variables of the run's environment.
+
+    Python imports the clone's code. Runs are imported into the repository's MLflow database, unless the user
+    names another. Trained seeds count although every stage runs (FEDREPRO_FORCE).
+    """
     inherited = {key: value for key, value in surroundings(clone).items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {"MLFLOW_TRACKING_URI": f"sqlite:///{root / 'mlflow.db'}", **inherited, "FEDREPRO_FORCE": ""}
 
 
 def compare(clone: Path, names: Iterable[str]) -> list[Comparison]:
-    """The cells of these papers' miniatures that both the clone's commit and its folders have."""
+    """Compare the cells of miniatures that both the clone's commit and its folders have.
+
+    clone  of `prepare`, after its run
+    names  papers
+    """
     comparisons = []
     patterns = [f"papers/{name}/runs/{MINIATURE}/*/result.json" for name in sorted(names)]
     for path in map(Path, git(clone, "ls-files", "--", *patterns).splitlines()):
-        content, history = committed(clone, path), path.with_name("history.csv")
+        content = committed(clone, path)
         if content is None or not (clone / path).exists():
             continue
-        then, now = read(clone / path, content), read(clone / path)
-        before, here = (summarise(result["measures"][result["headline"]]) for result in (then, now))
-        same = committed(clone, history) == (clone / history).read_bytes()
-        comparisons.append(Comparison(now["cell"], before, here, same, then["versions"], now["versions"]))
+        then = read(clone / path, content)
+        now = read(clone / path)
+        history = path.with_name("history.csv")
+        comparisons.append(
+            Comparison(
+                cell=now["cell"],
+                committed=summarise(then["measures"][then["headline"]]),
+                here=summarise(now["measures"][now["headline"]]),
+                same_bits=committed(clone, history) == (clone / history).read_bytes(),
+                then=then["versions"],
+                now=now["versions"],
+            )
+        )
     return comparisons
 
 
 def summary(comparisons: list[Comparison]) -> list[str]:
-    """Same type of processor or not; how many cells have the same bits; both numbers of the others, the
-    largest difference first."""
+    """What the comparison says, in lines.
+
+    These are the processor and what differs from the versions in git, how many cells have the same bits, and
+    for the other cells both numbers, the largest difference first.
+    """
     if not comparisons:
         return ["Measured:      git has no number of these miniatures to compare with"]
-    moved = [one for one in comparisons if not one.same_bits]
-    now, same, total = comparisons[-1].now, len(comparisons) - len(moved), len(comparisons)
-    then = dict.fromkeys(item for one in comparisons for item in one.then.items())
+    moved = [comparison for comparison in comparisons if not comparison.same_bits]
+    total = len(comparisons)
+    same = total - len(moved)
+    now = comparisons[-1].now
+    then: dict[tuple[str, str], None] = {}
+    for comparison in comparisons:
+        then |= dict.fromkeys(comparison.then.items())
     others = [f"; {key} {now.get(key)} (committed: {old})" for key, old in then if old != now.get(key)]
-    return [
+    lines = [
         f"Processor:     {now.get('processor')}{''.join(others)}",
         f"Measured:      {same} of {total} cells of the miniatures have the same bits as in git",
-        *(
-            f"  {one.cell}: {one.committed} in git, {one.here} here"
-            for one in sorted(moved, key=lambda one: -abs(one.difference))
-        ),
     ]
+    for comparison in sorted(moved, key=lambda comparison: -abs(comparison.difference)):
+        lines.append(f"  {comparison.cell}: {comparison.committed} in git, {comparison.here} here")
+    return lines

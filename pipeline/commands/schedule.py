@@ -27,14 +27,15 @@ from pipeline.errors import DAMAGED, ParamError, unknown
 from pipeline.schema import papers
 from pipeline.training.progress import event
 
+# After which DVC is asked again whether another process still uses a stage's files.
 SECONDS_TO_ASK_AGAIN = 2.0
-# trained cells, which are recorded together
+# Trained cells of so many seconds are recorded together: writing a long dvc.lock takes seconds.
 SECONDS_TO_GATHER = 5.0
-# of them: writing a long dvc.lock takes seconds, once for all
+# At most so many cells are recorded together.
 AT_ONCE = 50
-# lines of a log, in which DVC's last words are
+# Last lines of a log, among which is DVC's message that another process uses the files.
 TAIL = 20
-# bytes of a file of events, in which a training's last ones are
+# Last bytes of a file of events, which hold the last report of a training.
 EVENTS = 4096
 # Seconds of one core that a stage costs besides its training, by what its command has: DVC, imports, files.
 # Measured on an Intel Xeon at 2.5 GHz; those of figures and results, which are forks without imports, on an
@@ -61,18 +62,18 @@ UNCERTAINTY = 0.1
 
 
 class StageState(StrEnum):
-    """What becomes of a stage."""
+    """The state of a stage in this run."""
 
-    # for a stage that it depends on
+    # It waits for a stage that it depends on, or for DVC's word whether it has changed.
     WAITING = "waiting"
-    # for a core, or for room at a cluster
+    # It waits for a core, or for room at a cluster.
     READY = "ready"
     RUNNING = "running"
     DONE = "done"
-    # it was up to date
+    # It was up to date and has not run.
     UNCHANGED = "unchanged"
     FAILED = "failed"
-    # as a stage failed that it depends on
+    # A stage that it depends on has failed.
     SKIPPED = "skipped"
 
 
@@ -82,32 +83,41 @@ FINISHED = (StageState.DONE, StageState.UNCHANGED)
 
 @dataclass(eq=False)
 class Task:
-    """A stage, what is known of it and what has become of it."""
+    """A stage in this run.
 
-    # of DVC
+    stage       DVC's
+    name        as `dvc repro` takes it
+    log         the file with what it prints
+    cell        <paper>/<scenario>/<method> that it trains; None: it trains none
+    known       seconds of each seed when the cell was last trained
+    work        expected seconds of one core
+    rank        work of the longest chain of stages that begins with it
+    state       what has become of it
+    upstream    stages that it depends on
+    downstream  stages that depend on it
+    job         its process, or its job at a cluster, once it is started
+    workers     cores that it was given
+    begun       seconds of the clock when it was started
+    seconds     how long it took
+    blocker     another process that uses its files, and that it waits for; empty: none
+    ask_at      seconds of the clock when to ask again whether that process has ended
+    """
+
     stage: Any
-    # as `dvc repro` takes it
     name: str
     log: Path
-    # <paper>/<scenario>/<method> where the stage trains one
     cell: str | None = None
-    # seconds of each seed when it was last trained
     known: list[float] = field(default_factory=list)
-    # seconds of one core that are expected
     work: float = 0.0
-    # work of the longest chain of stages that begins here
     rank: float = 0.0
     state: StageState = StageState.WAITING
     upstream: list["Task"] = field(default_factory=list)
     downstream: list["Task"] = field(default_factory=list)
     job: Job | None = None
-    workers: int = 1  # cores that it was given
+    workers: int = 1
     begun: float = 0.0
-    # how long it took
     seconds: float = 0.0
-    # who uses its files: another process, which it waits for
     blocker: str = ""
-    # when to ask again whether that one has ended
     ask_at: float = 0.0
 
     @property
@@ -128,38 +138,44 @@ class Task:
         return state
 
     def pictures_alone_missing(self) -> bool:
-        """Whether nothing of a cell, tuned or not, is missing but its representations and models, which git
-        lacks, and no stage of the schedule needs them: then it is not trained for them."""
-        gone = [out for out in self.stage.outs if not out.exists]
+        """Whether a cell lacks nothing but representations and models that no stage of the schedule needs.
+
+        These are not in git. The cell is not trained only to make them.
+        """
+        missing = [Path(out.fs_path) for out in self.stage.outs if not out.exists]
         needed = [dep.fs_path for needing in self.downstream for dep in needing.stage.deps]
-        return bool(gone) and not any(
-            Path(out.fs_path).parents[1].name not in ("representations", "final-models")
-            or any(Path(out.fs_path).is_relative_to(path) for path in needed)
-            for out in gone
-        )
+        for path in missing:
+            if path.parents[1].name not in ("representations", "final-models"):
+                return False
+            if any(path.is_relative_to(other) for other in needed):
+                return False
+        return bool(missing)
 
     def error(self) -> str:
         """The line of the log that best explains why the stage failed."""
         lines = [line for line in map(str.strip, self.tail(1000)) if line and line[:2] != "> "]
-        dvcs = [line for line in lines if line.startswith("ERROR: ")]
-        if dvcs and "failed to run: " not in dvcs[0]:  # an error of DVC itself
-            return dvcs[0]
-        ours = [line for line in lines if not line.startswith(("ERROR: ", "Running stage "))]
-        return ([line for line in ours if line.startswith("error: ")] or ours or dvcs or ["no output"])[-1]
+        by_dvc = [line for line in lines if line.startswith("ERROR: ")]
+        if by_dvc and "failed to run: " not in by_dvc[0]:  # an error of DVC itself
+            return by_dvc[0]
+        by_stage = [line for line in lines if not line.startswith(("ERROR: ", "Running stage "))]
+        errors = [line for line in by_stage if line.startswith("error: ")]
+        return (errors or by_stage or by_dvc or ["no output"])[-1]
 
     def tail(self, lines: int) -> list[str]:
-        """The last lines of the log."""
+        """The last lines of the log, at most so many; none if there is no log."""
         with contextlib.suppress(OSError):
             return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
         return []
 
 
 class Schedule:
-    """The stages that the targets need, each after those that it needs itself, long ones first.
+    """The stages that the targets need. Each runs after those that it needs itself, the longest chain first.
 
-    targets: what `dvc repro --glob` takes, relative to the current directory; none is its dvc.yaml.
-    force: run also what has not changed.
-    say: called with a line for the user.
+    targets  what `dvc repro --glob` takes, relative to the current directory; empty: its dvc.yaml
+    force    run also what has not changed
+    say      called with each line for the user
+
+    Raises ParamError for a target that is no stage.
     """
 
     def __init__(self, targets: list[str], force: bool = False, say: Callable[[str], object] = print):
@@ -167,7 +183,12 @@ class Schedule:
         from dvc.repo.reproduce import get_active_graph, plan_repro
 
         logging.getLogger("dvc").setLevel(logging.CRITICAL)  # its warnings and bars would break our table
-        self.repo, self.force, self.say, self.recorded = Repo(), force, say, 0.0
+        self.repo = Repo()
+        self.force = force
+        self.say = say
+        # seconds of the clock when cells were recorded last
+        self.recorded = 0.0
+        # parameter files that DVC has parsed, see `_parsed_once`
         self.parsed: dict[tuple, Any] = {}
         self.root = Path(self.repo.root_dir)
         with locks.held(self.repo, say):
@@ -203,10 +224,14 @@ class Schedule:
         with contextlib.suppress(LockError), lock_repo(self.repo), _parsed_once(self.parsed):
             locks.mend_rwlock(Path(self.repo.tmp_dir, "rwlock"))
             locks.mend_held_locks(self.root)  # copies what has been written since
-            while time.monotonic() < until and (task := next(self._unchecked(), None)):
+            while time.monotonic() < until:
+                task = next(self._unchecked(), None)
+                if task is None:
+                    break
                 self._check(task)
 
     def _check(self, task: Task) -> None:
+        """Ask DVC whether a stage has changed: then it is ready, else unchanged."""
         from dvc.lock import LockError
 
         try:
@@ -292,12 +317,10 @@ class Schedule:
         pace_of_cells = _pace(cells, work)
         pace_of_others = _pace(others, work) if others else pace_of_cells
         paces = _pace_by_paper(cells, work)
-        expected = {
-            task: work[task]
-            * (paces.get(_paper(task), pace_of_cells) if task.cell else pace_of_others)
-            / task.workers
-            for task in self.of(StageState.RUNNING, StageState.READY, StageState.WAITING)
-        }
+        expected: dict[Task, float] = {}
+        for task in self.of(StageState.RUNNING, StageState.READY, StageState.WAITING):
+            pace = paces.get(_paper(task), pace_of_cells) if task.cell else pace_of_others
+            expected[task] = work[task] * pace / task.workers
         for task in self.of(StageState.RUNNING):
             rest = expected[task] - (now - task.begun)
             if task in reported:
@@ -310,13 +333,18 @@ class Schedule:
         return until / (1 + uncertain), until * (1 + uncertain)
 
     def _expected_work(self) -> dict[Task, float]:
-        """Seconds of one core that every stage is expected to take; of a cell between its own and the mean of
-        all, since one that took long elsewhere takes less long, relative to others, here."""
+        """Seconds of one core that every stage is expected to take.
+
+        For a cell they lie between its own and the mean of all cells: one that took long elsewhere takes less
+        long here, relative to the others.
+        """
         mean = fmean(task.work for task in self.tasks if task.cell)
-        return {
-            task: OWN_SHARE * task.work + (1 - OWN_SHARE) * mean if task.cell else task.work
-            for task in self.tasks
-        }
+        work: dict[Task, float] = {}
+        for task in self.tasks:
+            work[task] = task.work
+            if task.cell:
+                work[task] = OWN_SHARE * task.work + (1 - OWN_SHARE) * mean
+        return work
 
     def _until_done(self, jobs: int, expected: dict[Task, float]) -> float:
         """Seconds until the last of the stages ends, if each takes what is `expected` from now on, and
@@ -327,7 +355,8 @@ class Schedule:
         numbers = {task: number for _, number, task in ends}
         ready = [task for task, count in missing.items() if not count and task.state != StageState.RUNNING]
         heapq.heapify(running)
-        free, now = jobs - sum(task.workers for *_, task in running), 0.0
+        free = jobs - sum(task.workers for *_, task in running)
+        now = 0.0
         while running or ready:
             ready.sort(key=lambda task: task.rank)
             while ready and (free > 0 or not running):
@@ -343,7 +372,10 @@ class Schedule:
         return now
 
     def record(self, last: bool = False) -> None:
-        """Enter trained cells into DVC's lock files, those of a few seconds together; `last`: at once."""
+        """Enter trained cells into DVC's lock files, those of SECONDS_TO_GATHER together.
+
+        last  do not wait for further cells
+        """
         jobs = [
             task.job
             for task in self.of(StageState.RUNNING)
@@ -364,16 +396,17 @@ class Schedule:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _collect(self, targets: list[str]) -> list:
+        """DVC's stages of these targets; ParamError for one that is no stage."""
         from dvc.repo.stage import PROJECT_FILE
         from dvc.stage.exceptions import StageFileDoesNotExistError, StageNotFound
 
         stages = []
-        # DVC would read the stage's files anew for each
+        # For a name DVC would read all its files again.
         known_by_name = {stage.addressing: [stage] for stage in self.repo.index.stages}
         for target in targets or [PROJECT_FILE]:
             matches = known_by_name.get(target, [])
             with contextlib.suppress(StageFileDoesNotExistError, StageNotFound):
-                glob = any(c in target for c in "*?[")
+                glob = any(sign in target for sign in "*?[")
                 matches = matches or self.repo.stage.collect(target, glob=glob)
             if not matches:
                 known = [*papers(), *(stage.addressing for stage in self.repo.index.stages)]
@@ -389,7 +422,7 @@ class Schedule:
                     task.cell = "/".join((path.parents[3].name, path.parents[1].name, path.parents[0].name))
                     with contextlib.suppress(*DAMAGED):
                         seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
-                        task.known = [float(one) for one in seconds]
+                        task.known = [float(of_seed) for of_seed in seconds]
         mean = fmean([sum(task.known) for task in self.tasks if task.known] or [30.0])
         for task in reversed(self.tasks):
             task.work = next(seconds for name, seconds in OVERHEAD.items() if name in str(task.stage.cmd))
@@ -400,6 +433,7 @@ class Schedule:
         return sorted(self.of(state), key=lambda task: -task.rank)
 
     def _unchecked(self) -> Iterator[Task]:
+        """The stages that wait for nothing but DVC's word whether they have changed."""
         now = time.monotonic()
         for task in self._longest_first(StageState.WAITING):
             if task.ask_at <= now and all(needed.state in FINISHED for needed in task.upstream):
@@ -422,9 +456,16 @@ def _paper(task: Task) -> str:
 
 
 def _pace_by_paper(cells: dict[Task, float], work: dict[Task, float]) -> dict[str, float]:
-    """The pace of every paper's cells, whose networks and images are alike: of those measured, and of
-    CELLS_OF_ALL average ones at the pace of all, which count most where few of the paper are measured."""
-    pace, average = _pace(cells, work), fmean(work[task] for task in cells)
+    """The pace of each paper's cells, whose networks and images are alike.
+
+    Besides the measured cells of the paper, CELLS_OF_ALL average cells at the pace of all papers count, so
+    that a paper with few measured cells is near the pace of all.
+
+    cells  measured seconds of each cell
+    work   expected seconds of each stage
+    """
+    pace = _pace(cells, work)
+    average = fmean(work[task] for task in cells)
     by_paper = {}
     for paper in {_paper(task) for task in cells}:
         of_paper = {task: seconds for task, seconds in cells.items() if _paper(task) == paper}
@@ -437,15 +478,20 @@ def _pace_by_paper(cells: dict[Task, float], work: dict[Task, float]) -> dict[st
 
 @contextlib.contextmanager
 def _parsed_once(known: dict[tuple, Any]) -> Iterator[None]:
-    """Meanwhile DVC parses each version of a parameter file once, into `known`, and not for every stage that
-    names it: a paper.yaml takes it 0.04 s, and some fifty stages name each."""
+    """Let DVC parse each version of a parameter file only once.
+
+    Otherwise it does so for every stage that names the file: it takes 0.04 s for a paper.yaml, which some
+    fifty stages name.
+
+    known  what was parsed before; what is parsed now is added
+    """
     from dvc.dependency import param
 
     load = param.load_path
 
     def parsed(path: str, fs: Any, **how: Any) -> Any:
         found = os.stat(path)
-        key = path, found.st_ino, found.st_mtime_ns, found.st_size, *sorted(how.items())
+        key = (path, found.st_ino, found.st_mtime_ns, found.st_size, *sorted(how.items()))
         if key not in known:
             known[key] = load(path, fs, **how)
         return known[key]
@@ -458,8 +504,14 @@ def _parsed_once(known: dict[tuple, Any]) -> Iterator[None]:
 
 
 def record(jobs: list[Job], repo: Any) -> dict[Job, str]:
-    """Write the results of trained cells and enter them into dvc.lock; returns the error of each job, one
-    line, empty where it is recorded. Nothing is returned of one whose lock another process holds."""
+    """Write the results of trained cells and enter them into dvc.lock.
+
+    jobs  whose seeds are trained
+    repo  DVC's
+
+    Returns the error of each job in one line, empty if it was recorded. A job is left out if another process
+    holds DVC's lock: it is tried again by the next call.
+    """
     from dvc.exceptions import DvcException
     from dvc.lock import LockError
     from dvc.repo import lock_repo
@@ -484,7 +536,7 @@ def record(jobs: list[Job], repo: Any) -> dict[Job, str]:
                 errors[job] = (
                     f"{job.task.cell}: seeds that are not what training writes ({type(error).__name__})"
                 )
-        for some in by_file.values():
-            lock_entries.enter([job.task.stage for job in some])
-            errors |= dict.fromkeys(some, "")
+        for recorded in by_file.values():
+            lock_entries.enter([job.task.stage for job in recorded])
+            errors |= dict.fromkeys(recorded, "")
     return errors

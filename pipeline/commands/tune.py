@@ -12,8 +12,14 @@ from pipeline.training import tuning
 
 
 def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> int:
-    """Tune and train with what was chosen; without `what`, all that any paper.yaml asks for. Stages that
-    paper.yaml has asked for since are written before. Returns the exit code."""
+    """Tune, then train with the chosen values and with those of the rows; returns the exit code.
+
+    what   papers, scenarios or cells; empty: all tunings of all papers
+    jobs   how many stages run at once; None: one for each core
+    force  tune and train again what is up to date
+
+    Raises ParamError for a name that is not to be tuned.
+    """
     names = what or [key for key in papers() if load_paper(key).tuning]
     chosen = [target for name in names for target in targets(name)]
     if not chosen:
@@ -24,8 +30,12 @@ def main(what: Sequence[str], jobs: int | None = None, force: bool = False) -> i
 
 
 def targets(name: str) -> list[str]:
-    """The stages that train with the chosen values and with the row's, of fedcrl, fedcrl/mini or
-    fedcrl/mini/fedprox; ParamError for what is not to be tuned or has no search space."""
+    """The stages that train with the chosen values and with those of the row.
+
+    name  a paper (fedcrl), a scenario (fedcrl/mini) or a cell (fedcrl/mini/fedprox)
+
+    Raises ParamError if it is not to be tuned, or has no search space.
+    """
     key, *rest = name.split("/")
     paper = load_paper(key)
     known = planned(key)

@@ -28,18 +28,27 @@ from pipeline.schema import LISTED, ROOT, Cell, load_paper, papers
 from pipeline.schema.paper import NUMBER
 from pipeline.tracking import mlflow_database, mlflow_runs
 
-# MLflow asks for no password
+# Only this machine may connect, since MLflow asks for no password.
 HOST = "127.0.0.1"
-# seconds that the server may take to start
+# Seconds that the server may take to start.
 PATIENCE = 180.0
-# what the server waits for on its standard input: its database is whole
+# The server waits for this on its standard input: its database is complete.
 GO = b"go\n"
+# cell -> result.json
 Results = dict[Cell, dict]
 
 
 def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
-    """Bring in what MLflow does not know yet, print the links and serve until Ctrl-C; returns the exit code.
-    A server that MLFLOW_TRACKING_URI names is not started, only linked to."""
+    """Import results that MLflow does not have yet, print the links and serve until Ctrl-C; returns the exit
+    code.
+
+    paper  whose views are linked; None: of all papers
+    port   at which the server is; another one if it is taken
+    root   folder of the repository
+
+    A server that MLFLOW_TRACKING_URI names is not started. Raises FedReproError if it does not answer, and
+    ParamError for an unknown paper.
+    """
     keys = [paper] if paper else list(papers(root))
     for key in keys:
         load_paper(key, root)  # reports an unknown one
@@ -51,13 +60,16 @@ def ui(paper: str | None, port: int, root: Path = ROOT) -> int:
 
 
 def _fill(keys: list[str], root: Path) -> dict[str, dict[str, str]]:
-    """Bring in what MLflow does not know yet; returns the links, by paper and by what they show."""
+    """Import results that MLflow does not have yet; returns the links: paper -> what a link shows -> link."""
     try:
         measured = results.collect(root)
         mlflow_runs.import_results(root, printed(measured, root), show=True)
         store = mlflow_runs.Store(root)
-        by_paper = {key: {c: r for c, r in measured.items() if c.paper == key} for key in keys}
-        return {key: dict(views(key, by_cell, store)) for key, by_cell in by_paper.items()}
+        links = {}
+        for key in keys:
+            of_paper = {cell: result for cell, result in measured.items() if cell.paper == key}
+            links[key] = dict(views(key, of_paper, store))
+        return links
     except FedReproError:
         raise
     except Exception as error:  # whatever MLflow, SQLite or the network raises
@@ -65,15 +77,18 @@ def _fill(keys: list[str], root: Path) -> dict[str, dict[str, str]]:
 
 
 def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]]:
-    """The numbers that the papers print for these cells, by measure, without misread ones; of several tables
-    the first."""
+    """The numbers that the papers print for these cells: cell -> measure -> number.
+
+    Numbers that cannot be read with certainty are left out. If several tables print one, the first counts.
+    """
     by_measure: dict[Cell, dict[str, float]] = {}
     for key in dict.fromkeys(cell.paper for cell in measured):
         paper = load_paper(key, root)
         for table in paper.tables.values():
             for record, cell, measure in table_rows(key, paper, table, root):
-                sure = "likely=" not in record["note"] and re.fullmatch(NUMBER, record["value"])
-                if cell in measured and measure and sure:
+                # The note `likely=...` of a garbled number says what it probably is.
+                is_sure = "likely=" not in record["note"] and re.fullmatch(NUMBER, record["value"])
+                if cell in measured and measure and is_sure:
                     by_measure.setdefault(cell, {}).setdefault(measure, float(record["value"]))
     return by_measure
 
@@ -82,17 +97,25 @@ def printed(measured: Results, root: Path = ROOT) -> dict[Cell, dict[str, float]
 
 
 def views(key: str, by_cell: Results, store: mlflow_runs.Store) -> Iterator[tuple[str, str]]:
-    """(what it shows, path of the link) of a paper's views, which are written into its experiment: the
-    methods of each scenario side by side, where two or more are measured, then all runs grouped by cell."""
+    """Write the views of a paper into its experiment; yields (what a view shows, path of its link).
+
+    These are the methods of each scenario side by side, if two or more are measured, then all runs grouped by
+    cell.
+
+    key      of the paper
+    by_cell  its results
+    store    where the experiment is
+    """
     if not by_cell:
         return
-    experiment, documents = store.experiment(key), {}
+    experiment = store.experiment(key)
+    documents = {}
     for scenario in dict.fromkeys(cell.scenario for cell in by_cell):
-        some = {cell: result for cell, result in by_cell.items() if cell.scenario == scenario}
-        if len(some) > 1:
+        of_scenario = {cell: result for cell, result in by_cell.items() if cell.scenario == scenario}
+        if len(of_scenario) > 1:
             query = f"tags.scenario = '{scenario}' and tags.seed LIKE '%'"
-            order = f"metrics.`{columns(some)[0]}`"
-            documents[LISTED.get(scenario, scenario)] = view(some, query, "label", order)
+            order = f"metrics.`{columns(of_scenario)[0]}`"
+            documents[LISTED.get(scenario, scenario)] = view(of_scenario, query, "label", order)
     # Runs of a tuning have no seed.
     documents["all runs"] = view(by_cell, "tags.seed LIKE '%'", "cell", "attributes.start_time")
     for title, document in documents.items():

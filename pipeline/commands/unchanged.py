@@ -16,29 +16,37 @@ from typing import Any
 from pipeline.errors import DAMAGED
 from pipeline.files import write_json
 
-# Below the root of a DVC repository.
+# What was found up to date, from the root of a DVC repository.
 FILE = ".cells/unchanged.json"
-# What decides besides the files that the stages name; a folder counts with all that is in it.
+# Files and folders that are compared besides those that the stages name; a folder with all that is in it.
 ALWAYS = ("pipeline", "stages", "dvc.yaml", "params.yaml", ".dvcignore", ".dvc/config", ".dvc/config.local")
-# Likewise, of all papers: `fedrepro run` writes stages that are not those of paper.yaml.
+# The same of all papers: `fedrepro run` first writes the stages that paper.yaml asks for.
 OF_PAPERS = ("papers/*/*.yaml", "papers/*/*/dvc.yaml")
-# Written by Python beside the code that it reads.
+# A folder that is not compared: Python writes it beside the code that it reads.
 SKIPPED = "__pycache__"
 
 
 def root_of(folder: Path) -> Path | None:
     """The root of the DVC repository that a folder lies in; None outside of any."""
-    return next((one for one in (folder, *folder.parents) if (one / ".dvc").is_dir()), None)
+    for place in (folder, *folder.parents):
+        if (place / ".dvc").is_dir():
+            return place
+    return None
 
 
 def key(targets: Sequence[str]) -> str:
-    """The targets and the folder from which they are meant."""
+    """A text for these targets of `fedrepro run` in the current folder, under which FILE notes them."""
     return json.dumps([os.getcwd(), *targets])
 
 
 def known(asked: str, root: Path | None) -> int | None:
-    """How many stages of these targets, as `key` has them, are up to date, where all were when they were
-    looked at last and no file has changed since; else None."""
+    """How many stages of some targets are up to date; None if that is not known without DVC.
+
+    It is known if all were when DVC looked last, and no file has changed since.
+
+    asked  `key` of the targets
+    root   of the repository; None: there is none
+    """
     if root is None:
         return None
     try:
@@ -50,8 +58,14 @@ def known(asked: str, root: Path | None) -> int | None:
 
 
 def remember(asked: str, root: Path, stages: int, places: list[str], looked: str) -> None:
-    """Note of the targets, as `key` has them, that so many stages were found up to date, unless a file has
-    changed since their `state` was `looked`."""
+    """Note that DVC has found all stages of some targets up to date, unless a file has changed meanwhile.
+
+    asked   `key` of the targets
+    root    of the repository
+    stages  how many there are
+    places  of `places_of` these stages
+    looked  `state` of the places before DVC looked
+    """
     if state(places, root) != looked:
         return
     entries: dict[str, Any] = {}
@@ -64,11 +78,16 @@ def remember(asked: str, root: Path, stages: int, places: list[str], looked: str
 
 
 def places_of(stages: Iterable[Any], root: Path) -> list[str]:
-    """Files and folders that stages of DVC name, and those of their stages and locks, relative to the root
-    where they lie below it."""
+    """The files and folders that decide whether stages are up to date.
+
+    stages  DVC's
+    root    of the repository, to which paths below it are relative
+
+    Returns ALWAYS, the dependencies and outputs of the stages, and their dvc.yaml and dvc.lock.
+    """
     paths = {str(root / name) for name in ALWAYS}
     for stage in stages:
-        paths |= {os.path.abspath(one.fs_path) for one in (*stage.deps, *stage.outs)}
+        paths |= {os.path.abspath(file.fs_path) for file in (*stage.deps, *stage.outs)}
         file = Path(os.path.abspath(stage.path))
         paths |= {str(file), str(file.with_suffix(".lock"))}
     start = f"{root}{os.sep}"
@@ -76,7 +95,7 @@ def places_of(stages: Iterable[Any], root: Path) -> list[str]:
 
 
 def state(places: Iterable[str], root: Path) -> str:
-    """A digest of number, size and time of change of every file at these places and of OF_PAPERS."""
+    """A digest of inode number, size and time of change of every file at these places and of OF_PAPERS."""
     whole = hashlib.sha256()
     of_papers = sorted(str(path) for pattern in OF_PAPERS for path in root.glob(pattern))
     for place in (*places, *of_papers):
@@ -87,7 +106,10 @@ def state(places: Iterable[str], root: Path) -> str:
 
 
 def _files(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
-    """The file, or those below the folder, in a fixed order; None for what is not there."""
+    """(path, its state) of a file, or of all files below a folder in a fixed order.
+
+    The state is None for a folder, and for a path that does not exist.
+    """
     try:
         if not os.path.isdir(path):
             yield path, os.stat(path)

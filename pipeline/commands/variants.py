@@ -23,14 +23,18 @@ from pipeline.training.checks import check_environment, runnable
 def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int:
     """Train cells with other seeds; returns the exit code.
 
-    names: cells, or scenarios with all their cells
-    text: the seeds, such as `7,8`
-    jobs: number of processes; None: one for each core
+    names  cells, or scenarios with all their cells
+    text   the seeds, such as `7,8`
+    jobs   number of processes; None: one for each core
+
+    Raises ParamError for an unknown name, or for a text that is no list of seeds.
     """
-    seeds, chosen = parse_seeds(text), [*dict.fromkeys(cell for name in names for cell in run.named(name))]
+    seeds = parse_seeds(text)
+    chosen = [*dict.fromkeys(cell for name in names for cell in run.named(name))]
     if not chosen:
         raise ParamError("--seeds: name a cell (fedlsa/mini/fedavg) or a scenario (fedlsa/mini)")
-    if code := _bring(chosen, jobs):
+    code = _bring(chosen, jobs)
+    if code:
         return code
     from pipeline.training.trainer import train_cell  # with torch: seconds
 
@@ -52,13 +56,17 @@ def extra_seeds(names: Sequence[str], text: str, jobs: int | None = None) -> int
 def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
     """Train a cell with each value of a hyper-parameter; returns the exit code.
 
-    name: of the cell
-    assignment: `mu=0.001,0.01,0.1`, a hyper-parameter of the method or `learning_rate`
-    jobs: number of processes; None: one for each core
+    name        of the cell
+    assignment  `mu=0.001,0.01,0.1`, a hyper-parameter of the method or `learning_rate`
+    jobs        number of processes; None: one for each core
+
+    Raises ParamError for an unknown cell, or for a value that the method does not accept.
     """
-    base, (key, values) = Cell.parse(name), _parse_values(assignment)
+    base = Cell.parse(name)
+    key, values = _parse_values(assignment)
     swept = {f"{key} {value}": Swept.of(base, ((key, value),)) for value in values}
-    if code := _bring(swept.values(), jobs):
+    code = _bring(swept.values(), jobs)
+    if code:
         return code
     from pipeline.training.trainer import train_cell  # with torch: seconds
 
@@ -68,9 +76,13 @@ def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
 
 
 def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> list[dict]:
-    """Train cells with seeds or values of a user; returns their results.
+    """Train cells with seeds or values of a user; returns their results, in this order.
 
-    FedReproError if their data cannot be made; ParamError for a value that the method does not accept.
+    cells  with these seeds or values
+    jobs   number of processes; None: one for each core
+
+    Raises FedReproError if their data cannot be made, and ParamError for a value that the method does not
+    accept.
     """
     if not cells:
         return []
@@ -80,7 +92,9 @@ def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> lis
         runnable(Experiment.of(cell))  # ParamError for a value that the method has not
     from pipeline.training.trainer import train_cell  # with torch: seconds
 
-    for cell in {(cell.paper, cell.partition, cell.seeds): cell for cell in cells}.values():
+    # Cells with the same seeds of a scenario share their partition.
+    by_partition = {(cell.paper, cell.partition, cell.seeds): cell for cell in cells}
+    for cell in by_partition.values():
         deal_extra(cell)
     return [train_cell(cell) for cell in cells]
 
@@ -98,8 +112,10 @@ def deal_extra(cell: ExtraSeeds | Variant) -> str:
 
 
 def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
-    """Check the cells, then bring their data and partitions; returns the exit code. To be called before torch
-    is imported."""
+    """Check the cells, then make their data and partitions; returns the exit code.
+
+    To be called before torch is imported, since it sets how torch computes.
+    """
     kinds = {Experiment.of(cell).scenario.arithmetic for cell in cells}
     if len(kinds) > 1:
         raise ParamError("--seeds: the cells differ in `arithmetic`: name those of one kind at a time")
@@ -109,18 +125,25 @@ def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
         runnable(Experiment.of(cell))  # ParamError for a name or a value that the method has not
     if jobs:
         os.environ["FEDREPRO_WORKERS"] = str(jobs)
-    with contextlib.chdir(ROOT):  # which names of stages are relative to
+    with contextlib.chdir(ROOT):  # names of stages are relative to it
         return run.main([*dict.fromkeys(map(run.partition_stage, cells))], jobs)
 
 
 def _by_seed(result: dict) -> dict[int, float]:
+    """seed -> the main measure of a result."""
     return dict(zip(result["seeds"], result["measures"][result["headline"]]))
 
 
 def _print(base: Cell, rows: dict[str, dict[int, float]], trained: Cell) -> None:
-    """Accuracies by seed, a line for each row, with those that git has."""
+    """Print a line for each row, and one for the result in git.
+
+    base     the cell
+    rows     name of a row -> seed -> accuracy in percent
+    trained  the cell into whose folder the results were written
+    """
     print(f"{base}, accuracy")
-    if (committed := base.folder() / "result.json").exists():
+    committed = base.folder() / "result.json"
+    if committed.exists():
         rows = rows | {"in the table": _by_seed(read(committed))}
     for label, by_seed in rows.items():
         print(f"  {label:<20} {summarise([*by_seed.values()])} (seeds {', '.join(map(str, by_seed))})")
@@ -152,6 +175,7 @@ def _parse_values(text: str) -> tuple[str, list]:
 def parse_value(text: str) -> int | float | bool | str:
     """`0.1` -> 0.1, `true` -> True; a text that is neither a number nor true or false stays a text."""
     with contextlib.suppress(ValueError):
-        if isinstance(value := json.loads(text), (int, float)):
+        value = json.loads(text)
+        if isinstance(value, (int, float)):
             return value
     return text

@@ -2,6 +2,7 @@
 
 A result records every parameter and the digest of each definition (`identity.recorded`). Older results have
 one digest only; for them, code and parameters are read from git at the commit that trained the result.
+`fedrepro status` prints the `cause` of stale cells, `fedrepro explain` the `lines` on one of them.
 """
 
 import ast
@@ -26,15 +27,16 @@ from pipeline.provenance.normal_form import normal_form
 from pipeline.provenance.syntax import ON_IMPORT, parsed, pieces
 from pipeline.schema import Cell
 
-# Definitions that are named one by one.
+# At most so many changed definitions are named.
 NAMED = 12
-# What a cell's parameters are read from at an earlier commit; {} is the paper.
+# Files that a cell's parameters are read from at an earlier commit; {} is the paper.
 SETTINGS = ("params.yaml", "papers/{}/paper.yaml", "papers/{}/params.yaml", "papers/{}/partitions.py")
-# Of a paper.yaml, what parameters are made of; its tables and texts may be written otherwise by now.
+# Keys of paper.yaml that parameters are read from. Only these are taken from an earlier commit, since the
+# format of others, such as the tables, may have changed.
 OF_PARAMETERS = ("scenarios", "methods", "grids", "defaults")
-# What a paper.yaml has to have besides, taken from today's.
+# Further keys that a paper.yaml has to have; they are taken from today's.
 NEEDED = ("name", "title", "authors", "reference", "idea", "order", "main")
-# Names of parameters that say nothing: seeds are compared by themselves.
+# Parameters that are not compared here: seeds have a line of their own.
 NOT_COMPARED = frozenset(("seeds",))
 
 # Causes, by which `status` groups stale cells.
@@ -46,7 +48,7 @@ SEEDS = "seeds"
 DAMAGE = "damaged files"
 UNKNOWN = "unknown method or scenario"
 LABELS = "labels.npy"
-# Modules that moved, today's place -> the place in earlier commits and in what earlier results recorded.
+# Modules that moved: today's name -> the name in earlier commits and in what earlier results recorded.
 MOVED = {
     "pipeline.arithmetic": "pipeline.cells.arithmetic",
     "pipeline.cells.test_sets": "pipeline.cells.evaluation",
@@ -68,12 +70,17 @@ MOVED = {
     "pipeline.training.seeds": "pipeline.cells.seeds",
     "pipeline.training.trainer": "pipeline.cells.training",
 }
-# What was read of partitions in this process, by their places and the times of their files.
+# What `_today` has read in this process, by the paths of partitions and the times of their files.
 _READ: dict[tuple, dict | None] = {}
 
 
 def cause(result: dict, experiment: Experiment) -> str:
-    """The first reason for which a result is stale, in a word, without a look into git."""
+    """The first reason for which a stale result is stale, in a word: one of the causes above. It is found
+    without git, and so within milliseconds.
+
+    result      of the cell; empty: damaged
+    experiment  the cell with today's parameters
+    """
     if not result:
         return DAMAGE
     if identity.refused(result, experiment) is not None:
@@ -86,7 +93,11 @@ def cause(result: dict, experiment: Experiment) -> str:
 
 
 def lines(result: dict, experiment: Experiment) -> Iterator[str]:
-    """What differs between a stale result and today, a line each."""
+    """What differs between a stale result and today, one line for each difference.
+
+    result      of the cell
+    experiment  the cell with today's parameters
+    """
     refused = identity.refused(result, experiment)
     if refused is not None:
         yield (
@@ -95,8 +106,10 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
         )
     yield from _seeds(result, experiment)
     yield from other_inputs(result, experiment)
-    root, commit = experiment.root, result["git"].get("commit", "")
+    root = experiment.root
+    commit = result["git"].get("commit", "")
     today = identity.recorded(experiment, result["executor"], result["precision"])
+    # "package.module:name" of each definition -> its digest
     now = identity.definitions_in(today)
     record = result.get("digests")
     if record:
@@ -111,50 +124,62 @@ def lines(result: dict, experiment: Experiment) -> Iterator[str]:
             return
         yield from _parameters_since(commit, today["parameters"], experiment, result["precision"])
         before = now
-        changed = [place for place in now if _at(root, commit, place) != _at(root, "", place)]
+        changed = [place for place in now if _digest_at(root, commit, place) != _digest_at(root, "", place)]
     if changed and commit:
         note = ", where it was trained with changes" if result["git"].get("dirty") else ""
         yield f"its code agrees with today's up to {_last_agreed(changed, commit, root)}{note}"
+    # Those of the method come first.
     own = f"pipeline.methods.{experiment.algorithm}:"
     changed.sort(key=lambda place: (not place.startswith(own), place))
     for place in changed[:NAMED]:
         module, _, name = place.partition(":")
-        by = _commit_of(place, commit, root)
-        line = f"{name} of {module} {_kind(place, before, now)}"
-        yield f"{line} (commit {by})" if by else line
+        changed_by = _commit_of(place, commit, root)
+        line = f"{name} of {module} {_what_happened(place, before, now)}"
+        yield f"{line} (commit {changed_by})" if changed_by else line
     if len(changed) > NAMED:
         yield f"and {len(changed) - NAMED} further definitions"
 
 
 def _as_today(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
-    """Recorded definitions of modules that moved, under the places that they have today."""
-    places = {}
+    """Recorded definitions under today's names of their modules, also of modules that have moved since.
+
+    before  "package.module:name" -> digest, as recorded
+    now     the same of today
+    """
+    today_of = {}
     for place in now:
         module, _, name = place.partition(":")
         if module in MOVED:
-            places[f"{MOVED[module]}:{name}"] = place
-    return {places.get(place, place): digest for place, digest in before.items()}
+            today_of[f"{MOVED[module]}:{name}"] = place
+    return {today_of.get(place, place): digest for place, digest in before.items()}
 
 
-def _kind(place: str, before: dict[str, str], now: dict[str, str]) -> str:
-    """What has become of a definition."""
+def _what_happened(place: str, before: dict[str, str], now: dict[str, str]) -> str:
+    """Whether a definition is new, changed or gone."""
     if place not in before:
         return "is new"
     return "changed" if place in now else "is gone"
 
 
 def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
-    before, now = set(result["seeds"]), set(experiment.scenario.seeds)
+    """Lines on the seeds that a result lacks, or has too many."""
+    before = set(result["seeds"])
+    now = set(experiment.scenario.seeds)
     for seeds, how in ((now - before, "are not in it"), (before - now, "are asked for no more")):
         if seeds:
             yield f"seeds {', '.join(map(str, sorted(seeds)))} {how}"
 
 
 def other_inputs(result: dict, experiment: Experiment) -> list[str]:
-    """What is here and is not what a result was trained on, a line each: partitions, by the bytes of their
-    arrays, labels and data sets. What is not here is not compared."""
+    """The partitions, labels and data sets on this machine that are not those that a result was trained on.
+
+    result      of the cell
+    experiment  the cell with today's parameters
+
+    Returns a line for each, the data sets last. What is not on this machine is not compared.
+    """
     found: dict[str, None] = {}
-    # as pipeline.cells.results has them, which imports pandas
+    # The same as `pipeline.cells.results.partitions`, without the import of pandas.
     partitions = result.get("partitions") or [result["partition"]] * len(result["seeds"])
     for seed, digest in zip(result["seeds"], partitions, strict=True):
         today = _today(experiment, seed)
@@ -165,49 +190,67 @@ def other_inputs(result: dict, experiment: Experiment) -> list[str]:
         elif today["digest"] != digest:
             found[f"partition of seed {seed}"] = None
         for part in ("data", "public"):
-            of_result, of_today = result[part], today.get(part)
-            if of_result and of_today and of_result["digest"] != of_today["digest"]:
-                found[f"data set {of_today['set']}"] = None
+            set_then = result[part]
+            set_today = today.get(part)
+            if set_then and set_today and set_then["digest"] != set_today["digest"]:
+                found[f"data set {set_today['set']}"] = None
     return sorted(found, key=lambda line: line.startswith("data set"))
 
 
 def _today(experiment: Experiment, seed: int) -> dict | None:
-    """`inputs` of a seed, read once in a process unless a file changes; `altered` says which bytes are not
-    those of their description. None where a partition is not here."""
+    """The digests of what a seed would be trained on today; None if its partition is not on this machine.
+
+    Returns those of `inputs`, and under `altered` the line of `_altered`. They are read once in a process,
+    unless a file changes.
+    """
     scenario = experiment.scenario
-    place = experiment.partition(seed)
-    sets = experiment.root / "data" / scenario.data.set
-    files = [place / store.META, place / partition.INDICES, sets / store.META, sets / LABELS]
-    state = [(one.stat().st_mtime_ns, one.stat().st_size) if one.is_file() else None for one in files]
-    key = (place, scenario.data.features, scenario.corruption is None, *state)
+    folder = experiment.partition(seed)
+    set_folder = experiment.root / "data" / scenario.data.set
+    files = [
+        folder / store.META,
+        folder / partition.INDICES,
+        set_folder / store.META,
+        set_folder / LABELS,
+    ]
+    state = [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None for file in files]
+    key = (folder, scenario.data.features, scenario.corruption is None, *state)
     if key not in _READ:
         try:
-            _READ[key] = inputs(experiment, seed) | {"altered": _altered(place, sets, experiment.root)}
+            altered = _altered(folder, set_folder, experiment.root)
+            _READ[key] = inputs(experiment, seed) | {"altered": altered}
         except (*DAMAGED, FedReproError):
             _READ[key] = None
     return _READ[key]
 
 
-def _altered(place: Path, sets: Path, root: Path) -> str:
-    """The partition, or the labels that it divides, where a file was changed without its description."""
-    drawn, labels = (path.relative_to(root).as_posix() for path in (place, sets / LABELS))
+def _altered(folder: Path, set_folder: Path, root: Path) -> str:
+    """A line that names the partition, or the labels that it divides, if a file was changed without its
+    description; else empty.
+
+    folder      of the partition
+    set_folder  of the data set
+    root        folder of the repository
+    """
+    drawn = folder.relative_to(root).as_posix()
+    labels = (set_folder / LABELS).relative_to(root).as_posix()
     try:
-        _, noted = partition.verify(place)
+        _, noted = partition.verify(folder)
     except FedReproError:
         return f"partition {drawn}: its arrays were altered"
-    if not (sets / LABELS).is_file():
+    if not (set_folder / LABELS).is_file():
         return ""
     try:
-        meta = store.read_meta(sets)
-        store.array(sets, LABELS, meta["digests"][LABELS])
+        meta = store.read_meta(set_folder)
+        store.array(set_folder, LABELS, meta["digests"][LABELS])
     except FedReproError:
         return f"labels {labels}: they were altered"
     if noted["data"]["digest"] != meta["digest"]:
-        return f"partition {drawn}: it was dealt of other data than are in data/{sets.name}"
+        return f"partition {drawn}: it was dealt of other data than are in data/{set_folder.name}"
     return ""
 
 
 def _parameters(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """A line for each parameter that differs: `training.optimiser.lr 0.1 -> 0.01`."""
     for name in dict.fromkeys((*before, *now)):
         if name not in NOT_COMPARED and before.get(name) != now.get(name):
             yield f"{name} {before.get(name)} -> {now.get(name)}"
@@ -219,20 +262,29 @@ def _parameters(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 def _parameters_since(
     commit: str, now: dict[str, Any], experiment: Experiment, precision: str
 ) -> Iterator[str]:
-    """What differs from the parameters of a commit."""
+    """A line for each parameter that differs from that of a commit.
+
+    commit      that trained the result
+    now         today's parameters
+    experiment  the cell with these
+    precision   of the training
+    """
     cell = experiment.cell
     with tempfile.TemporaryDirectory(prefix="fedrepro-then-") as folder:
-        for name in (one.format(cell.paper) for one in SETTINGS):
+        for pattern in SETTINGS:
+            name = pattern.format(cell.paper)
             try:
                 text = git(experiment.root, "show", f"{commit}:{name}")
             except FedReproError:
                 continue
             if name.endswith("paper.yaml"):
                 text = _with_todays_tables(text, experiment.root / name)
-            (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
-            (Path(folder) / name).write_text(text + "\n", encoding="utf-8")
+            file = Path(folder) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text + "\n", encoding="utf-8")
         try:
-            with contextlib.redirect_stderr(io.StringIO()):  # of keys that have other names by now
+            # Reading the parameters warns of keys that have other names by now.
+            with contextlib.redirect_stderr(io.StringIO()):
                 then = Experiment.of(Cell(cell.paper, cell.scenario, cell.method), Path(folder))
                 before = identity.flat(identity.parameters(then, precision))
         except (*DAMAGED, FedReproError) as problem:
@@ -243,9 +295,16 @@ def _parameters_since(
 
 
 def _with_todays_tables(then: str, today: Path) -> str:
-    """An earlier paper.yaml with today's keys but for those that parameters are made of."""
+    """An earlier paper.yaml with nothing but its parameters and the NEEDED keys of today's.
+
+    then   the text of the earlier one
+    today  the file of today's
+
+    If one of them cannot be read, the earlier text as it is.
+    """
     with contextlib.suppress(yaml.YAMLError, OSError):
-        before, now = yaml.safe_load(then), yaml.safe_load(today.read_text(encoding="utf-8"))
+        before = yaml.safe_load(then)
+        now = yaml.safe_load(today.read_text(encoding="utf-8"))
         if isinstance(before, dict) and isinstance(now, dict):
             kept = {key: before[key] for key in OF_PARAMETERS if key in before}
             others = {key: now[key] for key in NEEDED if key in now}
@@ -253,8 +312,13 @@ def _with_todays_tables(then: str, today: Path) -> str:
     return then
 
 
-def _at(root: Path, commit: str, place: str) -> str:
-    """Digest of a definition in a commit, or as it is now without one."""
+def _digest_at(root: Path, commit: str, place: str) -> str:
+    """The digest of a definition in a commit; empty if it has none.
+
+    root    folder of the repository
+    commit  empty: the files as they are now
+    place   "package.module:name"
+    """
     module, _, name = place.partition(":")
     for file in _files(module, root):
         found = _pieces(root, commit, file).get(name)
@@ -264,30 +328,42 @@ def _at(root: Path, commit: str, place: str) -> str:
 
 
 def _commit_of(place: str, commit: str, root: Path) -> str:
-    """The commit that changed a definition last since another, and its day; empty where none is found."""
+    """The last commit since `commit` that changed a definition, and its day; empty if there is none.
+
+    place   "package.module:name"
+    commit  that trained the result; may be empty
+    root    folder of the repository
+    """
     files = _files(place.partition(":")[0], root)
     if not commit or not files:
         return ""
     try:
         since = git(root, "rev-list", "--first-parent", f"{commit}..HEAD", "--", *files).split()
-        for one in since:
-            if _at(root, f"{one}~1", place) != _at(root, one, place):
-                return git(root, "show", "-s", "--format=%h, %as", one)
+        for later in since:
+            if _digest_at(root, f"{later}~1", place) != _digest_at(root, later, place):
+                return git(root, "show", "-s", "--format=%h, %as", later)
     except FedReproError:
         pass
     return ""
 
 
 def _last_agreed(changed: list[str], commit: str, root: Path) -> str:
-    """The last commit, from the one that trained the result on, before any of the definitions changed."""
+    """The last commit before any of the definitions changed, and its day, beginning with the commit that
+    trained the result.
+
+    changed  "package.module:name" of the definitions
+    commit   that trained the result
+    root     folder of the repository
+    """
     modules = {place.partition(":")[0] for place in changed}
     files = sorted(set().union(*(_files(module, root) for module in modules)))
     try:
         since = git(root, "rev-list", "--first-parent", "--reverse", f"{commit}..HEAD", "--", *files).split()
-        for one in since:
-            if any(_at(root, f"{one}~1", place) != _at(root, one, place) for place in changed):
-                return git(root, "show", "-s", "--format=%h, %as", f"{one}~1")
-        return git(root, "show", "-s", "--format=%h, %as", commit if not since else "HEAD")
+        for later in since:
+            before = f"{later}~1"
+            if any(_digest_at(root, before, place) != _digest_at(root, later, place) for place in changed):
+                return git(root, "show", "-s", "--format=%h, %as", before)
+        return git(root, "show", "-s", "--format=%h, %as", "HEAD" if since else commit)
     except FedReproError:
         return commit[:8]
 
@@ -306,8 +382,14 @@ def _files(module: str, root: Path) -> list[str]:
 
 @cache
 def _pieces(root: Path, commit: str, file: str) -> dict[str, str]:
-    """Name -> digest of each definition of a file, "Class.method" or "function", by itself; empty where the
-    commit has no such file. Without a commit as it is now."""
+    """The digest of each definition of a file, "Class.method" or "function" -> digest.
+
+    root    folder of the repository
+    commit  empty: the file as it is now
+    file    its path from the root
+
+    Empty if the commit has no such file, or if it cannot be parsed.
+    """
     try:
         text = git(root, "show", f"{commit}:{file}") if commit else (root / file).read_text("utf-8")
         module = parsed(text.encode(), "", file)
@@ -320,5 +402,5 @@ def _pieces(root: Path, commit: str, file: str) -> dict[str, str]:
 
 
 def _digest(nodes: Sequence[ast.AST]) -> str:
-    """Of statements in their normal form."""
+    """SHA-256 of the normal forms of statements."""
     return hashlib.sha256(repr([normal_form(node) for node in nodes]).encode()).hexdigest()

@@ -1,7 +1,8 @@
-"""Digests of code that one process stores for the next one, for as long as no Python file changes.
+"""Store digests of code, so that the next process need not compute them again.
 
-Following all names of a hundred cells takes seconds. The stored digests are used if neither a Python file
-below the root nor the code that follows the names differs in any byte.
+Following all names of a hundred cells takes seconds. The stored digests are used only if no Python file below
+the root, and no file of the code that follows the names, has changed in any byte. `identity` makes all its
+digests by `RememberedCode`.
 """
 
 import atexit
@@ -22,13 +23,17 @@ from pipeline.provenance import definitions, normal_form, syntax
 from pipeline.provenance.definitions import Code
 from pipeline.sealing import is_sealed, seal
 
+# The stored digests, from the root.
 FILE = ".cells/code-digests.json"
-# Folders of the root that hold no code of this repository, besides hidden ones; they may be large.
+# Folders of the root that hold no code of this repository and may be large; hidden folders are left out too.
 ELSEWHERE = {"data", "mlartifacts", "reproduction", "site"}
 
 
 class RememberedCode(Code):
-    """`Code` that asks FILE first. It is written where .cells exists when the process ends."""
+    """`Code` that looks into FILE first.
+
+    When the process ends, FILE is written, if the folder .cells exists.
+    """
 
     @cache  # noqa: B019  # of a few roots
     def digest(self, entries: tuple[str, ...], *more: Any) -> str:
@@ -48,11 +53,17 @@ class RememberedCode(Code):
         return frozenset(self._remembered("keys", (), compute))
 
     def _remembered(self, what: str, arguments: tuple, compute: Callable[[], Any]) -> Any:
-        """The value of FILE for these arguments, else what `compute` gives, which FILE then has."""
+        """The stored value; if there is none, what `compute` returns, which is then stored.
+
+        what       name of the method
+        arguments  of the method, by position
+        compute    the method without FILE
+        """
         settings = (self.neutral, self.counted, self.constants, self.registries, self.schema, self.dynamic)
-        given = [sorted(one, key=repr) if isinstance(one, frozenset) else one for one in arguments]
-        words = repr([what, self.strict, [sorted(some) for some in settings], given])
-        key = hashlib.sha256(words.encode()).hexdigest()
+        # Sets have no fixed order.
+        ordered = [sorted(item, key=repr) if isinstance(item, frozenset) else item for item in arguments]
+        question = repr([what, self.strict, [sorted(names) for names in settings], ordered])
+        key = hashlib.sha256(question.encode()).hexdigest()
         if key not in self._values:
             self._values[key] = compute()
             self._new.append(key)
@@ -60,14 +71,14 @@ class RememberedCode(Code):
 
     @cached_property
     def _new(self) -> list[str]:
-        """Keys that FILE does not have yet."""
+        """Keys that FILE does not have yet; the first use makes the process write FILE at its end."""
         atexit.register(self._write)
         return []
 
     @cached_property
     def _values(self) -> dict[str, Any]:
-        """What FILE has of the Python files as they are now; empty where it is of others, or damaged."""
-        sources = self._sources  # before any of them is followed
+        """The values in FILE; empty if it is damaged, or of other Python files than those of now."""
+        sources = self._sources  # read before any definition is followed
         with contextlib.suppress(*DAMAGED, FedReproError):
             document = json.loads((self.root / FILE).read_text(encoding="utf-8"))
             if is_sealed(document) and document["sources"] == sources:
@@ -86,26 +97,31 @@ class RememberedCode(Code):
         return whole.hexdigest()
 
     def _write(self) -> None:
-        """Leave what was computed, unless Python files have changed since."""
+        """Write FILE, unless Python files have changed since the digests were computed."""
         with contextlib.suppress(OSError, FedReproError, ValueError):
             if not (self.root / FILE).parent.is_dir():
                 return
-            read = self._sources
-            self.__dict__.pop("_sources")  # read them again
-            if self._sources == read:
-                document = seal({"sources": read, "values": self._values})
+            sources_then = self._sources
+            self.__dict__.pop("_sources")  # so that the files are read again
+            if self._sources == sources_then:
+                document = seal({"sources": sources_then, "values": self._values})
                 files.write_text(self.root / FILE, json.dumps(document, sort_keys=True))
 
 
 def _python_files(root: Path) -> Iterator[Path]:
-    """Those below the root in a fixed order, also behind links; not those of virtual environments."""
-    seen = set[str]()
-    for folder, names, here in os.walk(root, followlinks=True):
+    """The Python files below the root in a fixed order, also behind links; not those of virtual
+    environments."""
+    seen: set[str] = set()
+    for folder, subfolders, file_names in os.walk(root, followlinks=True):
         place = os.path.realpath(folder)
-        if place in seen or "pyvenv.cfg" in here:
-            names.clear()
+        if place in seen or "pyvenv.cfg" in file_names:
+            subfolders.clear()  # do not go further down
             continue
         seen.add(place)
         skipped = ELSEWHERE if Path(folder) == root else set()
-        names[:] = sorted(name for name in names if not name.startswith(".") and name not in skipped)
-        yield from (Path(folder, name) for name in sorted(here) if name.endswith(".py"))
+        subfolders[:] = sorted(
+            name for name in subfolders if not name.startswith(".") and name not in skipped
+        )
+        for name in sorted(file_names):
+            if name.endswith(".py"):
+                yield Path(folder, name)

@@ -1,4 +1,7 @@
-"""Files next to the results: tables of clients, representations and sources.yaml, read without pandas."""
+"""Check the files next to the results: tables of clients, representations and sources.yaml.
+
+`fedrepro status` and `fedrepro check` print the `problems` of each paper. Pandas is not loaded.
+"""
 
 import csv
 import dataclasses
@@ -13,41 +16,57 @@ from pipeline.provenance import identity
 from pipeline.schema import Cell, shorten, visible
 from pipeline.schema.loader import overlay
 
-# Columns of clients.csv before those of the classes.
-NAMES, COUNTS = ("client", "domain"), ("train", "test")
-# Bytes that arrays of one archive unpack to at most: nothing here writes more.
+# The first columns of clients.csv; those of the classes follow.
+HEADER = ("client", "domain", "train", "test")
+# Bytes that the arrays of one archive of representations may unpack to: FedRepro never writes more.
 LARGEST_ARRAYS = 8 * 2**30
-# Cells that a line names at most.
+# At most so many cells are named in a line.
 NAMED = 3
 
 
 def problems(key: str, results: Mapping[Cell, dict], root: Path) -> Iterator[str]:
-    """A line for each such file of a paper that is damaged or not that of the results."""
+    """A line for each file of a paper that is damaged or does not fit the results.
+
+    key      of the paper
+    results  of all papers; one that cannot be read is empty
+    root     folder of the repository
+    """
     for path in visible(root, f"papers/{key}/runs/*/clients.csv"):
-        of_scenario = {cell: one for cell, one in results.items() if cell.scenario == path.parts[-2]}
-        yield from _line(check_clients, path, {c: r for c, r in of_scenario.items() if c.paper == key})
+        scenario = path.parts[-2]
+        of_scenario = {
+            cell: result for cell, result in results.items() if (cell.paper, cell.scenario) == (key, scenario)
+        }
+        yield from _error(check_clients, path, of_scenario)
     for path in sorted((root / "papers" / key).glob("representations/*/*.npz")):
-        yield from _line(check_archive, path)
+        yield from _error(check_archive, path)
     yield from sources(key, results, root)
 
 
-def _line(look: Callable[..., None], *arguments: object) -> Iterator[str]:
+def _error(check: Callable[..., None], *arguments: object) -> Iterator[str]:
+    """The error of a check, if there is one."""
     try:
-        look(*arguments)
+        check(*arguments)
     except FedReproError as error:
         yield str(error)
 
 
 def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
-    """FedReproError where clients.csv is no table of clients, or not that of its scenario's results."""
+    """Check that clients.csv is a table of clients, and that of its scenario's results.
+
+    path     of the table
+    results  of the scenario's cells; one that cannot be read is empty
+
+    Raises FedReproError if it is not.
+    """
     again = "run the stage of its partition again"
     try:
         with open(path, encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-        if tuple(header[:4]) != NAMES + COUNTS or not rows:
+        if tuple(header[: len(HEADER)]) != HEADER or not rows:
             raise ValueError("not a table of clients")
+        # For each client: training images, test images, then training images of each class.
         counts = [[int(count) for count in row[2:]] for row in rows]
-        if any(len(row) != len(header) for row in rows) or any(min(each) < 0 for each in counts):
+        if any(len(row) != len(header) for row in rows) or any(min(row) < 0 for row in counts):
             raise ValueError("not counts of images")
     except DAMAGED as problem:
         raise FedReproError(f"{shorten(path)}: {problem}; {again}") from None
@@ -61,31 +80,37 @@ def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
             raise FedReproError(
                 f"{shorten(path)}: client {client}: {train} images, {sum(of_classes)} by class"
             )
-    # One that cannot be read is empty: `status` and `check` say so themselves.
     for cell, result in results.items():
-        if not result:
+        if not result:  # it cannot be read: `status` and `check` say so themselves
             continue
         held = (result.get("holdings") or {}).get("images")
         # Clients that come after the last round are in the table and hold nothing in the result.
         late = any(name.startswith("unseen.") for name in result["final"])
         if not held or late:
             continue
-        dealt = [train for train, *_ in counts]
-        if len(held[0]) != len(dealt) or not all(map(plausible.is_held, held[0], dealt)):
+        held_by_first_seed = held[0]
+        in_table = [train for train, *_ in counts]
+        if len(held_by_first_seed) != len(in_table) or not all(
+            map(plausible.is_held, held_by_first_seed, in_table)
+        ):
             raise FedReproError(f"{shorten(path)}: not the clients on which {cell} was trained; {again}")
-        last = {name: each[0] for name, each in result["final"].items()}
+        last = {name: by_seed[0] for name, by_seed in result["final"].items()}
         kind = plausible.kind_of(result["measures"])
-        # of another kind an accuracy is over other images than a client's own
+        # An accuracy of another kind is over other images than a client's own test images.
         own = clients if kind == "clients" else dataclasses.replace(clients, tests=())
-        if wrong := plausible.of_clients_last(last, result["clients"][0], kind, own):
+        wrong = plausible.of_clients_last(last, result["clients"][0], kind, own)
+        if wrong:
             raise FedReproError(f"{shorten(path)}: not what {cell} has of these clients: {wrong}")
 
 
 def check_archive(path: Path) -> None:
-    """FedReproError where representations are no archive, or unpack to more than is ever written."""
+    """Check that representations are an archive that does not unpack to more than LARGEST_ARRAYS.
+
+    Raises FedReproError if they are not. Nothing is unpacked.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
-            size = sum(one.file_size for one in archive.infolist())
+            size = sum(file.file_size for file in archive.infolist())
     except DAMAGED as problem:
         raise FedReproError(f"{shorten(path)}: cannot be read ({problem}); run the cell again") from None
     if size > LARGEST_ARRAYS:
@@ -93,12 +118,19 @@ def check_archive(path: Path) -> None:
 
 
 def sources(key: str, results: Mapping[Cell, dict], root: Path) -> Iterator[str]:
-    """A line where sources.yaml has other digests of measured cells than today's code, results and stamps
-    give: DVC would train, or not train, what it should not. Nothing for a paper whose values params.yaml
-    varies."""
+    """A line if sources.yaml does not have the digests that today's code, results and stamps give.
+
+    DVC would then train cells that are current, or not train cells that are stale. Nothing is said of a paper
+    whose values params.yaml changes.
+
+    key      of the paper
+    results  of all papers; one that cannot be read is empty
+    root     folder of the repository
+    """
     if overlay(key, root):
         return
-    noted, wrong = identity.noted(key, root), list[str]()
+    noted = identity.noted(key, root)
+    wrong: list[str] = []
     for cell, result in results.items():
         if cell.paper != key or not result or str(cell) not in noted:
             continue

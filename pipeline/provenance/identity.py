@@ -1,9 +1,13 @@
-"""Digests of a result's code, parameters and data, to tell whether it is current; commit and machine.
+"""Decide whether a result is current, from digests of its code, parameters and data.
 
-DVC tracks files, not imports. `code_digest` hashes the definitions that a cell really runs
+DVC tracks files, not imports. `digest_of` hashes the definitions that a cell really runs
 (`pipeline/provenance/definitions.py`), so that a new method, a network that the cell does not use or a
-reworded docstring leaves its result valid, and `code_of` asks the stamps (`pipeline/cells/stamps.py`)
-whether today's code has reproduced the result (`fedrepro verify`).
+reworded docstring leaves its result valid. `current` compares this digest and that of the parameters with
+what made the result. If the code has changed since, it asks the stamps (`pipeline/cells/stamps.py`) whether
+today's code has reproduced the result (`fedrepro verify`).
+
+This module also says what is recorded with a result: the environment, the commit, and what `fedrepro explain`
+compares.
 """
 
 import dataclasses
@@ -25,7 +29,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.provenance.code_digests import RememberedCode
-from pipeline.provenance.definitions import Code
+from pipeline.provenance.definitions import DIGITS, Code
 from pipeline.schema import ROOT, Cell, Scenario, check, read_yaml
 from pipeline.schema.cell import Published, Seeded
 from pipeline.schema.discovery import method_module
@@ -96,7 +100,7 @@ BESIDE = {
 # Of these modules, what carries out training or keeps its numbers.
 COUNTED = {"pipeline.training.cache:Pretraining", "pipeline.training.checkpoint:SeedFiles"}
 SCHEMA = {"pipeline.schema.partitions", "pipeline.schema.scenario"}
-# Of stages that train nothing.
+# As NEUTRAL, for the stages that train nothing.
 ASIDE = {
     *(NEUTRAL | SCHEMA),
     "pipeline.arithmetic",
@@ -120,7 +124,8 @@ REGISTRIES = {
     "pipeline.data.partition:CUTS",
     "pipeline.data.partition:DEALS",
 }
-# What imports a module by its name, where a cell's method and executor are separate entries.
+# Functions that import a module by a computed name: a cell's method and executor, which are entries of their
+# own.
 DYNAMIC = {
     "pipeline.engine.environment:new_executor",
     "pipeline.methods:find",
@@ -132,8 +137,8 @@ TRAINING = (
     "pipeline.training.seeds:train_seed",
     "pipeline.training.seeds:summarise",
 )
-# What leads there, on this machine or a cluster's: its statements count, not the showing and locking that it
-# calls.
+# What leads to the training, on this machine or a cluster's. The statements of these functions count, but not
+# what they call to show progress or to lock files.
 AROUND = (
     "pipeline.place:begin",
     "stages._stage:stage",
@@ -145,11 +150,16 @@ AROUND = (
     "pipeline.training.trainer:_in_processes",
     "pipeline.training.trainer:_worker",
 )
-PACKAGES = ("torch", "torchvision", "numpy", "pandas")  # whose versions are recorded with every result
+# Packages whose versions are recorded with every result.
+PACKAGES = ("torch", "torchvision", "numpy", "pandas")
 
 
 def code_digest(*entries: str, root: Path = ROOT) -> str:
-    """sha256 over what the entries of a stage that trains nothing reach, and over the schema's defaults."""
+    """SHA-256 over the code of a stage that trains nothing, and over the schema's defaults.
+
+    entries  the definitions that the stage starts from: "package.module:name", or "package.module"
+    root     folder of the repository
+    """
     return sha256_of([_aside(root).digest(entries), _defaults(_schema())])
 
 
@@ -164,7 +174,14 @@ def _code(root: Path) -> Code:
 
 
 class Chosen(NamedTuple):
-    """What of the code counts for a scenario; see `Code.digest`. kinds: classes of its schema's values."""
+    """Which code counts for a scenario.
+
+    entries  as of `Code.digest`
+    named    keys that count in registries
+    around   as `shallow` of `Code.digest`
+    names    those of `kinds`
+    kinds    classes of the schema that the scenario has values of
+    """
 
     entries: tuple[str, ...]
     named: frozenset[str]
@@ -174,21 +191,33 @@ class Chosen(NamedTuple):
 
     @property
     def of_code(self) -> tuple:
+        """The arguments of `Code.digest`, by position."""
         return self.entries, self.named, self.around, self.names
 
 
 def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     """Digest of the code that trains and evaluates a cell: its method, the executor, and what its scenario
-    names. FedReproError for code that cannot be followed."""
+    names.
+
+    experiment  the cell with its parameters
+    executor    that trains it: "sequential" or "stacked"
+
+    Raises FedReproError for code that cannot be followed.
+    """
     return _digest(_chosen_for(experiment, executor), experiment.root)
 
 
 def parts_of(experiment: Experiment, executor: str = "sequential") -> dict[str, str]:
-    """ "package.module:Class.method" -> the first digits of its digest, of every definition that `digest_of`
-    covers; of the schema's defaults that count "defaults:Training.batch_size"."""
+    """Digests of the single definitions and default values that `digest_of` covers; arguments as there.
+
+    Returns "package.module:Class.method" -> the first hex digits, and for a default value of the schema
+    "defaults:Training.batch_size" -> the same.
+    """
     chosen = _chosen_for(experiment, executor)
-    defaults = {f"defaults:{name}": sha256_of(value)[:10] for name, value in _defaults(chosen.kinds).items()}
-    return _code(experiment.root).parts(*chosen.of_code) | defaults
+    parts = _code(experiment.root).parts(*chosen.of_code)
+    for name, value in _defaults(chosen.kinds).items():
+        parts[f"defaults:{name}"] = sha256_of(value)[:DIGITS]
+    return parts
 
 
 def modules_of(experiment: Experiment, executor: str = "sequential") -> set[str]:
@@ -197,19 +226,25 @@ def modules_of(experiment: Experiment, executor: str = "sequential") -> set[str]
 
 
 def _chosen_for(experiment: Experiment, executor: str) -> Chosen:
-    algorithm, root = experiment.algorithm, experiment.root
-    method = method_module(algorithm, experiment.cell.paper, root) or f"pipeline.methods.{algorithm}"
-    metrics = experiment.scenario.evaluation.metrics or ()
-    measured = (f"papers.{experiment.cell.paper}.metrics:{name}" for name in metrics)
-    together = ("pipeline.training.lockstep:together",) if executor == "stacked" else ()
-    entries = (*TRAINING, f"pipeline.engine.{executor}", *together, method, *measured)
-    return _chosen(entries, experiment.scenario, experiment.hyper, AROUND, root)
+    """Which code counts for a cell."""
+    entries = [*TRAINING, f"pipeline.engine.{executor}"]
+    if executor == "stacked":
+        entries.append("pipeline.training.lockstep:together")
+    entries.append(_module_of_method(experiment))
+    for metric in experiment.scenario.evaluation.metrics or ():
+        entries.append(f"papers.{experiment.cell.paper}.metrics:{metric}")
+    return _chosen(tuple(entries), experiment.scenario, experiment.hyper, AROUND, experiment.root)
+
+
+def _module_of_method(experiment: Experiment) -> str:
+    """The module of a cell's method: of its paper, or of pipeline.methods."""
+    of_paper = method_module(experiment.algorithm, experiment.cell.paper, experiment.root)
+    return of_paper or f"pipeline.methods.{experiment.algorithm}"
 
 
 def method_attributes(experiment: Experiment) -> frozenset[str]:
-    """Names of the attributes that a cell's method, and the code that it calls, reads of anything."""
-    module = method_module(experiment.algorithm, experiment.cell.paper, experiment.root)
-    return _code(experiment.root).attributes(module or f"pipeline.methods.{experiment.algorithm}")
+    """The names of all attributes in a cell's method and in the code that it calls."""
+    return _code(experiment.root).attributes(_module_of_method(experiment))
 
 
 def scenario_digest(
@@ -219,14 +254,21 @@ def scenario_digest(
     around: tuple[str, ...] = (),
     root: Path = ROOT,
 ) -> str:
-    """sha256 over the definitions that entries reach for one scenario, of registries what it names alone, and
-    over the default values of its schema."""
+    """SHA-256 over the code that a scenario uses, and over the default values of its schema.
+
+    entries   the definitions to start from: "package.module:name"
+    scenario  of registries only the entries count that it names
+    hyper     parameters of a method, which may name entries as well
+    around    further entries of which only their own statements count
+    root      folder of the repository
+    """
     return _digest(_chosen(entries, scenario, hyper, around, root), root)
 
 
 def _chosen(
     entries: tuple[str, ...], scenario: Scenario, hyper: dict | None, around: tuple[str, ...], root: Path
 ) -> Chosen:
+    """Which code counts for a scenario; arguments as of `scenario_digest`."""
     values = list(_nested([scenario, scenario.partition.kind, hyper or {}]))
     kinds = frozenset(type(value) for value in values if dataclasses.is_dataclass(value))
     named = frozenset(value for value in values if isinstance(value, str))
@@ -235,32 +277,49 @@ def _chosen(
 
 
 def _digest(chosen: Chosen, root: Path) -> str:
+    """SHA-256 over this code and over the default values of its schema."""
     code = _code(root).digest(*chosen.of_code)
     return sha256_of([code, json.dumps(_defaults(chosen.kinds), sort_keys=True)])
 
 
 def _of_papers(scenario: Scenario) -> Iterator[str]:
-    """Entries of what papers' folders define of a scenario: networks and the kind of partition."""
-    yield from (f"papers.{model.paper}.models:{model.name}" for model in scenario.networks if model.paper)
+    """Entries of what a scenario uses from the folders of papers: networks and the kind of partition."""
+    for model in scenario.networks:
+        if model.paper:
+            yield f"papers.{model.paper}.models:{model.name}"
     kind = type(scenario.partition)
     if not kind.__module__.startswith("pipeline."):
         yield f"{kind.__module__}:{kind.__name__}"
 
 
 def _nested(value: Any) -> Iterator[Any]:
-    """A value and all that its dataclasses, mappings and lists hold, keys of mappings left out."""
+    """A value and all that its dataclasses, mappings and lists hold; keys of mappings are left out."""
     yield value
     if dataclasses.is_dataclass(value):
         value = vars(value)
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _nested(item)
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _nested(item)
 
 
 def code_of(experiment: Experiment, executor: str = "sequential", result: dict | None = None) -> str:
-    """The digest under which DVC and `.cells` know the code of a cell: the one that made its result, where
-    that counts as today's; without a result the one in sources.yaml, where a stamp says that today's code
-    walks it; else today's. result: the cell's, where it was read already."""
-    cell, root, code = experiment.cell, experiment.root, digest_of(experiment, executor)
+    """The digest under which DVC and `.cells` know the code of a cell.
+
+    This is the digest of the code that made the cell's result, if that counts as today's. Without a result it
+    is the digest in sources.yaml, if a stamp says that today's code reproduces its result. Otherwise it is
+    the digest of today's code.
+
+    experiment  the cell with its parameters
+    executor    that would train it
+    result      of the cell, if it was read already
+
+    Raises FedReproError for code that cannot be followed.
+    """
+    cell = experiment.cell
+    root = experiment.root
+    code = digest_of(experiment, executor)
     if isinstance(cell, Seeded):  # other seeds of a cell are trained by its code
         cell = Cell(cell.paper, cell.scenario, cell.method)
         experiment = Experiment.of(cell, root)
@@ -268,34 +327,49 @@ def code_of(experiment: Experiment, executor: str = "sequential", result: dict |
     try:
         result = result or json.loads((cell.folder(root) / "result.json").read_text(encoding="utf-8"))
     except DAMAGED:
-        stamp, listed = stamps.of(cell, root), noted(cell.paper, root).get(str(cell))
-        return listed if listed and stamp and listed == stamp["made"] and stamp["code"] == code else code
+        stamp = stamps.of(cell, root)
+        listed = noted(cell.paper, root).get(str(cell))
+        if listed and stamp and listed == stamp["made"] and stamp["code"] == code:
+            return listed
+        return code
     made = made_by(result, experiment)
     return made if made and _walks(result, made, code, experiment) else code
 
 
 @cache
 def noted(paper: str, root: Path) -> dict[str, str]:
-    """Cell -> digest of the paper's sources.yaml as it is. While a stage runs, DVC has deleted the result,
-    and this is the digest that it will record."""
+    """The digests of cells in a paper's sources.yaml as it is: "paper/scenario/method" -> digest.
+
+    While a stage runs, DVC has deleted the result, and this is the digest that it will record. Empty if the
+    file is missing or damaged.
+    """
     try:
         cells = read_yaml(root / "papers" / paper / "sources.yaml").get("cells", {})
         checked = check(dict[str, dict[str, str]], cells, "cells")
     except FedReproError:
         return {}
-    return {f"{paper}/{at}/{method}": digest for at in checked for method, digest in checked[at].items()}
+    digests = {}
+    for scenario, by_method in checked.items():
+        for method, digest in by_method.items():
+            digests[f"{paper}/{scenario}/{method}"] = digest
+    return digests
 
 
 def made_by(result: dict, experiment: Experiment) -> str | None:
-    """The digest of code by which a result's digest is that of today's parameters; None where these have
-    changed, or where the digest is not known any more."""
-    cell, root = experiment.cell, experiment.root
+    """The digest of the code that made a result from today's parameters.
+
+    A result's own digest covers its code and its parameters. So this tries every digest of code that is
+    known for the cell: of the result, of stamps, of today's code and of sources.yaml. None if none of them
+    fits: the parameters have changed, or the digest of the code is not known any more.
+    """
+    root = experiment.root
+    cells = alike(experiment.cell)
     try:
         known = [
             result.get("code"),
-            *((stamps.former(one, root) or {}).get("made") for one in alike(cell)),
+            *((stamps.former(cell, root) or {}).get("made") for cell in cells),
             digest_of(experiment, result["executor"]),
-            *(noted(one.paper, root).get(str(one)) for one in alike(cell)),
+            *(noted(cell.paper, root).get(str(cell)) for cell in cells),
         ]
         for code in dict.fromkeys(filter(None, known)):
             digest = cell_digest(experiment, result["partition"], result["precision"], code=code)
@@ -312,10 +386,13 @@ def alike(cell: Cell) -> list[Cell]:
 
 
 def current(result: dict, experiment: Experiment) -> bool:
-    """Whether a result was made by today's parameters and by today's code, or by code whose trajectory
-    today's walks, and whether no walk of today's code gave other numbers; also where the root has no code to
-    compare with."""
-    if (code := _today(result, experiment)) is None:
+    """Whether a result has today's parameters and is what today's code gives.
+
+    That is known if today's code made it, or if a stamp says that today's code reproduced it, and if no
+    verification by today's code gave other numbers. True also if the root has no code to compare with.
+    """
+    code = _today(result, experiment)
+    if code is None:
         return True
     if refused(result, experiment, code) is not None:
         return False
@@ -324,8 +401,14 @@ def current(result: dict, experiment: Experiment) -> bool:
 
 
 def refused(result: dict, experiment: Experiment, code: str | None = None) -> dict | None:
-    """The entry of verified.yaml that says which other number today's code (or that of the digest `code`)
-    gave when this result was walked; None where there is none."""
+    """The entry of verified.yaml that says that a verification of this result gave another number.
+
+    result      of the cell
+    experiment  the cell with its parameters
+    code        digest of the code that the entry must be of; None: of today's code
+
+    None if there is no such entry.
+    """
     entry = stamps.refusal(experiment.cell, experiment.root)
     if entry is None or entry["result"] != result.get("self"):
         return None
@@ -341,14 +424,20 @@ def _today(result: dict, experiment: Experiment) -> str | None:
 
 
 def _walks(result: dict, made: str, code: str, experiment: Experiment) -> bool:
-    """Whether code of the digest `code` is known to give the result, which `made` is the digest of."""
+    """Whether code of the digest `code` is known to give a result that code of the digest `made` gave."""
     # A cell that is trained again under a stamp keeps the digest that DVC has of it.
     return code in (made, result.get("code")) or verified(result, experiment, code) is not None
 
 
 def verified(result: dict, experiment: Experiment, code: str | None = None) -> dict | None:
-    """The stamp by which a result counts although the code has changed since; None where there is none for
-    this result and today's code (or that of the digest `code`)."""
+    """The stamp that says that a result was reproduced by code that has changed since it was made.
+
+    result      of the cell
+    experiment  the cell with its parameters
+    code        digest of the code that reproduced it; None: of today's code
+
+    None if there is no such stamp.
+    """
     stamp = stamps.of(experiment.cell, experiment.root)
     if stamp is None or stamp["result"] != result.get("self"):
         return None
@@ -356,8 +445,10 @@ def verified(result: dict, experiment: Experiment, code: str | None = None) -> d
 
 
 def unverified_since(result: dict, experiment: Experiment) -> str:
-    """The commit that trained a stale result for which a former entry of verified.yaml counts no more, since
-    it accepted the rounding of another processor or walked nothing; else nothing."""
+    """The commit that trained a stale result whose earlier stamp no longer counts; empty for another result.
+
+    A stamp no longer counts if it accepted the rounding of another processor, or compared nothing.
+    """
     former = stamps.former(experiment.cell, experiment.root)
     if former is None or former["result"] != result.get("self") or current(result, experiment):
         return ""
@@ -368,8 +459,8 @@ def unverified_since(result: dict, experiment: Experiment) -> str:
 
 
 def redrawn(result: dict, scenario: Scenario) -> bool:
-    """Whether all seeds of a result share one draw of the partition where each should have one by now, or
-    the reverse. One seed alone does not show it."""
+    """Whether all seeds of a result share one draw of the partition although by now each should have its own,
+    or the reverse. One seed alone does not show it."""
     return len(result["seeds"]) > 1 and ("partitions" in result) == scenario.partition.fixed
 
 
@@ -380,34 +471,45 @@ def cell_digest(
     executor: str = "sequential",
     code: str | None = None,
 ) -> str:
-    """What a seed of this cell depends on; the list of seeds is left out, so that one more seed trains one
-    more.
+    """SHA-256 over all that a seed of a cell depends on.
 
-    code: the digest to take for the cell's code instead of `code_of`.
+    The list of seeds is left out: a further seed leaves the others valid.
+
+    experiment        the cell with its parameters
+    partition_digest  digest of the partition that the seed trains on
+    precision         "fp32", or the lower precision of the training
+    executor          that trains it
+    code              digest of the cell's code; None: `code_of`
     """
     values = parameters(experiment, precision)
     return sha256_of(values | {"partition": partition_digest, "code": code or code_of(experiment, executor)})
 
 
 def parameters(experiment: Experiment, precision: str) -> dict:
-    """The values that a cell's digest covers."""
+    """The values that a cell's digest covers: scenario, algorithm, hyper-parameters, a lower precision."""
     scenario = experiment.scenario
     values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
     # The partition's digest already identifies the draw.
     values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
-    return {
+    covered = {
         "scenario": _without_neutral(values),
         "algorithm": experiment.algorithm,
         "hyper": experiment.hyper,
-        **({} if precision == "fp32" else {"precision": precision}),
     }
+    if precision != "fp32":
+        covered["precision"] = precision
+    return covered
 
 
 def recorded(experiment: Experiment, executor: str, precision: str) -> dict[str, dict]:
-    """What a result keeps of today's code and parameters, by which `explain` says what has changed.
+    """What a result records of today's code and parameters, so that `fedrepro explain` can say what changed.
 
-    `definitions`: module -> "name digest, name digest"; `parameters`: "training.optimiser.lr" -> value. The
-    partitions and data sets of the seeds are in the result already.
+    experiment  the cell with its parameters
+    executor    that trains it
+    precision   of the training
+
+    Returns `definitions`: module -> "name digest, name digest", and `parameters`: "training.optimiser.lr" ->
+    value. The partitions and data sets of the seeds are in the result already.
     """
     of_modules: dict[str, list[str]] = {}
     # In a fixed order: the same code is the same record.
@@ -419,19 +521,24 @@ def recorded(experiment: Experiment, executor: str, precision: str) -> dict[str,
 
 
 def definitions_in(record: dict[str, dict]) -> dict[str, str]:
-    """`parts_of` as a result has recorded it."""
-    return {
-        f"{module}:{name}": digest
-        for module, parts in record["definitions"].items()
-        for name, _, digest in (part.rpartition(" ") for part in parts.split(", "))
-    }
+    """The digests of single definitions that `recorded` has given: `parts_of` at that time."""
+    digests = {}
+    for module, parts in record["definitions"].items():
+        for part in parts.split(", "):
+            name, _, digest = part.rpartition(" ")
+            digests[f"{module}:{name}"] = digest
+    return digests
 
 
-def flat(values: dict, at: str = "") -> dict[str, Any]:
-    """Nested values by their place: "training.optimiser.lr"; those of the scenario without its name."""
+def flat(values: dict, prefix: str = "") -> dict[str, Any]:
+    """Nested values as "training.optimiser.lr" -> value, as JSON would give them.
+
+    values  with "scenario" at the top, which is left out of the names
+    prefix  of the names
+    """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        place = at if not at and name == "scenario" else f"{at}{name}"
+        place = prefix if not prefix and name == "scenario" else f"{prefix}{name}"
         if isinstance(value, dict):
             found |= flat(value, f"{place}." if place else "")
         else:
@@ -440,22 +547,31 @@ def flat(values: dict, at: str = "") -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """Versions and platform, recorded with every result."""
-    return {
+    """What may make a result differ on another machine, recorded with every result: versions of Python and of
+    PACKAGES, platform, processor, and the settings of its arithmetic if there are any."""
+    facts = {
         "python": platform.python_version(),
         "platform": f"{sys.platform}-{platform.machine()}",
         "processor": _processor(),
-        **({"arithmetic": setting} if (setting := arithmetic.in_use()) else {}),
-        **({"convolutions": ways} if (ways := _convolutions()) else {}),
-        **{name: metadata.version(name) for name in PACKAGES},
     }
+    setting = arithmetic.in_use()
+    if setting:
+        facts["arithmetic"] = setting
+    convolutions = _convolutions()
+    if convolutions:
+        facts["convolutions"] = convolutions
+    for name in PACKAGES:
+        facts[name] = metadata.version(name)
+    return facts
 
 
 def _convolutions() -> str:
-    """Of this process's stacked convolutions: what a trial on its GPU chose for each shape."""
+    """How this process has computed stacked convolutions: for each shape what a trial on its GPU chose."""
     module = sys.modules.get("pipeline.engine.stacked.convolution")  # importing it would import torch
-    chosen = sorted(module.used.items()) if module else ()
-    return "; ".join(f"{shape} {'im2col' if won else 'grouped'}" for shape, won in chosen)
+    if module is None:
+        return ""
+    ways = {True: "im2col", False: "grouped"}
+    return "; ".join(f"{shape} {ways[bool(im2col)]}" for shape, im2col in sorted(module.used.items()))
 
 
 def _processor() -> str:
@@ -464,16 +580,29 @@ def _processor() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor()
-    lines = (re.search(rf"^{key}\s*:(.*)", text, re.M) for key in ("model name", "flags"))
-    name, flags = (line[1].strip() if line else "" for line in lines)
-    return " ".join([name, *sorted({"avx2", "avx512f", "amx_tile"} & set(flags.split()))])
+    name = _cpu_field(text, "model name")
+    instructions = set(_cpu_field(text, "flags").split())
+    return " ".join([name, *sorted({"avx2", "avx512f", "amx_tile"} & instructions)])
+
+
+def _cpu_field(text: str, key: str) -> str:
+    """The first value of a field of /proc/cpuinfo; empty if there is none."""
+    line = re.search(rf"^{key}\s*:(.*)", text, re.M)
+    return line[1].strip() if line else ""
 
 
 def git_state(root: Path, paper: str) -> dict:
-    """Commit of the work tree and whether code or parameters differ from it, as `paper_commit` and
-    `paper_dirty` also of a paper's folder that is another repository; empty outside a repository."""
-    folder, of_paper = f"papers/{paper}", ("paper.yaml", "params.yaml", "*.py", "methods/*.py")
-    code = "pipeline", "stages", "params.yaml", *(f":(glob)papers/*/{name}" for name in of_paper)
+    """The commit of the work tree, and whether code or parameters differ from it.
+
+    root   folder of the repository
+    paper  its folder may be another repository
+
+    Returns `commit` and `dirty`, and for a paper that is another repository `paper_commit` and
+    `paper_dirty`; empty outside of a repository.
+    """
+    folder = f"papers/{paper}"
+    of_paper = ("paper.yaml", "params.yaml", "*.py", "methods/*.py")
+    code = ["pipeline", "stages", "params.yaml", *(f":(glob)papers/*/{name}" for name in of_paper)]
     try:
         if git(root / folder, "rev-parse", "--show-prefix"):
             return _state(root, *code)
@@ -493,14 +622,17 @@ def _state(folder: Path, *paths: str) -> dict:
 
 
 def _defaults(kinds: Iterable[type]) -> dict[str, str]:
-    """Default values of classes of the schema. Neutral ones (None, False, 0, "") are left out, so that a new
-    optional key leaves old results valid; changing a default that means something does not."""
-    return {
-        f"{kind.__name__}.{f.name}": repr(f.default)
-        for kind in kinds
-        for f in dataclasses.fields(kind)
-        if f.default is not dataclasses.MISSING and f.default
-    }
+    """The default values of classes of the schema: "Training.batch_size" -> its text.
+
+    Neutral ones (None, False, 0, "") are left out. So a new optional key leaves old results valid, but a
+    change of another default does not.
+    """
+    defaults = {}
+    for kind in kinds:
+        for field in dataclasses.fields(kind):
+            if field.default is not dataclasses.MISSING and field.default:
+                defaults[f"{kind.__name__}.{field.name}"] = repr(field.default)
+    return defaults
 
 
 def _schema() -> set[type]:
@@ -508,9 +640,10 @@ def _schema() -> set[type]:
     kinds: set[type] = set()
     waiting: list[Any] = [Scenario]
     while waiting:
-        kinds.add(kind := waiting.pop())
+        kind = waiting.pop()
+        kinds.add(kind)
         for hint in typing.get_type_hints(kind).values():
-            waiting += [k for k in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(k)]
+            waiting += [part for part in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(part)]
     return kinds
 
 
@@ -518,8 +651,11 @@ def _without_neutral(value):
     """Nested mappings without None and False: an optional key that is not used must not change a digest."""
     if not isinstance(value, dict):
         return value
-    return {k: _without_neutral(v) for k, v in value.items() if v is not None and v is not False}
+    return {
+        key: _without_neutral(item) for key, item in value.items() if item is not None and item is not False
+    }
 
 
 def sha256_of(document) -> str:
+    """SHA-256 of a document, which is written as JSON with sorted keys, in hex digits."""
     return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()

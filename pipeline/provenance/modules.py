@@ -1,6 +1,6 @@
-"""Which modules of the repository a process has loaded, by the hash of their text.
+"""Record which modules of the repository a process has loaded, with the hash of their text.
 
-Recorded with every seed: what ran, whatever a digest of code follows.
+`pipeline.training` records them with every seed: they say what ran, independently of the digests of code.
 """
 
 import hashlib
@@ -18,10 +18,14 @@ DIGITS = 16
 
 
 def loaded() -> dict[str, str]:
-    """Module -> the first digits of the SHA-256 of the text that this process loaded it from."""
+    """The modules of the repository that this process has loaded.
+
+    Returns module -> the first hex digits of the SHA-256 of the text that it was loaded from.
+    """
     hashes = {}
     for name, module in sorted(sys.modules.items()):
-        file, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
+        file = getattr(module, "__file__", None)
+        spec = getattr(module, "__spec__", None)
         if name == "__main__" and spec is not None:
             name = spec.name  # of `python -m stages.train`
         if name.partition(".")[0] not in FOLDERS or not file or not Path(file).is_file():
@@ -33,8 +37,10 @@ def loaded() -> dict[str, str]:
 
 
 def check_unchanged() -> None:
-    """FedReproError where a file of the repository says something else than this process has loaded from it:
-    the digest of the file would stand for code that did not run."""
+    """Check that the files of the repository are still those that this process has loaded.
+
+    Raises FedReproError if a file has changed since: its digest would stand for code that did not run.
+    """
     for name, text in source_code.loaded.items():
         file = getattr(sys.modules.get(name), "__file__", None)
         if file and Path(file).is_file() and hashlib.sha256(Path(file).read_bytes()).hexdigest() != text:
@@ -43,7 +49,7 @@ def check_unchanged() -> None:
 
 
 def joined(runs: Iterable[dict[str, str]]) -> dict[str, str]:
-    """The modules of several seeds; of one that changed between two of them, both hashes."""
+    """The modules of several seeds; a module that changed between seeds has all its hashes, "a, b"."""
     together: dict[str, dict[str, None]] = {}
     for run in runs:
         for name, text in run.items():

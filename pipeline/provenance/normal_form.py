@@ -226,7 +226,7 @@ class _Normal:
 
         # The order of methods does not count, unless the class's own statements use a method, or two methods
         # have the same name.
-        run_by_class = [*others]
+        run_by_class: list[ast.AST | None] = [*others]
         for function in functions.values():
             arguments = function.args
             run_by_class += [*function.decorator_list, *arguments.defaults, *arguments.kw_defaults]

@@ -1,4 +1,7 @@
-"""Compare published with measured numbers: dot charts, method ranks, claims, and the overview of papers."""
+"""Compare published with measured numbers: the data of dot charts, ranks of methods, and axes of claims.
+
+`page` shows them; the templates draw them.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,16 +22,15 @@ from pipeline.schema import Cell
 
 # Measures that sum up a block of columns.
 AVERAGES = ("average", "weighted", "AVG")
-# How papers head such a column.
+# Headings that papers give such a column.
 HEADINGS = ("Avg", "AVG", "Acc.", "average")
-# Fewer methods than this make no ranking.
+# Fewer methods than this are not ranked.
 FEWEST = 4
-# Charts of a page.
+# At most so many charts are on a page.
 CHARTS = 2
-# Rows of these charts together, at most: where there are more, only the first is drawn and the table has the
-# second.
+# If these charts have more rows together, only the first is drawn; the second is in the table.
 MOST_ROWS = 24
-# Percent points from 0 that the axis of the claims shows at most.
+# The axis of the claims shows at most so many percent points on either side of 0.
 FARTHEST = 20.0
 # Share of its length by which an axis reaches beyond the numbers that it shows.
 AXIS_MARGIN = 0.04
@@ -46,14 +48,22 @@ def sums_up(measure: str) -> bool:
 
 @dataclass(frozen=True)
 class Rank:
-    """A place among methods; shade: 10 for the first, 0 for the last."""
+    """The rank of a method.
+
+    place  1 for the best
+    shade  of its colour: 10 for the best, 0 for the last
+    """
 
     place: int
     shade: int
 
 
 def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
-    """The rank of every name by its number with two decimals; equal numbers share a place, 1 is the best."""
+    """The rank of every name by its number, rounded to two decimals; equal numbers share a place.
+
+    numbers  name -> number
+    low      whether small numbers are the better ones
+    """
     sign = 1 if low else -1
     rounded = {name: sign * round(number, 2) for name, number in numbers.items()}
     rivals = len(numbers) - 1
@@ -68,11 +78,13 @@ def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
 class Column:
     """The measured numbers of one setting.
 
-    numbers             method as printed -> mean and spread
-    scenario, measure   that are behind them
-    runs                method as printed -> number by seed, of the seeds that all have
-    main                whether it is the paper's setting
-    short               whether training is shortened, which is not comparable with the print
+    heading   name of the setting
+    numbers   method as printed -> mean and spread
+    scenario  of the runs
+    measure   of the runs
+    runs      method as printed -> seed -> number
+    main      whether it is the paper's setting
+    short     whether training is shortened: then it is not comparable with the printed numbers
     """
 
     heading: str
@@ -85,17 +97,25 @@ class Column:
 
     @property
     def seeds(self) -> int:
+        """The number of seeds of the method that has the fewest."""
         return min(number.seeds for number in self.numbers.values())
 
     @cached_property
     def places(self) -> dict[str, Rank]:
+        """The rank of every method by its measured mean."""
         means = {name: number.mean for name, number in self.numbers.items()}
         return ranked(means, lower_is_better(self.measure))
 
 
 @dataclass
 class Setting:
-    """One printed column with everything that was measured for it; the paper's setting first."""
+    """One printed column with everything that was measured for it.
+
+    title    in words
+    table    key of the table
+    printed  method as printed -> printed number
+    columns  measured ones, that of the paper's setting first
+    """
 
     title: str
     table: str
@@ -104,29 +124,35 @@ class Setting:
 
     @property
     def first(self) -> Column:
+        """The measured column that is compared with the printed one."""
         return self.columns[0]
 
     @cached_property
     def places(self) -> dict[str, Rank]:
+        """The rank of every method by its printed number."""
         return ranked(self.printed)
 
     @property
     def rows(self) -> list[tuple[str, Summary, float | None]]:
-        """The methods of the first column, best first: (name, measured, printed); without the print of a
-        shortened one."""
+        """(method, measured, printed number) of the first column, the best first. The printed number is None
+        if training is shortened."""
         printed = {} if self.first.short else self.printed
         numbers = sorted(self.first.numbers.items(), key=lambda item: -item[1].mean)
         return [(name, number, printed.get(name)) for name, number in numbers]
 
     @property
     def axis(self) -> "Axis":
+        """The axis that shows all numbers of `rows`."""
         marks = [mark for *_, mark in self.rows if mark is not None]
         return Axis.of_summaries(self.first.numbers.values(), marks)
 
 
 def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Setting]:
-    """Every printed column that compares methods by an average and that runs have measured, shortened ones
-    included; those of the `main` claims first."""
+    """The printed columns that compare methods by an average and that were measured, also by shortened runs.
+
+    views  tables of a paper
+    main   its main claims, whose columns come first
+    """
     known: dict[tuple, Setting] = {}
     for view in views:
         if len({row.name.partition(" (")[0] for row in view.panel.rows}) >= FEWEST:  # no ablation
@@ -137,7 +163,10 @@ def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Set
 
 
 def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
-    """Column `i` of a table, under the setting that has the same printed numbers."""
+    """Add column `i` of a table to the setting with the same printed numbers, or make a new setting.
+
+    known  printed numbers -> setting
+    """
     values = {row.name: row.values[i] for row in view.panel.rows if not row.mean}
     printed = {name: value.printed for name, value in values.items() if value.printed is not None}
     measure = next((value.measure for value in values.values() if value.measure), "")  # no delta has one
@@ -159,9 +188,11 @@ def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
 
 
 def add_tuned(compared: Iterable[Setting], scenario: str, runs: dict[str, dict[int, float]]) -> None:
-    """Give every setting with a column of the scenario one more, of its methods as they were tuned alike.
+    """Add a column of tuned methods to every setting that has a column of a scenario.
 
-    runs: method -> accuracy by seed
+    compared  the settings
+    scenario  in which the methods were tuned
+    runs      method -> seed -> accuracy after tuning
     """
     for setting in compared:
         like = next((column for column in setting.columns if column.scenario == scenario), None)
@@ -172,12 +203,12 @@ def add_tuned(compared: Iterable[Setting], scenario: str, runs: dict[str, dict[i
 
 
 def _common(runs: dict[str, dict[int, float]]) -> dict[str, Summary]:
-    """Means of the runs' numbers by seed over the seeds that all of them have."""
+    """The mean and spread of each run over the seeds that all runs have."""
     return dict(zip(runs, map(summarise, common(runs.values()))))
 
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
-    """What shortened scenarios (`<scenario>-short`) measure for the cells of a column that has not run."""
+    """The columns of shortened scenarios (`<scenario>-short`) for the cells of a column that has not run."""
     runs: dict[str, dict[str, dict[int, float]]] = {}
     for name, cell in cells.items():
         short = study.shortened(cell)
@@ -192,7 +223,7 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
 
 
 def _title(view: TableView, i: int, measure: str) -> str:
-    """What a column is about: its headings without the name of the average, else the table's data set."""
+    """The title of a column: its headings without the name of the average, or else the table's data set."""
     *upper, last = dict.fromkeys(view.panel.levels[i])
     parts = list(filter(None, [view.panel.title, *upper]))
     if not parts and last not in HEADINGS:
@@ -206,7 +237,8 @@ def _title(view: TableView, i: int, measure: str) -> str:
 
 
 def _importance(setting: Setting, main: Iterable[Claim]) -> float:
-    """Place of the first main claim about the setting's column; without one, of the first about its table."""
+    """A key to sort settings by: the place of the first main claim about its column; if there is none, that
+    of the first about its table."""
     parts = setting.title.split(", ")
     places = []
     for place, claim in enumerate(main):
@@ -262,21 +294,23 @@ class Axis:
         return any(number < self.low for number in known), any(number > self.high for number in known)
 
     def at(self, number: float) -> float:
-        """The position of a number; of one beyond the axis that of the axis's end."""
+        """The position of a number, in percent of the width; the end of the axis for one beyond it."""
         return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
 
 
 def charts(compared: list[Setting]) -> list[Setting]:
-    """The first settings whose first column can stand for the paper's: the same setting, or a shortened
-    one."""
+    """The settings that are drawn: the first ones whose measured column is of the paper's setting or of
+    shortened runs."""
     drawn = [setting for setting in compared if setting.first.main or setting.first.short][:CHARTS]
     rows = sum(len(setting.rows) for setting in drawn)
     return drawn[:1] if rows > MOST_ROWS else drawn
 
 
 def claims_axis(verdicts: list[Verdict]) -> Axis | None:
-    """Of all differences in percent points; what lies beyond FARTHEST is at its ends, and so are ends of
-    intervals."""
+    """The axis of all claimed differences in percent points; None if no claim has one.
+
+    Numbers beyond FARTHEST, and ends of intervals beyond the axis, are drawn at its ends.
+    """
     numbers = []
     for verdict in verdicts:
         if verdict.points and verdict.point is not None:

@@ -34,14 +34,14 @@ TUNED_SUFFIX = "-tuned"
 class Control:
     """One control of a claim.
 
-    kind     NETWORK, TUNED, HOOK, the heading of another setting, or the name of a declared experiment
-    verdict  of the claim under this control; None: its runs are not there
-    place    of several rivals: the place of the claim's method by the means, and among how many; else None
-    sources  its runs and their measures
-    planned  the experiment that declared it, as a table has it; empty: exploratory
-    left_out how many rivals it lacks
-    looks    what the number of looks asks for, where it leaves a direction open that one look would decide
-    stale    whether one of its runs is of other code or parameters than today's
+    kind      NETWORK, TUNED, HOOK, the heading of another setting, or the name of a declared experiment
+    verdict   on the claim under this control; None: its runs are missing
+    place     (rank of the claim's method by the means, number of methods); None: there is only one rival
+    sources   its runs and their measures
+    planned   the experiment that declared it, as a table shows it; empty: exploratory
+    left_out  how many rivals it lacks
+    looks     the stricter level that several looks require, if it leaves open what a single look would decide
+    stale     whether one of its runs is of other code or parameters than today's
     """
 
     kind: str
@@ -55,6 +55,7 @@ class Control:
 
     @property
     def agrees(self) -> bool:
+        """Whether the claim also holds under this control."""
         return self.verdict is not None and self.verdict.chip == Chip.HOLDS
 
     @property
@@ -64,12 +65,13 @@ class Control:
 
     @property
     def measured(self) -> bool:
+        """Whether its runs have a number."""
         return self.verdict is not None and self.verdict.point is not None
 
     @property
     def text(self) -> str:
-        """`+2.9 [0.5, 5.3], 5 seeds`; `−1.6 [−4.5, 1.3], 3 seeds, 3rd of 13, 3 rivals left out`; or
-        `not run`."""
+        """Its number in words: `+2.9 [0.5, 5.3], 5 seeds`; `−1.6 [−4.5, 1.3], 3 seeds, 3rd of 13, 3 rivals
+        left out`; or `not run`."""
         if self.verdict is None or self.verdict.point is None:
             return "not run"
         numbers = " ".join(filter(None, [self.verdict.text(self.verdict.point), self.verdict.interval]))
@@ -82,12 +84,12 @@ class Control:
 
 
 class Controlled(Evidence):
-    """The evidence of a claim with other runs in the place of its own.
+    """The evidence of a claim with other runs in place of its own.
 
-    change   the run that takes the place of another; None: there is none
-    results  where they are, if not among the paper's
-    paired   whether only the compared runs give the spread, and not their table
-    variant  of the evidence whose runs are changed
+    change   run -> the run that takes its place; None: there is none
+    results  of these runs, if they are not among the paper's
+    paired   whether only the compared runs give the spread, and not all rows of their table
+    variant  as of `Evidence`, for the runs that are replaced
     """
 
     def __init__(
@@ -105,13 +107,16 @@ class Controlled(Evidence):
             self.results = results
 
     def source(self, spot: Spot) -> Source | None:
+        """The run that takes the place of that of a spot."""
         run = super().source(spot)
         return self.change(run) if run else None
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
+        """Nothing if only the compared runs give the spread."""
         return () if self.paired else super().pool(spot)
 
     def classes(self, cell: Cell) -> int:
+        """The same with the values that tuning chose, whose scenario is not in paper.yaml."""
         scenario = cell.scenario.removesuffix(TUNED_SUFFIX)
         return super().classes(Cell(cell.paper, scenario, cell.method))
 
@@ -119,8 +124,8 @@ class Controlled(Evidence):
 class Controls:
     """The controls of a paper's claims.
 
-    variant   SHORTENED: of what shortened runs say of them
-    outdated  the runs with tuned values that are of other code or parameters than today's
+    variant   SHORTENED: for the verdicts of shortened runs; empty: for those of the paper's setting
+    outdated  runs with tuned values that are of other code or parameters than today's
     """
 
     def __init__(self, printed: PublishedNumbers, variant: str = ""):
@@ -132,7 +137,10 @@ class Controls:
         self.outdated: set[Cell] = set()
 
     def of(self, verdict: Verdict) -> tuple[Control, ...]:
-        """Every control that the comparison of a claim has, those without runs included."""
+        """All controls of a claim, also those without runs; none if it compares no methods.
+
+        verdict  on the claim
+        """
         claim = verdict.claim
         runs = list(filter(None, map(self.plain.source, claim.spots)))
         if not self._compares(claim, runs):
@@ -151,7 +159,10 @@ class Controls:
         return tuple(found)
 
     def in_scenario(self, claim: Claim, scenario: str) -> Control:
-        """The direction of a claim in another scenario of the paper, for which other numbers are printed."""
+        """The control that tests the direction of a claim in another scenario of the paper.
+
+        The paper prints other numbers for it, so that the size is not compared.
+        """
         if claim.expected.kind == "size":
             claim = replace(claim, expected=parse_expected(f"{claim.expected.sign}0"))
         moved = Controlled(
@@ -163,8 +174,12 @@ class Controls:
         return replace(control, verdict=replace(control.verdict, printed=None, size=""))
 
     def in_experiment(self, claim: Claim, name: str, declared: Declaration) -> Control:
-        """Whether the first row of a declared experiment leads all its controls that have the declared
-        seeds."""
+        """The control that asks whether the first row of a declared experiment leads its other rows.
+
+        claim     that the experiment is about
+        name      of the experiment
+        declared  its declaration; rows without all declared seeds are left out
+        """
         lead, *rivals = (
             Spot(self.study.label(method), scenario=declared.scenario, measure=declared.measure)
             for method in (declared.rows[0], *declared.controls)
@@ -180,12 +195,13 @@ class Controls:
         return replace(control, left_out=len(rivals) - len(whole))
 
     def _has_seeds(self, spot: Spot, declared: Declaration) -> bool:
+        """Whether the run of a spot has all declared seeds."""
         run = self.plain.source(spot)
         return run is not None and {seed for seed, _ in self.plain.values(run)} >= set(declared.seeds)
 
     @cached_property
     def other_settings(self) -> dict[str, Evidence]:
-        """Of the tables that measure the same printed numbers in other scenarios: heading -> their runs."""
+        """The tables that measure the same printed numbers in other scenarios: heading -> their evidence."""
         tables = self.paper.tables
         found = {}
         for key, (base, name) in variants(self.paper).items():
@@ -198,6 +214,7 @@ class Controls:
         return found
 
     def _elsewhere(self, heading: str, verdict: Verdict) -> Control:
+        """The control of another setting, whose verdict is known."""
         evidence = self.other_settings[heading]
         runs = tuple(filter(None, map(evidence.source, verdict.claim.spots)))
         return Control(heading, verdict, sources=runs, stale=any(self._is_stale(cell) for cell, _ in runs))
@@ -205,6 +222,7 @@ class Controls:
     def _changed(
         self, change: Callable[[Source], Source | None], results: dict[Cell, dict] | None = None
     ) -> Controlled:
+        """The evidence with other runs, see `Controlled`."""
         return Controlled(self.printed, change, results, variant=self.variant)
 
     def _compares(self, claim: Claim, runs: list[Source]) -> bool:
@@ -221,12 +239,15 @@ class Controls:
         return any(value != values[0] for value in values)
 
     def _networks(self, cell: Cell) -> object:
+        """The networks that a cell trains."""
         return Experiment.of(cell, self.study.root).scenario.networks
 
     def _hook(self, cell: Cell) -> object:
+        """Which models a cell is scored by, `pre` or `post` local training; empty if it has not run."""
         return self.study.results.get(cell, {}).get("hook", "")
 
     def _same_network(self, claim: Claim, cells: list[Cell]) -> Control:
+        """The claim about the rows of `findings.same_network`, which all have one network."""
         known = self.paper.findings.same_network
         moved = [self.study.cell(cell.scenario, known.get(cell.method, cell.method)) for cell in cells]
         if len(set(moved)) < len(cells) or self._differ(moved, self._networks):
@@ -239,6 +260,7 @@ class Controls:
         return self._control(NETWORK, claim, self._changed(change))
 
     def _tuned_alike(self, claim: Claim, cells: list[Cell]) -> Control:
+        """The claim about the same methods with tuned values; rivals that were not tuned are left out."""
         tuning = self.paper.tuning.get(cells[0].scenario)
         if cells[0].scenario in MINIATURES or not tuning:
             return Control(TUNED)
@@ -259,8 +281,11 @@ class Controls:
         return replace(control, left_out=rivals)
 
     def _of_methods(self, claim: Claim, known: set[str]) -> Claim | None:
-        """The claim about these methods alone: of one method against several it leaves the other rivals out;
-        None where it is no claim then."""
+        """The claim about the methods `known` alone.
+
+        A claim about one method against several leaves out the other rivals. None if nothing is left to
+        claim, or if the claim needs all its methods.
+        """
 
         def has(part: Difference) -> bool:
             runs = [self.plain.source(spot) for spot in part.spots()]
@@ -288,10 +313,11 @@ class Controls:
         return result
 
     def _is_stale(self, cell: Cell) -> bool:
+        """Whether a run, also one with tuned values, is of other code or parameters than today's."""
         return self.study.is_stale(cell) if cell in self.study.results else cell in self.outdated
 
     def _locally_trained(self, run: Source) -> Source | None:
-        """The number of the clients' models after local training."""
+        """The same run, scored by the clients' models after local training; None if that was not measured."""
         cell, measure = run
         if self._hook(cell) == "post":
             return run
@@ -302,7 +328,8 @@ class Controls:
         return None
 
     def _control(self, kind: str, claim: Claim, evidence: Controlled) -> Control:
-        """A claim judged by other runs; without a verdict where these have no number."""
+        """The control of this kind: the claim judged by other runs; without a verdict if they have no
+        number."""
         verdict = judge(claim, evidence)
         if verdict.point is None:
             return Control(kind)
@@ -311,7 +338,8 @@ class Controls:
         return Control(kind, verdict, self._place(claim, evidence), runs, stale=stale)
 
     def _place(self, claim: Claim, evidence: Controlled) -> tuple[int, int] | None:
-        """(place by the means over the common seeds, methods) of a method against several rivals."""
+        """(rank by the means over the common seeds, number of methods) of a method against several rivals;
+        None for another claim."""
         if claim.expected.kind == "rank" or claim.tree is None:
             return None
         parts = claim.tree.parts
@@ -337,11 +365,12 @@ def declared_words(name: str) -> str:
 
 
 def _alternatives(claim: Claim) -> tuple[Difference, ...]:
-    """The comparisons of a claim with several rivals, of one with a single rival that one."""
+    """The comparisons that a claim consists of, one for each rival; none if it compares nothing."""
     if claim.tree is None:
         return ()
     return claim.tree.parts or (claim.tree,)
 
 
 def _tuned(cell: Cell) -> Cell:
+    """The cell that stands for a cell with the values that tuning chose."""
     return Cell(cell.paper, cell.scenario + TUNED_SUFFIX, cell.method)

@@ -1,4 +1,8 @@
-"""Declared experiments on a paper's page: the first row against each control, over the declared seeds."""
+"""The tables of declared experiments on a paper's page.
+
+Such an experiment was written down in papers/<paper>/experiments before its seeds were trained. Its table
+compares the first row with each control, over the declared seeds.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,14 +18,20 @@ from pipeline.schema import Cell
 
 
 def experiments(study: Study) -> list[Alike]:
-    """Of every declared experiment its first row with all others, the best first; without those whose first
-    row has not all declared seeds."""
-    known = declarations(study.key, study.root)
-    found = (_compared(study, name, one) for name, one in known.items())
-    return [alike for alike in found if alike]
+    """The table of every declared experiment, its best row first.
+
+    An experiment is left out if its first row does not have all declared seeds.
+    """
+    tables = []
+    for name, declaration in declarations(study.key, study.root).items():
+        table = _compared(study, name, declaration)
+        if table:
+            tables.append(table)
+    return tables
 
 
 def _compared(study: Study, name: str, declared: Declaration) -> Alike | None:
+    """The table of one experiment; None if its first row does not have all declared seeds."""
     cells = {study.label(method): study.cell(declared.scenario, method) for method in declared.methods}
     lead = study.label(declared.rows[0])
     known = {label: cell for label, cell in cells.items() if cell in study.results}
@@ -43,16 +53,18 @@ def _compared(study: Study, name: str, declared: Declaration) -> Alike | None:
 
 
 def _by_seed(study: Study, cell: Cell, declared: Declaration) -> dict[int, float]:
+    """seed -> number, for those of the declared seeds that a cell has."""
     known = numbers(cell, study.results[cell], declared.measure, study.root)
     return {seed: known[seed] for seed in declared.seeds if seed in known}
 
 
 def _of_run(study: Study, cell: Cell, row: AlikeRow) -> AlikeRow:
+    """A row with what is known of its run: the file, the chance level, whether it is stale."""
     return replace(row, file=result_file(cell), chance=study.chance_level(cell), stale=study.is_stale(cell))
 
 
 def _notes(study: Study, declared: Declaration) -> Iterator[str]:
-    """Which rows lack which seeds, and what had been seen before."""
+    """The sentences below the table: which rows lack seeds or diverged, and which had been seen before."""
     lacking = missing_seeds(study.key, declared, study.results)
     if lacking:
         names = listed(study.label(cell.method) for cell in lacking)

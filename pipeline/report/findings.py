@@ -1,5 +1,7 @@
-"""Findings: one row for each claim with direction, size, controls and looks. All sentences on pages come from
-it.
+"""Findings: one row for each claim with direction, size, controls and looks.
+
+All sentences on pages are made from findings (`sentences`), and reports/findings.csv lists them. A look is a
+time at which results were seen; each further look asks for a smaller p.
 
 A claim "holds" without reservation only if its direction is confirmed at the significance level of its looks,
 its size is not a different one, and every control that it has agrees. Otherwise it says "direction holds",
@@ -24,6 +26,7 @@ from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict,
 from pipeline.report.words import method_words
 from pipeline.schema import Cell
 
+# Verdict -> what it says of the claimed direction, for findings.csv.
 DIRECTIONS = {
     Chip.HOLDS: "confirmed",
     Chip.DIRECTION: "confirmed",
@@ -35,16 +38,16 @@ DIRECTIONS = {
     Chip.NOT_RUN: "not run",
     Chip.NOT_TESTABLE: "not testable",
 }
-# What a chip says of a control that does not agree: (after `open` or `not`, where it was not run).
+# How a verdict names a control that does not agree: (text after `open` or `not`, text if it was not run).
 RESERVATIONS = {
     NETWORK: ("against {rivals} with the same network", "same network not run"),
     TUNED: ("against tuned {rivals}", "rivals tuned alike not run"),
     HOOK: ("with the same scored model", "same scored model not measured"),
 }
-# From so many seeds on a direction counts only where the compared rows alone decide it, too. Fewer seeds
-# leave their spread too few degrees of freedom.
+# From so many seeds on, a direction counts only if the spread of the compared rows alone also decides it.
+# With fewer seeds that spread has too few degrees of freedom.
 ENOUGH_ALONE = 5
-# Looks in words.
+# Numbers of looks in words.
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -52,17 +55,17 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 class Finding:
     """What the results say of one claim.
 
-    paper       key of its folder
-    verdict     its chip counts looks and controls
-    controls    see `controls.py`
-    looks       how often the results were looked at
-    level       significance level at which a direction is tested after so many looks
-    planned     the experiment that declared it, as a table has it; empty: exploratory
-    own_stale   whether results of earlier code or parameters are in its number
-    stale       whether they are in it or in one of its controls
-    cells       that are compared
-    undone      whether a direction that one look would decide is open at the level of its looks
-    unequal     whether it fails as scored, and does not where all models are scored after local training
+    paper      key of the paper
+    verdict    on the claim, after looks and controls
+    controls   of the claim, see `controls.py`
+    looks      how often the results were looked at
+    level      significance level at which a direction is tested after so many looks
+    planned    the experiment that declared it, as a table shows it; empty: exploratory
+    own_stale  whether its number has results of earlier code or parameters
+    stale      whether its number or one of its controls has
+    cells      the cells that are compared
+    undone     whether its looks leave a direction open that a single look would decide
+    unequal    whether the claim fails as scored, but not if all models are scored after local training
     """
 
     paper: str
@@ -88,7 +91,7 @@ class Finding:
 
     @property
     def shown(self) -> Verdict:
-        """The verdict with a number: of a shortened run where the paper's setting has not run."""
+        """The verdict that has a number: that of a shortened run if the paper's setting has not run."""
         short = self.verdict.shortened
         return short if self.shortened and short else self.verdict
 
@@ -98,13 +101,14 @@ class Finding:
 
     @property
     def number(self) -> float | None:
-        """The difference that the claim names, or else that the tables print."""
+        """The difference that the claim names, or else the one that the tables print; None if neither."""
         named = self.claim.expected.kind == "size"
         return self.claim.expected.number if named else self.verdict.printed
 
     @property
     def size(self) -> str:
-        """`smaller: about half the size`; empty where nothing is printed to compare with."""
+        """How the size compares with the paper's: `smaller: about half the size`; empty if the paper prints
+        nothing to compare with."""
         word = self.verdict.size
         if not word or self.number is None or self.verdict.point is None:
             return word
@@ -115,7 +119,7 @@ class Finding:
 
     @property
     def rivals(self) -> str:
-        """`FedAvg`; `rivals` of several."""
+        """The name of the rival, `FedAvg`; `rivals` if there are several."""
         tree = self.claim.tree
         if tree is None or tree.parts:
             return "rivals"
@@ -124,7 +128,7 @@ class Finding:
 
     @property
     def reservations(self) -> list[str]:
-        """What keeps a confirmed direction from holding without a word, or an open one open."""
+        """Why a confirmed direction does not simply hold, or why an open one is open, in short texts."""
         if self.unequal:
             return ["fails as scored, open with the same scored model"]
         if self.undone and not self.other_spread:
@@ -151,8 +155,8 @@ class Finding:
 
     @property
     def other_spread(self) -> str:
-        """Both p, where the compared rows alone decide otherwise than the residual of all rows of the table;
-        empty where both agree, or where few seeds leave the former without power."""
+        """Both p values, if the spread of the compared rows alone decides differently than that of all rows
+        of the table; empty if both agree, or if there are too few seeds for the former."""
         p = self.shown.p
         alone = self.shown.alone
         if p is None or alone is None or self.shown.seeds < ENOUGH_ALONE:
@@ -163,24 +167,32 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The verdict with what is missing or against: `direction holds; not against tuned FedAvg`."""
+        """The verdict with its reservations: `direction holds; not against tuned FedAvg`."""
         chip = self.shown.chip.value
         return "; ".join([f"shortened: {chip}" if self.shortened else chip, *self.reservations])
 
     def control(self, kind: str) -> Control | None:
-        """Of this kind (see `controls.py`); None where the claim has none."""
+        """The control of a kind (see `controls.py`); None if the claim has none of it."""
         return next((control for control in self.controls if control.kind == kind), None)
 
 
 def looks_ask(p: float | None, looks: int, level: float) -> str:
-    """`p 0.029; after three looks it must be below 0.022`."""
+    """What several looks require, in words: `p 0.029; after three looks it must be below 0.022`.
+
+    p      of the direction
+    looks  how often the results were looked at
+    level  significance level after so many looks
+    """
     times = COUNTS[looks] if looks < len(COUNTS) else str(looks)
     return f"p {p:.2g}; after {times} look{'s' if looks != 1 else ''} it must be below {level:.2g}"
 
 
 def decisive(verdict: Verdict) -> float | None:
-    """The p that decides a direction: with enough seeds the larger one of that by all rows of the table and
-    that by the compared rows alone."""
+    """The p value that decides a direction; None if the verdict has no direction.
+
+    With enough seeds it is the larger one of two: by the spread of all rows of the table, and by that of the
+    compared rows alone.
+    """
     if verdict.p is None or verdict.alone is None or verdict.seeds < ENOUGH_ALONE:
         return verdict.p
     return max(verdict.p, verdict.alone)
@@ -214,7 +226,7 @@ class Findings:
         self._check_answers()
 
     def _check_answers(self) -> None:
-        """Raise ParamError where paper.yaml asks for a claim or an experiment that there is not."""
+        """Raise ParamError if paper.yaml asks for a claim or an experiment that does not exist."""
         study = self.study
         for number, answer in enumerate(study.paper.findings.answers):
             where = f"papers/{study.key}/paper.yaml: findings.answers[{number}]"
@@ -225,7 +237,7 @@ class Findings:
                 raise ParamError(f"{where}.experiment: {named}")
 
     def _finding(self, verdict: Verdict) -> Finding:
-        """The row of a claim: its verdict with looks, controls and plan."""
+        """The finding of a claim: its verdict after looks and controls, and what declared it."""
         short = verdict.shortened if verdict.point is None else None
         evidence = self.short_evidence if short else self.evidence
         judged = short or verdict
@@ -269,7 +281,8 @@ class Findings:
         return found
 
     def _asked(self, claim: Claim) -> Iterator[Control]:
-        """The questions of paper.yaml that ask for a claim in another scenario, or of declared rivals."""
+        """The controls that questions of paper.yaml ask for: the claim in another scenario, or in a declared
+        experiment."""
         for answer in self.study.paper.findings.answers:
             if answer.claim == claim.id and answer.scenario:
                 yield self.controls.in_scenario(claim, answer.scenario)
@@ -278,7 +291,8 @@ class Findings:
                 yield self.controls.in_experiment(claim, answer.experiment, declared)
 
     def _checked(self, control: Control) -> Control:
-        """With its plan, and open where its looks ask for more than its p."""
+        """A control with the experiment that declared it; its verdict is open if its looks require a smaller
+        p."""
         verdict = control.verdict
         if verdict is None or not control.sources:
             return control
@@ -294,8 +308,13 @@ class Findings:
         return replace(control, verdict=replace(verdict, chip=Chip.UNDECIDED), looks=text)
 
     def _looks(self, scenarios: Collection[str], seeds: int, plan: Declaration | None) -> tuple[int, float]:
-        """(how often results with up to so many seeds were looked at, the level of each look), the stricter
-        of what paper.yaml counts and what the experiment declares."""
+        """(number of looks, significance level of each): the stricter of what paper.yaml lists and what an
+        experiment declares.
+
+        scenarios  whose results are used
+        seeds      only looks at results with up to so many seeds count
+        plan       the experiment; None: exploratory
+        """
         looks = plan.looks if plan else 1
         for scenario in scenarios:
             known = self.study.paper.findings.looks.get(scenario, [])
@@ -303,8 +322,12 @@ class Findings:
         return looks, min(level_of(looks), plan.level if plan else ALPHA)
 
     def _planned(self, verdict: Verdict, sources: Sequence[Source]) -> tuple[str, Declaration | None]:
-        """The experiment that has the claim's rows, measure and seeds: `controls`, or `controls, 7 of 12
-        seeds new` where both sides of the others had been seen before it was declared."""
+        """The experiment that declared a comparison, and its declaration; ("", None) if there is none.
+
+        It covers the rows, the measure and all seeds. Its name is followed by `, 7 of 12 seeds new` if
+        results of the other seeds had been seen, on both sides, before it was declared. Without a new seed it
+        does not count.
+        """
         compared = {(cell.scenario, measure) for cell, measure in sources}
         if len(compared) != 1:
             return "", None
@@ -324,6 +347,7 @@ class Findings:
         return "", None
 
     def _is_current(self, cell: Cell) -> bool:
+        """Whether a result is of today's code and parameters; each is asked for once."""
         if cell not in self.current:
             result = self.study.results[cell]
             self.current[cell] = identity.current(result, Experiment.of(cell, self.study.root))
@@ -331,15 +355,23 @@ class Findings:
 
 
 def _with_judged(verdict: Verdict, judged: Verdict) -> Verdict:
-    """A claim's verdict with what is judged in its place, or in that of its shortened runs."""
+    """A claim's verdict after looks and controls.
+
+    verdict  before
+    judged   takes its place, or that of its shortened runs if the paper's setting has not run
+    """
     if verdict.point is not None:
         return judged
     return replace(verdict, elsewhere={**verdict.elsewhere, SHORTENED: judged})
 
 
 def discoveries(findings: Iterable[Finding]) -> tuple[set[tuple[str, str]], int]:
-    """((paper, id) of the tested claims whose verdict stays at a false discovery rate of ALPHA over all of
-    them, how many claims are tested), after Benjamini and Hochberg (1995)."""
+    """Which tested claims stay at a false discovery rate of ALPHA, after Benjamini and Hochberg (1995).
+
+    findings  of all papers
+
+    Returns (paper, id) of these claims, and how many claims are tested.
+    """
     known = ((decisive(finding.verdict), finding.paper, finding.claim.id) for finding in findings)
     tested = sorted((p, paper, name) for p, paper, name in known if p is not None)
     kept = 0
@@ -353,7 +385,7 @@ def discoveries(findings: Iterable[Finding]) -> tuple[set[tuple[str, str]], int]
 
 
 def as_rows(findings: Iterable[Finding]) -> list[dict[str, str]]:
-    """The rows of findings.csv: text, in the order given."""
+    """The rows of findings.csv: name of a column -> text, in the order of the findings."""
     findings = list(findings)
     kept, _ = discoveries(findings)
     return [_row(finding, kept) for finding in findings]
@@ -395,7 +427,7 @@ def _row(finding: Finding, kept: set[tuple[str, str]]) -> dict[str, str]:
 
 
 def _fixed(number: float | None, points: bool = True) -> str:
-    """With two decimals, or, where it is no difference of points, with four digits."""
+    """A number as text: a difference in percent points with two decimals, any other with four digits."""
     if number is None:
         return ""
     text = f"{number:.2f}" if points else f"{number:.4g}"
@@ -403,19 +435,20 @@ def _fixed(number: float | None, points: bool = True) -> str:
 
 
 def _unit(verdict: Verdict) -> str:
-    """Of the difference; empty for a rank, or for a number of its own kind."""
+    """The unit of a verdict's number; empty for a rank, and for a number without unit."""
     if verdict.point is None:
         return ""
     return "points" if verdict.points else verdict.text(verdict.point).partition(" ")[2]
 
 
 def _control(finding: Finding, kind: str) -> str:
+    """The outcome of the control of a kind; empty if the claim has none."""
     control = finding.control(kind)
     return _outcome(control) if control else ""
 
 
 def _outcome(control: Control) -> str:
-    """`+2.9 [0.5, 5.3], 5 seeds: holds`; `not run`."""
+    """A control in words: `+2.9 [0.5, 5.3], 5 seeds: holds`; `not run`."""
     if control.verdict is None:
         return control.text
     plan = f" (planned: {control.planned})" if control.planned else ""
@@ -425,6 +458,7 @@ def _outcome(control: Control) -> str:
 
 
 def _kept(finding: Finding, kept: set[tuple[str, str]]) -> str:
+    """Whether a claim stays at the false discovery rate, in words; empty if it is not tested."""
     if finding.verdict.p is None:
         return ""
     return "kept" if (finding.paper, finding.claim.id) in kept else "not kept"

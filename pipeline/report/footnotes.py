@@ -1,4 +1,7 @@
-"""The sentences below a table about its runs: seeds, scored models, data, twins, dates."""
+"""The sentences below a table about its runs: seeds, scored models, data, twins, dates.
+
+`page` asks for the `footnotes` of each table. A twin is a test image with a byte-identical training image.
+"""
 
 from collections.abc import Collection, Iterable
 
@@ -10,7 +13,7 @@ from pipeline.report.study import Study, processor, seed_words
 from pipeline.report.words import counted
 from pipeline.schema import Cell
 
-# More names than this are counted.
+# At most so many names are listed; of more only the number is given.
 NAMED = 6
 # Test images with a byte-identical twin among the training images, by data set and rule of the test part;
 # `python -m stages.twins` writes it from the images.
@@ -34,13 +37,13 @@ def footnotes(study: Study, panel: Panel) -> list[str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """`FedAvg, MOON`; of many only how many there are."""
+    """Names of methods as text, `FedAvg, MOON`; if there are more than NAMED, only how many."""
     names = [*dict.fromkeys(names)]
     return ", ".join(names) if len(names) <= NAMED else f"{len(names)} methods"
 
 
 def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """Of each scenario whose rows have different seeds, or fewer than declared: which rows have which."""
+    """For each scenario whose rows have other seeds than declared: which rows have which seeds."""
     scenarios: dict[str, dict[tuple[int, ...], list[str]]] = {}
     for cell in cells:
         rows = scenarios.setdefault(cell.scenario, {})
@@ -61,7 +64,7 @@ def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """Which rows are scored before and which after local training, where that is not the same for all."""
+    """Which rows are scored before and which after local training; nothing if it is the same for all."""
     sides = study.hooks(cells)
     if len(sides) < 2:
         return []
@@ -76,7 +79,7 @@ def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def marks(values: Iterable[Value]) -> list[str]:
-    """What the marks behind numbers say, of those that the table has."""
+    """What the marks behind the numbers of a table mean."""
     used = {sign for value in values for sign in value.signs}
     return [f"{sign} {text}." for sign, text in MARKS.items() if sign in used]
 
@@ -97,8 +100,11 @@ def origins(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """Test images that are trained on under another index, where they were counted for these images and the
-    rule by which the scenario takes its test part."""
+    """How many test images have a twin.
+
+    They are known if they were counted for exactly these images and for the rule by which the scenario takes
+    its test part.
+    """
     sentences = []
     for scenario, cell in {cell.scenario: cell for cell in cells}.items():
         data = study.results[cell]["data"]
@@ -118,7 +124,7 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def found(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """What the sets' preparation found, such as images of the archive that were left out."""
+    """What was noticed when the data sets were prepared, such as images of the archive that were left out."""
     of_sets = {study.results[cell]["data"]["set"]: cell.scenario for cell in cells}
     sentences = []
     for name, scenario in of_sets.items():
@@ -127,14 +133,16 @@ def found(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def counted_twins(study: Study) -> list[dict[str, str]]:
-    """The rows of `TWINS`; none where the project has no such file."""
+    """The rows of the file TWINS; none if the project does not have it."""
     path = study.root / TWINS
     return [row for _, row in read_csv(path, TWIN_COLUMNS)] if path.exists() else []
 
 
 def process(study: Study, cells: Collection[Cell]) -> list[str]:
-    """When the first seeds were trained, and on which processors all were: results keep the day of the
-    first."""
+    """When the first seeds were trained, and on which processors all seeds were trained.
+
+    A result records the time of its first seed only.
+    """
     runs = [study.results[cell] for cell in cells]
     days = sorted({run["started"][:10] for run in runs if run.get("started")})
     makes = {processor(machine) for run in runs for machine in run.get("machines", [run["versions"]])}

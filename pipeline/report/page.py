@@ -317,9 +317,11 @@ class Page:
         self.short_counts = count(self.shortened)
         self.against = list(contradictions(self.study, self.findings.rows.values()))
         self.axis = claims_axis([*self.claims, *self.shortened])
-        self.elsewhere = list(
-            dict.fromkeys(name for verdict in self.claims if verdict.seeds for name in verdict.elsewhere)
-        )
+        headings: dict[str, None] = {}
+        for verdict in self.claims:
+            if verdict.seeds:
+                headings |= dict.fromkeys(verdict.elsewhere)
+        self.elsewhere = list(headings)
 
     def _chart(self, views: list[TableView]) -> None:
         """The settings, their charts, and where methods are on equal terms."""
@@ -338,7 +340,9 @@ class Page:
             equal = scored_alike(self.study, chart)
             if equal:
                 self.alike[chart.first.scenario] = equal
-        drawn = dict.fromkeys(name for chart in self.dots for name, *_ in chart.rows)
+        drawn: dict[str, None] = {}
+        for chart in self.dots:
+            drawn |= dict.fromkeys(name for name, *_ in chart.rows)
         self.ranked = sorted(drawn, key=lambda name: name != self.name)
 
     def _tabulate(self, views: list[TableView]) -> None:
@@ -364,7 +368,10 @@ class Page:
         self.every_stale = sum(map(study.is_stale, measured))
 
     def _words(self) -> None:
-        """What paper.yaml says; numbers without a scenario are those of the first setting."""
+        """The texts of the page: its first sentences, and those of paper.yaml.
+
+        Numbers in them that name no scenario are of the first setting.
+        """
         study = self.study
         scenario = self.settings[0].columns[0].scenario if self.settings else ""
         self.headline = headline(self.findings)
@@ -379,7 +386,7 @@ class Page:
         self.cite = bibtex(self.paper, self.key)
 
     def _said(self, tabs: list[Tab]) -> list[Tab]:
-        """The tables, each with what is said of the first main claim that it shows."""
+        """The tables, each with the sentences about the first main claim that it shows."""
         said: dict[str, str] = {}
         for verdict in self.main:
             if verdict.point is not None:
@@ -388,7 +395,7 @@ class Page:
         return [replace(tab, said=said.get(tab.key, "")) for tab in tabs]
 
     def _folds(self) -> None:
-        """What the page shows folded, below the tables."""
+        """The parts of the page below the tables, which are folded at first."""
         self.miniature = scenario_tab(self.study, MINIATURE)
         self.deviations = deviations(self.study)
         self.values = values(self.study)
@@ -396,11 +403,12 @@ class Page:
         self.provenance = provenance(self.study)
         self.problems = list(self.study.problems.values())
 
-    # What takes seconds is made where the page itself is written, not for the pages over all papers.
+    # What takes seconds is made only when the page itself is written: the pages over all papers do not need
+    # it.
 
     @cached_property
     def figures(self) -> list[FigureView]:
-        """Those of paper.yaml, drawn."""
+        """The figures of paper.yaml, drawn."""
         return figures(self.study)
 
     @cached_property
@@ -416,9 +424,12 @@ class Page:
 
     @property
     def stale(self) -> int:
-        """Runs, but for the miniature's, that today's code is not known to give."""
-        batches = (cells for _, batches in self.provenance for cells in batches.values())
-        return sum(cell[-1].startswith((STALE, NOT_VERIFIED)) for cells in batches for cell in cells)
+        """The number of runs, without the miniature's, that today's code is not known to reproduce."""
+        count = 0
+        for _, batches in self.provenance:
+            for cells in batches.values():
+                count += sum(cell[-1].startswith((STALE, NOT_VERIFIED)) for cell in cells)
+        return count
 
     @property
     def measured(self) -> list[Verdict]:
@@ -433,12 +444,12 @@ class Page:
 
     @property
     def shortened(self) -> list[Verdict]:
-        """What shortened runs say of claims whose setting has not run."""
+        """The verdicts of shortened runs on claims whose setting has not run."""
         return in_order(verdict.shortened for verdict in self.claims if verdict.shortened)
 
     @property
     def reference(self) -> str:
-        """`Fu et al., 2025`."""
+        """The paper in short, `Fu et al., 2025`."""
         first, *others = self.paper.authors.split(", ")
         year = re.search(r"\((\d{4})\)", self.paper.reference)
         names = first.split()[-1] + (" et al." if others else "")
@@ -446,8 +457,8 @@ class Page:
 
     @property
     def place_decided(self) -> bool:
-        """Whether the paper's method differs from all rivals of its first setting, over the seeds in common,
-        in the paper's own setting; a place that is not decided is not set in bold."""
+        """Whether the paper's method differs significantly from each rival in its first setting, over the
+        seeds in common. False for shortened runs. Only a decided place is set in bold."""
         column = self.settings[0].first
         runs = {name: number for name, number in self.first_runs.items() if number}
         rows = compared(runs, self.name) if self.name in runs and not column.short else []
@@ -456,7 +467,8 @@ class Page:
 
     @property
     def place(self) -> tuple[int, int, int] | None:
-        """(measured place, of so many methods, printed place) of the paper's method in its first setting."""
+        """The rank of the paper's method in its first setting: (measured, number of methods, printed); None
+        if one of the two ranks is not known."""
         if not self.settings:
             return None
         measured_places = self.settings[0].first.places
@@ -467,19 +479,19 @@ class Page:
 
 
 def outdated(study: Study, setting: Setting) -> list[str]:
-    """The methods of a chart whose results are of earlier code or parameters, not walked again since."""
+    """The methods of a chart whose results are of earlier code or parameters, and were not verified since."""
     cells = {study.label(cell.method): cell for cell in study.runs.get(setting.first.scenario, {})}
     return [name for name, *_ in setting.rows if name in cells and study.is_stale(cells[name])]
 
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A claim that measured numbers speak against.
+    """A claim that measured numbers contradict.
 
-    verdict   as in the paper's setting
-    against   the verdict that speaks against the claim, which may be of another setting
-    heading   what that other setting is called; empty for the paper's own
-    note      what the table of that setting says
+    verdict   on the claim in the paper's setting
+    against   the verdict that contradicts the claim, which may be of another setting
+    heading   name of that other setting; empty for the paper's own
+    note      of the table of that setting
     """
 
     verdict: Verdict
@@ -489,8 +501,10 @@ class Contradiction:
 
 
 def contradictions(study: Study, findings: Iterable[Finding]) -> Iterator[Contradiction]:
-    """Of every claim the verdicts that speak against it: in the paper's setting, in other ones, in shortened
-    runs, and where the comparison is made equal by a control."""
+    """For each claim the verdicts that contradict it.
+
+    These are of the paper's setting, of other settings, of shortened runs, and of the claim's controls.
+    """
     notes = {}
     for key, (base, _) in variants(study.paper).items():
         table = study.paper.tables[key]
@@ -504,35 +518,39 @@ def contradictions(study: Study, findings: Iterable[Finding]) -> Iterator[Contra
 
 
 def in_order(rows: Iterable[Verdict]) -> list[Verdict]:
-    """By their verdicts."""
+    """The claims, sorted by their verdicts in the order of `Chip`."""
     order = list(Chip)
     return sorted(rows, key=lambda verdict: order.index(verdict.chip))
 
 
 def _tabs(study: Study, views: list[TableView]) -> list[Tab]:
-    """The measured tables, then the additional scenarios; a label that several would have becomes the whole
-    heading."""
+    """The measured tables, then the additional scenarios.
+
+    If several tables have the same label, each has its whole heading instead.
+    """
     by_key = {view.key: view for view in views}
     bases = {key: by_key[base] for key, (base, _) in variants(study.paper).items()}
     tabs = [paper_tab(study, view, bases.get(view.key)) for view in views if view.measured]
     labels = [tab.label for tab in tabs]
-    tabs = [
-        replace(tab, label=by_key[tab.key].heading) if labels.count(tab.label) > 1 else tab for tab in tabs
-    ]
+    distinct = []
+    for tab in tabs:
+        if labels.count(tab.label) > 1:
+            tab = replace(tab, label=by_key[tab.key].heading)
+        distinct.append(tab)
     additional = [scenario_tab(study, scenario) for scenario in study.paper.extra_scenarios]
-    return [*tabs, *filter(None, additional)]
+    return [*distinct, *filter(None, additional)]
 
 
 # -- the overview --------------------------------------------------------------------------------------------
 
 
 class Overview:
-    """What the first page shows, papers with measured claims first.
+    """The content of the first page, on which papers with measured claims come first.
 
-    main       of every paper the main claims that have a number, without any the first of them
+    main       (page, main claims that have a number) of every paper; the first main claim if none has one
     tested     how many claims are tested
-    kept       those whose verdict stays at a false discovery rate of 5 %
-    withdrawn  of withdrawn.csv: numbers that were shown before and are not any more, with the reason
+    kept       the tested claims whose verdict stays at a false discovery rate of 5 %
+    withdrawn  rows of withdrawn.csv: numbers that are no longer shown, with the reason
     """
 
     def __init__(self, pages: Iterable[Page], withdrawn: Iterable[Mapping[str, str]] = ()):
@@ -544,9 +562,9 @@ class Overview:
         self.counts = _added(page.counts for page in self.pages)
         self.short_counts = _added(page.short_counts for page in self.pages)
         self.against = [(page, contradiction) for page in self.pages for contradiction in page.against]
-        found = [finding for page in self.pages for finding in page.findings.rows.values()]
-        kept, self.tested = discoveries(found)
-        self.kept = [finding for finding in found if (finding.paper, finding.claim.id) in kept]
+        findings = [finding for page in self.pages for finding in page.findings.rows.values()]
+        kept, self.tested = discoveries(findings)
+        self.kept = [finding for finding in findings if (finding.paper, finding.claim.id) in kept]
         self.every = sum(page.every for page in self.pages)
         self.every_done = sum(page.every_done for page in self.pages)
         self.every_stale = sum(page.every_stale for page in self.pages)

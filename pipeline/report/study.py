@@ -30,15 +30,15 @@ from pipeline.schema import (
     printed,
 )
 
-# Rows of one algorithm that are named one by one, at most.
+# At most so many rows of one algorithm are named one by one.
 NAMED_ROWS = 3
-# What a page says of a result that was not made, and not walked again, by today's code.
+# Words for a result that today's code has neither made nor reproduced.
 STALE = "stale"
 NOT_VERIFIED = "not verified"
 # Ends the name of a scenario that is cut down to what a CPU can train.
 SHORT = "-short"
-# Percent, over the number of classes: an accuracy below 1.5 / classes counts as chance level. One answer for
-# all images has 1 / classes.
+# An accuracy below CHANCE_LEVEL / classes, in percent, counts as chance level. It is 1.5 times that of one
+# answer for all images.
 CHANCE_LEVEL = 150.0
 
 
@@ -46,9 +46,12 @@ CHANCE_LEVEL = 150.0
 class Study:
     """A paper and the results of its cells.
 
-    key       its folder under papers/
+    key       name of its folder under papers/
+    paper     its paper.yaml
     results   finished cell -> its result.json
-    problems  cell -> why the result that is there cannot be used
+    root      folder of the repository
+    problems  cell -> why its result cannot be used
+    currency  finished cell -> whether it is what today's code and parameters give, as far as asked for
     """
 
     key: str
@@ -56,15 +59,19 @@ class Study:
     results: dict[Cell, dict] = field(default_factory=dict)
     root: Path = ROOT
     problems: dict[Cell, str] = field(default_factory=dict)
-    # of finished cells, as far as asked for: whether today's code and parameters give them
     currency: dict[Cell, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
         cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Mapping[Cell, str] = {}
     ) -> "Study":
-        """From the results of all papers, without runs of the miniature that paper.yaml no longer asks
-        for."""
+        """The study of one paper, without runs of the miniature that paper.yaml no longer asks for.
+
+        key       of the paper
+        results   of all papers
+        root      folder of the repository
+        problems  of all papers: cell -> why its result cannot be used
+        """
         stages = {*planned(key, root)}
         cells = []
         for cell in results:
@@ -92,7 +99,7 @@ class Study:
 
     @cached_property
     def grid_methods(self) -> list[str]:
-        """Their methods, in the order of paper.yaml."""
+        """The methods of `grid_cells`, in the order of paper.yaml."""
         methods = {cell.method for cell in self.grid_cells}
         return [method for method in self.paper.methods if method in methods]
 
@@ -101,17 +108,18 @@ class Study:
         return Cell(self.key, scenario, method)
 
     def shortened(self, cell: Cell) -> Cell | None:
-        """The cell in the scenario `<scenario>-short`, cut down to what a CPU can train; None where there is
-        none."""
+        """The same method in `<scenario>-short`, which a CPU can train; None if there is no such scenario."""
         scenario = cell.scenario.removesuffix("-base") + SHORT
         return self.cell(scenario, cell.method) if scenario in self.paper.extra_scenarios else None
 
     def source(
         self, table: Table, setting: str, dataset: str, label: str, column: str
     ) -> tuple[Cell, str] | None:
-        """The run and the measure of a printed position; None for what no run measures.
+        """The run and the measure of a number that a table prints; None if no run measures it.
 
-        label: the method as printed
+        table    of the paper
+        setting  the place of the number: setting, data set and column as printed
+        label    the method as printed
         """
         block = table.block(setting, dataset, label)
         method = self.paper.method_of(table, label)
@@ -121,11 +129,11 @@ class Study:
         return (self.cell(block.scenario, method), measure) if measure else None
 
     def target(self, cell: Cell) -> str:
-        """What `fedrepro run` takes to measure a cell; empty where it has no stage."""
+        """The name by which `fedrepro run` measures a cell; empty if it has no stage."""
         return str(cell) if cell.stage(self.paper) else ""
 
     def chance_level(self, cell: Cell) -> float:
-        """The accuracy, in percent, below which a run of this cell is at chance level; 0 where the number of
+        """The accuracy, in percent, below which a run of this cell is at chance level; 0 if the number of
         classes is not known."""
         classes = find(self.paper.scenarios[cell.scenario].data.set, self.root).classes
         return CHANCE_LEVEL / classes if classes else 0.0
@@ -136,8 +144,11 @@ class Study:
         return fmean(result["measures"][result["headline"]]) < self.chance_level(cell)
 
     def hooks(self, cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-        """Side of local training, `pre` or `post` -> those of these finished cells that are scored there and
-        whose numbers on the other side differ; two keys say that the cells are not scored alike."""
+        """The finished cells by the side of local training, `pre` or `post`, on which they are scored.
+
+        Cells whose numbers are the same on both sides are left out. So the cells are scored alike unless
+        there are two sides.
+        """
         sides: dict[str, list[Cell]] = {}
         for cell in cells:
             result = self.results[cell]
@@ -149,13 +160,18 @@ class Study:
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """Every cell of the paper: those with a stage, and those that its tables need. A cell is one method
-        in one setting with all its seeds; it is measured where it has a result, which may be stale."""
+        """Every cell of the paper: those with a stage, and those that its tables need.
+
+        A cell is one method in one setting with all its seeds. It is measured if it has a result, which may
+        be stale.
+        """
         return [*dict.fromkeys([*self.planned, *printed(self.key, self.root)])]
 
     def is_stale(self, cell: Cell) -> bool:
-        """Whether code, parameters, seeds or partitions have changed since a finished cell was measured, as
-        `fedrepro status` has it."""
+        """Whether code, parameters, seeds or partitions have changed since a finished cell was measured.
+
+        Other than `fedrepro status`, it does not look at the partitions on this machine.
+        """
         if cell not in self.currency:
             result = self.results[cell]
             experiment = Experiment.of(cell, self.root)
@@ -196,7 +212,7 @@ class Study:
         return method_words(self.paper.label(method))
 
     def title(self, scenario: str) -> str:
-        """What a scenario is, or its name where paper.yaml has no title for it."""
+        """The title of a scenario; its name if paper.yaml has no title for it."""
         names = {MINIATURE: "miniature", ACROSS: "miniature, methods of the other papers"}
         return names.get(scenario) or self.paper.titles.get(scenario, scenario)
 
@@ -205,8 +221,8 @@ class Study:
         return filled(text, where, self.key, self.results.get, scenario, self.root)
 
     def computed_otherwise(self, cells: Iterable[Cell]) -> str:
-        """Which of these cells have another executor, precision or device than most; empty where all are
-        alike."""
+        """A sentence that names the cells with another executor, precision or device than most; empty if all
+        have the same."""
         ways: dict[str, list[str]] = {}
         for cell in dict.fromkeys(cell for cell in cells if cell in self.results):
             way = ", ".join(self.results[cell][key] for key in ("executor", "precision", "device"))
@@ -223,8 +239,10 @@ class Study:
 
     @cached_property
     def readings(self) -> dict[Reading, list[str]]:
-        """Every reading and the paper's methods that have it, as they were run or else would be; those of the
-        paper first, then method by method. On a page they are numbered in this order."""
+        """Every reading and the methods that it concerns, as they were run or would be run.
+
+        Those of paper.yaml come first, then those of method after method. A page numbers them in this order.
+        """
         methods: dict[Reading, dict[str, None]] = {}
         for cell in sorted(self.grid_cells, key=lambda cell: self.grid_methods.index(cell.method)):
             for reading in readings_of(Experiment.of(cell, self.root), resolved(self.results.get(cell))):
@@ -249,8 +267,13 @@ def studies(
 
 
 class ValueRow(NamedTuple):
-    """A value of the scenarios (`rows` is empty) or of a method, and where it comes from. `value` has
-    several where scenarios or rows differ."""
+    """A value of the scenarios or of a method, and where it comes from.
+
+    rows    name of the method; empty: of the scenarios
+    name    of the setting
+    value   in words; several if scenarios or rows differ
+    source  in words
+    """
 
     rows: str
     name: str
@@ -259,19 +282,17 @@ class ValueRow(NamedTuple):
 
 
 def result_file(cell: Cell) -> str:
-    """papers/<paper>/runs/<scenario>/<method>/result.json: where a cell's result lies, from the repository's
-    root."""
+    """The path of a cell's result from the root: papers/<paper>/runs/<scenario>/<method>/result.json."""
     return (cell.folder(Path()) / "result.json").as_posix()
 
 
 def resolved(result: dict | None) -> dict | None:
-    """The hyper-parameters that a result was made with: all of them where it has recorded the defaults, else
-    as written."""
+    """The hyper-parameters that a result was made with; without the defaults if it has not recorded them."""
     return None if result is None else result.get("resolved", result["hyper"])
 
 
 def readings_by_methods(study: Study) -> dict[str, list[tuple[str, Reading]]]:
-    """Each reading with its number, R3, under the methods that have it, in words."""
+    """The readings by the methods that they concern: methods in words -> (number as `R3`, reading)."""
     groups: dict[str, list[tuple[str, Reading]]] = {}
     for i, (reading, methods) in enumerate(study.readings.items(), 1):
         words = methods_in_words(study.paper, methods, study.grid_methods)
@@ -280,7 +301,12 @@ def readings_by_methods(study: Study) -> dict[str, list[tuple[str, Reading]]]:
 
 
 def methods_in_words(paper: Paper, methods: Collection[str], every: Collection[str]) -> str:
-    """Methods among all in words, many rows of one algorithm under the name that they share."""
+    """Some methods in words; many rows of one algorithm appear under the name that they share.
+
+    paper    its paper.yaml
+    methods  that are to be named
+    every    all methods that they are chosen from
+    """
     if len(every) > 1 and {*methods} == {*every}:
         return "all methods"
     algorithms: dict[str, list[str]] = {}
@@ -299,8 +325,10 @@ def methods_in_words(paper: Paper, methods: Collection[str], every: Collection[s
 
 
 def values(study: Study) -> list[ValueRow]:
-    """Every value of the paper's scenarios and every hyper-parameter that its methods ran with or would,
-    defaults included; a source that a reading gives is the reading's number."""
+    """Every value of the paper's scenarios, and every hyper-parameter that its methods ran with or would.
+
+    Defaults are included. If a reading is the source of a value, its number is given.
+    """
     paper = study.paper
     # (algorithm, why) of a reading -> its number
     numbers = {}
@@ -335,7 +363,7 @@ def values(study: Study) -> list[ValueRow]:
 
 
 def value_words(value: Any) -> str:
-    """A value of paper.yaml as running text; of a network or an optimiser its name and what is not the
+    """A value of paper.yaml as running text; a network or an optimiser by its name and what is not the
     default."""
     if is_dataclass(value):
         items = {part.name: (getattr(value, part.name), part.default) for part in fields(value)}
@@ -351,7 +379,10 @@ def value_words(value: Any) -> str:
 
 
 def deviations(study: Study) -> list[tuple[str, list[str]]]:
-    """(scenario, points): what paper.yaml notes and what results say of their data, each point once."""
+    """(scenario, points) on how a reproduction differs from the paper, each point once.
+
+    They are the notes of paper.yaml and what results say of their data.
+    """
     sections = []
     said = set[str]()
     for scenario in study.paper.scenarios:
@@ -375,12 +406,12 @@ def _of_data(results: Iterable[dict]) -> list[str]:
     return points
 
 
-# (seeds, machines) -> runs with them: method, hours, commit, digest, file, code (see `code_words`).
+# (seeds, machines) -> the runs with these: (method, hours, commit, digest, file, see `code_words`)
 Batches = dict[tuple[str, str], list[tuple[str, ...]]]
 
 
 def provenance(study: Study) -> list[tuple[str, Batches]]:
-    """(scenario, its runs by seeds and machines)."""
+    """(scenario, its runs by seeds and machines), for all scenarios with finished cells."""
     sections = []
     for scenario, cells in study.runs.items():
         if scenario == ACROSS:
@@ -388,7 +419,7 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
         batches: Batches = {}
         for cell, result in cells.items():
             machines = {*map(processor, result.get("machines", [result["versions"]]))}
-            # of the paper's folder where that is a repository, else of the project
+            # Of the paper's folder if that is a repository of its own, else of the project.
             commit = result["git"].get("paper_commit") or result["git"].get("commit", "")
             run = (
                 cell.method,
@@ -405,9 +436,13 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
 
 
 def code_words(cell: Cell, result: dict, study: Study) -> str:
-    """Of a result of other code or parameters than today's `stale`, or `not verified since 1a2b3c4d` where a
-    former verification counts no more; `verified: 3 of 12 seeds, rounds 1 to 20 of 100` of one that today's
-    code has walked again; nothing for today's."""
+    """How a result relates to today's code, in words.
+
+    empty                               today's code made it
+    verified: 3 of 12 seeds, rounds ..  earlier code made it, and today's has reproduced it
+    stale                               neither, or parameters have changed
+    not verified since 1a2b3c4d         the same, and an earlier verification no longer counts
+    """
     experiment = Experiment.of(cell, study.root)
     if study.is_stale(cell):
         since = identity.unverified_since(result, experiment)
@@ -417,12 +452,12 @@ def code_words(cell: Cell, result: dict, study: Study) -> str:
 
 
 def processor(machine: dict) -> str:
-    """`EPYC`: the last word of a processor's name without its instruction sets."""
+    """A processor in one word, `EPYC`: the last one of its name, without its instruction sets."""
     words = machine.get("processor", "unknown").replace("(R)", "").replace("Processor", "").split()
     return [word for word in words if not word.islower() or word.isalpha()][-1]
 
 
 def seed_words(seeds: list[int]) -> str:
-    """`0–4`, `0, 2`."""
+    """Seeds in words: `0–4`, `0, 2`."""
     run = seeds == list(range(seeds[0], seeds[0] + len(seeds))) and len(seeds) > 2
     return f"{seeds[0]}–{seeds[-1]}" if run else ", ".join(map(str, seeds))

@@ -83,10 +83,10 @@ class Evidence:
             self.columns.setdefault(replace(spot, method=""), []).append(spot)
 
     def source(self, spot: Spot) -> Source | None:
-        """The run and the measure that a spot is; None for what no run measures."""
+        """The run and the measure of the number at a spot; None if no run measures it."""
         if not spot.table:
-            named = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
-            run: Source | None = self.study.cell(spot.scenario, named), spot.measure
+            method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
+            run: Source | None = (self.study.cell(spot.scenario, method), spot.measure)
         else:
             table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
             run = self.study.source(table, spot.setting, spot.dataset, spot.method, spot.column)
@@ -102,7 +102,7 @@ class Evidence:
         return tuple(dict.fromkeys(source for source in sources if source))
 
     def _values(self, source: Source) -> dict[Block, float]:
-        """{block: number}, empty where the cell has not run."""
+        """The numbers of a run: block -> number; empty if the cell has not run."""
         cell, measure = source
         result = self.results.get(cell)
         if not result:
@@ -112,8 +112,11 @@ class Evidence:
         return {(seed, draws[seed]): number for seed, number in numbers.items()}
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """The numbers that the paper prints along with one: the same block and column of its table, or the
-        figure; else the whole scenario."""
+        """The runs that a number is compared with.
+
+        These are the runs that the paper prints along with it: in the same block and column of a table, or in
+        the figure. If there are none, all methods of the scenario.
+        """
         if spot.table:
             return self.same_column(replace(spot, method=""))
         same = [runs for runs in map(self.same_column, self.columns) if _has(runs, spot)]
@@ -124,18 +127,27 @@ class Evidence:
         return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
 
     def compared(self, spots: list[Spot]) -> set[Cell]:
-        """The measured cells that the estimates of a claim about these numbers rest on."""
+        """The measured cells whose results enter the estimates of a claim.
+
+        spots  the numbers that the claim is about
+        """
         sources = set(filter(None, map(self.source, spots)))
         scenarios = {cell.scenario for cell, _ in sources}
         every = sources.union(*map(self.pool, spots))
         return {source[0] for source in every if source[0].scenario in scenarios and self.values(source)}
 
     def classes(self, cell: Cell) -> int:
-        """Of the data that a cell is tested on; 0 where they have none."""
+        """The number of classes of the data that a cell is tested on; 0 if they have none."""
         return find(self.paper.scenarios[cell.scenario].data.set, self.study.root).classes
 
     def estimate(self, difference: Difference, pool: Collection[Source]) -> Estimate | None:
-        """Of a sum of runs, scenario by scenario; None where runs of a scenario share no block."""
+        """The estimate of a weighted sum of runs, made scenario by scenario.
+
+        difference  the sum
+        pool        the runs whose spread is used
+
+        None if the runs of a scenario share no block.
+        """
         scenarios: dict[str, dict[Source, float]] = {}
         for source, weight in difference.weights:
             scenarios.setdefault(source[0].scenario, {})[source] = weight
@@ -144,8 +156,11 @@ class Evidence:
         return combined(known) if len(known) == len(parts) else None
 
     def _part(self, scenario: str, sources: dict[Source, float], pool: Collection[Source]) -> Estimate | None:
-        """Several measures of one run are one number of it first; a contrast of methods is then pooled,
-        anything else by its spread."""
+        """The estimate of the part of a sum that is of one scenario; None if its runs share no block.
+
+        Several measures of one run are first added to one number. A contrast of methods then uses the spread
+        of all rows of the pool, any other sum only its own spread.
+        """
         weights, methods = _factors(sources)
         if not weights:
             sums = np.array([*self.sums(sources).values()])
@@ -159,7 +174,13 @@ class Evidence:
     def _design(
         self, scenario: str, weights: tuple, printed: tuple, others: tuple, own: tuple
     ) -> Design | None:
-        """Of the blocks that the rows `own`, which are compared, share; None where they share none."""
+        """The design over the blocks that the compared rows share; None if they share none.
+
+        weights  (measure, weight) of the number of a run
+        printed  methods whose rows the paper prints together
+        others   further methods that are compared
+        own      the methods that are compared
+        """
         rows = {}
         for method in (*printed, *others):
             cell = self.study.cell(scenario, method)
@@ -182,7 +203,11 @@ def _has(runs: Iterable[Source], spot: Spot) -> bool:
 
 
 def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
-    """((measure, weight) of one number per run, its weight per method); empty where there is no such one."""
+    """Write a sum over runs as a sum over methods of one number for each run, if it is of this form.
+
+    Returns ((measure, weight) of the parts of this number, method -> weight of its number); both empty if the
+    sum has another form.
+    """
     methods = list(dict.fromkeys(cell.method for cell, _ in sources))
     names = list(dict.fromkeys(measure for _, measure in sources))
     table = np.zeros((len(methods), len(names)))
@@ -211,7 +236,7 @@ class Chip(StrEnum):
     NOT_TESTABLE = "not testable"
 
 
-# how close a difference is to the number that the paper names, and what that says where it is all the claim
+# What `_closeness` says -> the verdict on a claim that names no direction.
 CLOSENESS = {"confirmed": Chip.HOLDS, "contradicted": Chip.FAILS, "open": Chip.UNDECIDED}
 
 
@@ -264,17 +289,17 @@ class Verdict:
 
     @property
     def shortened(self) -> "Verdict | None":
-        """Of shortened runs, where the paper's setting has not run."""
+        """The verdict of shortened runs; None if the paper's setting has run, or if there are none."""
         return self.elsewhere.get(SHORTENED)
 
     @property
     def interval(self) -> str:
-        """`[2.8, 7.9]`; empty where there is none."""
+        """The 95 % interval as text, `[2.8, 7.9]`; empty if there is none."""
         ends = [self._number(end).replace("+", "") for end in (self.low, self.high) if end is not None]
         return f"[{', '.join(ends)}]" if len(ends) == 2 else ""
 
     def text(self, value: float | None) -> str:
-        """`+5.4`; a rank as `3rd`, a cost as `−300 kB`."""
+        """A number of this claim as text: a difference as `+5.4`, a rank as `3rd`, a cost as `−300 kB`."""
         if value is None:
             return ""
         units = {measures.COSTS.get(spot.measure, "") for spot in self.claim.spots}
@@ -282,7 +307,7 @@ class Verdict:
         return f"{self._number(value)} {unit}".strip()
 
     def _number(self, value: float) -> str:
-        """Without its unit; what is no difference of percent points in three digits."""
+        """As `text`, without the unit. A number that is no difference of percent points has three digits."""
         if self.claim.expected.kind == "rank":
             return ordinal(round(value))
         if self.points and abs(value) < ROUNDING:
@@ -300,7 +325,11 @@ def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
 
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
-    """{`table2-full`: (`table2`, `full`)}: tables that measure printed numbers in other scenarios."""
+    """The tables that measure the numbers of another table in other scenarios.
+
+    Returns key of the table -> (key of the other table, name of the variant): `table2-full` ->
+    (`table2`, `full`).
+    """
     found = {}
     for key, table in paper.tables.items():
         base, _, name = key.partition("-")
@@ -310,10 +339,10 @@ def variants(paper: Paper) -> dict[str, tuple[str, str]]:
 
 
 def verdicts(study: Study) -> list[Verdict]:
-    """The verdict on every claim of a paper, in the order of claims.csv, each with those of the same claim in
-    other settings (`Verdict.elsewhere`).
+    """The verdict on every claim of a paper, in the order of claims.csv.
 
-    Raises ParamError for a malformed claim or published table.
+    Each has the verdicts on the same claim in other settings (`Verdict.elsewhere`). Raises ParamError for a
+    malformed claim or published table.
     """
     printed = PublishedNumbers(study)
     again = variants(study.paper)
@@ -335,7 +364,7 @@ def verdicts(study: Study) -> list[Verdict]:
         verdict = judge(claim, evidence)
         if verdict.chip == Chip.NOT_RUN:
             short = judge(claim, shortened)
-            # Also where they have the numbers but cannot test the claim, which its reason says.
+            # Even if they cannot test the claim: the reason says so.
             if short.by_seed:
                 others[SHORTENED] = short
         judged.append(replace(verdict, elsewhere=others))
@@ -343,7 +372,11 @@ def verdicts(study: Study) -> list[Verdict]:
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """The verdict on one claim of a paper."""
+    """The verdict on one claim of a paper.
+
+    claim     of claims.csv
+    evidence  the results that are looked up for it
+    """
     if claim.tree is None:
         return Verdict(claim, Chip.NOT_TESTABLE, reason="no number settles it")
     numbers = {spot: evidence.printed.numbers.get(spot) for spot in claim.spots}
@@ -382,7 +415,10 @@ class _Case:
         self.level = not all(map(_is_difference, self.leaves))
 
     def verdict(self, empty: Verdict) -> Verdict:
-        """What the runs say; empty: the verdict with what is printed alone."""
+        """What the runs say of the claim.
+
+        empty  a verdict that has only what the paper prints
+        """
         cells = {cell for cell, _ in self.sources}
         missing = {cell for (cell, _), row in self.values.items() if not row}
         if missing:
@@ -455,7 +491,7 @@ class _Case:
         return Family(pairs, family.bound, family.tie)
 
     def _at_chance(self) -> list[str]:
-        """The methods of the nearest comparison whose runs answer by chance; of a level or a rank none."""
+        """The methods at chance level among those of the closest comparison; none for a level or a rank."""
         if self.level or self.expected.kind == "rank":
             return []
         means = {source: fmean(values.values()) for source, values in self.values.items()}
@@ -482,7 +518,7 @@ class _Case:
         return claimed
 
     def _one_seed(self, base: Verdict) -> Verdict:
-        """The side to which the numbers point without an interval."""
+        """The verdict without an interval: the side of the claim on which the mean lies."""
         if not base.by_seed:
             return replace(base, chip=Chip.NOT_RUN, reason="the runs share no seed")
         if self.level and base.seeds < FEWEST_SEEDS:
@@ -492,17 +528,17 @@ class _Case:
         return replace(base, chip=chip, point=point)
 
     def _exact(self, base: Verdict) -> Verdict:
-        """Of numbers that are the same in every seed."""
+        """The verdict on numbers that are the same in every seed."""
         point = fmean(base.by_seed.values())
         chip = Chip.HOLDS if self.expected.fits(point) else Chip.FAILS
         size = self._size(base, point, point)
         return replace(base, chip=chip, point=point, size=size, method="the same in every seed")
 
     def _tested(self, base: Verdict, family: Family) -> Verdict:
-        """What comparisons with a spread say: the direction, its p and interval, and the size."""
+        """The verdict of comparisons that have a spread: direction, p, interval and size."""
         nearest = self.tree.pick(lambda leaf: family.estimates[leaf].d)
         decides = self.tree.pick(family.evidence)
-        # A row with another spread may leave a claim open that the nearest rival does not.
+        # The closest rival is named, unless another one, with a larger spread, decides differently.
         leaf = nearest if family.side(nearest) == family.side(decides) else decides
         estimate = family.estimates[leaf]
         level = family.level[leaf]
@@ -533,9 +569,11 @@ class _Case:
         return replace(tested, point=place, low=best, high=worst)
 
     def _chip(self, estimate: Estimate, level: float, side: int) -> Chip:
-        """The verdict of the deciding comparison on a direction, else on a closeness.
+        """The verdict on the direction; on the closeness if the claim names no direction.
 
-        side: 1 above the claim's bound, -1 below it, 0 undecided
+        estimate  of the deciding comparison
+        level     of significance
+        side      1: above the claim's bound, -1: below it, 0: undecided
         """
         if not self.expected.sign:
             return CLOSENESS[self._closeness(estimate, level)]
@@ -544,7 +582,11 @@ class _Case:
         return Chip.HOLDS if (side > 0) == self.expected.sign.startswith(">") else Chip.FAILS
 
     def _size(self, base: Verdict, low: float, high: float) -> str:
-        """Of a difference that the claim names, or else of one of percent points that the tables print."""
+        """How the measured difference compares with the paper's (`sizes.size`).
+
+        The paper's is the one that the claim names, or else a difference of percent points in its tables.
+        Empty if it has neither.
+        """
         expected = self.expected
         named = expected.kind == "size"
         number = expected.number if named else base.printed
@@ -555,9 +597,13 @@ class _Case:
         return sizes.size(low, high, number, rounding)
 
     def _closeness(self, estimate: Estimate, level: float) -> str:
-        """confirmed where the 90 % interval lies within the margin of the number (two one-sided tests at
-        5 %), contradicted where the printed number lies outside the range of the mean of as few runs as the
-        paper's; of `abs<x` where the 95 % interval lies outside."""
+        """Whether the measured number is as close to the claimed one as the claim says.
+
+        confirmed     its 90 % interval lies within the margin (two one-sided tests at 5 %)
+        contradicted  the printed number lies outside the range of a mean over as few runs as the paper's; for
+                      `abs<x`, outside the 95 % interval widened by the margin
+        open          neither
+        """
         number = self.expected.number
         margin = self.expected.margin
         low, high = estimate.interval(2 * level)
@@ -572,9 +618,9 @@ class _Case:
         return "open" if low - slack < number < high + slack else "contradicted"
 
     def _outlook(self, tested: Verdict, family: Family) -> Verdict:
-        """How many seeds would show the printed difference, if it is there and the spread stays as it is.
+        """Add how many seeds would show the printed difference, if it exists and the spread stays as it is.
 
-        The observed difference does not enter: it is what is in doubt.
+        The observed difference is not used: it is what is in doubt.
         """
         by_run = {source: number for source, number in self.by_run.items() if number is not None}
         if not self.expected.sign or len(by_run) < len(self.by_run):
@@ -598,7 +644,8 @@ class _Case:
         return replace(tested, needed=needed, hours=(needed - trained) * seconds_per_seed / 3600)
 
     def _name(self, leaf: Difference) -> str:
-        """A comparison by what it does not share with the others, and its measure where there are several."""
+        """The name of a comparison: the methods that the others do not have, and the measure if there are
+        several."""
         shared = set.intersection(*(set(dict(other.weights)) for other in self.leaves))
         sources = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
         different = [source for source in sources if source not in shared] or sources
@@ -608,7 +655,10 @@ class _Case:
         return f"{names}, {' and '.join(measured)}" if several else names
 
     def _method(self, estimate: Estimate) -> str:
-        """`least squares of method and seed, 8 rows, 5 seeds, 28 df; other spread: MOON; Holm over 3`."""
+        """How an estimate was made, in words.
+
+        `least squares of method and seed, 8 rows, 5 seeds, 28 df; other spread: MOON; Holm over 3`
+        """
         routes = {
             "pooled": f"least squares of method and seed, {estimate.rows} rows",
             "unpooled": "t over the seeds",

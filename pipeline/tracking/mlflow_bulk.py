@@ -53,10 +53,12 @@ class RunTag(NamedTuple):
 
 
 class Bulk:
-    """The calls of `mlflow.MlflowClient` that make a run; nothing is in the database before `write`."""
+    """The calls of `mlflow.MlflowClient` that make a run; nothing is in the database before `write`.
+
+    address  of a database that MLflow has made, as SQLAlchemy takes it
+    """
 
     def __init__(self, address: str):
-        """address: SQLAlchemy's, of a database that MLflow has made."""
         import sqlalchemy
         from mlflow.store.tracking.dbmodels import models
 
@@ -144,17 +146,16 @@ class Bulk:
         """Write all runs in one transaction, if that many metrics wait."""
         if not self.new_runs or self.waiting < at_least:
             return
-        tags = [
-            (run, key, value[:LONGEST_VALUE])
-            for run, of_run in self.new_tags.items()
-            for key, value in of_run.items()
-        ]
-        # MLflow knows a metric's latest value by step, time and value.
+        tags = []
+        for run, tags_of_run in self.new_tags.items():
+            tags += [(run, key, value[:LONGEST_VALUE]) for key, value in tags_of_run.items()]
+        # To MLflow, the latest value of a metric is the last one by step, then by time, then by value.
         age = itemgetter(3, 2, 1)
-        metrics, latest = [], []
-        for run, of_run in self.new_metrics.items():
-            metrics += [(run, *metric, False) for metric in of_run]
-            newest = {metric.key: metric for metric in sorted(of_run, key=age)}
+        metrics: list[tuple] = []
+        latest: list[tuple] = []
+        for run, metrics_of_run in self.new_metrics.items():
+            metrics += [(run, *metric, False) for metric in metrics_of_run]
+            newest = {metric.key: metric for metric in sorted(metrics_of_run, key=age)}
             latest += [(run, *metric, False) for metric in newest.values()]
         with self.engine.begin() as connection:
             connection.execute(self.runs.insert(), list(self.new_runs.values()))
@@ -179,7 +180,7 @@ class Bulk:
         with self.engine.connect() as connection:
             for run, key, value in connection.execute(wanted):
                 tags[run][key] = value
-        return {(of.get("fedrepro.result", ""), of.get("seed", "")): run for run, of in tags.items()}
+        return {(own.get("fedrepro.result", ""), own.get("seed", "")): run for run, own in tags.items()}
 
     def _place(self, experiment: str) -> str:
         """The address of the folder into which the files of an experiment's runs go."""

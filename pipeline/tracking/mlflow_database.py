@@ -19,35 +19,39 @@ def uri(root: Path = ROOT) -> str:
 
 
 def database(root: Path) -> Path | None:
-    """The file that holds the runs; None where a server does."""
+    """The SQLite file that holds the runs; None if a server does."""
     address = uri(root).partition("?")[0]
     name = address.removeprefix("sqlite:///")
     return Path(name) if name not in (address, "", ":memory:") else None
 
 
 def artifacts(root: Path) -> str | None:
-    """The address of the folder into which runs' files go, next to their database; None where a server knows.
-    In an address an apostrophe is encoded, which MLflow puts into its SQL as it is."""
+    """The address of the folder for the files of runs, next to their database; None if a server decides.
+
+    It is an address and no path, since MLflow puts it into its SQL as it is: an address has no apostrophe.
+    """
     if uri(root).startswith("http"):
         return None
     return ((database(root) or root / "mlflow.db").resolve().parent / "mlartifacts").as_uri()
 
 
 def make_usable(root: Path = ROOT) -> None:
-    """See that the SQLite file is a whole MLflow database; nothing to do where a server has the runs.
+    """Make the SQLite file if it is missing, and replace it if it is unusable; a server is left alone.
 
-    MLflow makes one in many transactions. A process that is killed among them leaves a part that none can
-    use, and two at once fail. Hence a new one is made under another name, by one process at a time, then
-    renamed. One that is unusable all the same is set aside: results are in git, and the next import brings
-    them in again.
+    MLflow makes a database in many transactions. A process that is killed between two of them leaves one that
+    nobody can use, and two processes at once fail. Therefore a new one is made under another name, by one
+    process at a time, and then renamed. A database that is unusable all the same is set aside: results are in
+    git, and the next import brings them in again.
     """
     from sqlalchemy import Engine, event
 
     event.listen(Engine, "connect", _without_waiting)
-    if (path := database(root)) is None:
+    path = database(root)
+    if path is None:
         return
     with locked(root, "lock"):
-        if path.exists() and (fault := _fault(path, root)):
+        fault = _fault(path, root) if path.exists() else None
+        if fault:
             aside = path.with_name(f"{path.name}.unusable-{datetime.now():%Y%m%d-%H%M%S}")
             for part, new in zip(_parts(path), _parts(aside)):
                 if part.exists():
@@ -58,7 +62,7 @@ def make_usable(root: Path = ROOT) -> None:
             from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
             new = path.with_name(path.name + ".new")
-            for part in _parts(new):  # of a killed process
+            for part in _parts(new):  # a killed process may have left them
                 part.unlink(missing_ok=True)
             SqlAlchemyStore(f"sqlite:///{new}", artifacts(root)).engine.dispose()
             files.sync(new)
@@ -66,23 +70,29 @@ def make_usable(root: Path = ROOT) -> None:
 
 
 def _without_waiting(connection: Any, _: Any) -> None:
-    """SQLite goes on without waiting for the disk at each of MLflow's many commits. A killed process tears
-    nothing by that; what a power failure tears is set aside and imported again."""
+    """Let SQLite continue without waiting for the disk at each of MLflow's many commits.
+
+    A killed process does no harm that way. A power failure may damage the database, which is then set aside,
+    and its runs are imported again.
+    """
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=OFF")
 
 
 def _fault(path: Path, root: Path) -> str | None:
-    """What is wrong with a database; None for nothing. One of a checkout that was copied or moved puts files
-    into the folder of the other one. One that is only locked, or that may not be read, raises
-    sqlite3.OperationalError."""
+    """What is wrong with a database, in words; None if it can be used.
+
+    The database of a checkout that was copied or moved cannot: it puts files into the folder of the original.
+    Raises sqlite3.OperationalError for one that is only locked, or that may not be read.
+    """
     from alembic.script import ScriptDirectory
     from mlflow.store import db_migrations
 
     newest = ScriptDirectory(db_migrations.__path__[0]).get_current_head()
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=60)) as base:
-            if (answer := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            answer = base.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if answer != "ok":
                 return answer.splitlines()[-1]
             begun = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
             if not begun or base.execute("SELECT * FROM alembic_version").fetchall() != [(newest,)]:
@@ -104,7 +114,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def checkout(root: Path) -> str:
-    """The name of this working copy, drawn once, by which a shared server knows its runs."""
+    """The random name of this working copy, which marks its runs on a server that several share."""
     path = root / ".cells" / "checkout"
     with locked(root, "checkout"):
         if not path.exists():
@@ -113,6 +123,10 @@ def checkout(root: Path) -> str:
 
 
 def locked(root: Path, purpose: str) -> contextlib.AbstractContextManager[None]:
-    """One process at a time of all that use this database; with a server, of this working copy."""
+    """Lock out other processes that use this database; with a server, those of this working copy.
+
+    root     folder of the repository
+    purpose  only processes with the same purpose wait for each other
+    """
     base = database(root) or root / ".cells" / "mlflow"
     return files.locked(base.with_name(f"{base.name}.{purpose}"))

@@ -22,7 +22,9 @@ class Scored:
     """The models by which a seed was scored."""
 
     def __init__(self, predict: Any):
-        self.predict_module, self.models = predict, dict[str, Any]()
+        self.predict_module = predict
+        # file -> the model that was loaded from it
+        self.models: dict[str, Any] = {}
 
     def predict(self, samples: np.ndarray, params: dict[str, Any] | None = None) -> np.ndarray:
         """Scores, (N, classes), of samples as the data set has them: pixels (N, height, width, channels),

@@ -19,9 +19,9 @@ from pipeline.cells import results
 from pipeline.errors import warn
 from pipeline.schema import Cell, shorten
 
-# of the artifact in the run of a seed
+# Name of the artifact in the run of a seed.
 ARTIFACT = "model"
-# what predict.py imports
+# Packages that predict.py imports.
 NEEDED = ("torch", "numpy", "pillow")
 
 
@@ -31,22 +31,25 @@ def register(
     runs: Callable[[str], Mapping[tuple[str, str], str]],
     root: Path,
 ) -> int:
-    """Register the models that lie here and are not registered yet; returns how many versions are new.
+    """Register the models on this machine that are not registered yet; returns how many versions are new.
 
-    client: MLflow's, with the runs written
-    measured: cell -> result.json
-    runs: paper -> {(result, seed): the run's id}; asked only where there are models
+    client    MLflow's; the runs of the results are written already
+    measured  cell -> result.json
+    runs      paper -> (`self` of a result, seed) -> id of the run; it is called only if there are models
+    root      folder of the repository
     """
     new = 0
     for cell, result in measured.items():
-        if not (folders := dict(_folders(cell, result, root))):
+        folders = dict(_folders(cell, result, root))
+        if not folders:
             continue
-        name, known = f"{cell.paper}.{cell.scenario}.{cell.method}", set()
-        for one in client.search_model_versions(f"name = '{name}'"):
-            known.add((one.tags.get("fedrepro.result"), one.tags.get("seed")))
+        name = f"{cell.paper}.{cell.scenario}.{cell.method}"
+        known = set()
+        for registered in client.search_model_versions(f"name = '{name}'"):
+            known.add((registered.tags.get("fedrepro.result"), registered.tags.get("seed")))
         ids = runs(cell.paper)
         for seed, folder in folders.items():
-            key = result["self"], str(seed)
+            key = (result["self"], str(seed))
             if key not in known and key in ids:
                 _register(client, name, folder, ids[key], cell, result)
                 new += 1
@@ -54,16 +57,18 @@ def register(
 
 
 def _folders(cell: Cell, result: dict, root: Path) -> Iterator[tuple[int, Path]]:
-    """(seed, folder) of a result's models that are here and whole. One of another result is left out, whose
-    state after the last round is another."""
-    here = cell.final_models(root)
-    if not here.exists():
+    """(seed, folder) of a result's models that are on this machine and undamaged.
+
+    Models of another result are left out: their state after the last round is not that of the history.
+    """
+    models = cell.final_models(root)
+    if not models.exists():
         return
     history = results.history(cell, root)
     last = history[history["round"] == history["round"].max()]
     states = dict(zip(last["seed"], last.get(results.STATE, last["seed"])))
     for seed in result["seeds"]:
-        folder = here / f"seed-{seed}"
+        folder = models / f"seed-{seed}"
         if not (folder / "card.json").exists():
             continue
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
@@ -78,12 +83,19 @@ def _folders(cell: Cell, result: dict, root: Path) -> Iterator[tuple[int, Path]]
 
 
 def _whole(path: Path, digest: str) -> bool:
-    """Whether a file is there, with these contents."""
+    """Whether a file exists and has this SHA-256."""
     return path.exists() and files.sha256(path) == digest
 
 
 def _register(client: Any, name: str, folder: Path, run: str, cell: Cell, result: dict) -> None:
-    """A version of a cell's model, whose files are put into the run of its seed."""
+    """Add a version to a cell's model, and put its files into the run of the seed.
+
+    client  MLflow's
+    name    of the registered model
+    folder  of the seed's models
+    run     id of the seed's run
+    cell    and its `result`
+    """
     from mlflow.exceptions import MlflowException
 
     card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
@@ -110,11 +122,11 @@ def _register(client: Any, name: str, folder: Path, run: str, cell: Cell, result
 
 
 def write(folder: Path, card: dict, target: Path) -> None:
-    """The models of a folder as MLflow's format has them, with code that loads them without this package.
+    """Write models in MLflow's format, with code that loads them without this package.
 
-    folder: of `export model`
-    card: its card.json
-    target: a folder that does not exist
+    folder  of `fedrepro export model`
+    card    its card.json
+    target  a folder that does not exist yet
     """
     import mlflow
     from mlflow.models import ModelSignature

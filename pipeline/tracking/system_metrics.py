@@ -15,14 +15,20 @@ from typing import Any
 from pipeline import files
 
 FILE = "system.csv"
-# seconds between two samples, MLflow's own
+# Seconds between two samples, as MLflow takes them itself.
 EVERY = 10.0
+# In bytes.
 MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
 class Sample:
-    """number: counted from 0. at: ms since 1970. values: by MLflow's names."""
+    """How busy the machine was at one moment.
+
+    number  of the sample in its training, from 0
+    at      when, in milliseconds since 1970
+    values  MLflow's name of a metric -> its value
+    """
 
     number: int
     at: int
@@ -30,10 +36,12 @@ class Sample:
 
 
 class Load:
-    """The samples of a training; none where psutil is missing."""
+    """The samples of a training, of which the first is taken at once; none if psutil is missing.
+
+    root  a folder on the disk whose use is measured
+    """
 
     def __init__(self, root: Path):
-        """root: on the disk that is measured. The first sample is taken."""
         self.root = root
         self.samples: list[Sample] = []
         self.sent = 0
@@ -43,13 +51,17 @@ class Load:
         except ImportError:
             self.psutil: Any = None
             return
-        self.psutil, self.cards = psutil, Cards()
+        self.psutil = psutil
+        self.cards = Cards()
         self.network = psutil.net_io_counters()
         psutil.cpu_percent()
         self.sample()
 
     def sample(self, at_once: bool = False) -> None:
-        """Take a sample, if the last is EVERY seconds old or it is to be at once."""
+        """Take a sample, if the last one is EVERY seconds old.
+
+        at_once  take it in any case
+        """
         now = time.monotonic()
         if self.psutil and (at_once or now - self.last >= EVERY):
             self.last = now
@@ -58,11 +70,12 @@ class Load:
 
     def taken(self) -> list[Sample]:
         """The samples since the last call."""
-        first, self.sent = self.sent, len(self.samples)
+        first = self.sent
+        self.sent = len(self.samples)
         return self.samples[first:]
 
     def end(self, folder: Path) -> None:
-        """Take the last sample and write all into a folder."""
+        """Take the last sample and write all of them to FILE in a folder."""
         self.sample(at_once=True)
         if self.samples:
             text = io.StringIO()
@@ -73,9 +86,13 @@ class Load:
             files.write_text(folder / FILE, text.getvalue())
 
     def _values(self, number: int) -> dict[str, float]:
-        """The processors' use is the mean since the sample before, which the first one lacks; the network's,
-        what went since the first."""
-        memory, disk = self.psutil.virtual_memory(), shutil.disk_usage(self.root)
+        """The values of a sample.
+
+        The use of the processors is the mean since the sample before, so that the first one has none. That of
+        the network is the traffic since the first sample.
+        """
+        memory = self.psutil.virtual_memory()
+        disk = shutil.disk_usage(self.root)
         values = {
             "system/system_memory_usage_megabytes": memory.used / MEGABYTE,
             "system/system_memory_usage_percentage": memory.percent,
@@ -85,8 +102,8 @@ class Load:
         }
         if number:
             values["system/cpu_utilization_percentage"] = self.psutil.cpu_percent()
-        # a machine may have no network
-        if self.network and (network := self.psutil.net_io_counters()):
+        network = self.psutil.net_io_counters()
+        if self.network and network:  # a machine may have none
             received = network.bytes_recv - self.network.bytes_recv
             sent = network.bytes_sent - self.network.bytes_sent
             values["system/network_receive_megabytes"] = received / MEGABYTE
@@ -95,7 +112,7 @@ class Load:
 
 
 class Cards:
-    """NVIDIA's cards, where the extra `gpu` is installed and there are any."""
+    """NVIDIA's GPUs of this machine; none if the extra `gpu` is not installed."""
 
     def __init__(self) -> None:
         self.handles: list[Any] = []
@@ -110,7 +127,7 @@ class Cards:
             return
 
     def values(self) -> dict[str, float]:
-        """Use and memory of every card; nothing of one that gives none, as a part of a shared card."""
+        """Use and memory of every GPU that reports them; a part of a shared GPU may not."""
         values = {}
         for number, card in enumerate(self.handles):
             try:
@@ -125,7 +142,7 @@ class Cards:
 
 
 def read(folder: Path) -> list[Sample]:
-    """The samples that a training left in a folder; none where there is no file, or no such one."""
+    """The samples that a training left in a folder; none if FILE is missing or damaged."""
     path = folder / FILE
     if not path.exists():
         return []

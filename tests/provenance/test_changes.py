@@ -259,7 +259,7 @@ def test_a_definition_is_followed_to_where_its_module_lay_before(root):
     before.rename(today)
     commit(root)
     place = "pipeline.training.seeds:train_seed"
-    assert changes._at(root, first, place) == changes._at(root, "", place) != ""
+    assert changes._digest_at(root, first, place) == changes._digest_at(root, "", place) != ""
     assert changes._commit_of(place, first, root) == ""
     today.write_text("def train_seed():\n    return 2\n")
     commit(root)
