@@ -279,7 +279,7 @@ class Code:
         found: set[str] = set()
         for one in reached:
             package = one.module.partition(".")[0]
-            unseen = self._unseen(package).get(one.name, frozenset())
+            unseen = self.unseen(package).get(one.name, frozenset())
             others = [said for other, said in by_package.items() if other != package]
             for node in self._nodes(one) if unseen and others else ():
                 if isinstance(node, ast.ClassDef) and (
@@ -335,7 +335,7 @@ class Code:
         unseen: frozenset[str] = frozenset()
         inherited: set[str] = set()
         if self.strict and isinstance(node, ast.ClassDef):
-            unseen = self._unseen(module.partition(".")[0]).get(node.name, unseen) - known
+            unseen = self.unseen(module.partition(".")[0]).get(node.name, unseen) - known
             inherited = self._inherited(module, node)
         form, seen = normal_form(node, meaning, self._role, self._module(module).read, self.strict, unseen)
         if inherited:
@@ -343,7 +343,7 @@ class Code:
         return form, seen
 
     @cache  # noqa: B019
-    def _unseen(self, package: str) -> dict[str, frozenset[str]]:
+    def unseen(self, package: str) -> dict[str, frozenset[str]]:
         """Class -> its private methods whose names do not count, of a top-level package or module."""
         folder = self.root / package
         paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from pipeline.provenance.normal_form import read_errors
@@ -57,14 +57,18 @@ class Module:
     decorated: list[ast.stmt] = field(default_factory=list)
     # names of errors of which the module reads what they say
     read: set[str] = field(default_factory=set)
-    # what it says of private names
-    mentions: Mentions = field(default_factory=Mentions)
+    tree: ast.Module = field(default_factory=lambda: ast.Module([], []))
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """What it says of private names."""
+        return mentions_in(self.tree)
 
 
 @cache
 def parsed(source: bytes, package: str, file: str) -> Module:
     tree = ast.parse(source, file)
-    module = Module(package, read=read_errors(tree), mentions=mentions_in(tree))
+    module = Module(package, read=read_errors(tree), tree=tree)
     for node in _one_by_one(tree.body):
         if isinstance(node, DOCUMENTED):
             module.nodes[node.name] = node
