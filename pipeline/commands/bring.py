@@ -87,7 +87,9 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
 def other_checkout(root: Path = ROOT) -> Iterator[Path]:
     """A temporary checkout with an empty folder of papers, in which a paper is read before it is among the
     others and without running its code. A FedReproError names files as if they were here."""
-    with files.temporary_folder(root / "papers" / "import") as checkout:
+    papers = root / "papers"
+    papers.mkdir(exist_ok=True)  # git keeps no empty folder
+    with files.temporary_folder(papers / "import") as checkout:
         UNREAD.add(checkout)
         shutil.copy(root / "params.yaml", checkout)
         (checkout / "papers").mkdir()
