@@ -14,6 +14,7 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from repository import ROOT, commit, copy_of_the_repository, edit, git, run
 from scipy import stats
 
@@ -148,7 +149,7 @@ def test_the_model_in_plain_pytorch(study, tmp_path):
     )
     code = (folder / "README.md").read_text().split("```")[1].removeprefix("python")
     images = np.load(study / "data/digit_domains/images.npy")
-    np.save(folder / "mine.npy", images[:2])
+    Image.fromarray(images[0].squeeze()).save(folder / "mine.png")
     alone = shutil.copytree(folder, tmp_path / "elsewhere")
     assert "pipeline" not in code
     printed = run(alone, "env", sys.executable, "-c", code).stdout
