@@ -2,7 +2,7 @@
 `make test-scale` has them."""
 
 # Pages of the documentation that are followed word for word, and notebooks that are run.
-DOCUMENTS = {"test_howto", "test_examples", "test_study", "test_own_study"}
+DOCUMENTS = {"test_answers", "test_howto", "test_examples", "test_study", "test_own_study"}
 # A browser, a server of MLflow, and databases that MLflow makes.
 SERVERS = {"test_browser", "test_bulk_import", "test_mlflow_server", "test_tracking"}
 # The package, installed outside of any checkout.

@@ -94,13 +94,15 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
 
 @contextlib.contextmanager
 def other_checkout(root: Path = ROOT) -> Iterator[Path]:
-    """A temporary checkout without papers, in which a paper is read before it is added to the others.
+    """A temporary checkout with an empty folder of papers, in which a paper is read before it is added to the others.
 
     Code in it does not run. A FedReproError names files as if they were in this repository.
 
     root  folder of the repository
     """
-    with files.temporary_folder(root / "papers" / "import") as checkout:
+    papers = root / "papers"
+    papers.mkdir(exist_ok=True)  # git keeps no empty folder
+    with files.temporary_folder(papers / "import") as checkout:
         UNREAD.add(checkout)
         shutil.copy(root / "params.yaml", checkout)
         (checkout / "papers").mkdir()

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipeline import files
 from pipeline.errors import DAMAGED, FedReproError
-from pipeline.provenance import definitions, normal_form, syntax
+from pipeline.provenance import definitions, normal_form, private_methods, syntax
 from pipeline.provenance.definitions import Code
 from pipeline.sealing import is_sealed, seal
 
@@ -27,6 +27,8 @@ from pipeline.sealing import is_sealed, seal
 FILE = ".cells/code-digests.json"
 # Folders of the root that hold no code of this repository and may be large; hidden folders are left out too.
 ELSEWHERE = {"data", "mlartifacts", "reproduction", "site"}
+# The modules that follow names.
+FOLLOWING = (definitions, normal_form, private_methods, syntax)
 
 
 class RememberedCode(Code):
@@ -45,6 +47,14 @@ class RememberedCode(Code):
         """As `Code.attributes`."""
         compute = lambda: sorted(Code.attributes(self, entry))  # noqa: E731
         return frozenset(self._remembered("attributes", (entry,), compute))
+
+    @cache  # noqa: B019
+    def unseen(self, package: str) -> dict[str, frozenset[str]]:
+        """As `Code.unseen`, for which every module of the package is parsed."""
+        compute = lambda: {name: sorted(some) for name, some in Code.unseen(self, package).items()}  # noqa: E731
+        return {
+            name: frozenset(some) for name, some in self._remembered("unseen", (package,), compute).items()
+        }
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -89,7 +99,7 @@ class RememberedCode(Code):
     def _sources(self) -> str:
         """sha256 over the paths and bytes of all Python files that a digest may depend on."""
         whole = hashlib.sha256(sys.version.encode())
-        follow = [Path(inspect.getfile(module)) for module in (definitions, normal_form, syntax)]
+        follow = [Path(inspect.getfile(module)) for module in FOLLOWING]
         for path in (*follow, *_python_files(self.root)):
             content = path.read_bytes()
             whole.update(f"{path}\0{len(content)}\0".encode())

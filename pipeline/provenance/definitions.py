@@ -338,7 +338,7 @@ class Code:
         digests: set[str] = set()
         for definition in reached:
             package = definition.module.partition(".")[0]
-            unseen = self._unseen(package).get(definition.name, frozenset())
+            unseen = self.unseen(package).get(definition.name, frozenset())
             known: set[str] = set()
             for other, said in by_package.items():
                 if other != package:
@@ -388,7 +388,7 @@ class Code:
         return names
 
     @cache  # noqa: B019
-    def _unseen(self, package: str) -> dict[str, frozenset[str]]:
+    def unseen(self, package: str) -> dict[str, frozenset[str]]:
         """The private methods whose names do not count, by class, of a top-level package or module."""
         folder = self.root / package
         paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [folder.with_suffix(".py")]
@@ -449,7 +449,7 @@ class Code:
         unseen: frozenset[str] = frozenset()
         inherited: set[str] = set()
         if self.strict and isinstance(node, ast.ClassDef):
-            unseen = self._unseen(module.partition(".")[0]).get(node.name, unseen) - known
+            unseen = self.unseen(module.partition(".")[0]).get(node.name, unseen) - known
             inherited = self._inherited(module, node)
         form, seen = normal_form(node, meaning, self._role, self._module(module).read, self.strict, unseen)
         if inherited:

@@ -7,7 +7,7 @@ uses. `changes` compares the `pieces` of a module today with those of an earlier
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from pipeline.provenance.normal_form import read_errors
@@ -77,7 +77,12 @@ class Module:
     stars: bool = False
     decorated: list[ast.stmt] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
-    mentions: Mentions = field(default_factory=Mentions)
+    tree: ast.Module = field(default_factory=lambda: ast.Module([], []))
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """The private names that the module mentions."""
+        return mentions_in(self.tree)
 
 
 @cache
@@ -91,7 +96,7 @@ def parsed(source: bytes, package: str, file: str) -> Module:
     Raises what `ast.parse` raises, such as SyntaxError.
     """
     tree = ast.parse(source, file)
-    module = Module(package, read=read_errors(tree), mentions=mentions_in(tree))
+    module = Module(package, read=read_errors(tree), tree=tree)
     for node in _single_assignments(tree.body):
         names = _targets(node) if isinstance(node, (ast.Assign, ast.AnnAssign)) else []
         if isinstance(node, DOCUMENTED):

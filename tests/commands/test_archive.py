@@ -98,7 +98,7 @@ def test_import_reads_it_back(root, tmp_path, monkeypatch, capsys):
     before = collect(root)
     packed = tmp_path / "mine.zip"
     archive.archive("fedcrl", str(packed), root)
-    shutil.rmtree(root / "papers/fedcrl")
+    shutil.rmtree(root / "papers")  # as where there is no paper yet
     bring.bring(str(packed), None, root)
     assert collect(root) == before
     assert f"papers/fedcrl: {len(before)} results" in capsys.readouterr().out

@@ -8,18 +8,15 @@ import sys
 import zipfile
 
 import click
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 from repository import ROOT, commit, copy_of_the_repository, run
 
-from pipeline.commands import compare, variants
 from pipeline.commands.cli import main
-from pipeline.schema import Cell
 
 TEXT = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fedrepro (.*)$", TEXT, re.MULTILINE)
-# By the results in git, in seconds. The others train or download: tests of their own try them.
+# By the results in git, in seconds. test_answers has all.
 QUICK = [
     "compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --csv compared.csv --latex compared.tex",
     "explain fedlsa/mini --clients",
@@ -32,8 +29,6 @@ LONGER = [
     "status fedlsa --device h200",
     "plan 0.5 fedlsa",
 ]
-# What compare trains for these is stood in for.
-TRAINED = [line for line in COMMANDS if line.startswith("compare") and ("--seeds" in line or "--set" in line)]
 
 
 def called(line: str, folder) -> str:
@@ -87,30 +82,3 @@ def test_an_archive_of_this_paper_is_compared_with_it(tmp_path):
     assert line in COMMANDS
     called("archive fedlsa --to theirs.zip", tmp_path)
     assert "FedAvg and FedAvg [theirs.zip] have the same accuracy (2 seeds)" in called(line, tmp_path)
-
-
-@pytest.mark.parametrize("line", TRAINED)
-def test_what_compare_would_train_is_compared(line, tmp_path, monkeypatch):
-    asked = []
-
-    def train(cells, jobs):
-        asked.extend(cells)
-        seeds = [list(cell.seeds) for cell in cells]
-        made = [[50.0 + number + seed for seed in each] for number, each in enumerate(seeds)]
-        return [
-            {
-                "seeds": each,
-                "headline": "average",
-                "measures": {"average": values},
-                "partition": "drawn",
-            }
-            for cell, each, values in zip(cells, seeds, made)
-        ]
-
-    def history(cell: Cell) -> pd.DataFrame:
-        return pd.DataFrame({"seed": [0], "round": [0], "average": [50.0]})
-
-    monkeypatch.setattr(variants, "train", train)
-    monkeypatch.setattr(compare, "history", history)
-    printed = called(line, tmp_path)
-    assert asked and printed.count("by seed") == max(1, line.count("--set"))

@@ -104,10 +104,11 @@ def test_after_a_file_was_removed_it_is_computed(root, left, computes):
     assert len(computes) == 1
 
 
-def test_by_other_code_that_follows_names_it_is_computed(root, left, computes, tmp_path, monkeypatch):
-    other = tmp_path / "definitions.py"
+@pytest.mark.parametrize("module", ["definitions", "private_methods"])
+def test_by_other_code_that_follows_names_it_is_computed(root, left, computes, tmp_path, monkeypatch, module):
+    other = tmp_path / "other.py"
     other.write_text("")
-    monkeypatch.setattr(code_digests.definitions, "__file__", str(other))
+    monkeypatch.setattr(getattr(code_digests, module), "__file__", str(other))
     process(root).digest(FIRST, frozenset({"key"}))
     assert len(computes) == 1
 
@@ -155,6 +156,23 @@ def test_keys_and_attributes_are_those_of_the_code(root):
         assert code.keys == {None, "key"}
         assert code.attributes(FIRST[0]) == Code(root).attributes(FIRST[0])
         code._write()
+
+
+def test_a_package_is_parsed_once_for_what_its_private_methods_are(root, monkeypatch):
+    """Of each of the modules, for all processes until one of them changes."""
+    (root / "package/third.py").write_text(
+        "class Third:\n"
+        "    def call(self):\n"
+        "        return self._inner()\n"
+        "    def _inner(self):\n"
+        "        return 1\n"
+    )
+    code = process(root)
+    assert code.unseen("package") == {"Third": {"_inner"}} == Code(root).unseen("package")
+    code._write()
+    parsed = []
+    monkeypatch.setattr(Code, "_module", lambda self, name: parsed.append(name))
+    assert process(root).unseen("package") == {"Third": {"_inner"}} and not parsed
 
 
 def test_links_in_a_circle_end(root):
