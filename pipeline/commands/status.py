@@ -121,7 +121,8 @@ class Board:
             listed[f"table {table.number}"] = [cell for _, cell, measure in rows if cell and measure]
         listed |= of_scenarios
         every = dict.fromkeys([*stages, *(cell for cells in listed.values() for cell in cells)])
-        states = {cell: self.status(cell, cell in stages) for cell in every}
+        with_stage = set(stages)
+        states = {cell: self.status(cell, cell in with_stage) for cell in every}
         tables = {name: {cell: states[cell] for cell in cells} for name, cells in listed.items() if cells}
         tuned = {f"tuning of {name}": self._tuned(key, name) for name in paper.tuning if tunings}
         return Overview(states, tables, tuned)

@@ -8,6 +8,8 @@ import ast
 import contextlib
 import hashlib
 import io
+import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -178,14 +180,22 @@ def _today(experiment: Experiment, seed: int) -> dict | None:
     place = experiment.partition(seed)
     sets = experiment.root / "data" / scenario.data.set
     files = [place / store.META, place / partition.INDICES, sets / store.META, sets / LABELS]
-    state = [(one.stat().st_mtime_ns, one.stat().st_size) if one.is_file() else None for one in files]
-    key = (place, scenario.data.features, scenario.corruption is None, *state)
+    key = (place, scenario.data.features, scenario.corruption is None, *map(_state, files))
     if key not in _READ:
         try:
             _READ[key] = inputs(experiment, seed) | {"altered": _altered(place, sets, experiment.root)}
         except (*DAMAGED, FedReproError):
             _READ[key] = None
     return _READ[key]
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """When a file was changed last, and its size; None where there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
 def _altered(place: Path, sets: Path, root: Path) -> str:
