@@ -121,7 +121,7 @@ def _across(known: dict[str, Study], pages: Mapping[str, Page], cite: object) ->
 
 
 def _made(parts: Sequence[Callable[[], Files]], workers: int) -> list[Files]:
-    """What the parts make, in their order: by forks of this process, which know all that it has read and found,
+    """What the parts make, in their order: by forks of this process, which know what it has read and found,
     where there is more than one worker. Where a fork was killed, all is made here."""
     workers = min(workers, len(parts))
     if workers < 2 or sys.platform == "darwin":  # whose libraries do not survive a fork
