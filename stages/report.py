@@ -1,6 +1,6 @@
 """Renders the report of one paper, or of all, and the pages over all papers."""
 
-from pipeline.report import main
+from pipeline.report.writing import main
 from stages._stage import stage
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from pipeline.schema import ROOT, Cell
 FORKS = sys.platform == "linux"
 # Arithmetic -> what forks for it, of this process.
 SERVERS: dict[str | None, forkserver.ForkServer] = {}
+# In the command of the stage that draws the reports.
+REPORT = "stages.report"
 
 
 class Local:
@@ -116,7 +118,9 @@ class Local:
         return server
 
     def _environment(self, task: Any, force: bool) -> dict[str, str]:
-        workers = min(task.workers, int(os.environ.get("FEDREPRO_WORKERS") or task.workers))
+        # A report draws its pages in so many processes: it runs last, or beside `track` alone.
+        most = self.cores if REPORT in str(task.stage.cmd) else task.workers
+        workers = min(most, int(os.environ.get("FEDREPRO_WORKERS") or most))
         return {
             "OMP_NUM_THREADS": "1",
             "FEDREPRO_WORKERS": str(workers),

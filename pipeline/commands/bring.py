@@ -94,7 +94,7 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
 
 @contextlib.contextmanager
 def other_checkout(root: Path = ROOT) -> Iterator[Path]:
-    """A temporary checkout with an empty folder of papers, in which a paper is read before it is added to the others.
+    """A temporary checkout without papers, in which a paper is read before it is added to the others.
 
     Code in it does not run. A FedReproError names files as if they were in this repository.
 

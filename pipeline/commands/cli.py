@@ -242,7 +242,7 @@ def reproduce() -> None:
 
 @main.command(epilog=example("fedrepro report", "fedrepro report fedlsa"))
 @click.argument("paper", required=False, type=Name())
-@calls(".report:main")
+@calls(".report.writing:main")
 def report() -> None:
     """Write the pages in reports/ from the existing results."""
 

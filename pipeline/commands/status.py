@@ -170,7 +170,8 @@ class Board:
         every = dict.fromkeys(stages)
         for cells in listed.values():
             every |= dict.fromkeys(cells)
-        states = {cell: self.status(cell, cell in stages) for cell in every}
+        with_stage = set(stages)
+        states = {cell: self.status(cell, cell in with_stage) for cell in every}
         tables: dict[str, dict[Cell, Status]] = {}
         for name, cells in listed.items():
             if cells:

@@ -9,6 +9,8 @@ import ast
 import contextlib
 import hashlib
 import io
+import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -212,8 +214,7 @@ def _today(experiment: Experiment, seed: int) -> dict | None:
         set_folder / store.META,
         set_folder / LABELS,
     ]
-    state = [(file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None for file in files]
-    key = (folder, scenario.data.features, scenario.corruption is None, *state)
+    key = (folder, scenario.data.features, scenario.corruption is None, *map(_state, files))
     if key not in _READ:
         try:
             altered = _altered(folder, set_folder, experiment.root)
@@ -221,6 +222,15 @@ def _today(experiment: Experiment, seed: int) -> dict | None:
         except (*DAMAGED, FedReproError):
             _READ[key] = None
     return _READ[key]
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """When a file was changed last, in nanoseconds, and its size; None where there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
 def _altered(folder: Path, set_folder: Path, root: Path) -> str:

@@ -18,7 +18,7 @@ import re
 import sys
 import typing
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -152,6 +152,8 @@ AROUND = (
 )
 # Packages whose versions are recorded with every result.
 PACKAGES = ("torch", "torchvision", "numpy", "pandas")
+# Scenarios of which a process remembers what they hold; `fedrepro status` asks several times for each.
+REMEMBERED = 4096
 
 
 def code_digest(*entries: str, root: Path = ROOT) -> str:
@@ -269,17 +271,51 @@ def _chosen(
     entries: tuple[str, ...], scenario: Scenario, hyper: dict | None, around: tuple[str, ...], root: Path
 ) -> Chosen:
     """Which code counts for a scenario; arguments as of `scenario_digest`."""
-    values = list(_nested([scenario, scenario.partition.kind, hyper or {}]))
-    kinds = frozenset(type(value) for value in values if dataclasses.is_dataclass(value))
-    named = frozenset(value for value in values if isinstance(value, str))
+    kinds, texts = _held(_Same(scenario))
+    if hyper:
+        more_kinds, more_texts = _kinds_and_texts(hyper)
+        kinds |= more_kinds
+        texts |= more_texts
     names = frozenset(kind.__name__ for kind in kinds)
-    return Chosen((*entries, *_of_papers(scenario)), named & _code(root).keys, around, names, kinds)
+    return Chosen((*entries, *_of_papers(scenario)), texts & _code(root).keys, around, names, kinds)
+
+
+class _Same:
+    """A scenario as the key of what is remembered of it: equal to itself alone. To hash what it holds would
+    take longer than to find it out again; it is never changed in place."""
+
+    def __init__(self, scenario: Scenario):
+        self.scenario = scenario
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.scenario is other.scenario
+
+    def __hash__(self) -> int:
+        return id(self.scenario)
+
+
+@lru_cache(REMEMBERED)
+def _held(same: _Same) -> tuple[frozenset[type], frozenset[str]]:
+    return _kinds_and_texts([same.scenario, same.scenario.partition.kind])
+
+
+def _kinds_and_texts(value: Any) -> tuple[frozenset[type], frozenset[str]]:
+    """Of all that a value holds: the classes of dataclasses, and the texts."""
+    values = list(_nested(value))
+    kinds = frozenset(type(one) for one in values if dataclasses.is_dataclass(one))
+    return kinds, frozenset(one for one in values if isinstance(one, str))
 
 
 def _digest(chosen: Chosen, root: Path) -> str:
     """SHA-256 over this code and over the default values of its schema."""
     code = _code(root).digest(*chosen.of_code)
-    return sha256_of([code, json.dumps(_defaults(chosen.kinds), sort_keys=True)])
+    return sha256_of([code, _defaults_text(chosen.kinds)])
+
+
+@cache
+def _defaults_text(kinds: frozenset[type]) -> str:
+    """`_defaults` as canonical JSON."""
+    return json.dumps(_defaults(kinds), sort_keys=True)
 
 
 def _of_papers(scenario: Scenario) -> Iterator[str]:
@@ -487,18 +523,23 @@ def cell_digest(
 
 def parameters(experiment: Experiment, precision: str) -> dict:
     """The values that a cell's digest covers: scenario, algorithm, hyper-parameters, a lower precision."""
-    scenario = experiment.scenario
-    values = dataclasses.asdict(dataclasses.replace(scenario, seeds=[0]))
-    # The partition's digest already identifies the draw.
-    values["partition"] |= {"kind": scenario.partition.kind, "fixed": False}
     covered = {
-        "scenario": _without_neutral(values),
+        "scenario": _values_of(_Same(experiment.scenario)),
         "algorithm": experiment.algorithm,
         "hyper": experiment.hyper,
     }
     if precision != "fp32":
         covered["precision"] = precision
     return covered
+
+
+@lru_cache(REMEMBERED)
+def _values_of(same: _Same) -> dict:
+    """The values of a scenario that a digest covers; not to be changed."""
+    values = dataclasses.asdict(dataclasses.replace(same.scenario, seeds=[0]))
+    # The partition's digest already identifies the draw.
+    values["partition"] |= {"kind": same.scenario.partition.kind, "fixed": False}
+    return _without_neutral(values)
 
 
 def recorded(experiment: Experiment, executor: str, precision: str) -> dict[str, dict]:

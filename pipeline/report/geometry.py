@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.spatial.distance import pdist
 
-from pipeline.data import pictures
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.files import write_json, write_text
 from pipeline.schema import COMPUTED, MINIATURE, ROOT, Cell, load_paper, shorten
@@ -103,6 +101,8 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
 
     Raises FedReproError for what no figure of the paper shows, or for a cell without representations.
     """
+    from pipeline.data import pictures  # with matplotlib, which reading a table does without
+
     name, _, asked = what.partition("/")
     paper = load_paper(name, root)
     written: list[Path] = []
@@ -234,6 +234,8 @@ def uniformity(values: np.ndarray) -> float:
     """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of representations (n, d); Wang
     and Isola (2020). Lower: more uniform."""
     u = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), SMALLEST)
+    from scipy.spatial.distance import pdist
+
     return float(np.log(np.exp(-2 * pdist(u, "sqeuclidean")).mean()))
 
 

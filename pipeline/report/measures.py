@@ -32,7 +32,6 @@ import pandas as pd
 
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
-from pipeline.data.reading import reading
 from pipeline.report import geometry
 from pipeline.schema import ROOT, Cell
 
@@ -202,6 +201,8 @@ def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
     path = cell.folder(root).with_name("clients.csv")
     if not path.exists() or len(set(result.get("partitions", ()))) > 1:
         return []
+    from pipeline.data.reading import reading  # with SciPy's formats, which take long to import
+
     with reading(path):
         images = pd.read_csv(path)["train"].astype(int).to_numpy()
         order = images.argsort(kind="stable")

@@ -8,15 +8,13 @@ Demsar (2006) for ranks.
 """
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
-from statsmodels.regression.linear_model import OLS, RegressionResults
+from scipy import special
 
 # With fewer blocks no row is told to have another spread.
 FEWEST_BLOCKS = 3
@@ -24,6 +22,47 @@ FEWEST_BLOCKS = 3
 ALPHA = 0.05
 # Numbers have four decimals: closer ones are the same.
 ZERO = 1e-4
+# Of the largest singular value: smaller ones count as 0.
+SINGULAR = 1e-15
+
+
+# -- distributions -------------------------------------------------------------------------------------------
+# As in scipy.stats, which takes a second to import, by the functions that it calls.
+
+
+def t_above(x: float, df: float) -> float:
+    """Probability that Student's t is larger than x."""
+    return float(special.stdtr(df, -x)) if df > 0 else math.nan
+
+
+def t_quantile(share: float, df: float) -> float:
+    """The value below which Student's t is with a probability of `share`."""
+    return float(special.stdtrit(df, share)) if df > 0 else math.nan
+
+
+def f_above(x: float, first: float, second: float) -> float:
+    """Probability that F is larger than x, which is not negative.
+
+    first, second: degrees of freedom of the numerator and of the denominator
+    """
+    return float(special.fdtrc(first, second, x))
+
+
+def noncentral_t_above(x: float, df: float, shift: float) -> float:
+    """Probability that the noncentral t, whose numerator has the mean `shift`, is larger than x."""
+    try:
+        from scipy.special._ufuncs import _nct_sf
+    except ImportError:  # of another SciPy
+        from scipy import stats
+
+        return float(stats.nct.sf(x, df, shift))
+    if not df > 0:
+        return math.nan
+    with np.errstate(over="ignore"):
+        return float(np.clip(_nct_sf(x, df, shift), 0, 1))
+
+
+# -- estimates -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -54,20 +93,20 @@ class Estimate:
 
         runs: infinite: of the estimate; a number: of the mean of so many further runs
         """
-        half = float(stats.t.ppf(1 - level / 2, self.df)) * math.sqrt(self.se**2 + self.v / runs)
+        half = t_quantile(1 - level / 2, self.df) * math.sqrt(self.se**2 + self.v / runs)
         return self.d - half, self.d + half
 
     def p(self, bound: float = 0.0) -> float:
         """Two-sided p value of a difference from `bound`; 0 if the difference is known exactly."""
-        return float(2 * stats.t.sf(abs(self.d - bound) / self.se, self.df)) if self.se else 0.0
+        return 2 * t_above(abs(self.d - bound) / self.se, self.df) if self.se else 0.0
 
     def power(self, bound: float = 0.0, level: float = ALPHA) -> float:
         """Probability that a repetition differs significantly from `bound` on this side, if the estimate
         is true."""
         if not self.se or self.df < 1:
             return float(self.d != bound)
-        critical = float(stats.t.ppf(1 - level / 2, self.df))
-        return float(stats.nct.sf(critical, self.df, abs(self.d - bound) / self.se))
+        critical = t_quantile(1 - level / 2, self.df)
+        return noncentral_t_above(critical, self.df, abs(self.d - bound) / self.se)
 
     def grown(self, n: int) -> "Estimate":
         """The same difference and spread with n blocks."""
@@ -103,16 +142,50 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
     )
 
 
-def fit(values: np.ndarray) -> RegressionResults:
-    """Least squares fit of method (the first coefficients) and block.
+@dataclass(frozen=True)
+class Fit:
+    """A least squares fit, as statsmodels' OLS computes it, bit for bit, whose import takes a second.
+
+    design   (numbers, coefficients)
+    inverse  pseudo-inverse of the design
+    params   the coefficients
+    squares  sum of squared residuals
+    df       degrees of freedom of the residual
+    """
+
+    design: np.ndarray
+    inverse: np.ndarray
+    params: np.ndarray
+    squares: float
+    df: int
+
+    @property
+    def variance(self) -> float:
+        """Of the residual; NaN without a degree of freedom."""
+        return self.squares / self.df if self.df else math.nan
+
+    def variance_of(self, weights: np.ndarray, variance: float) -> float:
+        """Variance of a weighted sum of the coefficients, from the variance of a number."""
+        covariance = self.inverse @ self.inverse.T * variance
+        return float(weights @ (covariance @ weights))
+
+
+def fit(values: np.ndarray) -> Fit:
+    """Least squares fit of method (the first coefficients) and block. A design need not be connected; what
+    cannot be estimated is checked for each contrast.
 
     values: (k methods, n blocks), NaN where nothing was run
     """
     numbers, design = _model(values)
-    with warnings.catch_warnings():
-        # Of a design that is not connected; what cannot be estimated is checked for each contrast.
-        warnings.simplefilter("ignore")
-        return OLS(numbers, design).fit()
+    u, singular, v = np.linalg.svd(design, full_matrices=False)
+    reciprocal = np.zeros_like(singular)
+    large = singular > SINGULAR * singular.max()
+    reciprocal[large] = 1.0 / singular[large]
+    inverse = v.T @ (reciprocal[:, None] * u.T)
+    params = inverse @ numbers
+    rest = numbers - design @ params
+    rank = int(np.linalg.matrix_rank(np.diag(singular)))
+    return Fit(design, inverse, params, float(rest @ rest), len(numbers) - rank)
 
 
 def _model(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -152,7 +225,7 @@ def spread_test(values: np.ndarray, row: int, whole: Residual | None = None) -> 
     if df < 1 or rest.df < 1:
         return 0.0, 1.0
     f = max(whole.squares - rest.squares, 0.0) / df / max(rest.squares / rest.df, ZERO**2)
-    return f, float(stats.f.sf(f, df, rest.df))
+    return f, f_above(f, df, rest.df)
 
 
 def outliers(values: np.ndarray) -> list[int]:
@@ -214,8 +287,8 @@ class Design:
         self.left_out = constant | {varying[i] for i in outliers(self.values[varying])}
         self.pool = [i for i in varying if i not in self.left_out]
 
-        self.fit: Any = fit(self.values[self.pool]) if self.pool else None
-        self.df = int(self.fit.df_resid) if self.fit is not None else 0
+        self.fit = fit(self.values[self.pool]) if self.pool else None
+        self.df = self.fit.df if self.fit is not None else 0
         # With fewer printed rows, a comparison uses the spread of its rows alone.
         self.pooled = len(pool) > 2 and self.df > 0
 
@@ -226,7 +299,7 @@ class Design:
     @property
     def s(self) -> float:
         """Residual standard deviation."""
-        return math.sqrt(self.fit.mse_resid) if self.df else 0.0
+        return math.sqrt(self.fit.variance) if self.fit is not None and self.df else 0.0
 
     def estimate(self, weights: Mapping[str, float]) -> Estimate | None:
         """The estimate of a weighted sum of rows; None if they have no block in common.
@@ -252,15 +325,15 @@ class Design:
         if not self.pooled or outside or abs(c.sum()) > 1e-9:
             return None
         rows = [*self.pool, *(i for i in used if i not in self.pool)]
-        fitted = self.fit if rows == self.pool else fit(self.values[rows])
-        x = fitted.model.exog
+        fitted = self.fit if self.fit is not None and rows == self.pool else fit(self.values[rows])
+        x = fitted.design
         wanted = np.concatenate([c[rows], np.zeros(x.shape[1] - len(rows))])
         # A contrast that the design cannot estimate: `wanted` is no weighted sum of rows of x.
-        if np.abs(wanted - wanted @ fitted.model.pinv_wexog @ x).max() > 1e-6:
+        if np.abs(wanted - wanted @ fitted.inverse @ x).max() > 1e-6:
             return None
         return Estimate(
             d=float(wanted @ fitted.params),
-            se=math.sqrt(max(fitted.cov_params(r_matrix=wanted, scale=self.s**2), 0.0)),
+            se=math.sqrt(max(fitted.variance_of(wanted, self.s**2), 0.0)),
             df=self.df,
             v=self.s**2 * float((c**2).sum()),
             n=int(min(self.count[used])),
@@ -369,13 +442,15 @@ def ranks(rows: Mapping[str, Sequence[float]], lower: bool | Sequence[bool] = Fa
     rows   three methods or more -> a number for each block
     lower  whether small numbers are best: one value for all blocks, or one for each
     """
+    from scipy import stats
+
     values = np.round(np.array([*rows.values()], float), 9)
     k, n = values.shape
     places = stats.rankdata(values * np.where(np.broadcast_to(lower, n), 1.0, -1.0), axis=0)
     chi2 = float(stats.friedmanchisquare(*places).statistic) if np.ptp(places) else 0.0
     if chi2 < n * (k - 1) - 1e-9:
         f = (n - 1) * chi2 / (n * (k - 1) - chi2)
-        p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
+        p = f_above(f, k - 1, (k - 1) * (n - 1))
     else:
         # All blocks have one order, F is infinite: the chance that n - 1 blocks repeat the first one's.
         p = math.factorial(k) ** -(n - 1)

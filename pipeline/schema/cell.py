@@ -102,10 +102,12 @@ class Cell:
         """(scenario, algorithm, hyper-parameters as written); ParamError for an unknown name."""
         paper = load_paper(self.paper, root)
         name = self.paper, self.scenario, self.method
-        if name not in _READ or _READ[name][0] is not paper:
-            _READ[name] = paper, *self._read(paper)
-        _, scenario, values = _READ[name]
-        scenario = scenario.with_networks_of(self.paper, functions(self.paper, "models", root))
+        networks = functions(self.paper, "models", root)
+        known = _READ.get(name)
+        if known is None or known[0] is not paper or known[1] != networks:
+            scenario, values = self._read(paper)
+            _READ[name] = paper, networks, scenario.with_networks_of(self.paper, networks), values
+        *_, scenario, values = _READ[name]
         return scenario, paper.algorithm(self.method), dict(values)
 
     def _read(self, paper: Paper) -> tuple[Scenario, dict]:
@@ -126,9 +128,9 @@ class Cell:
         return scenario, values
 
 
-# (paper, scenario, method) -> what a paper.yaml, as it was read, says of it: each cell is asked for some
-# times by `fedrepro status`.
-_READ: dict[tuple[str, str, str], tuple[Paper, Scenario, dict]] = {}
+# (paper, scenario, method) -> what a paper.yaml, as it was read, says of it with the networks of the paper's
+# folder: each cell is asked for some times by `fedrepro status`.
+_READ: dict[tuple[str, str, str], tuple[Paper, frozenset[str], Scenario, dict]] = {}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from reporting import write_run
 
 from pipeline.cells import results
 from pipeline.errors import FedReproError
-from pipeline.report import render
+from pipeline.report.writing import render
 from pipeline.schema import ROOT, Cell
 from pipeline.sealing import seal
 

@@ -40,7 +40,8 @@ from pipeline.data import listed, partition, store
 from pipeline.engine.state import pack
 from pipeline.errors import FedReproError
 from pipeline.provenance import identity
-from pipeline.report import geometry, render
+from pipeline.report import geometry
+from pipeline.report.writing import render
 from pipeline.schema import Cell, load_paper, load_params
 from pipeline.schema.documents import check_files
 from pipeline.sealing import seal

@@ -426,6 +426,20 @@ def test_each_cell_has_a_card(monkeypatch, tmp_path):
     assert Local(8).cards == []
 
 
+def test_a_report_may_use_all_cores_unless_the_user_wants_fewer(monkeypatch, tmp_path):
+    """Although it counts as one of the stages that run at once."""
+
+    def workers(command: str) -> str:
+        task = SimpleNamespace(stage=SimpleNamespace(cmd=command), workers=1, events=tmp_path / "events")
+        return Local(8)._environment(task, False)["FEDREPRO_WORKERS"]
+
+    monkeypatch.delenv("FEDREPRO_WORKERS", raising=False)
+    assert workers("python -m stages.report") == "8"
+    assert workers("python -m stages.track") == "1"
+    monkeypatch.setenv("FEDREPRO_WORKERS", "2")
+    assert workers("python -m stages.report fedlsa") == "2"
+
+
 def test_a_python_that_cannot_unpack_safely_is_named_before_anything_starts(monkeypatch):
     monkeypatch.delattr(tarfile, "data_filter", raising=False)  # older ones have none
     with pytest.raises(FedReproError, match="3.11.4"):

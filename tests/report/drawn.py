@@ -10,8 +10,9 @@ import yaml
 from reporting import PAPER, write_run
 
 from pipeline.cells.results import collect
-from pipeline.report import drawings, environment
+from pipeline.report import drawings
 from pipeline.report.study import Study
+from pipeline.report.writing import environment
 from pipeline.schema import Cell, load_paper
 from pipeline.sealing import seal
 

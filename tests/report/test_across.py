@@ -12,10 +12,11 @@ from pipeline import methods
 from pipeline.cells.results import collect
 from pipeline.errors import FedReproError
 from pipeline.methods._collaborative import Collaborative
-from pipeline.report import across, fill, leakage, markdown
+from pipeline.report import across, leakage, markdown
 from pipeline.report.citations import citation
 from pipeline.report.study import studies
 from pipeline.report.tunings import Tuning, tuning_tabs
+from pipeline.report.writing import fill
 from pipeline.schema import ROOT, Cell, Model, load_paper, papers
 from pipeline.schema.scenario import REQUIREMENTS
 

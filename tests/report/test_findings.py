@@ -14,7 +14,7 @@ from repository import edit
 from pipeline.cells.results import as_csv, collect, survey, tidy
 from pipeline.errors import FedReproError, ParamError
 from pipeline.findings_file import COLUMNS, FILE, GONE, as_text, lost, read_findings, withdrawn
-from pipeline.report import markdown, render
+from pipeline.report import markdown
 from pipeline.report.controls import HOOK, NETWORK, TUNED
 from pipeline.report.declared import experiments
 from pipeline.report.findings import Finding, Findings, as_rows, discoveries
@@ -22,6 +22,7 @@ from pipeline.report.page import contradictions
 from pipeline.report.sentences import compared, headline, told
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip
+from pipeline.report.writing import render
 from pipeline.schema import ROOT, papers
 from pipeline.sealing import seal
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from pipeline.cells.results import collect
-from pipeline.report import latex, render
+from pipeline.report import latex
 from pipeline.report.page import Page
 from pipeline.report.study import Study
 from pipeline.report.words import minus
+from pipeline.report.writing import render
 
 NUMBER = re.compile(r"[−+-]?\d+\.\d+")
 compiled = pytest.mark.skipif(

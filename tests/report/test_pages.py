@@ -14,8 +14,8 @@ import pytest
 from repository import edit
 
 from pipeline.errors import ParamError
-from pipeline.report import render
 from pipeline.report.verdicts import Chip
+from pipeline.report.writing import render
 from pipeline.schema import ROOT, Cell, papers
 from pipeline.schema import visible as files_in
 
@@ -212,10 +212,10 @@ def test_a_wrong_text_names_file_and_key(small, keys, named):
 
 
 def test_the_same_results_give_the_same_bytes(small, tmp_path):
-    """Here, and in a process whose sets have another order."""
+    """Here, and in a process whose sets have another order and whose pages are drawn by forks of it."""
     code = (
-        "import sys; from pathlib import Path; from pipeline.report import render\n"
-        "render(root=Path(sys.argv[1]), out=Path(sys.argv[2]))"
+        "import sys; from pathlib import Path; from pipeline.report.writing import render\n"
+        "render(root=Path(sys.argv[1]), out=Path(sys.argv[2]), workers=3)"
     )
     seed = "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
     environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}

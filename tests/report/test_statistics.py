@@ -1,6 +1,8 @@
 """Block design, Holm's steps and ranks: worked numbers, identities and simulated tables."""
 
 import math
+import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,12 +14,16 @@ from pipeline.report.statistics import (
     Design,
     Family,
     combined,
+    f_above,
     fit,
     holm,
+    noncentral_t_above,
     one_sample,
     outliers,
     ranks,
     spread_test,
+    t_above,
+    t_quantile,
 )
 
 UNSTABLE = {
@@ -69,7 +75,7 @@ def test_a_row_with_another_spread_is_an_outlier_and_compared_by_paired_t():
     assert spread_test(made.values, 4)[0] == pytest.approx(2162, abs=0.5)
     assert made.outliers == ("M",) and (made.s, made.df) == (pytest.approx(0.1787, abs=1e-4), 6)
     whole = fit(made.values)
-    assert (math.sqrt(whole.mse_resid), whole.df_resid) == (pytest.approx(4.16, abs=0.005), 8)
+    assert (math.sqrt(whole.variance), whole.df) == (pytest.approx(4.16, abs=0.005), 8)
     assert pair(made, "P", "Q").interval() == pytest.approx((0.58, 1.29), abs=0.005)
     unstable = pair(made, "P", "M")
     assert (unstable.route, unstable.df, unstable.outliers) == ("unpooled", 2, ("M",))
@@ -116,8 +122,8 @@ def test_comparisons_are_those_of_closed_formulas():
         assert one.p() == pytest.approx(plain.pvalue)
         assert one.interval() == pytest.approx(tuple(plain.confidence_interval(0.95)))
     pooled = fit(np.array(list(rows.values())))
-    assert pooled.mse_resid * 2 == pytest.approx(np.var(rows["A"] - rows["B"], ddof=1))
-    assert pooled.df_resid == 4
+    assert pooled.variance * 2 == pytest.approx(np.var(rows["A"] - rows["B"], ddof=1))
+    assert pooled.df == 4
     y = drawn(5)
     left = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()
     made = design(dict(zip("ABCDEF", y)))
@@ -237,3 +243,37 @@ def test_on_tables_of_equal_methods_intervals_cover_and_claims_err_as_they_shoul
     assert families / tables <= ALPHA + error(ALPHA) and holds / tables < 0.01
     # Some row is left out wrongly in 5 to 7 %.
     assert excluded / tables <= 0.07 + error(0.07)
+
+
+def test_fits_are_those_of_statsmodels_bit_for_bit():
+    from statsmodels.regression.linear_model import OLS
+
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        values = drawn(seed, int(rng.integers(2, 9)), int(rng.integers(2, 9)))
+        values[rng.random(values.shape) < 0.1 * (seed % 3)] = np.nan
+        values = values[~np.isnan(values).all(1)]
+        ours = fit(values)
+        kept = values[:, ~np.isnan(values).all(0)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of designs that are not connected
+            theirs = OLS(kept[~np.isnan(kept)], ours.design).fit()
+        assert ours.params.tolist() == theirs.params.tolist()
+        assert (ours.squares, ours.df) == (theirs.ssr, theirs.df_resid)
+        assert np.array_equal(ours.variance, theirs.mse_resid, equal_nan=True)
+        weights = rng.normal(size=len(ours.params))
+        assert ours.variance_of(weights, 1.7) == theirs.cov_params(r_matrix=weights, scale=1.7)
+        assert ours.inverse.tolist() == theirs.model.pinv_wexog.tolist()
+
+
+def test_distributions_are_those_of_scipy_bit_for_bit():
+    rng = np.random.default_rng(0)
+    degrees = [0, 1, 2, 2.7, 8, 31.5, 400]
+    for x, df in product([0.0, 1e-9, *rng.exponential(3, 30), 1e6], degrees):
+        for ours, theirs in (
+            (t_above(x, df), stats.t.sf(x, df)),
+            (t_quantile(1 - min(x, 0.99) / 2, df), stats.t.ppf(1 - min(x, 0.99) / 2, df)),
+            (f_above(x, 3, df or 1), stats.f.sf(x, 3, df or 1)),
+            (noncentral_t_above(2.1, df, x), stats.nct.sf(2.1, df, x)),
+        ):
+            assert np.array_equal(ours, theirs, equal_nan=True), (x, df)

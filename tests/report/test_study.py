@@ -15,7 +15,7 @@ from study_data import write_data
 from pipeline.commands.bring import bring, trust
 from pipeline.errors import FedReproError
 from pipeline.provenance.identity import git_state
-from pipeline.report import render
+from pipeline.report.writing import render
 
 DIGESTS = "import json; from stages.sources import paper_digests; print(json.dumps(paper_digests('fedcrl')))"
 
