@@ -31,11 +31,11 @@ def test_pages_have_the_measured_numbers_and_all_methods():
     assert originals.with_tables(made, MEASURED, methods.method_names()) == made
     # `fedrepro methods --page` writes it.
     text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
-    assert text == documented() and all(f"`{name}` |" in text for name in methods.method_names())
+    assert text == documented()
+    assert all(f"`{name}` |" in text for name in methods.method_names())
     compared = {row["method"] for row in ROWS}
-    assert (
-        compared | NOT_COMPARED.keys() <= set(methods.method_names()) and not compared & NOT_COMPARED.keys()
-    )
+    assert compared | NOT_COMPARED.keys() <= set(methods.method_names())
+    assert not compared & NOT_COMPARED.keys()
     assert "| fedhalf | nobody has" in originals.tables(MEASURED, ["fedhalf", *methods.method_names()])
 
 
@@ -77,7 +77,9 @@ def test_what_was_measured_is_explained():
             assert row["effect"] > 1e3 * row["difference"], row
     assert set(MEASURED) == {repository for repository, _ in originals.known().values()}
     for entry in MEASURED.values():
-        assert len(entry["commit"]) == 40 and entry["machine"]["processor"] and entry["machine"]["torch"]
+        assert len(entry["commit"]) == 40
+        assert entry["machine"]["processor"]
+        assert entry["machine"]["torch"]
 
 
 def test_a_folder_that_is_no_checkout_gets_one_line(tmp_path):
@@ -107,7 +109,8 @@ def test_what_compares_finds_a_difference(monkeypatch):
         torch.set_default_dtype(default)
         torch.set_num_threads(threads)
     assert [row.verdict for row in table.rows] == ["equal", "unexplained"]
-    assert table.rows[0].difference == 0 and table.rows[0].effect == table.rows[1].difference > 0.01
+    assert table.rows[0].difference == 0
+    assert table.rows[0].effect == table.rows[1].difference > 0.01
 
 
 HOUR = 3600.0
@@ -161,8 +164,10 @@ def test_a_wrong_number_ends_it_and_is_named_in_the_file(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         run({"agreement": gpu_check.agreement(CPU)} | growth(), out := tmp_path / "out.json")
     document = json.loads(out.read_text())
-    assert document["stopped"].startswith("agreement: scaffold:") and document["stopped"] in ended.value.code
-    assert list(document["agreement"]) == ["fedavg", "fedprox"] and "growth" not in document
+    assert document["stopped"].startswith("agreement: scaffold:")
+    assert document["stopped"] in ended.value.code
+    assert list(document["agreement"]) == ["fedavg", "fedprox"]
+    assert "growth" not in document
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -252,7 +257,8 @@ def test_an_error_is_named_in_the_file(tmp_path):
 
 def test_a_row_without_time_or_memory_is_left_out(tmp_path):
     rows = run(growth(), tmp_path / "out.json", 0.3)["growth"]
-    assert "of the time" in rows["first"]["left_out"] and "out of memory" in rows["second"]["left_out"]
+    assert "of the time" in rows["first"]["left_out"]
+    assert "out of memory" in rows["second"]["left_out"]
     assert rows["third"]["seconds"] == 1.0
 
 
@@ -264,7 +270,8 @@ def test_a_table_without_speed_says_so_and_is_not_planned(tmp_path, monkeypatch)
     )
     monkeypatch.setattr(gpu_check, "_shape", lambda scenario: "cnn" if scenario else "resnet")
     tables = gpu_check.tables({"cnn": {"operations_per_second": 2.0}, "resnet": {"left_out": "time"}})
-    assert tables[name]["hours"] == sum(works) / 2 / 3600 and "resnet" in tables["other"]["left_out"]
+    assert tables[name]["hours"] == sum(works) / 2 / 3600
+    assert "resnet" in tables["other"]["left_out"]
     (tmp_path / "check.json").write_text(json.dumps({"tables": tables}))
     assert gpu_train.speeds(tmp_path / "check.json") == {name: 2.0}
 

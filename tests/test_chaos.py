@@ -24,9 +24,12 @@ def test_figures_of_the_same_commit_and_seed_are_written_once(tmp_path):
     for tried in (1000, 2000):
         figures.write("kills", 8, tried, 0, page, "2")
     text = page.read_text()
-    assert text.startswith(TABLE) and text.endswith("\n\nmore\n")
+    assert text.startswith(TABLE)
+    assert text.endswith("\n\nmore\n")
     rows = [line for line in text.splitlines() if line.startswith("| kills")]
-    assert len(rows) == 2 and "| 8 | 2,000 | 0 |" in rows[0] and "| 7 | 1 | 0 |" in rows[1]
+    assert len(rows) == 2
+    assert "| 8 | 2,000 | 0 |" in rows[0]
+    assert "| 7 | 1 | 0 |" in rows[1]
 
 
 def test_what_was_not_synchronised_is_lost(tmp_path):
@@ -43,11 +46,14 @@ def test_what_was_not_synchronised_is_lost(tmp_path):
     lines = [f"sync\t{new}\tcontent-1", f"rename\t{new}\t{target}"]
     (diary / "diary").write_text("\n".join(lines) + "\n")
     synced, pending, _ = disk.read(diary)
-    assert synced == {str(target): "content-1"} and pending == {str(target)}
+    assert synced == {str(target): "content-1"}
+    assert pending == {str(target)}
     (diary / "diary").write_text("\n".join([*lines, f"folder\t{folder}"]) + "\n")
     assert disk.read(diary) == (synced, set(), {str(folder)})
     lost = disk.cut(folder, before, diary, random.Random(1))
-    assert target.read_text() == "new content" and len(lost) == 1 and lost[0].endswith(" b")
+    assert target.read_text() == "new content"
+    assert len(lost) == 1
+    assert lost[0].endswith(" b")
     assert not other.exists() or len(other.read_text()) < len("never synchronised")
 
 

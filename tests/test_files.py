@@ -59,7 +59,8 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, failure, 
         files.write_text(target, "half")
     if isinstance(failure, OSError):
         assert str(caught.value).endswith(": No space left on device")
-    assert target.read_text() == "old" and names(tmp_path) == ["a.txt"]
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
 
 
 def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
@@ -75,7 +76,8 @@ def test_a_write_clears_what_a_killed_one_left(tmp_path, dead_process):
     old.write_text("half")
     os.utime(old, (1, 1))
     files.write_text(tmp_path / "a.txt", "whole")
-    assert names(tmp_path) == sorted(others) and (tmp_path / "a.txt").read_text() == "whole"
+    assert names(tmp_path) == sorted(others)
+    assert (tmp_path / "a.txt").read_text() == "whole"
 
 
 def test_containers_of_one_name_and_start_are_told_apart(monkeypatch):
@@ -95,7 +97,8 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path, dead_process):
     with files.replace_folder(target) as folder:
         (folder / "new").write_text("2")
         assert names(target) == ["old"]
-    assert names(target) == ["new"] and [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert names(target) == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
 def test_a_failed_folder_leaves_the_old_one_and_nothing_else(tmp_path):
@@ -206,7 +209,8 @@ def test_hidden_copies_of_results_are_none(measured):
     (folder / "tuning/mini").mkdir(parents=True)
     (folder / "tuning/mini/._fedprox.json").write_bytes(b"\0\5\26\7")
     (folder / "published/._table1.csv").write_bytes(b"\0\5\26\7")
-    assert results.collect(measured) == known and results.survey(measured)[1] == {}
+    assert results.collect(measured) == known
+    assert results.survey(measured)[1] == {}
     assert list(choices.tuned_cells(measured)) == []
     assert _digest(folder, ["published/*.csv", "runs/mini/*/result.json"]) == before
 
@@ -215,7 +219,8 @@ def test_hidden_copies_of_results_are_none(measured):
 def test_a_further_file_of_dvcs_is_refused(root, name, monkeypatch):
     ours = root / "papers/fedcrl/dvc.yaml"
     monkeypatch.setattr(command, "written", lambda root: {ours: "stages: {}\n"})
-    assert command.sync(root) == [ours] and command.sync(root, check=True) == []
+    assert command.sync(root) == [ours]
+    assert command.sync(root, check=True) == []
     path = root / "papers/fedcrl" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("stages: {x: {cmd: touch pwned}}\n")
@@ -280,7 +285,8 @@ def test_what_is_hidden_or_a_pipe_is_set_aside(tmp_path, capsys):
     saved = SeedFiles(tmp_path / ("0" * 64), 0)
     saved.folder.mkdir(parents=True)
     os.mkfifo(saved.finished)
-    assert saved.run() is None and saved.finished.with_name("seed-0.json.damaged").exists()
+    assert saved.run() is None
+    assert saved.finished.with_name("seed-0.json.damaged").exists()
     assert "seed-0.json" in capsys.readouterr().err
     with pytest.raises(ParamError):
         Cell.parse("fedcrl/mini/._fedavg")
@@ -331,13 +337,16 @@ FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(1)", "=cmd|' /C calc'!A0", "\t=1"]
 def test_no_text_of_a_table_is_a_formula(text):
     table = pd.DataFrame({"label": [text], text: [-1.5]})
     header, row = csv.reader(io.StringIO(results.as_csv(table), newline=""))
-    assert header == ["label", f"'{text}"] and row[0] == f"'{text}" and float(row[1]) == -1.5
+    assert header == ["label", f"'{text}"]
+    assert row[0] == f"'{text}"
+    assert float(row[1]) == -1.5
     assert list(table.columns) == ["label", text]
 
 
 @pytest.mark.parametrize("text", ["-1.5", "+3", "FedAvg", "", "a=b", "'=1"])
 def test_other_texts_stay_as_they_are(text):
-    assert files.as_text(text) == text and files.as_text("\r=1") == "'\r=1"
+    assert files.as_text(text) == text
+    assert files.as_text("\r=1") == "'\r=1"
 
 
 def test_a_file_that_has_the_text_already_is_not_touched(tmp_path):
@@ -345,6 +354,7 @@ def test_a_file_that_has_the_text_already_is_not_touched(tmp_path):
     files.renew_text(path, "one\n")
     before = path.stat()
     files.renew_text(path, "one\n")
-    assert path.stat().st_ino == before.st_ino and path.stat().st_mtime_ns == before.st_mtime_ns
+    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
     files.renew_text(path, "two\n")
     assert path.read_text() == "two\n"

@@ -30,7 +30,8 @@ def test_what_is_left_in_the_rwlock_is_no_obstacle(tmp_path, entry):
     (folder / "left").write_text(entry.replace("FOLDER", str(folder)))
     begin = f'sed "s/PID/$$/" left > .dvc/tmp/rwlock; exec {sys.executable} -m pipeline run'
     subprocess.run(["bash", "-c", begin], cwd=folder, env=ENVIRONMENT, check=True, timeout=PATIENCE)
-    assert ran(folder) == ["one"] and clean(folder)
+    assert ran(folder) == ["one"]
+    assert clean(folder)
 
 
 def test_a_cut_lock_file_costs_no_stage_that_was_run_before(tmp_path):
@@ -42,7 +43,8 @@ def test_a_cut_lock_file_costs_no_stage_that_was_run_before(tmp_path):
     lock = folder / "dvc.lock"
     lock.write_text(lock.read_text()[:-90])
     assert "dvc.lock is cut, " in run(folder)
-    assert ran(folder) == [] and clean(folder)
+    assert ran(folder) == []
+    assert clean(folder)
 
 
 LOCK = """schema: '2.0'
@@ -78,11 +80,13 @@ def test_a_lock_file_cut_anywhere_is_noticed():
     assert [end for end in range(len(old)) if not locks.damage(old[:end], old)] == []
     missed = {new[:end] for end in range(len(new)) if not locks.damage(new[:end], old)}
     assert missed == set()
-    assert locks.damage(b"\0" * 512) == "is empty" and locks.damage(b"\xff\xfe") == "is cut"
+    assert locks.damage(b"\0" * 512) == "is empty"
+    assert locks.damage(b"\xff\xfe") == "is cut"
     more = old + b"  three:\n    cmd: python three\n"
     for whole in (old, new, more, b"schema: '2.0'\nstages: {}\n"):
         assert locks.damage(whole) == "" == locks.damage(whole, whole) == locks.damage(new, old)
-    assert locks.damage(more, old) == "" and locks.damage(old, more) == "lacks 1 of 3 stages"
+    assert locks.damage(more, old) == ""
+    assert locks.damage(old, more) == "lacks 1 of 3 stages"
 
 
 def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_path):
@@ -93,21 +97,27 @@ def test_a_cut_lock_file_is_mended_from_its_copy_else_from_git_else_removed(tmp_
     commit(tmp_path, "papers")
     lock.write_text(LOCK.split("  two:")[0])  # good YAML, one entry gone
     (line,) = locks.mend_locks(tmp_path)
-    assert "papers/p/dvc.lock lacks 1 of 2 stages" in line and line.endswith("replaced by that of git")
-    assert lock.read_text() == LOCK and copy.with_name("dvc.lock.damaged").exists()
+    assert "papers/p/dvc.lock lacks 1 of 2 stages" in line
+    assert line.endswith("replaced by that of git")
+    assert lock.read_text() == LOCK
+    assert copy.with_name("dvc.lock.damaged").exists()
     newer = LOCK + "  three:\n    cmd: python three\n"
     lock.write_text(newer)
-    assert locks.mend_locks(tmp_path) == [] and copy.read_text() == newer
+    assert locks.mend_locks(tmp_path) == []
+    assert copy.read_text() == newer
     lock.write_text("")
     (line,) = locks.mend_locks(tmp_path)
-    assert line.endswith("replaced by its copy") and lock.read_text() == newer
+    assert line.endswith("replaced by its copy")
+    assert lock.read_text() == newer
     lock.write_text(LOCK)
-    assert locks.mend_locks(tmp_path) == [] and lock.read_text() == LOCK  # as git has it: checked out
+    assert locks.mend_locks(tmp_path) == []
+    assert lock.read_text() == LOCK  # as git has it: checked out
     lock.write_text("<<<<<<< ours\n" + LOCK + "\n<<<<<<< theirs\n")
     assert locks.mend_locks(tmp_path) == []  # a conflict is the user's
     (tmp_path / "dvc.lock").write_text(LOCK[:100])
     (line,) = locks.mend_locks(tmp_path)
-    assert line.endswith("removed; its stages run again") and not (tmp_path / "dvc.lock").exists()
+    assert line.endswith("removed; its stages run again")
+    assert not (tmp_path / "dvc.lock").exists()
     (tmp_path / "dvc.lock").write_text("")
     import zc.lockfile
 
@@ -123,7 +133,8 @@ def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
     folder = repository(tmp_path, one={"cmd": cmd, "deps": ["in.txt"], "outs": outs})
     checkout.run(folder, *RUN, **MORE, MARK="former", THEN="true")
     checkout.run(folder, *RUN, "--force", **MORE, MARK="later", THEN="false", expect=1)
-    assert (folder / "out.txt").read_text() == "former\n" and clean(folder)
+    assert (folder / "out.txt").read_text() == "former\n"
+    assert clean(folder)
     for how in (signal.SIGINT, signal.SIGKILL):
         (folder / "begun").unlink()
         environment = ENVIRONMENT | {"MARK": "later", "THEN": "sleep 67.125"}
@@ -132,7 +143,8 @@ def test_former_outputs_outlive_a_stage_that_fails_or_is_killed(tmp_path):
         process.send_signal(how)
         process.communicate(timeout=PATIENCE)
         wait_for(lambda: not living(folder))
-        assert (folder / "out.txt").read_text() == "former\n" and clean(folder)
+        assert (folder / "out.txt").read_text() == "former\n"
+        assert clean(folder)
 
 
 WRITTEN = "dvc.yaml data/dvc.yaml reports/*/dvc.yaml papers/*/dvc.yaml papers/*/*/dvc.yaml".split()
@@ -161,7 +173,8 @@ def run_until(folder: Path, pattern: str, then: Callable[[], object]) -> str:
         if not waits and re.search(pattern, line):
             waits = True
             then()
-    assert process.wait(timeout=PATIENCE) == 0 and waits, "".join(lines)
+    assert process.wait(timeout=PATIENCE) == 0, "".join(lines)
+    assert waits, "".join(lines)
     return "".join(lines)
 
 
@@ -175,7 +188,8 @@ def test_a_stage_that_another_process_runs_is_waited_for(tmp_path):
     reply = run_until(folder, r"one waits for process \d+", (folder / "released").touch)
     assert "failed" not in reply
     assert process.wait(timeout=PATIENCE) == 0
-    assert ran(folder).count("one") == 1 and clean(folder)
+    assert ran(folder).count("one") == 1
+    assert clean(folder)
 
 
 def test_dvcs_lock_is_waited_for(tmp_path):
@@ -185,7 +199,8 @@ def test_dvcs_lock_is_waited_for(tmp_path):
     wait_for((folder / "held").exists)
     waits = rf"waiting for process {process.pid}, which has DVC's lock\n"
     run_until(folder, waits, lambda: process.communicate("\n"))
-    assert process.returncode == 0 and ran(folder) == ["one"]
+    assert process.returncode == 0
+    assert ran(folder) == ["one"]
 
 
 def test_locks_of_hard_links_need_no_flock(tmp_path):
@@ -197,13 +212,16 @@ def test_locks_of_hard_links_need_no_flock(tmp_path):
         file.write("    hardlink_lock = True\n")
     (folder / "in.txt").write_text("2\n")
     run(folder)
-    assert ran(folder) == ["one", "one"] and not (folder / ".dvc/tmp/lock").exists()
-    assert locks.mend_locks(folder) == [] and not (folder / ".dvc/tmp/lock").exists()
+    assert ran(folder) == ["one", "one"]
+    assert not (folder / ".dvc/tmp/lock").exists()
+    assert locks.mend_locks(folder) == []
+    assert not (folder / ".dvc/tmp/lock").exists()
     claim = folder / ".dvc/tmp/claim.lock"
     claim.touch()
     os.link(claim, folder / ".dvc/tmp/lock")  # held: nobody mends what its owner may write
     (folder / "dvc.lock").write_text("")
-    assert locks.mend_locks(folder) == [] and (folder / "dvc.lock").read_text() == ""
+    assert locks.mend_locks(folder) == []
+    assert (folder / "dvc.lock").read_text() == ""
 
 
 def test_a_file_system_without_flock_is_one_line(tmp_path, monkeypatch):
@@ -232,13 +250,17 @@ def test_a_read_only_folder_is_one_line(tmp_path, place):
         preexec_fn=lambda: ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) and None,
     )
     (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and line.startswith("error: ") and place in line and "Permission" in line
+    assert done.returncode == 2
+    assert line.startswith("error: ")
+    assert place in line
+    assert "Permission" in line
 
 
 def test_a_zombie_is_not_alive():
     process = subprocess.Popen(["true"])
     wait_for(lambda: not alive(process.pid))  # ended, and nobody has asked for its exit code yet
-    assert process.returncode is None and alive(os.getpid())
+    assert process.returncode is None
+    assert alive(os.getpid())
     process.wait()
     assert not alive(process.pid)
 

@@ -38,7 +38,9 @@ def called(checkout: Path, *words: str, cwd: Path | None = None, expect: int = 2
 
 def refused(done, message: str) -> None:
     errors = done.stderr
-    assert errors.startswith("error: ") and errors.count("\n") == 1 and message in errors, errors
+    assert errors.startswith("error: "), errors
+    assert errors.count("\n") == 1, errors
+    assert message in errors, errors
 
 
 def fedrepro(words: str, **variables: str):
@@ -142,14 +144,16 @@ def test_a_file(checkout, path, before, after, command, message):
     with replaced(checkout / path, before, after):
         refused(called(checkout, "pipeline", *command.split()), message)
         changed = subprocess.run(["git", "status", "--porcelain"], cwd=checkout, capture_output=True)
-        assert changed.stdout.decode().split() == ["M", path] and not (checkout / ".cells/logs").exists()
+        assert changed.stdout.decode().split() == ["M", path]
+        assert not (checkout / ".cells/logs").exists()
 
 
 def test_a_mirror_with_another_file(checkout, tmp_path):
     (tmp_path / "mnist.npz").write_bytes(b"cut")
     reply = called(checkout, "stages.data", "mnist", FEDREPRO_MIRROR=str(tmp_path))
     refused(reply, f"{tmp_path}/mnist.npz: sha256 ")
-    assert "expected" in reply.stderr and not (checkout / "data/mnist").exists()
+    assert "expected" in reply.stderr
+    assert not (checkout / "data/mnist").exists()
 
 
 def test_images_without_labels_to_train_on(checkout):
@@ -201,4 +205,5 @@ def test_a_python_that_is_too_old(checkout, tmp_path):
     old.chmod(0o755)
     done = subprocess.run(["make", "install", f"PYTHON={old}"], cwd=checkout, capture_output=True, text=True)
     assert "error: FedRepro needs Python 3.11 to 3.13" in done.stderr
-    assert done.returncode and not (checkout / ".venv").exists()
+    assert done.returncode
+    assert not (checkout / ".venv").exists()

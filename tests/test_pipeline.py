@@ -36,14 +36,18 @@ from pipeline.training.seeds import Job, train_seed
 
 def test_a_cell_learns_and_records_where_it_comes_from(project, reference):
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
-    assert result["seeds"] == [0, 1] and result["rounds"] == 4
+    assert result["seeds"] == [0, 1]
+    assert result["rounds"] == 4
     assert result["traffic"]["up"] == result["traffic"]["down"] > 0
     first = reference[1].splitlines()[1].split(",")
     start = float(first[reference[1].splitlines()[0].split(",").index("weighted")])
     # four rounds are far better than the initial network
     assert min(result["measures"]["weighted"]) > start + 10
-    assert result["data"]["source"] == "bundled" and len(result["data"]["digest"]) == 64
-    assert result["hook"] == "pre" and len(result["clients"]) == 2 and len(result["clients"][0]) == 10
+    assert result["data"]["source"] == "bundled"
+    assert len(result["data"]["digest"]) == 64
+    assert result["hook"] == "pre"
+    assert len(result["clients"]) == 2
+    assert len(result["clients"][0]) == 10
     assert set(result["measures"]) >= {"average", "weighted", "clients_std", "post.average"}
 
 
@@ -73,7 +77,8 @@ def test_a_killed_parent_takes_its_workers_along(project, reference):
     process = subprocess.Popen(command, cwd=project, stderr=subprocess.DEVNULL, env=os.environ | more)
     deadline = time.monotonic() + 120
     while not list(project.glob(".cells/*/seed-*.pt")):
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.02)
     process.kill()
     process.wait()
@@ -94,8 +99,10 @@ def test_an_impossible_partition_leaves_the_old_one(project, reference, values, 
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
     change(project, "partition", **values)
     error = stage(project, "partition", "fedcrl/mini", expect=2).stderr
-    assert f"miniature.scenario.partition.{key}: " in error and error.count("\n") == 1
-    assert len(before) == 4 and {path: path.read_bytes() for path in folder.rglob("*.*")} == before
+    assert f"miniature.scenario.partition.{key}: " in error
+    assert error.count("\n") == 1
+    assert len(before) == 4
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
 def draws(project: Path) -> dict[str, str]:
@@ -141,7 +148,8 @@ def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):
     stage(project, "train", CELL)
     result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
     new = set(project.glob(".cells/*/seed-*.json")) - before
-    assert {path.name for path in new} == {"seed-1.json"} and new.pop().with_name("seed-0.json") in before
+    assert {path.name for path in new} == {"seed-1.json"}
+    assert new.pop().with_name("seed-0.json") in before
     assert "partitions" not in result
     assert [row for row in outputs(project)[1].splitlines() if row.startswith("0,")] == [
         row for row in reference[1].splitlines() if row.startswith("0,")
@@ -183,17 +191,20 @@ def test_the_dvc_extension_of_vs_code_reads_a_fresh_clone(clone):
         return done.stdout
 
     assert dvc("root").strip() == "."
-    assert "papers/fedlsa/dvc.yaml" not in dvc("stage", "list") and "data@digits" in dvc("stage", "list")
+    assert "papers/fedlsa/dvc.yaml" not in dvc("stage", "list")
+    assert "data@digits" in dvc("stage", "list")
     workspace, head = json.loads(dvc("exp", "show", "--rev", "HEAD", "--json"))
     for row in (workspace, head):
-        assert not row["error"] and "error" not in str(row["data"]["metrics"])
+        assert not row["error"]
+        assert "error" not in str(row["data"]["metrics"])
         metrics, params = row["data"]["metrics"], row["data"]["params"]
         assert metrics["reports/metrics/fedlsa.json"]["data"]["fedlsa"] > 50
         assert params["papers/fedlsa/paper.yaml"]["data"]["methods"]["fedprox"]["mu"] > 0
     status = json.loads(dvc("data", "status", "--granular", "--unchanged", "--json"))
     assert set(status) <= {"not_in_cache", "uncommitted", "committed", "unchanged", "git"}
     plots = json.loads(dvc("plots", "diff", "HEAD", "-o", ".dvc/tmp/plots", "--split", "--json"))
-    assert not plots.get("errors") and len(plots["data"]) == len(papers(clone))
+    assert not plots.get("errors")
+    assert len(plots["data"]) == len(papers(clone))
     for curves in plots["data"].values():
         rows = curves[0]["anchor_definitions"]["<DVC_METRIC_DATA>"]
         assert {row["rev"] for row in rows} == {"HEAD", "workspace"}
@@ -231,7 +242,8 @@ def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
     shutil.rmtree(cell.folder(project))  # as DVC does before the stage
     output = stage(project, "train", CELL).stderr
     assert outputs(project) == reference
-    assert "seed 0 is in git" in output and "seed 1 is" not in output
+    assert "seed 0 is in git" in output
+    assert "seed 1 is" not in output
     shutil.rmtree(project / ".cells")
     # A tuning compares with the same cell under another name, with these seeds on the draw of seed 0.
     two = {"test_seeds": [0, 1]}
@@ -239,4 +251,5 @@ def test_a_cell_that_gets_a_seed_keeps_the_committed_ones(project, reference):
         output = stage(project, "tune", CELL, "published").stderr
     for place in (project / ".git", *project.glob("papers/fedcrl/*/mini-published")):
         shutil.rmtree(place)
-    assert "seed 0 is in git" in output and "seed 1 is" not in output
+    assert "seed 0 is in git" in output
+    assert "seed 1 is" not in output

@@ -101,7 +101,8 @@ def test_files_of_another_user_are_one_line_that_says_what_to_do(monkeypatch):
     for call in (lambda: git(ROOT, "rev-parse", "HEAD"), check_environment):
         with pytest.raises(FedReproError) as error:
             call()
-        assert f"safe.directory {ROOT}" in str(error.value) and "\n" not in str(error.value)
+        assert f"safe.directory {ROOT}" in str(error.value)
+        assert "\n" not in str(error.value)
 
 
 def test_a_clone_has_the_same_bytes_whatever_git_is_set_to(tmp_path):

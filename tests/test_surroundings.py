@@ -89,7 +89,9 @@ def test_a_card_that_torch_cannot_use_is_one_warning_with_its_driver(smi, monkey
     smi("case $1 in *driver*) echo 470.57;; *) echo 0;; esac")
     place.check_driver()
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "driver is 470.57" in error and "CPU" in error
+    assert error.count("\n") == 1
+    assert "driver is 470.57" in error
+    assert "CPU" in error
 
 
 def test_no_warning_where_torch_uses_the_card(smi, monkeypatch, capsys):
@@ -211,7 +213,8 @@ HARMLESS = {
 def test_a_variable_of_the_surroundings_stops_no_command(name):
     done = run(ROOT, sys.executable, "-m", "pipeline", "run", "--help", **HARMLESS[name])
     words = " ".join(done.stdout.split())
-    assert "missing" in words and "several" in words
+    assert "missing" in words
+    assert "several" in words
 
 
 def test_children_of_an_optimised_process_are_not_optimised(monkeypatch):
@@ -248,7 +251,8 @@ def test_an_mlflow_behind_a_login_names_its_variables(monkeypatch, text):
 
 def test_help_is_there_without_docstrings_of_the_first_process():
     result = CliRunner().invoke(main, ["status", "--help"])
-    assert "Show what is finished" in result.output and Path(place.__file__).exists()
+    assert "Show what is finished" in result.output
+    assert Path(place.__file__).exists()
 
 
 @pytest.mark.parametrize(
@@ -291,7 +295,8 @@ def test_native_code_that_aborts_under_a_limit_of_memory_is_one_line(tmp_path, l
     command = [sys.executable, "-c", code, str(tmp_path), str(limited)]
     done = subprocess.run(command, cwd=place.HOME, capture_output=True, text=True)
     if told:
-        assert done.returncode == 2 and not done.stdout
+        assert done.returncode == 2
+        assert not done.stdout
         assert done.stderr == (
             "error: not enough memory: 8192 MiB may be used here (`ulimit -v`), and torch needs more to be "
             "loaded\n"

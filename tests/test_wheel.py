@@ -39,7 +39,8 @@ def test_a_project_runs_outside_of_a_checkout(installed, tmp_path):
     }
     assert "new project" in fedrepro(installed, tmp_path, "status", expect=2).stderr
     printed = fedrepro(installed, tmp_path, "new", "project", "mine").stdout
-    assert printed.startswith("To run it:  cd mine && ") and printed.endswith("fedrepro run\n")
+    assert printed.startswith("To run it:  cd mine && ")
+    assert printed.endswith("fedrepro run\n")
     project = tmp_path / "mine"
     edit(project / "params.yaml", lambda document: document["miniature"].update(seeds=[0]))
     # as the command does in a project, with a `python` that begins warm
@@ -79,8 +80,10 @@ def test_a_study_runs_whole_in_a_project(installed, tmp_path, study):
     results = sorted((project / "papers" / study.name / "runs").glob("*/*/result.json"))
     page = (project / f"reports/{study.name}.html").read_text()
     claims = (study / "claims.csv").read_text().splitlines()[1:]
-    assert len(results) > 3 and "data:image/svg+xml;base64," in page
-    assert claims and all(f'id="{claim.partition(",")[0]}"' in page for claim in claims)
+    assert len(results) > 3
+    assert "data:image/svg+xml;base64," in page
+    assert claims
+    assert all(f'id="{claim.partition(",")[0]}"' in page for claim in claims)
     if "\ntuning:" in (study / "paper.yaml").read_text():
         fedrepro(installed, project, "tune", study.name)
         assert list((project / "papers" / study.name / "tuning").glob("*/*.json"))

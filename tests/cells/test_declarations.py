@@ -41,7 +41,8 @@ def test_the_committed_experiments_are_whole(paper):
 
 def test_an_experiment_is_read(declare):
     declared = declarations("fedcrl", declare())["lead"]
-    assert declared.methods == ["ours", "fedavg"] and declared.level == 0.05
+    assert declared.methods == ["ours", "fedavg"]
+    assert declared.level == 0.05
 
 
 @pytest.mark.parametrize(

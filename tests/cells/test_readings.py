@@ -111,7 +111,8 @@ def test_a_reading_says_what_the_cell_runs_and_what_gives_the_other_form():
     assert clipped.run.endswith("clipped to [0, 1]")  # as a result says itself
     forms = sections()["RAHFL"].readings["acc_source"].forms
     (one,) = about("rahfl/corrupted-1/rahfl-test", "generic test")
-    assert one.run == forms["test_corrupted"] and one.why.startswith("released code: ")
+    assert one.run == forms["test_corrupted"]
+    assert one.why.startswith("released code: ")
     assert one.option == "; ".join(f"acc_source: {name}" for name in forms if name != "test_corrupted")
 
 
@@ -132,7 +133,8 @@ def test_a_reading_is_told_where_it_holds(cell, words, count):
 
 def test_a_reading_holds_for_some_values_of_an_option():
     cell = "fcclplus/digits/fcclplus"
-    assert about(cell, "Table 7") and not about(cell, "Table 7", mu=0.002)
+    assert about(cell, "Table 7")
+    assert not about(cell, "Table 7", mu=0.002)
 
 
 def test_values_have_their_rows_source_or_their_methods():
@@ -151,7 +153,8 @@ def test_readings_have_one_number_each_and_values_a_source():
     study = Study.of("fedcrl", {})
     groups = readings_by_methods(study)
     every = dict(one for several in groups.values() for one in several)
-    assert len(every) == len({*every.values()}) and "R1" in dict(groups["all methods"])
+    assert len(every) == len({*every.values()})
+    assert "R1" in dict(groups["all methods"])
     assert sorted(every, key=lambda number: int(number[1:])) == [f"R{i + 1}" for i in range(len(every))]
     (clip,) = [one for one in every.values() if "line 22" in one.paper]
     assert study.readings[clip][0] == "fedcrl"
@@ -159,7 +162,8 @@ def test_readings_have_one_number_each_and_values_a_source():
     lines = values(Study.of("fedccl", {}))
     assert all(line.source for line in lines)
     actual = {(line.rows, line.name): line.value for line in lines}
-    assert actual["FedProto", "lam"] and actual["", "training.rounds"]
+    assert actual["FedProto", "lam"]
+    assert actual["", "training.rounds"]
 
 
 def test_a_text_takes_measured_numbers_of_its_and_of_other_scenarios():

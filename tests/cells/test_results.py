@@ -59,7 +59,8 @@ DOCUMENTS = [
 def problem_of(root) -> str:
     """What is said of the one file that cannot be used."""
     actual, problems = results.survey(root)
-    assert [*problems] == [Cell("fedcrl", "balanced", "ours")] and len(actual) == 3
+    assert [*problems] == [Cell("fedcrl", "balanced", "ours")]
+    assert len(actual) == 3
     return problems[Cell("fedcrl", "balanced", "ours")]
 
 
@@ -228,7 +229,8 @@ def checks(monkeypatch):
 
 def test_a_result_is_checked_once_in_a_process(root, checks):
     write_run(root, "mini/ours", {"average": [70.0]})
-    assert results.collect(root) == results.collect(root) and len(checks) == 1
+    assert results.collect(root) == results.collect(root)
+    assert len(checks) == 1
 
 
 def test_a_result_that_has_changed_is_checked_again(root, checks):
@@ -261,4 +263,5 @@ def test_the_results_of_one_scenario_alone(root):
     write_run(root, "mini/ours", {"average": [70.0]})
     write_run(root, "balanced/ours", {"average": [70.0]})
     assert [*results.collect(root, "fedcrl", "mini")] == [Cell("fedcrl", "mini", "ours")]
-    assert len(results.collect(root, "fedcrl")) == 2 and not results.collect(root, "fedlsa")
+    assert len(results.collect(root, "fedcrl")) == 2
+    assert not results.collect(root, "fedlsa")

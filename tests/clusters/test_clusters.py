@@ -80,7 +80,8 @@ def test_a_worker_writes_to_cells_alone(handed, wanted, expected):
     assert outputs(handed) == expected
     other = replace(wanted, digests={"sequential": dict.fromkeys(wanted.digests["sequential"], "0" * 64)})
     more = replace(wanted, digests={"sequential": wanted.digests["sequential"] | {"7": "0" * 64}})
-    assert other.trained_with(handed) is None and more.trained_with(handed) is None
+    assert other.trained_with(handed) is None
+    assert more.trained_with(handed) is None
 
 
 def test_what_a_worker_loads_is_covered_by_the_digest(handed):
@@ -99,7 +100,8 @@ def test_what_is_altered_or_changes_is_not_recorded(handed, wanted):
         seed.write_bytes(damaged)
         with pytest.raises(FedReproError, match=f"{CELL}: seed 1 is not finished"):
             Order.of(Cell.parse(CELL), "fp32", handed).write(handed)
-        assert wanted.trained_with(handed) is None and len([*handed.glob(".cells/*/seed-0.json")]) == 1
+        assert wanted.trained_with(handed) is None
+        assert len([*handed.glob(".cells/*/seed-0.json")]) == 1
         seed.write_bytes(whole)
     # Nor is a result of which one seed was trained on a CPU and another one on a GPU.
     plan = trainer.plan(Experiment.of(Cell.parse(CELL), handed))
@@ -125,7 +127,8 @@ def test_a_cell_is_trained_by_a_fork_and_recorded_by_the_loop(handed, expected):
     (handed / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     forget(handed)
     done = run(handed, sys.executable, "-m", "pipeline", "run", CELL, FEDREPRO_TRACKING="off")
-    assert outputs(handed) == expected and re.search(r"mini@fedprox  accuracy \d+\.\d\d %\n", done.stdout)
+    assert outputs(handed) == expected
+    assert re.search(r"mini@fedprox  accuracy \d+\.\d\d %\n", done.stdout)
     assert "Running stage" not in (handed / ".cells/logs/papers_fedcrl_dvc.yaml_mini@fedprox.log").read_text()
     stage = "papers/fedcrl/dvc.yaml:mini@fedprox"
     assert json.loads(run(handed, sys.executable, "-m", "dvc", "status", "--json", stage).stdout) == {}
@@ -208,12 +211,15 @@ def test_cells_of_one_look_go_in_one_submission_and_a_later_call_attaches(tmp_pa
     first.poll()
     assert not first.batches  # more may come
     first.poll()
-    assert first.batches == [3] and first.close().startswith("3 jobs go on at pretended")
+    assert first.batches == [3]
+    assert first.close().startswith("3 jobs go on at pretended")
     again = Pretended(tmp_path)
     again.alive = first.alive
     attached = again.submit(tasks[0], False)
     settle(again)
-    assert not again.batches and attached.id == jobs[0].id and attached.code is None
+    assert not again.batches
+    assert attached.id == jobs[0].id
+    assert attached.code is None
     assert again.cancel(tasks) == len(again.ended) == 3
     assert not list(tmp_path.glob(".cells/jobs/*.json"))
 
@@ -232,8 +238,10 @@ def test_jobs_of_an_interrupted_submission_are_attached_to_or_cancelled(tmp_path
     again.alive = first.alive
     attached = [again.submit(task, False) for task in tasks]
     settle(again)
-    assert not again.batches and [job.id for job in attached] == ["1_0", "1_1", "1_2"]
-    assert again.cancel(tasks[1:]) == 2 and again.ended == [("1_1", "batch"), ("1_2", "batch")]
+    assert not again.batches
+    assert [job.id for job in attached] == ["1_0", "1_1", "1_2"]
+    assert again.cancel(tasks[1:]) == 2
+    assert again.ended == [("1_1", "batch"), ("1_2", "batch")]
     other = Pretended(tmp_path)  # where nothing arrived
     other.submit(tasks[0], False)
     settle(other)
@@ -249,11 +257,14 @@ def test_what_has_no_room_waits_for_a_job_to_end(tmp_path, orders, monkeypatch):
     ]
     settle(one)
     settle(one)
-    assert one.batches == [2] and "room" in jobs[2].where  # asked once alone
+    assert one.batches == [2]
+    assert "room" in jobs[2].where  # asked once alone
     jobs[0].code = 2
     one.room = 1
     settle(one)
-    assert one.batches == [2, 1] and jobs[2].code is None and jobs[2].id
+    assert one.batches == [2, 1]
+    assert jobs[2].code is None
+    assert jobs[2].id
 
 
 def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twice(tmp_path, orders):
@@ -266,7 +277,8 @@ def test_cells_that_run_elsewhere_or_with_other_parameters_are_not_submitted_twi
     orders["sequential"] = {"0": "b" * 64}
     again = Pretended(tmp_path)
     again.alive = first.alive
-    assert again.submit(task, False).code == 2 and not again.batches
+    assert again.submit(task, False).code == 2
+    assert not again.batches
     assert "job 1_0 trains it with other" in task.log.read_text()
     again = Pretended(tmp_path)  # a re-created cluster: the job is not there
     again.submit(task, False)
@@ -280,10 +292,13 @@ def test_a_job_that_the_queue_forgot_has_failed(tmp_path, orders, monkeypatch):
     one, task = Pretended(tmp_path), Stage(tmp_path, CELL)
     job = one.submit(task, False)
     settle(one)
-    assert isinstance(job, Sent) and job.code is None and job.where == "on n1"
+    assert isinstance(job, Sent)
+    assert job.code is None
+    assert job.where == "on n1"
     one.alive.clear()
     one.poll()
-    assert job.code == 2 and "job 1_0 of pretended ended" in task.log.read_text()
+    assert job.code == 2
+    assert "job 1_0 of pretended ended" in task.log.read_text()
 
 
 def test_a_missing_package_is_one_line_and_nothing_of_it_is_imported_otherwise(monkeypatch):
@@ -384,7 +399,8 @@ def test_arrays_stay_below_the_largest_that_the_cluster_takes(tmp_path, monkeypa
     jobs = [Sent(Stage(tmp_path, CELL), mark=tmp_path / f"{number}.json") for number in range(5)]
     one.send(jobs)
     assert [array[1:] for array in arrays] == [(2, 2), (2, 2), (1, 1)]
-    assert len({folder for folder, *_ in arrays}) == 3 and [job.id for job in jobs][-1] == "3_0"
+    assert len({folder for folder, *_ in arrays}) == 3
+    assert [job.id for job in jobs][-1] == "3_0"
 
 
 def test_options_of_sbatch():

@@ -57,9 +57,11 @@ def test_cells_are_forks_of_a_process_with_their_arithmetic(monkeypatch, name, k
     results, figure = (task(f"python -m stages.{words}") for words in ("results fedlsa", FIGURE))
     assert _is_fork(cell) == (sys.platform == "linux")
     assert not _is_fork(task(f"python -m stages.tune {name}", name))
-    assert here._arithmetic_of(cell) == kind and here._arithmetic_of(results) == "portable"
+    assert here._arithmetic_of(cell) == kind
+    assert here._arithmetic_of(results) == "portable"
     local.SERVERS[kind] = forkserver.ForkServer()  # has not begun
-    assert here._arithmetic_of(results) == kind and here._arithmetic_of(figure) == "portable"
+    assert here._arithmetic_of(results) == kind
+    assert here._arithmetic_of(figure) == "portable"
 
 
 @pytest.mark.rest
@@ -80,7 +82,8 @@ def test_each_arithmetic_has_a_process_of_its_own(tmp_path, monkeypatch):
         found[kind] = json.loads((tmp_path / f"{kind}.json").read_text())
     assert PORTABLE.items() <= found["portable"]["environment"].items()
     assert not PORTABLE.keys() & found[None]["environment"].keys()
-    assert found[None]["parent"] != found["portable"]["parent"] and len(local.SERVERS) == 2
+    assert found[None]["parent"] != found["portable"]["parent"]
+    assert len(local.SERVERS) == 2
 
 
 def write_environment(path: str) -> None:

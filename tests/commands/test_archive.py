@@ -61,7 +61,8 @@ def test_it_holds_citation_environment_and_the_partitions_of_every_seed(packed, 
         citation = yaml.safe_load(pack.read("CITATION.cff"))
         environment = json.loads(pack.read("environment.json"))
         digests = json.loads(pack.read("partitions.json"))
-    assert citation["cff-version"] == "1.2.0" and citation["references"][0]["type"] == "article"
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["references"][0]["type"] == "article"
     assert "torch" in environment["packages"]
     results = {str(cell): result for cell, result in collect(measured).items()}
     assert {cell: [*map(str, result["seeds"])] for cell, result in results.items()} == {
@@ -120,7 +121,8 @@ def test_a_cell_of_an_archive_is_compared_as_it_is(root, tmp_path):
     name = f"{tmp_path}/theirs.zip:fedcrl/balanced/fedavg"
     before = sorted((root / "papers").iterdir())
     found = compare.archived(name, None, root)
-    assert found.by_seed == {0: 60.0, 1: 61.0} and found.label == "FedAvg [theirs.zip]"
+    assert found.by_seed == {0: 60.0, 1: 61.0}
+    assert found.label == "FedAvg [theirs.zip]"
     assert compare.archived(name, (1,), root).by_seed == {1: 61.0}
     assert sorted((root / "papers").iterdir()) == before
     for other, seeds, error, says in (

@@ -227,7 +227,8 @@ def test_what_is_whole_has_no_problem(problems):
 def test_altered_evidence_is_one_line(whole, problems, plant):
     PLANTS[plant](whole)
     found = problems()
-    assert found and all("\n" not in line and "papers/fedcrl" in line for line in found)
+    assert found
+    assert all("\n" not in line and "papers/fedcrl" in line for line in found)
 
 
 def test_sources_that_are_not_of_todays_code_are_named(whole):

@@ -100,11 +100,14 @@ def test_a_name_with_capitals_is_known_in_any_case(monkeypatch):
 )
 def test_what_a_stage_takes_becomes_no_other_path(command):
     error = run(ROOT, sys.executable, "-m", *command, expect=2).stderr
-    assert error.startswith("error: ") and "must be a name" in error and error.count("\n") == 1
+    assert error.startswith("error: ")
+    assert "must be a name" in error
+    assert error.count("\n") == 1
 
 
 def test_committed_stages_are_what_would_be_written():
-    assert fedrepro("sync", "--check") == [] and len(written()) >= len(papers())
+    assert fedrepro("sync", "--check") == []
+    assert len(written()) >= len(papers())
     # Named in the schema, so that sync need not import what computes them.
     from pipeline.report import geometry
 
@@ -170,7 +173,8 @@ def test_the_miniature_waits_for_no_method_of_another_paper():
         if ":" not in stage.addressing
     }
     root = {name for names in upstream.values() for name in names} | upstream.keys()
-    assert "report" in upstream and "papers/fedcrl/dvc.yaml:mini@fedcrl" in upstream["report"]
+    assert "report" in upstream
+    assert "papers/fedcrl/dvc.yaml:mini@fedcrl" in upstream["report"]
     of_papers = [name for name in root if name.startswith("papers/")]
     kinds = {name.partition("@")[0].rpartition(":")[2].removesuffix("-mini") for name in of_papers}
     figures = {f"figure{number}" for number in (1, 2, 4, 5, 8, 9)}
@@ -188,9 +192,11 @@ def test_a_hand_edit_is_named(copy):
     before = path.read_text()
     path.write_text(before.replace("wdir: ../..", "wdir: .", 1))
     reply = here(copy, "sync", "--check", expect=1).stdout
-    assert reply.startswith("papers/toy/dvc.yaml: ") and "fedrepro sync" in reply
+    assert reply.startswith("papers/toy/dvc.yaml: ")
+    assert "fedrepro sync" in reply
     assert "wdir: ." in path.read_text()
-    assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n" and path.read_text() == before
+    assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n"
+    assert path.read_text() == before
     assert here(copy, "sync").stdout == ""
 
 
@@ -208,7 +214,8 @@ def test_run_writes_the_stages_that_paper_yaml_asks_for(copy, stage):
 
     with edited(copy / "papers/toy/paper.yaml", change):
         done = here(copy, "run", stage if "/" in stage else f"papers/toy/dvc.yaml:{stage}")
-        assert more.exists() and path.read_text() == before
+        assert more.exists()
+        assert path.read_text() == before
     for name in ("dvc.yaml", "grids/dvc.yaml"):
         assert f"papers/toy/{name}: written, as paper.yaml says\n" in done.stdout
     more.unlink()
@@ -228,7 +235,8 @@ def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
     (tmp_path / "papers/mine/paper.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(ParamError) as error:
         sync(tmp_path)
-    assert "\n" not in str(error.value) and "papers/mine/paper.yaml: grids.both" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert "papers/mine/paper.yaml: grids.both" in str(error.value)
     assert not (tmp_path / "papers/mine/dvc.yaml").exists()
 
 
@@ -287,7 +295,8 @@ def test_words_of_a_table_lead_to_its_numbers():
 
 def test_words_that_name_many_cells_are_answered_with_commands():
     first, *commands = fedrepro("explain", "fedcrl", "II", "CIFAR-10")
-    assert first.startswith(f"table II has {len(commands)} cells") and len(commands) > 2
+    assert first.startswith(f"table II has {len(commands)} cells")
+    assert len(commands) > 2
     words = commands[-1].split()
     assert words[:2] == ["fedrepro", "explain"]
     assert entries(fedrepro(*words[1:]))["cell"][0].startswith(words[2])
@@ -332,7 +341,8 @@ def test_clients_that_are_not_here_are_dealt_by_their_stage_from_any_folder(tmp_
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     run_command.bring_partition(cell)
-    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], tmp_path)] and Path.cwd().name == "sub"
+    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], tmp_path)]
+    assert Path.cwd().name == "sub"
     with pytest.raises(FedReproError, match="fedlsa/mini: its clients cannot be drawn here"):
         run_command.bring_partition(cell)
     (tmp_path / "papers/fedlsa/partitions/mini").mkdir(parents=True)
@@ -348,7 +358,8 @@ def test_extra_seeds_deal_their_clients_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FedReproError, match="could not be made"):
         variants.train([ExtraSeeds("fedlsa", "mini", "fedavg", (7,))], None)
-    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], ROOT)] and Path.cwd() == tmp_path
+    assert asked == [(["papers/fedlsa/dvc.yaml:partition-mini"], ROOT)]
+    assert Path.cwd() == tmp_path
 
 
 def test_a_model_is_exported_in_a_fresh_clone(monkeypatch):
@@ -373,7 +384,8 @@ def test_a_new_project_has_what_its_stages_depend_on(tmp_path):
     lacking = {path for path in read if not path.exists() and not {path, *path.parents}.intersection(made)}
     # folders into which stages write files
     lacking -= {path for path in lacking if any(path in out.parents for out in made)}
-    assert len(index.stages) > 10 and lacking == set()
+    assert len(index.stages) > 10
+    assert lacking == set()
 
 
 def test_a_new_project_has_the_pages_that_its_files_name(tmp_path):
@@ -440,7 +452,8 @@ def test_the_installed_command_runs_the_checkout_that_one_is_in(copy):
 
     for folder in (copy, copy / "papers/toy"):
         reply = installed(folder, "status")
-        assert "\ntoy " in reply and papers()[0] not in reply
+        assert "\ntoy " in reply
+        assert papers()[0] not in reply
     assert "fedlsa/mini/fedavg" in installed(copy.parent, "explain", "fedlsa/mini/fedavg")
 
 
@@ -450,8 +463,11 @@ def test_the_installed_command_runs_the_checkout_that_one_is_in(copy):
 def test_the_code_of_another_checkout_is_refused(copy, words):
     before, elsewhere = changed(copy), {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
     done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **elsewhere)
-    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert str(copy) in done.stderr and str(ROOT) in done.stderr and changed(copy) == before
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert str(copy) in done.stderr
+    assert str(ROOT) in done.stderr
+    assert changed(copy) == before
 
 
 def test_children_run_the_code_of_their_parent(copy, monkeypatch):

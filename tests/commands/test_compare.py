@@ -131,15 +131,18 @@ def test_values_of_any_depth_reach_the_scenario_and_the_method():
 
     changes = compare.parse_changes("training.local_epochs=5,training.optimiser.lr=0.5,method.mu=0.1")
     scenario, _, hyper = Variant.of(Cell("fedlsa", "mini", "fedprox"), changes, seeds=(7, 8)).resolve()
-    assert scenario.training.local_epochs == 5 and scenario.training.optimiser.lr == 0.5
-    assert hyper["mu"] == 0.1 and scenario.seeds == [7, 8]
+    assert scenario.training.local_epochs == 5
+    assert scenario.training.optimiser.lr == 0.5
+    assert hyper["mu"] == 0.1
+    assert scenario.seeds == [7, 8]
 
 
 def test_a_picture_has_a_line_for_each(tmp_path):
     drawn = [contestant(A, {0: 5.0}, curve={0: 1.0, 1: 5.0}), contestant(B, {0: 4.0}, curve={0: 1.0, 1: 4.0})]
     compare.draw(drawn, tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text()
-    assert text.count('id="line2d') >= 2 and "fedlsa (1 seed)" in text
+    assert text.count('id="line2d') >= 2
+    assert "fedlsa (1 seed)" in text
     with pytest.raises(ParamError, match="--plot x.txt: expected a name that ends with .svg"):
         compare.draw(drawn, compare.Path("x.txt"))
 
@@ -154,7 +157,8 @@ def test_a_variant_is_trained_beside_the_tables(project, reference, tmp_path):
     call = f"compare.compare(['{CELL}'], '', ['method.mu=5'], '{tmp_path}/a.csv', '{tmp_path}/a.tex')"
     text = python(project, f"{WITHOUT_DVC}; {call}").stdout
     result = json.loads((project / "papers/fedcrl/sweeps/mini/fedprox/method.mu=5/result.json").read_text())
-    assert result["hyper"]["mu"] == 5 and "FedProx (mu 5)" in text
+    assert result["hyper"]["mu"] == 5
+    assert "FedProx (mu 5)" in text
     (row,) = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text()))
     values = result["measures"][result["headline"]]
     assert abs(float(row["first_mean"]) - sum(values) / len(values)) < 1e-3

@@ -46,7 +46,9 @@ def test_the_models_are_those_that_were_measured(project, exported, monkeypatch)
     """By accuracies on the card, which are of the files; by the code beside them, on a picture; as ONNX."""
     card = json.loads((exported / "card.json").read_text())
     assert [*card["files"]] == ["deployed.pt2", *(f"trained-{k}.pt2" for k in range(10))]
-    assert card["same_state"] and card["seed"] == 0 and card["scored"] == "deployed.pt2"
+    assert card["same_state"]
+    assert card["seed"] == 0
+    assert card["scored"] == "deployed.pt2"
     assert card["measured"]["pre"]["weighted"] == card["measures"]["weighted"]
     assert card["measured"]["pre"]["clients"] == card["clients"]
     assert card["measured"]["post"]["weighted"] == card["measures"]["post.weighted"]
@@ -102,7 +104,8 @@ def test_models_stay_on_request(project, reference, monkeypatch, tmp_path, capfd
     assert out in written["stages"]["mini"]["outs"]
     assert written["artifacts"]["mini-fedprox"] == {"path": "final-models/mini/fedprox", "type": "model"}
     cards = [json.loads((folder / f"seed-{seed}/card.json").read_text()) for seed in (0, 1)]
-    assert numbers == [4, 4] and all(card["same_state"] for card in cards)
+    assert numbers == [4, 4]
+    assert all(card["same_state"] for card in cards)
     registered(project, monkeypatch, tmp_path, cards[0])
     damaged(project, monkeypatch, capfd)
 

@@ -30,7 +30,8 @@ def test_extra_seeds_are_trained_beside_the_table_and_taken_over_later(project):
     text = python(project, f"{WITHOUT_DVC}; variants.extra_seeds(['{CELL}'], '5')").stdout
     added = ExtraSeeds("fedcrl", "mini", "fedprox", (5,))
     result = json.loads((added.folder(project) / "result.json").read_text())
-    assert result["seeds"] == [5] and f"{result['measures']['weighted'][0]:.2f} %" in text
+    assert result["seeds"] == [5]
+    assert f"{result['measures']['weighted'][0]:.2f} %" in text
     trained = list(project.glob(".cells/*/seed-5*"))
     assert trained
     with edited(project / "params.yaml", lambda document: document["miniature"].update(seeds=[5])):

@@ -60,7 +60,8 @@ def written(stages: list) -> str:
 def test_new_renewed_and_further_entries_are_written_as_dvc_does(stages):
     first, second, third, last = stages
     expected = by_dvc([third, first])
-    assert expected.count("*id00") == 7 and "&id005" in expected
+    assert expected.count("*id00") == 7
+    assert "&id005" in expected
     assert written([third, first]) == expected
     expected = by_dvc([second, last])
     assert written([second, last]) == expected
@@ -96,4 +97,5 @@ def test_entries_of_the_papers_are_found():
     for path in paths:
         text = path.read_text(encoding="utf-8")
         entries = lock_entries.entries_of(text)
-        assert entries is not None and entries.keys() == read_plain(text)["stages"].keys(), path
+        assert entries is not None, path
+        assert entries.keys() == read_plain(text)["stages"].keys(), path

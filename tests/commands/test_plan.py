@@ -35,9 +35,11 @@ def test_the_choice_of_claims():
     prices = {A: Price(0, 10.0), B: Price(0, 0.5), C: Price(0, 9.0)}
     claims = needs(prices, first=({A: 1, B: 1},), second=({A: 1, B: 1},), third=({C: 1},))
     [bundle] = choose(claims, prices, 11)
-    assert names([bundle]) == [["first", "second"]] and bundle.cells == [A, B]
+    assert names([bundle]) == [["first", "second"]]
+    assert bundle.cells == [A, B]
     assert bundle.hours == pytest.approx(10.5)
-    assert names(choose(claims, prices, 10)) == [["third"]] and names(choose(claims, prices, 8)) == []
+    assert names(choose(claims, prices, 10)) == [["third"]]
+    assert names(choose(claims, prices, 8)) == []
     assert names(choose(claims, prices, 20)) == [["first", "second"], ["third"]]
     # None of the three is as cheap as C; together they are.
     more = [Cell("toy", "one", name) for name in "xyz"]
@@ -47,7 +49,8 @@ def test_the_choice_of_claims():
     # Two seeds are there of A, three are wanted; B of the same scenario then has three as well.
     prices = {A: Price(2, 1.0), B: Price(0, 1.0), C: Price(0, 3.0)}
     claims = needs(prices, open=({A: 3}, 0.8), waits=({B: 2},), other=({C: 1},))
-    assert hours_of(claims[0].runs, prices) == 1 and hours_of(claims[1].runs, prices) == 2
+    assert hours_of(claims[0].runs, prices) == 1
+    assert hours_of(claims[1].runs, prices) == 2
     assert hours_of(claims[0].runs | claims[1].runs, prices) == 4
     assert names(choose(claims, prices, 3)) == [["open"]]  # with `waits` it would take four
     assert names(choose(claims, prices, 1)) == [["open"]]
@@ -108,10 +111,13 @@ def test_an_undecided_claim_is_offered_where_more_seeds_promise_to_decide_it(cla
     finish(claimed, "ours", ours)
     actual = plan.plan_inputs(["fedcrl"], claimed)
     mine = [need for need in actual.needs if "settled" in need.claim]
-    assert bool(mine) == offered and bool(actual.without) != offered
+    assert bool(mine) == offered
+    assert bool(actual.without) != offered
     for need in mine:
         cells, seeds = ({run[at] for run in need.runs} for at in (0, 1))
-        assert {cell.method for cell in cells} == {"fedavg", "ours"} and min(seeds) == 2 and need.value == 0.8
+        assert {cell.method for cell in cells} == {"fedavg", "ours"}
+        assert min(seeds) == 2
+        assert need.value == 0.8
         text = "\n".join(plan.lines(actual, plan.chosen(actual, 1000.0), 1000.0, root=claimed))
         wanted = list(range(max(seeds) + 1))
         assert f"  papers/fedcrl/paper.yaml: scenarios.balanced.seeds: {wanted}" in text
@@ -135,10 +141,12 @@ def test_claims_whose_data_must_be_downloaded_wait_for_a_network(claimed, capsys
     change(claimed, "scenarios", "balanced", data={"set": "digit5", "features": "vit_tiny"})
     here = plan.plan_inputs(["fedcrl"], claimed)
     missing = {"mnist", "usps", "svhn", "synth_digits (by hand)", "mnistm", "pretrained ViT-Ti/16 weights"}
-    assert not here.needs and set(here.waiting) == missing
+    assert not here.needs
+    assert set(here.waiting) == missing
     (claimed / "data/usps").mkdir(parents=True)
     anywhere = plan.plan_inputs(["fedcrl"], claimed, network=True)
-    assert anywhere.needs and anywhere.fetched[FEDPROX] == missing - {"usps"}
+    assert anywhere.needs
+    assert anywhere.fetched[FEDPROX] == missing - {"usps"}
     assert plan.plan(1000.0, ["fedcrl"], root=claimed, network=True) == 0
     assert "To be downloaded: mnist, mnistm," in capsys.readouterr().out
 

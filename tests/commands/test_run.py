@@ -75,11 +75,13 @@ def test_what_runs_and_in_what_order(tmp_path):
     (diamond / "sub" / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"last": last}}))
     run(diamond, "sub/dvc.yaml:last", "--jobs", "2")
     first, left, right, last = (when(diamond, name) for name in ("first", "left", "right", "last"))
-    assert first[1] < min(left[0], right[0]) and max(left[1], right[1]) < last[0]
+    assert first[1] < min(left[0], right[0])
+    assert max(left[1], right[1]) < last[0]
     assert max(left[0], right[0]) < min(left[1], right[1])  # both ran at once
     assert {line.split(maxsplit=1)[1] for line in (diamond / "ran").read_text().splitlines()} == {"1 1"}
     assert sorted(ran(diamond)) == ["first", "last", "left", "right"]
-    assert clean(diamond) and (diamond / "last.txt").read_text() == "1\n1\n"
+    assert clean(diamond)
+    assert (diamond / "last.txt").read_text() == "1\n1\n"
     logs = {path: path.stat().st_mtime_ns for path in (diamond / ".cells/logs").iterdir()}
     assert "nothing to do: 4 stages" in run(diamond, "sub/dvc.yaml")
     assert {path: path.stat().st_mtime_ns for path in (diamond / ".cells/logs").iterdir()} == logs
@@ -91,7 +93,8 @@ def test_what_runs_and_in_what_order(tmp_path):
     assert "1 of 4 stages run, 3 unchanged" in run(diamond, "sub/dvc.yaml")
     assert ran(diamond) == ["left"]  # its output is as before: `last` has not changed
     run(diamond, "first", "--force")
-    assert ran(diamond) == ["first"] and clean(diamond)
+    assert ran(diamond) == ["first"]
+    assert clean(diamond)
 
 
 def test_a_cell_is_not_trained_for_representations_that_nothing_needs(tmp_path):
@@ -146,7 +149,8 @@ def test_stages_of_grids_are_hidden_from_dvc_until_one_is_run(tmp_path):
     assert "1 of 1 stages run" in run(folder)
     assert "unknown stage" in run(folder, "papers/p/grids/dvc.yaml:far", expect=2)
     show_grids(folder)
-    assert ran(folder) == ["one"] and "1 of 2 stages run" in run(folder, "papers/p/grids/dvc.yaml:far")
+    assert ran(folder) == ["one"]
+    assert "1 of 2 stages run" in run(folder, "papers/p/grids/dvc.yaml:far")
     assert ran(folder) == ["far"]
     hidden = ("papers/p/grids/dvc.yaml:far", "papers/p/tuning/dvc.yaml", "data/dvc.yaml:fetch@mnist")
     assert all(_hidden(f"{ROOT}/{name}") for name in hidden)
@@ -156,7 +160,8 @@ def test_stages_of_grids_are_hidden_from_dvc_until_one_is_run(tmp_path):
 def test_cells_are_checked_before_the_first_stage_runs(tmp_path, monkeypatch):
     trained = {"cmd": "touch ran", "deps": ["one.txt"], "outs": ["papers/nopaper/runs/mini/m/result.json"]}
     folder = repository(tmp_path, one=stub("one", "in"), two=trained)
-    assert run(folder, expect=2).startswith("error: unknown paper 'nopaper'") and ran(folder) == []
+    assert run(folder, expect=2).startswith("error: unknown paper 'nopaper'")
+    assert ran(folder) == []
     cell = Cell.parse("fedlsa/mini/fedprox")
     runnable(Experiment.of(cell))
     scenario = cell.resolve()[0]
@@ -187,7 +192,8 @@ def test_a_failed_stage_stops_only_what_needs_it(tmp_path):
     assert sorted(ran(folder)) == ["bad", "end", "other"]
     (folder / "mended").touch()
     run(folder)
-    assert ran(folder) == ["bad", "late"] and clean(folder)
+    assert ran(folder) == ["bad", "late"]
+    assert clean(folder)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
@@ -219,7 +225,8 @@ def test_no_child_outlives_a_stopped_run(tmp_path, number, code):
         return
     (folder / "again").touch()
     run(folder)
-    assert ran(folder)[-1] == "end" and clean(folder)
+    assert ran(folder)[-1] == "end"
+    assert clean(folder)
 
 
 def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
@@ -244,12 +251,15 @@ def test_of_hundreds_a_few_are_shown(tmp_path, capsys):
     with display.foot:
         display.draw(time.monotonic())
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue()).splitlines()
-    assert max(map(len, lines)) <= 80 and len(lines) <= 24 and "50 to 60 minutes left" in lines[0]
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 24
+    assert "50 to 60 minutes left" in lines[0]
     assert any("-fedproto-320 (on node320)" in line for line in lines)
     display = Display(plan, 64, Console(width=80))  # without a terminal
     display.draw(time.monotonic())
     reply = capsys.readouterr().out
-    assert reply.count("-fedproto-") == 8 and reply.endswith("; 56 more, 300 queued\n")
+    assert reply.count("-fedproto-") == 8
+    assert reply.endswith("; 56 more, 300 queued\n")
     assert "-fedproto-320 (on node320), seed 0, round 320/500, 40.50 %, 1:23:20 left" in reply
     tasks[-1].state, tasks[-1].seconds = schedule.StageState.DONE, 60.0
     tasks[-1].events.write_text(json.dumps({"accuracy": 70.5, "done": True}) + "\n")

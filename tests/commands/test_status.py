@@ -170,7 +170,8 @@ def test_a_method_of_another_paper_has_its_table_and_the_miniatures_partition(ro
     write_text(root / "papers/fedcrl/runs/mini/clients.csv", "client,domain,train,test\n0,m,700,1\n")
     assert hours.images_of(cell, cell.resolve(root)[0], root) == ({"0": 700}, 1)
     actual = status.Board(root).overview("fedcrl")
-    assert [*actual.tables["across papers"]] == [cell] and [*actual.tables["miniature"]] == [MINI]
+    assert [*actual.tables["across papers"]] == [cell]
+    assert [*actual.tables["miniature"]] == [MINI]
     assert actual.cells[cell].stage == "papers/fedcrl/dvc.yaml:across@fedprox"
     finish(root, cell)
     assert states(root)[cell] == "done"
@@ -184,12 +185,16 @@ def test_what_is_printed(root, capsys):
     rows = {line[:21].strip(): line[21:].split() for line in printed.splitlines()}
     assert rows["fedcrl"][:6] == ["7", "2", ".", ".", "3", "2"]
     assert rows["table II"][:6] == ["6", "1", ".", ".", "3", "2"]
-    assert rows["miniature"] == ["1", "1", ".", ".", ".", "."] and "table I" not in rows
+    assert rows["miniature"] == ["1", "1", ".", ".", ".", "."]
+    assert "table I" not in rows
     assert all(len(line) <= 80 for line in printed.splitlines())
-    assert "  fedrepro run fedcrl\n" in printed and "--stages 'table II' | xargs -r" in printed
+    assert "  fedrepro run fedcrl\n" in printed
+    assert "--stages 'table II' | xargs -r" in printed
     assert status.status(root=root) == 0  # of all papers a line each
     text = capsys.readouterr().out
-    assert "\nfedcrl " in text and "table II" not in text and text.endswith("fedrepro status fedcrl\n")
+    assert "\nfedcrl " in text
+    assert "table II" not in text
+    assert text.endswith("fedrepro status fedcrl\n")
     assert status.status(["fedcrl"], table="table II", root=root) == 0
     assert capsys.readouterr().out.split() == [
         f"papers/fedcrl/grids/dvc.yaml:main@{name}"
@@ -204,7 +209,5 @@ def test_five_papers_without_torch_or_dvc():
         "runpy.run_module('pipeline', run_name='__main__')"
     )
     done = run(ROOT, sys.executable, "-c", code)
-    assert (
-        done.returncode == 0
-        and sum(line.startswith(tuple(papers())) for line in done.stdout.splitlines()) == 5
-    ), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert sum(line.startswith(tuple(papers())) for line in done.stdout.splitlines()) == 5, done.stderr

@@ -43,7 +43,8 @@ def test_csv_and_parquet_hold_the_same(measured, tmp_path):
     files = [str(tmp_path / f"x.{kind}") for kind in ("csv", "parquet")]
     assert table.export([], *files, measured) == 0
     one, other = pd.read_csv(files[0], keep_default_na=False), pd.read_parquet(files[1])
-    assert list(one) == table.COLUMNS and len(one)
+    assert list(one) == table.COLUMNS
+    assert len(one)
     pd.testing.assert_frame_equal(one, other, check_dtype=False)
 
 

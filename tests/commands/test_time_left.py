@@ -137,7 +137,8 @@ def test_what_comes_after_the_trainings_counts(monkeypatch):
         if all(task.state == schedule.StageState.DONE for task in replay.plan.tasks if task.cell):
             break
     low, high = replay.shown()
-    assert low > REPORT and high > PACE_OF_OTHERS * REPORT
+    assert low > REPORT
+    assert high > PACE_OF_OTHERS * REPORT
 
 
 def test_nothing_is_shown_before_a_training_tells_how_fast_it_goes(monkeypatch):

@@ -35,10 +35,13 @@ def test_configurations_and_the_choice_by_hand():
     assert [Axis("", 1, 4, "linear").at(share, 0.01) for share in (0, 0.5)] == [0.01, 0.025]
     assert [Axis("", choices=[1, 5, 10]).at(share) for share in (0, 0.34, 0.999)] == [1, 5, 10]
     eight, three = configurations(CELL, 8), configurations(CELL, 3)
-    assert eight[0] == () and eight[:3] == three and len(set(eight)) == 8
+    assert eight[0] == ()
+    assert eight[:3] == three
+    assert len(set(eight)) == 8
     for changes in eight[1:]:
         assert list(dict(changes)) == [RATE, "mu"]
-        assert 0.0003 <= dict(changes)[RATE] <= 0.03 and 0.001 <= dict(changes)["mu"] <= 1
+        assert 0.0003 <= dict(changes)[RATE] <= 0.03
+        assert 0.001 <= dict(changes)["mu"] <= 1
     points = shares(3, 8, "a")
     assert (np.sort((points[:, 0] * 8).astype(int)) == np.arange(8)).all()  # one in each eighth
     assert np.array_equal(shares(1, 8, "a"), points[:, :1])
@@ -79,7 +82,8 @@ def test_a_wrong_space_is_one_line(section, says, monkeypatch):
     monkeypatch.setattr(tuning, "read_yaml", lambda path: wrong)
     with pytest.raises(ParamError, match=re.escape(says)) as error:
         space(CELL)
-    assert str(error.value).startswith(f"{SPACES}: ") and "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{SPACES}: ")
+    assert "\n" not in str(error.value)
     with pytest.raises(ParamError, match=re.escape(says)):  # before a stage trains
         targets(str(CELL))
 
@@ -99,7 +103,8 @@ def test_what_one_client_validates_on_no_client_trains_on():
         assert np.array_equal(np.union1d(now, mine), np.setdiff1d(before, forbidden))
     assert [len(part) for part in actual.client_test][2:] == [0, 0]  # floor(0.25 * 3)
     assert 10 <= len(actual.client_test[0]) <= 17  # a quarter, and of the other's quarter what it has
-    assert actual.domain_test["x"].tolist() == untuned.tolist() and not len(actual.domain_test["y"])
+    assert actual.domain_test["x"].tolist() == untuned.tolist()
+    assert not len(actual.domain_test["y"])
 
 
 @pytest.fixture(scope="module")
@@ -227,8 +232,10 @@ def test_a_configuration_is_a_cell_with_its_values_on_the_tuning_seeds(tuned, sh
     trial = Trial.of(CELL, tuple(one["changes"].items()), number=number, seeds=(0,))
     scenario, algorithm, hyper = trial.resolve()
     assert (algorithm, hyper, scenario.seeds) == ("fedprox", {"mu": one["values"]["mu"]}, [0])
-    assert scenario.training.optimiser.lr == one["values"][RATE] and scenario.evaluation.tests == "clients"
-    assert str(trial) == "fedcrl/mini-trial/fedprox, configuration 1" and trial.partition == "mini-trial"
+    assert scenario.training.optimiser.lr == one["values"][RATE]
+    assert scenario.evaluation.tests == "clients"
+    assert str(trial) == "fedcrl/mini-trial/fedprox, configuration 1"
+    assert trial.partition == "mini-trial"
     assert (
         tuned["configurations"][0] | {"changes": {}, "values": {RATE: 0.003, "mu": 0.01}}
         == tuned["configurations"][0]
@@ -251,9 +258,11 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
 
     monkeypatch.setattr(tuning, "train_cell", first_fails(TrainingError("the training loss is nan")))
     document = tuning.tune(CELL, short)
-    assert document["chosen"] == 1 and document["configurations"][0]["error"] == "the training loss is nan"
+    assert document["chosen"] == 1
+    assert document["configurations"][0]["error"] == "the training loss is nan"
     (report,), _ = tunings(short)
-    assert report.configurations == [None, 50.0] and not report.same
+    assert report.configurations == [None, 50.0]
+    assert not report.same
     monkeypatch.setattr(tuning, "train_cell", first_fails(WorkerError("killed")))
     with pytest.raises(WorkerError):
         tuning.tune(CELL, short)
@@ -266,11 +275,11 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     (cell, result), (other, untuned) = results.of_tuning(CELL, short).items()
     assert cell.folder(short) == short / "papers/fedcrl/tuning/mini-tuned/fedprox"
     assert other.folder(short) == short / "papers/fedcrl/tuning/mini-published/fedprox"
-    assert result["seeds"] == untuned["seeds"] == [0, 5] and result["headline"] == "weighted"
+    assert result["seeds"] == untuned["seeds"] == [0, 5]
+    assert result["headline"] == "weighted"
     first = partition.read(short / "papers/fedcrl/partitions/mini")[1]["digest"]
-    assert (
-        result["partition"] == untuned["partition"] == first and "partitions" not in result | untuned
-    )  # of all
+    assert result["partition"] == untuned["partition"] == first
+    assert "partitions" not in result | untuned  # of all
     assert other.resolve(short)[1:] == CELL.resolve(short)[1:]
     assert untuned["digest"] == cell_digest(Experiment.of(CELL, short), first)  # but the cell of the paper
     values = tuned["configurations"][tuned["chosen"]]["values"]
@@ -285,7 +294,8 @@ def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):
     redrawn = untuned | {"partition": "f" * 64}
     monkeypatch.setattr("pipeline.report.tunings.of_tuning", lambda *_: {cell: result, other: redrawn})
     (report,), _ = tunings(short)
-    assert report.after and not report.before  # the same seeds on another partition are no pair
+    assert report.after
+    assert not report.before  # the same seeds on another partition are no pair
     assert report.configurations == choices.means(tuned["configurations"])
     assert not (short / "papers/fedcrl/runs/mini-tuned").exists()
 
@@ -388,7 +398,8 @@ def own_space(prepared, tmp_path):
 
 def test_a_papers_own_space_counts_before_the_common_one(own_space):
     axes = space(CELL, own_space)
-    assert axes["mu"][0].ends == [0.5, 0.6] and [*axes] == [RATE, "mu"]
+    assert axes["mu"][0].ends == [0.5, 0.6]
+    assert [*axes] == [RATE, "mu"]
     assert space(Cell("fedcrl", "mini", "fedavg"), own_space).keys() == {RATE}
 
 

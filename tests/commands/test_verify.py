@@ -78,7 +78,8 @@ def test_a_harmless_change_is_walked_and_stamped(trained, planted):
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
     assert (stamp["rounds"], stamp["how"], stamp["made"]) == ("1-4, 1-4 of 4", stamps.BITS, made)
     assert stamp["seed"] == "0, 1"
-    assert stamp["code"] != made and state(trained) == "done"
+    assert stamp["code"] != made
+    assert state(trained) == "done"
     cells = yaml.safe_load((trained / "papers/fedcrl/sources.yaml").read_text())["cells"]
     assert cells["mini"]["fedprox"] == made  # so that DVC has nothing to run
 
@@ -136,7 +137,8 @@ def test_on_another_processor_two_codes_are_compared(trained, planted, committed
     (trained / "papers/fedcrl/verified.yaml").unlink(missing_ok=True)
     assert "same bits as the code of" in verify(trained, CELL, "--code", committed)
     stamp = yaml.safe_load((trained / "papers/fedcrl/verified.yaml").read_text())[CELL]
-    assert stamp["how"] == f"{stamps.FORMER} {committed}" and state(trained) == "done"
+    assert stamp["how"] == f"{stamps.FORMER} {committed}"
+    assert state(trained) == "done"
     assert not [*(trained / ".cells").glob("commit-*")]
 
 
@@ -162,18 +164,21 @@ def test_an_altered_history_is_stale_for_status_and_report(trained):
     fields[place] = str(round(float(fields[place]) + 0.0001, 4))
     path.write_text("".join([*lines[:2], ",".join(fields), *lines[3:]]))
     try:
-        assert state(trained) != "done" and Cell.parse(CELL) not in survey(trained)[0]
+        assert state(trained) != "done"
+        assert Cell.parse(CELL) not in survey(trained)[0]
         assert "not walked" in verify(trained, CELL, expect=1)
     finally:
         path.write_text(text)
-    assert state(trained) == "done" and Cell.parse(CELL) in survey(trained)[0]
+    assert state(trained) == "done"
+    assert Cell.parse(CELL) in survey(trained)[0]
 
 
 def test_walks_of_single_seeds_and_of_few_rounds_add_up(trained, planted):
     planted(SEEDS, ROUND, "after = self.method.round(self.state, self.world)\n        self.state = after")
     said = verify(trained, "--seed", "1", "--rounds", "1", expect=1)
     assert f"too short  {CELL}: 1 of the 3 rounds that a stamp needs" in said
-    assert state(trained) == "stale" and not (trained / "papers/fedcrl/verified.yaml").exists()
+    assert state(trained) == "stale"
+    assert not (trained / "papers/fedcrl/verified.yaml").exists()
     said = verify(trained, "--seed", "1", "--rounds", "3")
     assert "verified: 1 of 2 seeds, rounds 1 to 3 of 4 (same bits" in said
     said = verify(trained, CELL, "--seed", "0")
@@ -224,7 +229,8 @@ def test_a_seed_that_differs_withdraws_what_another_has_verified(trained, plante
     verify(trained, CELL, "--seed", "0")
     assert state(trained) == "done"
     said = verify(trained, CELL, "--seed", "1", expect=1)
-    assert "DIFFERENT" in said and state(trained) == "stale"
+    assert "DIFFERENT" in said
+    assert state(trained) == "stale"
     result = json.loads((trained / FOLDER / "result.json").read_text())
     assert status.not_verified(Cell.parse(CELL), result, trained).startswith("not verified since")
 
@@ -386,7 +392,8 @@ def test_a_stamp_is_of_one_result_and_of_one_code(trained):
         {key: value for key, value in result.items() if key not in ("code", "history")}
         | {"digest": identity.cell_digest(experiment, result["partition"], code="m")}
     )
-    assert identity.verified(result, experiment) and not identity.current(older, experiment)
+    assert identity.verified(result, experiment)
+    assert not identity.current(older, experiment)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": code}}, trained)
     assert identity.current(older, experiment)
     stamps.write({cell: ENTRY | {"result": older["self"], "made": "m", "code": "yesterday's"}}, trained)
@@ -418,9 +425,12 @@ def move(root: Path, method: str, points: float, **versions: str) -> None:
 
 def test_the_same_bits(here):
     actual = compare(here, ["fedcrl"])
-    assert len(actual) == 17 and all(one.same_bits for one in actual)
+    assert len(actual) == 17
+    assert all(one.same_bits for one in actual)
     lines = summary(actual)
-    assert "(committed: " not in lines[0] and "17 of 17 cells" in lines[1] and len(lines) == 2
+    assert "(committed: " not in lines[0]
+    assert "17 of 17 cells" in lines[1]
+    assert len(lines) == 2
 
 
 def test_another_processor_is_normal(here):
@@ -431,7 +441,8 @@ def test_another_processor_is_normal(here):
     moved = {one.cell: round(one.difference, 4) for one in actual if not one.same_bits}
     assert moved == {"fedcrl/mini/fedprox": 0.9, "fedcrl/mini/moon": -1.5}
     lines = summary(actual)
-    assert "AMD EPYC; processor AMD EPYC (committed: " in lines[0] and "15 of 17 cells" in lines[1]
+    assert "AMD EPYC; processor AMD EPYC (committed: " in lines[0]
+    assert "15 of 17 cells" in lines[1]
     assert [line.split(":")[0].strip() for line in lines[2:]] == ["fedcrl/mini/moon", "fedcrl/mini/fedprox"]
 
 
@@ -452,7 +463,8 @@ def test_the_clone_follows_the_commits_and_keeps_what_was_trained(tmp_path, caps
     (clone / "result").write_text("of this machine")
     (clone / ".cells").mkdir()
     (tmp_path / "result").write_text("edited")
-    assert reproduce.prepare(tmp_path) == clone and (clone / "result").read_text() == "of this machine"
+    assert reproduce.prepare(tmp_path) == clone
+    assert (clone / "result").read_text() == "of this machine"
     assert "1 uncommitted changes take no part" in capsys.readouterr().out
     git(tmp_path, "commit", "-qam", "two")
     reproduce.prepare(tmp_path)
@@ -491,7 +503,8 @@ def test_a_paper_is_reproduced_alone(here, tmp_path_factory, monkeypatch, capsys
     assert calls.pop() == ["rahfl/mini", "--force", "--jobs", "2"]
     assert "16 of 16 cells of the miniatures have the same bits" in capsys.readouterr().out
     reproduce.reproduce()
-    assert calls.pop() == ["--force"] and "33 of 33 cells" in capsys.readouterr().out
+    assert calls.pop() == ["--force"]
+    assert "33 of 33 cells" in capsys.readouterr().out
     with pytest.raises(FedReproError, match=r"unknown paper 'fedclr' \(nearest: 'fedcrl'\)"):
         reproduce.reproduce(["rahfl", "fedclr"])
     monkeypatch.setattr(reproduce, "load_paper", lambda name: SimpleNamespace(miniature=None))

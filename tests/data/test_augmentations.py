@@ -46,9 +46,11 @@ def stack(pillow):
 def assert_pillow(ours, pillow, levels=0, share=0.0):
     """At most `share` of the values differ, by at most `levels` grey levels; uint8 of the same shape."""
     expected = stack(pillow)
-    assert ours.dtype == torch.uint8 and ours.shape == expected.shape
+    assert ours.dtype == torch.uint8
+    assert ours.shape == expected.shape
     gap = (ours.int() - expected.int()).abs()
-    assert gap.max() <= levels and (gap > 0).double().mean() <= share
+    assert gap.max() <= levels
+    assert (gap > 0).double().mean() <= share
 
 
 def each(pillow, operation, *strengths):
@@ -182,7 +184,8 @@ def test_augmix_is_its_algorithm_on_pillow_images(batch, names):
     expected = torch.from_numpy(np.stack(expected)).reshape(N, 32, 32, -1).permute(0, 3, 1, 2)
     gap = (ours - expected).abs()
     # a bilinear value one level off may be taken across a threshold by the operation after it
-    assert (gap > 1e-3).double().mean() < 1e-3 and gap.median() < 1e-4
+    assert (gap > 1e-3).double().mean() < 1e-3
+    assert gap.median() < 1e-4
 
 
 def chance(condition):
@@ -208,7 +211,8 @@ def test_draws_of_augmix():
     assert [chance(d["drawn"] == k) for k in range(9)] == pytest.approx([1 / 9] * 9, abs=0.002)
     assert chance(d["sign"] == 1) == pytest.approx(0.5, abs=0.003)
     assert set(d["sign"].unique().tolist()) == {-1, 1}
-    assert d["level"].min() >= 0.1 and d["level"].max() <= 3
+    assert d["level"].min() >= 0.1
+    assert d["level"].max() <= 3
     assert d["level"].mean().item() == pytest.approx(1.55, abs=0.005)
     assert d["weights"].sum(1) == pytest.approx(torch.ones(50_000).numpy(), abs=1e-5)
     assert d["weights"].mean(0).tolist() == pytest.approx([1 / 3] * 3, abs=0.005)
@@ -230,7 +234,8 @@ def test_a_crop_is_one_of_the_162_crops_and_flips_of_the_padded_image(rim, array
     possible = {crop.numpy().tobytes() for crop in crops} | {crop.flip(2).numpy().tobytes() for crop in crops}
     views_of = PADDED[rim](image.expand(3000, -1, -1, -1), draw("plain"))
     seen = Counter(view.numpy().tobytes() for view in views_of)
-    assert set(seen) == possible and len(possible) == 162
+    assert set(seen) == possible
+    assert len(possible) == 162
     counts = np.array([*seen.values()])
     assert ((counts - 3000 / 162) ** 2).sum() / (3000 / 162) < 230  # chi-square, 161 degrees: P < 0.0003
 
@@ -239,7 +244,8 @@ def test_fashion_mnist_is_strongly_augmented_as_in_the_release(arrays):
     """A padded crop, a flip and a turn to the nearest pixel."""
     scenarios = load_paper("fcclplus").scenarios
     public = scenarios["digits-fashion-mnist-strong"].public
-    assert public.set == "fashion_mnist" and public == scenarios["office31-fashion-mnist-strong"].public
+    assert public.set == "fashion_mnist"
+    assert public == scenarios["office31-fashion-mnist-strong"].public
     grey = stack([Image.fromarray(a).convert("L") for a in arrays]).expand(-1, 3, -1, -1).contiguous()
     seen = AUGMENTATIONS[public.augmentation](grey, draw("fashion"))
     degrees = draw("fashion")
@@ -266,19 +272,25 @@ def test_boxes_are_torchvisions(side, monkeypatch):
     image = torch.zeros(1, side, side)
     drawn = [RandomResizedCrop.get_params(image, [0.2, 1.0], [3 / 4, 4 / 3]) for _ in range(10_000)]
     theirs = torch.tensor(drawn).double().T
-    assert (ours[:2] >= 0).all() and (ours[0] + ours[2] <= side).all() and (ours[1] + ours[3] <= side).all()
+    assert (ours[:2] >= 0).all()
+    assert (ours[0] + ours[2] <= side).all()
+    assert (ours[1] + ours[3] <= side).all()
     for mine, their in ((ours[i], theirs[i]) for i in range(4)):
         assert mine.mean().item() == pytest.approx(their.mean().item(), abs=4 * their.std().item() / 100)
         assert mine.std().item() == pytest.approx(their.std().item(), rel=0.03)
     share, ratio = ours[2] * ours[3] / side**2, ours[3] / ours[2]
     # whole pixels widen the bounds
-    assert share.min() > 0.17 and share.max() <= 1 and ratio.min() > 0.65 and ratio.max() < 1.54
+    assert share.min() > 0.17
+    assert share.max() <= 1
+    assert ratio.min() > 0.65
+    assert ratio.max() < 1.54
     assert chance((ours[2] == side) & (ours[3] == side)) < 0.02
 
 
 def test_jitter_is_torchvisions_in_the_drawn_order(arrays):
     # the ranges below
-    assert ColorJitter(0.4).brightness == (0.6, 1.4) and ColorJitter(hue=0.1).hue == (-0.1, 0.1)
+    assert ColorJitter(0.4).brightness == (0.6, 1.4)
+    assert ColorJitter(hue=0.1).hue == (-0.1, 0.1)
     pillow = [Image.fromarray(array) for array in arrays]
     ours = views._jittered(stack(pillow), draw("jitter"))
     generator = draw("jitter")
@@ -319,8 +331,10 @@ def test_a_seed_gives_one_result_and_images_have_their_draws(view, arrays):
     first, second, before = draw(1), draw(1), images.clone()
     seen = view(images, first)
     view(torch.zeros(64, 1, 32, 32, dtype=torch.uint8), second)
-    assert torch.equal(first.get_state(), second.get_state()) and torch.equal(images, before)
-    assert torch.equal(seen, view(images, draw(1))) and not torch.equal(seen, view(images, draw(2)))
+    assert torch.equal(first.get_state(), second.get_state())
+    assert torch.equal(images, before)
+    assert torch.equal(seen, view(images, draw(1)))
+    assert not torch.equal(seen, view(images, draw(2)))
     assert len(seen.unique(dim=0)) > 50
 
 

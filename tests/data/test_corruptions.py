@@ -80,7 +80,8 @@ def test_a_constant_image_stays(name, severity):
 def test_noise_on_mid_grey(severity, std, photons):
     grey = np.full((64, 32, 32, 3), 128, np.uint8)
     noisy = corrupt(grey, "gaussian_noise", severity).astype(float)
-    assert noisy.std() == pytest.approx(std, rel=0.01) and noisy.mean() == pytest.approx(127.5, abs=0.3)
+    assert noisy.std() == pytest.approx(std, rel=0.01)
+    assert noisy.mean() == pytest.approx(127.5, abs=0.3)
     shot = corrupt(grey, "shot_noise", severity).astype(float)
     assert shot.std() == pytest.approx(255 * (128 / 255 / photons) ** 0.5, rel=0.02)
 
@@ -143,7 +144,8 @@ def test_zoom_and_plasma_by_hand():
     noise[0, 0] = 1  # the centre alone
     noise[1, : 3 + 12] = 1
     one, two = (weather.plasma(noise[i : i + 1], 2)[0] for i in range(2))
-    assert one.min() == 0 == one[0, 0] and one.max() == 1 == one[16, 16]
+    assert one.min() == 0 == one[0, 0]
+    assert one.max() == 1 == one[16, 16]
     # (0 + 0 + c + c) / 4, (0 + c/2 + c/2 + c) / 4
     assert [one[0, 16], one[16, 0], one[8, 8]] == pytest.approx([0.5, 0.5, 0.5])
     # With draws of 1: centre 100^2, middles of the sides 10000 / 2 + 100^2, then (0 + 15000 + 15000 + 10000)
@@ -157,8 +159,10 @@ def test_fog_on_white_spans_what_the_cloud_allows():
     white = np.full((4, 32, 32, 3), 255, np.uint8)
     for severity, amount in zip(LEVELS, (0.2, 0.5, 0.75, 1, 1.5), strict=True):
         foggy = corrupt(white, "fog", severity)
-        assert (foggy.min((1, 2, 3)) == int(255 / (1 + amount))).all() and (foggy.max((1, 2, 3)) >= 254).all()
-        assert (foggy[..., 0] == foggy[..., 1]).all() and (foggy[..., 0] == foggy[..., 2]).all()
+        assert (foggy.min((1, 2, 3)) == int(255 / (1 + amount))).all()
+        assert (foggy.max((1, 2, 3)) >= 254).all()
+        assert (foggy[..., 0] == foggy[..., 1]).all()
+        assert (foggy[..., 0] == foggy[..., 2]).all()
         assert not corrupt(white * 0, "fog", severity).any()
 
 
@@ -189,7 +193,8 @@ def test_snow_step_by_step(severity, mean, std, zoom, threshold, radius, sigma, 
         x = mix * x + (1 - mix) * np.maximum(x, grey * 1.5 + 0.5)
         expected = (np.clip(x + layer + np.rot90(layer, 2), 0, 1) * 255).astype(int)
         # sums of cut values may differ
-        assert np.abs(expected - actual).max() <= 2 and (expected == actual).mean() > 0.99
+        assert np.abs(expected - actual).max() <= 2
+        assert (expected == actual).mean() > 0.99
 
 
 def test_frost_cuts_every_picture_at_every_place(monkeypatch):
@@ -257,14 +262,17 @@ def test_photographs_are_found_without_an_import_and_shrunk_as_opencv_does(tmp_p
         (image if name.endswith("png") else image.convert("RGB")).save(folder / name)
     monkeypatch.syspath_prepend(str(tmp_path))
     ice = weather.find_ice.__wrapped__()
-    assert ice.pictures[0].shape == (41, 50, 3) and np.array_equal(ice.pictures[0][3, 4], rgba[17, 22, :3])
-    assert set(ice.inputs) == set(weather.PHOTOS) and "imagecorruptions" not in sys.modules
+    assert ice.pictures[0].shape == (41, 50, 3)
+    assert np.array_equal(ice.pictures[0][3, 4], rgba[17, 22, :3])
+    assert set(ice.inputs) == set(weather.PHOTOS)
+    assert "imagecorruptions" not in sys.modules
 
 
 def test_corrupt_set_draws_types_severities_and_an_order():
     images = np.broadcast_to(grid(), (3000, 32, 32, 3))[:, :, :, :]
     made = corrupt_set(np.ascontiguousarray(images), seed=3)
-    assert np.sort(made.rank).tolist() == list(range(3000)) and not np.array_equal(made.rank, np.arange(3000))
+    assert np.sort(made.rank).tolist() == list(range(3000))
+    assert not np.array_equal(made.rank, np.arange(3000))
     assert np.bincount(made.kind, minlength=15) == pytest.approx(200, abs=60)  # over 4 standard deviations
     assert np.bincount(made.severity, minlength=6)[[0, 5]].tolist() == [0, 0]
     assert np.bincount(made.severity)[1:] == pytest.approx(750, abs=100)
@@ -277,8 +285,11 @@ def test_corrupt_set_draws_types_severities_and_an_order():
     test = corrupt_set(images, 0, part="test")
     five = corrupt_set(images, 0, max_severity=5)
     assert all(np.array_equal(getattr(one, f.name), getattr(two, f.name)) for f in dataclasses.fields(one))
-    assert not np.array_equal(one.kind, test.kind) and not np.array_equal(one.rank, test.rank)
-    assert set(five.severity) == {1, 2, 3, 4, 5} and seen[-1] == len(images) and seen == sorted(seen)
+    assert not np.array_equal(one.kind, test.kind)
+    assert not np.array_equal(one.rank, test.rank)
+    assert set(five.severity) == {1, 2, 3, 4, 5}
+    assert seen[-1] == len(images)
+    assert seen == sorted(seen)
     assert len(corrupt_set(images[:0], 0).rank) == 0
 
 
@@ -303,7 +314,9 @@ def test_rates_choose_exactly_so_many_images(federation):
     before = np.zeros(120, bool)
     for xi, count in ((0.0, 0), (0.005, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)):
         chosen = dirty.chosen(xi)
-        assert chosen[train].sum() == count and chosen[~train].all() and (chosen | ~before).all()
+        assert chosen[train].sum() == count
+        assert chosen[~train].all()
+        assert (chosen | ~before).all()
         before = chosen & train
     assert (dirty.images != clean.images).any((1, 2, 3)).mean() > 0.95
     with pytest.raises(ValueError, match="rate 1.5"):
@@ -313,7 +326,8 @@ def test_rates_choose_exactly_so_many_images(federation):
 def test_the_corrupted_set_keeps_labels_and_says_how_it_was_made(federation):
     clean = store.verify(federation / "data" / "tiny")
     other = store.verify(federation / "data" / "tiny-corrupted")
-    assert np.array_equal(clean.labels, other.labels) and np.array_equal(clean.split, other.split)
+    assert np.array_equal(clean.labels, other.labels)
+    assert np.array_equal(clean.split, other.split)
     facts = other.meta["corruption"]
     assert facts == {
         "of": "tiny",
@@ -369,7 +383,8 @@ def test_a_client_tests_on_its_images_as_it_has_them(federation):
     at = np.flatnonzero(stored.split == 0)
     (test,) = loading._tests(scenario, Parts([("a", "tiny")], [at[:0]], [at], {}), at, images)
     changed = (test.images != images.clean(at)[0]).flatten(1).any(1).numpy()
-    assert changed.sum() >= 45 and not (changed & ~dirty.chosen(0.5)[at]).any()
+    assert changed.sum() >= 45
+    assert not (changed & ~dirty.chosen(0.5)[at]).any()
 
 
 def test_every_test_image_is_known_by_its_corruption_and_severity(federation):
@@ -392,7 +407,8 @@ def test_missing_and_damaged_files_are_named(federation, tmp_path, monkeypatch):
     stage.corrupt("tiny")
     read, paths = Path.read_text, []
     monkeypatch.setattr(Path, "read_text", lambda path, **more: paths.append(path) or read(path, **more))
-    assert corrupted.verify(folder).severity.max() == 5 and paths == [folder / "meta.json"]
+    assert corrupted.verify(folder).severity.max() == 5
+    assert paths == [folder / "meta.json"]
     for name in ("rank", "severity", "kind"):
         np.save(folder / f"{name}.npy", np.load(folder / f"{name}.npy")[::-1].copy())
         with pytest.raises(DataError, match=f"{name}.npy was altered"):
@@ -411,7 +427,8 @@ def test_the_stage_makes_the_same_twice_and_keeps_the_old_if_it_fails(
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     stage.corrupt("tiny")
     output = capsys.readouterr()
-    assert corrupted.read_meta(folder)["corruption"]["digest"] == before and before[:12] in output.out
+    assert corrupted.read_meta(folder)["corruption"]["digest"] == before
+    assert before[:12] in output.out
     assert "data/tiny-corrupted: 120 of 120" in output.err
     monkeypatch.setattr(
         corrupted.files, "sync", lambda path: (_ for _ in ()).throw(OSError(28, "No space left on device"))

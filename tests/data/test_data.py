@@ -54,7 +54,9 @@ def test_what_is_written_is_read(tmp_path):
         assert np.array_equal(getattr(stored, name), expected)
     dtypes = [getattr(stored, name).dtype for name in ("images", "labels", "domains", "split")]
     assert dtypes == [np.uint8, np.int64, np.int64, np.uint8]
-    assert stored.meta == written and stored.meta["shape"] == [4, 2, 2, 1] and len(stored) == 4
+    assert stored.meta == written
+    assert stored.meta["shape"] == [4, 2, 2, 1]
+    assert len(stored) == 4
     assert stored.meta["digests"]["labels.npy"] == files.sha256(tmp_path / "tiny" / "labels.npy")
 
 
@@ -177,10 +179,12 @@ def test_bundled_sets_need_nothing_and_are_deterministic(tmp_path, monkeypatch, 
     meta = sources.prepare(name, tmp_path / "a" / name, "auto")
     again = sources.prepare(name, tmp_path / "b" / name, "canonical")
     stored = store.verify(tmp_path / "a" / name)
-    assert meta["digest"] == again["digest"] and meta["source"] == "bundled"
+    assert meta["digest"] == again["digest"]
+    assert meta["source"] == "bundled"
     assert stored.meta["domains"] == registry.sets()[name].domains
     assert meta["shape"][1:] == registry.sets()[name].shape
-    assert all(len(digest) == 64 for digest in meta["inputs"].values()) and meta["inputs"]
+    assert all(len(digest) == 64 for digest in meta["inputs"].values())
+    assert meta["inputs"]
 
 
 def test_derived_domains_share_no_scan_and_hold_every_class():
@@ -210,8 +214,10 @@ def test_the_mirror_files_load(tmp_path, monkeypatch, name):
     entry = registry.sets()[name]
     meta = sources.prepare(name, tmp_path / name)
     stored = store.verify(tmp_path / name)
-    assert meta["source"] == "mirror" and meta["inputs"] == {entry.mirror.file: entry.mirror.sha256}
-    assert bool(meta["deviation"]) == (name != "mnist") and len(meta["classes"]) == entry.classes
+    assert meta["source"] == "mirror"
+    assert meta["inputs"] == {entry.mirror.file: entry.mirror.sha256}
+    assert bool(meta["deviation"]) == (name != "mnist")
+    assert len(meta["classes"]) == entry.classes
     for i, domain in enumerate(entry.domains):
         here = stored.domains == i
         counts = (int((here & (stored.split == 0)).sum()), int((here & (stored.split == 1)).sum()))
@@ -294,14 +300,16 @@ def test_a_composite_joins_prepared_parts(tmp_path):
         parts[name] = store.write(tmp_path / name, grey, labels, labels * 0, labels == 0, meta)
     meta = sources.prepare("digit5", tmp_path / "digit5")
     stored = store.verify(tmp_path / "digit5")
-    assert stored.images.shape == (4 + 5 + 6 + 7 + 8, 32, 32, 3) and meta["domains"] == list(sides)
+    assert stored.images.shape == (4 + 5 + 6 + 7 + 8, 32, 32, 3)
+    assert meta["domains"] == list(sides)
     assert np.bincount(stored.domains).tolist() == [4, 5, 6, 7, 8]
     for i in range(5):
         here = stored.domains == i
         assert set(np.unique(stored.images[here])) == {10 * i}
         assert stored.labels[here].tolist() == list(range(4 + i))
         assert stored.split[here].tolist() == [1] + [0] * (3 + i)
-    assert meta["source"] == "canonical + mirror" and meta["deviation"] == "usps: sample"
+    assert meta["source"] == "canonical + mirror"
+    assert meta["deviation"] == "usps: sample"
     assert meta["inputs"] == {name: part["digest"] for name, part in parts.items()}
 
 
@@ -330,11 +338,15 @@ def folder(stored, tmp_path_factory):
 
 def test_untrained_features_are_marked_and_repeatable(stored, folder, tmp_path):
     vectors, meta = features.read(folder, stored)
-    assert vectors.shape == (6, 192) and vectors.dtype == np.float32
-    assert np.isfinite(vectors).all() and vectors.std() > 0
-    assert meta["trained"] is False and meta["images"] == stored.meta["digest"]
+    assert vectors.shape == (6, 192)
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    assert vectors.std() > 0
+    assert meta["trained"] is False
+    assert meta["images"] == stored.meta["digest"]
     again = features.write(tmp_path / "tiny-vit_tiny", stored, pretrained=False)
-    assert again == meta and np.array_equal(features.read(tmp_path / "tiny-vit_tiny", stored)[0], vectors)
+    assert again == meta
+    assert np.array_equal(features.read(tmp_path / "tiny-vit_tiny", stored)[0], vectors)
 
 
 def test_the_class_token_of_the_resized_image_is_the_representation(stored, folder):
@@ -374,14 +386,16 @@ def test_weights_that_cannot_be_had_are_one_clear_line(tmp_path):
         "try: features.vit_tiny(True)\nexcept DataError as error: print(error)"
     )
     done = run(ROOT, sys.executable, "-c", code, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
-    assert "data.weights: untrained" in done.stdout and done.stdout.count("\n") == 1
+    assert "data.weights: untrained" in done.stdout
+    assert done.stdout.count("\n") == 1
     assert not done.stderr.strip()
 
 
 def test_a_cell_on_features_trains_the_head_alone():
     """FedCCL's inter-domain protocol: the frozen network is never in the federation."""
     scenario = load_paper("fedccl").scenarios["office10-balanced"]
-    assert scenario.model == Model("vit_head") and scenario.data.features == "vit_tiny"
+    assert scenario.model == Model("vit_head")
+    assert scenario.data.features == "vit_tiny"
     images, labels = torch.randn(4, 192), torch.tensor([0, 1, 0, 1])
     clients = [Client(f"c{k}", "only", scenario.model, images, labels) for k in range(2)]
     world = World.create(clients, scenario.training, 10, 0, data=scenario.data)

@@ -27,9 +27,11 @@ def fetch(server, target, checksum=CHECKSUM, name="file", **more):
 def test_a_file_is_downloaded_once(server, tmp_path, capsys):
     server.content["file"] = CONTENT
     target = tmp_path / "raw" / "file"
-    assert fetch(server, target) == target and target.read_bytes() == CONTENT
+    assert fetch(server, target) == target
+    assert target.read_bytes() == CONTENT
     fetch(server, target, f"sha256:{hashlib.sha256(CONTENT).hexdigest()}")
-    assert len(server.ranges_of) == 1 and names(tmp_path) == ["raw/file"]
+    assert len(server.ranges_of) == 1
+    assert names(tmp_path) == ["raw/file"]
     assert capsys.readouterr().err == "downloading file (2.0 MiB)\n"
 
 
@@ -54,7 +56,8 @@ def test_a_cut_download_goes_on_where_it_stopped(server, tmp_path, capsys):
 def test_what_a_begun_file_leads_to(server, tmp_path, part, ranges, requests):
     server.content["file"], server.ranges = CONTENT, ranges
     (tmp_path / "file.part").write_bytes(part)
-    assert fetch(server, tmp_path / "file").read_bytes() == CONTENT and server.ranges_of == requests
+    assert fetch(server, tmp_path / "file").read_bytes() == CONTENT
+    assert server.ranges_of == requests
 
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
@@ -90,7 +93,8 @@ def test_what_another_try_cannot_mend_is_not_tried(server, tmp_path, status, req
     server.status = [status] * 9
     with pytest.raises(DataError, match=rf"/file: cannot be downloaded \(HTTP {status} "):
         fetch(server, tmp_path / "file", tries=3)
-    assert len(server.ranges_of) == requests and names(tmp_path) == []
+    assert len(server.ranges_of) == requests
+    assert names(tmp_path) == []
 
 
 def test_a_silent_server_is_given_up(tmp_path, server):
@@ -133,7 +137,8 @@ def test_a_full_disk_ends_the_download_and_leaves_nothing(server, tmp_path, monk
     monkeypatch.setattr(download, "open", full, raising=False)
     with pytest.raises(FedReproError, match="file.part: cannot be written: No space left on device"):
         fetch(server, tmp_path / "file")
-    assert len(server.ranges_of) == 1 and names(tmp_path) == []
+    assert len(server.ranges_of) == 1
+    assert names(tmp_path) == []
 
 
 def special(name, kind, target=""):
@@ -150,7 +155,8 @@ def test_an_archive_cannot_write_outside(tmp_path, make, name):
     archive = make(tmp_path / "archive", {"good": b"1", name: b"2"})
     with pytest.raises(DataError, match="would be written outside the target; refused"):
         download.extract(archive, tmp_path / "deep" / "target")
-    assert names(tmp_path) == ["archive"] and not (tmp_path / "deep" / "target").exists()
+    assert names(tmp_path) == ["archive"]
+    assert not (tmp_path / "deep" / "target").exists()
 
 
 @pytest.mark.parametrize(
@@ -242,5 +248,7 @@ def test_a_manual_step_names_page_file_folder_and_command(tmp_path, name):
     with pytest.raises(DataError) as caught:
         sources.prepare(name, tmp_path / name, "canonical")
     message = str(caught.value)
-    assert entry.canonical.page in message and next(iter(entry.canonical.files)) in message
-    assert f"{tmp_path}/raw/{name}/" in message and f"data/dvc.yaml:fetch@{name}" in message
+    assert entry.canonical.page in message
+    assert next(iter(entry.canonical.files)) in message
+    assert f"{tmp_path}/raw/{name}/" in message
+    assert f"data/dvc.yaml:fetch@{name}" in message

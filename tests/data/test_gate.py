@@ -50,13 +50,15 @@ FORMS = (
 @pytest.mark.parametrize("name", FORMS)
 def test_every_usual_form_gives_the_same_picture(name):
     [images] = gate.pixels({"x": form(name)})
-    assert images.dtype == np.uint8 and np.array_equal(images, PICTURES)
+    assert images.dtype == np.uint8
+    assert np.array_equal(images, PICTURES)
 
 
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int64])
 def test_true_is_white(kind):
     [images] = gate.pixels({"x": (PICTURES > 127).astype(kind)})
-    assert set(np.unique(images)) == {0, 255} and np.array_equal(images == 255, PICTURES > 127)
+    assert set(np.unique(images)) == {0, 255}
+    assert np.array_equal(images == 255, PICTURES > 127)
 
 
 FLOATS = PICTURES / 255.0
@@ -115,7 +117,8 @@ GOOD_LABELS = {
 def test_labels_of_every_usual_form(name):
     values, names, classes = GOOD_LABELS[name]
     [found], known = gate.labels({"y": values}, [30], names)
-    assert known == classes and found.dtype == np.int64
+    assert known == classes
+    assert found.dtype == np.int64
     assert found.tolist() == ((LABELS > 0) * 1 if len(classes) == 2 else LABELS).tolist()
 
 
@@ -196,7 +199,8 @@ def tree(*folders):
 
 def test_floats_are_stored_as_the_bytes_that_they_were(prepare):
     stored, found = prepare("arrays", npz(**pair(PICTURES / 255.0)))
-    assert np.array_equal(stored.images, PICTURES) and not found
+    assert np.array_equal(stored.images, PICTURES)
+    assert not found
 
 
 def test_classes_counted_from_one_are_refused(prepare):
@@ -233,7 +237,8 @@ def test_a_class_that_only_test_has_is_refused(prepare):
 def test_a_third_part_is_told_with_its_images(prepare):
     members = tree("train/cat", "train/dog", "val/cat", "val/dog", "test/cat", "test/dog")
     stored, found = prepare("image_folder", {"a.zip": archive(members)})
-    assert len(stored) == 4 and found["left_out"] == {"top/val/cat": 1, "top/val/dog": 1}
+    assert len(stored) == 4
+    assert found["left_out"] == {"top/val/cat": 1, "top/val/dog": 1}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +247,8 @@ def test_a_third_part_is_told_with_its_images(prepare):
 def test_parts_are_known_by_their_usual_names(prepare, train, test):
     members = tree(*(f"{part}/{label}" for part in (train, test) for label in ("cat", "dog")))
     stored, _ = prepare("image_folder", {"a.zip": archive(members)})
-    assert stored.split.tolist() == [0, 0, 1, 1] and stored.meta["classes"] == ["cat", "dog"]
+    assert stored.split.tolist() == [0, 0, 1, 1]
+    assert stored.meta["classes"] == ["cat", "dog"]
 
 
 def test_images_without_a_user_are_told(prepare):
@@ -291,8 +297,10 @@ ROWS = "0.png,a,train\n1.png,b,train\n2.png,a,test\n3.png,b,test\n"
 )
 def test_a_list_means_the_same_however_it_is_written(prepare, text):
     stored, found = prepare("table", of_list(text))
-    assert stored.split.tolist() == [0, 0, 1, 1] and stored.meta["classes"] == ["a", "b"]
-    assert stored.labels.tolist() == [0, 1, 0, 1] and found["left_out"] == {".": 2}
+    assert stored.split.tolist() == [0, 0, 1, 1]
+    assert stored.meta["classes"] == ["a", "b"]
+    assert stored.labels.tolist() == [0, 1, 0, 1]
+    assert found["left_out"] == {".": 2}
 
 
 @pytest.mark.parametrize(
@@ -383,7 +391,8 @@ def test_a_tar_that_ends_with_a_zip_is_a_tar(prepare, form):
     members = {**tree("cat", "dog"), "top/more.zip": archive(tree("owl", "fox"))}
     content = tar(members) if form == "tar" else gzip.compress(tar(members), 0)
     stored, found = prepare("image_folder", {f"a.{form}": content})
-    assert stored.meta["classes"] == ["cat", "dog"] and found["left_out"] == {"top": 1}
+    assert stored.meta["classes"] == ["cat", "dog"]
+    assert found["left_out"] == {"top": 1}
 
 
 def test_two_files_of_one_name_are_refused(prepare):
@@ -414,7 +423,8 @@ def test_a_paper_s_reader_that_fails_is_one_line(prepare, reader, says):
 
 def test_a_paper_s_reader_passes_the_same_gate(prepare):
     stored, _ = prepare(float_reader, {"a.bin": b"1"})
-    assert np.array_equal(stored.images, PICTURES) and stored.labels.tolist() == LABELS.tolist()
+    assert np.array_equal(stored.images, PICTURES)
+    assert stored.labels.tolist() == LABELS.tolist()
 
 
 def own(**changes):
@@ -483,7 +493,9 @@ def test_pictures_in_both_parts_are_counted(prepare):
 
 def test_twins_are_removed_from_the_training_part(prepare):
     stored, found = prepare("arrays", npz(**with_twins()), without_twins=True)
-    assert (stored.split == 0).sum() == 18 and (stored.split == 1).sum() == 10 and not found
+    assert (stored.split == 0).sum() == 18
+    assert (stored.split == 1).sum() == 10
+    assert not found
     assert stored.meta["deviation"] == "2 images left out that another is the same as"
 
 
@@ -546,9 +558,11 @@ def test_pixels_of_any_type_are_converted_or_refused_in_one_line(kind, shape, sc
     try:
         [images] = gate.pixels({"x": given_})
     except DataError as error:
-        assert str(error).startswith("x ") and "\n" not in str(error)
+        assert str(error).startswith("x ")
+        assert "\n" not in str(error)
         return
-    assert images.dtype == np.uint8 and images.shape[:3] == shape[:3]
+    assert images.dtype == np.uint8
+    assert images.shape[:3] == shape[:3]
     if not images.size:
         return
     stored, before = images.ravel().astype(float), given_.ravel().astype(float)
@@ -572,7 +586,8 @@ def test_labels_of_any_form_are_numbered_or_refused_in_one_line(values):
     except DataError as error:
         assert "\n" not in str(error)
         return
-    assert len(found) == len(values) and found.dtype == np.int64
+    assert len(found) == len(values)
+    assert found.dtype == np.int64
     assert all(-1 <= label < len(classes) for label in found)
     same = [str(value).strip() for value in given_.tolist()]
     assert len(set(found.tolist())) >= len(set(same)) - sum(text.startswith("0") for text in set(same))
@@ -585,7 +600,8 @@ def test_a_list_of_any_text_is_read_or_refused_in_one_line(text):
         try:
             lines = listing(start + text, "t.csv")
         except DataError as error:
-            assert str(error).startswith("t.csv") and "\n" not in str(error)
+            assert str(error).startswith("t.csv")
+            assert "\n" not in str(error)
             continue
         assert all({"file", "label"} <= row.keys() and ".." not in row["file"].split("/") for _, row in lines)
 

@@ -53,8 +53,10 @@ def written(folder, entry: DataSet, values: np.ndarray) -> store.Stored:
 def test_what_is_written_is_read(tmp_path, entry):
     values = samples(entry)
     stored = written(tmp_path / "set", entry, values)
-    assert stored.images.dtype == entry.dtype and np.array_equal(stored.images, values)
-    assert stored.meta["shape"] == [4, *entry.shape] and not entry.images
+    assert stored.images.dtype == entry.dtype
+    assert np.array_equal(stored.images, values)
+    assert stored.meta["shape"] == [4, *entry.shape]
+    assert not entry.images
 
 
 def test_a_set_of_images_has_no_type_in_its_meta(tmp_path):
@@ -63,7 +65,8 @@ def test_a_set_of_images_has_no_type_in_its_meta(tmp_path):
     meta = store.write(tmp_path / "tiny", images, zeros, zeros, zeros, described("tiny"))
     assert "dtype" not in meta
     assert (tmp_path / "tiny/images.npy").read_bytes()[:60].count(b"'descr': '|u1'") == 1
-    assert DataSet("images", shape=[8, 8, 3]).images and not DataSet("maps", shape=[3, 8, 8]).images
+    assert DataSet("images", shape=[8, 8, 3]).images
+    assert not DataSet("maps", shape=[3, 8, 8]).images
 
 
 @pytest.mark.parametrize("dtype", ["float16", None])
@@ -100,7 +103,8 @@ def test_the_gate_converts_types_and_looks_at_no_grey_level(tmp_path, entry):
     labels, zeros = np.array([0, 1, 0, 1]), np.zeros(4, np.int64)
     arrays, found = gate.admit(entry, Arrays(values, labels, zeros, zeros, ["a", "b"]), tmp_path)
     (block,) = arrays.images
-    assert block.dtype == entry.dtype and np.array_equal(block, values)
+    assert block.dtype == entry.dtype
+    assert np.array_equal(block, values)
     assert found.document(arrays) == {}
 
 
@@ -109,7 +113,8 @@ def test_the_reader_of_npz_takes_any_shape(tmp_path):
     labels = {f"y_{part}": np.array([0, 1, 0, 1]) for part in ("train", "test")}
     np.savez(tmp_path / "s.npz", **parts, **labels)
     arrays = formats.arrays([tmp_path / "s.npz"], tmp_path, SIGNALS)
-    assert arrays.images.shape == (8, 2, 5) and arrays.images.dtype == np.float32
+    assert arrays.images.shape == (8, 2, 5)
+    assert arrays.images.dtype == np.float32
 
 
 def test_pfllib_has_the_samples_as_they_are(tmp_path):
@@ -117,7 +122,8 @@ def test_pfllib_has_the_samples_as_they_are(tmp_path):
     train, test = [np.array([0, 2]), np.array([1])], [np.array([3]), np.array([], np.int64)]
     splits.write_pfllib(train, test, stored, tmp_path / "theirs")
     back = splits.read(tmp_path / "theirs", stored)
-    assert [part.tolist() for part in back[0]] == [[0, 2], [1]] and back[1][0].tolist() == [3]
+    assert [part.tolist() for part in back[0]] == [[0, 2], [1]]
+    assert back[1][0].tolist() == [3]
 
 
 # -- to the network ------------------------------------------------------------------------------------------
@@ -182,7 +188,8 @@ def test_keys_of_images_are_refused(change, message):
 
 def test_methods_that_need_images_say_so():
     scenario = check(Scenario, SCENARIO, "here")
-    assert "images" not in scenario.provides and "pixels in [0, 1]" not in scenario.provides
+    assert "images" not in scenario.provides
+    assert "pixels in [0, 1]" not in scenario.provides
     images = check(Scenario, SCENARIO | {"data": {"set": "digits"}}, "here")
     assert "images" in images.provides
     needing = {name for name in methods.method_names() if not of(name).requires.isdisjoint(OF_IMAGES)}

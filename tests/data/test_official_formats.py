@@ -179,7 +179,8 @@ def test_official_files_of_one_domain(official, name):
     contents, images, labels = make()
     stored = official(name, list(contents), [5, 3], **changes)
     assert np.array_equal(stored.images, images)
-    assert stored.labels.tolist() == labels and stored.split.tolist() == [0] * 5 + [1] * 3
+    assert stored.labels.tolist() == labels
+    assert stored.split.tolist() == [0] * 5 + [1] * 3
     assert len(stored.meta["classes"]) == registry.find(name).classes
     assert bool(stored.meta["deviation"]) == (name == "syn")
     if name == "tiny_imagenet":
@@ -247,10 +248,14 @@ def test_folders(official, tmp_path, name, prefix, folders, inner, make):
     domains = registry.sets()[name].domains
     counts = {domain: (2 * d + 2, 0) for d, domain in enumerate(domains)}
     stored = official(name, [content], counts, classes=2, shape=[8, 8, 3])
-    assert stored.images[:, 0, 0, 0].tolist() == greys and stored.images.shape[1:] == (8, 8, 3)
-    assert stored.meta["classes"] == ["back_pack", "mug"] and stored.meta["domains"] == domains
+    assert stored.images[:, 0, 0, 0].tolist() == greys
+    assert stored.images.shape[1:] == (8, 8, 3)
+    assert stored.meta["classes"] == ["back_pack", "mug"]
+    assert stored.meta["domains"] == domains
     assert stored.labels.tolist() == [c for d in range(len(folders)) for c in (0, 1) for _ in range(d + 1)]
-    assert stored.meta["official_split"] is False and stored.split.sum() == 0 and stored.meta["deviation"]
+    assert stored.meta["official_split"] is False
+    assert stored.split.sum() == 0
+    assert stored.meta["deviation"]
 
 
 def test_domainnet(official, tmp_path):
@@ -264,7 +269,8 @@ def test_domainnet(official, tmp_path):
         contents += [archived(make_zip, images), train.encode(), f"{names[1]} 22\n".encode()]
     stored = official("domainnet", contents, [2, 1], shape=[8, 8, 3])
     assert stored.domains.tolist() == [d for d in range(6) for _ in range(3)]
-    assert stored.labels.tolist() == [0, 0, 9] * 6 and stored.split.tolist() == [1, 0, 0] * 6
+    assert stored.labels.tolist() == [0, 0, 9] * 6
+    assert stored.split.tolist() == [1, 0, 0] * 6
     assert stored.images[:, 0, 0, 0].tolist() == [40 * d + i for d in range(6) for i in (1, 2, 0)]
 
 
@@ -305,7 +311,8 @@ def test_a_form_of_any_data(tmp_path, monkeypatch, reader, contents, labels, spl
         files.write_bytes(tmp_path / "raw" / "mine" / name, content)
     sources.prepare("mine", tmp_path / "mine")
     stored = store.verify(tmp_path / "mine")
-    assert stored.labels.tolist() == labels and stored.split.tolist() == split
+    assert stored.labels.tolist() == labels
+    assert stored.split.tolist() == split
     assert stored.images[:, 0, 0, 0].tolist() == list(range(1, len(labels) + 1))
     if reader == "table":
         assert stored.columns["writer"].tolist() == ["w1", "w2", "w1"]
@@ -370,7 +377,8 @@ def test_every_format_that_pillow_decodes_is_read(tmp_path, kind):
     both = {"0.png": grey(40), f"1.{end}": encoded(picture.save, kind, lossless=True)}
     members = {f"{folder}/{name}": image for folder in IN_BOTH for name, image in both.items()}
     images, arrays = of_folders(tmp_path, members)
-    assert len(images) == len(arrays.labels) == 8 and {*images.ravel().tolist()} == {40}
+    assert len(images) == len(arrays.labels) == 8
+    assert {*images.ravel().tolist()} == {40}
 
 
 def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
@@ -378,7 +386,8 @@ def test_what_is_no_image_is_left_out_by_name(tmp_path, capsys):
     others = {"x/a/notes.eps": b"%!PS", "x/stray.png": grey(1), "y/b/Thumbs.db": b""}
     images, _ = of_folders(tmp_path, members | others)
     output = "".join(capsys.readouterr())
-    assert len(images) == 4 and all(name in output for name in others)
+    assert len(images) == 4
+    assert all(name in output for name in others)
 
 
 def test_sixteen_bits_keep_their_grey(tmp_path):

@@ -54,7 +54,8 @@ def test_cap_of_the_worked_example():
     assert (cut(rows, np.array([10, 2, 2])) == -1).all()
     # CIFAR-10, 20 clients, beta 0.01: about 8e-5 of the draws are accepted; 10^6 tries find one.
     counts = dirichlet_counts(np.full(10, 6000), Dirichlet(20, 0.01), np.random.default_rng(1))
-    assert counts.sum(1).min() >= 40 and (counts.sum(0) == 6000).all()
+    assert counts.sum(1).min() >= 40
+    assert (counts.sum(0) == 6000).all()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,8 @@ def test_dirichlet_uses_every_image_once_and_splits_three_to_one(clients, beta):
     assert sorted(everything(parts)) == list(range(6000))
     for train, test in zip(parts.train, parts.client_test):
         m = len(train) + len(test)
-        assert m >= minimum_size(6000, Iid(clients)) and len(train) == int(0.75 * m)
+        assert m >= minimum_size(6000, Iid(clients))
+        assert len(train) == int(0.75 * m)
 
 
 def test_dirichlet_on_the_training_part_keeps_the_official_test_set():
@@ -123,7 +125,8 @@ def test_many_classes_and_clients_are_drawn_a_few_at_a_time(monkeypatch):
     sizes: list[int] = []
     monkeypatch.setattr(label_skew, "LARGEST", 400_000)
     dirichlet_counts(np.full(200, 1000), Dirichlet(500, 0.1), Recording())
-    assert max(sizes) <= label_skew.AT_ONCE and sum(sizes) == 400_000
+    assert max(sizes) <= label_skew.AT_ONCE
+    assert sum(sizes) == 400_000
 
 
 KINDS = {
@@ -143,7 +146,8 @@ def test_a_kind_keeps_what_it_promises(name):
     parts, again, other = (partition(settings, p, WHERE, draw) for draw in (0, 0, 1))
     held = [np.concatenate(both) for both in zip(parts.train, parts.client_test, strict=True)]
     sizes, classes = [len(part) for part in held], [len(set(p.labels[part])) for part in held]
-    assert len(np.unique(np.concatenate(held))) == sum(sizes) and len(held) == settings.clients
+    assert len(np.unique(np.concatenate(held))) == sum(sizes)
+    assert len(held) == settings.clients
     assert all(np.array_equal(a, b) for a, b in zip(parts.train, again.train, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(parts.train, other.train, strict=True))
     expected = {
@@ -255,7 +259,8 @@ def test_small_clients_are_reported_and_too_large_ones_refused():
 @pytest.mark.parametrize("m, train", [(41, 30), (40, 30), (3, 2), (1, 1)])
 def test_train_test_sizes(m, train):
     a, b = train_test(np.arange(m), 0.75, np.random.default_rng(0))
-    assert len(a) == train and sorted([*a, *b]) == list(range(m))
+    assert len(a) == train
+    assert sorted([*a, *b]) == list(range(m))
 
 
 def owners(counts, c):
@@ -285,7 +290,8 @@ def test_pathological_owners_per_class(clients, classes, k, per_class):
 def test_pathological_emnist_leaves_seven_classes_unowned_and_says_so():
     parts = partition(Pathological(20, 10), pool(100, 47), WHERE)
     (warning,) = parts.warnings
-    assert warning.startswith("classes 40, 41, 42, 43, 44, 45, 46 ") and " 700 images" in warning
+    assert warning.startswith("classes 40, 41, 42, 43, 44, 45, 46 ")
+    assert " 700 images" in warning
     assert sorted(everything(parts)) == list(range(4000))
 
 
@@ -295,7 +301,8 @@ def test_fedlsa_clients_per_domain():
     assert [d for _, d in parts.clients] == ["MNIST", *["USPS"] * 4, *["SVHN"] * 2, *["SYN"] * 3]
     assert len(set(np.concatenate(parts.train))) == sum(map(len, parts.train))
     for (_, domain), train in zip(parts.clients, parts.train):
-        assert (p.domains[train] == DOMAINS.index(domain)).all() and not p.test[train].any()
+        assert (p.domains[train] == DOMAINS.index(domain)).all()
+        assert not p.test[train].any()
     assert {d: len(t) for d, t in parts.domain_test.items()} == {
         d: int((p.test & (p.domains == i)).sum()) for i, d in enumerate(DOMAINS)
     }
@@ -321,7 +328,8 @@ def test_validation_scores_on_what_no_client_has_and_never_on_the_test_part():
     assert all(np.array_equal(a, b) for a, b in zip(tested.train, chosen.train, strict=True))
     for i, domain in enumerate(DOMAINS):
         parts = [*chosen.train[2 * i : 2 * i + 2], chosen.domain_test[domain], tested.domain_test[domain]]
-        assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist() and len(parts[2]) > 0
+        assert sorted(np.concatenate(parts)) == np.flatnonzero(p.domains == i).tolist()
+        assert len(parts[2]) > 0
     assert np.array_equal(chosen.client_test[3], chosen.domain_test["USPS"])
     with pytest.raises(ParamError, match="y.partition.validation: the clients of MNIST have all of its"):
         partition(dataclasses.replace(settings, share=None, validation=True), p, WHERE)
@@ -333,7 +341,8 @@ def test_fedccl_balanced_and_imbalanced_counts():
     assert all((np.bincount(p.labels[t], minlength=10) == 10).all() for t in balanced.train)
     skewed = partition(Domains(dict.fromkeys(DOMAINS, 1), per_class=10, beta=0.5), p, WHERE)
     per_class = sum(np.bincount(p.labels[t], minlength=10) for t in skewed.train)
-    assert (per_class <= 40).all() and len({len(t) for t in skewed.train}) > 1
+    assert (per_class <= 40).all()
+    assert len({len(t) for t in skewed.train}) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -352,7 +361,8 @@ def test_printed_domain_names_and_an_unknown_one():
     meta = {"domains": ["mnist", "usps"], "classes": list("0123456789")}
     stored = Stored(np.zeros((4, 8, 8, 1)), np.arange(4) % 2, np.array([0, 1, 0, 1]), np.zeros(4), meta)
     p = Pool.of(Data("digits4", domains={"U": "usps"}), stored, "f: data")
-    assert p.names == ["U"] and p.domains.tolist() == [-1, 0, -1, 0]
+    assert p.names == ["U"]
+    assert p.domains.tolist() == [-1, 0, -1, 0]
     with pytest.raises(ParamError, match="f: data.domains.S: unknown domain 'upsp' .nearest: 'usps'"):
         Pool.of(Data("digits4", domains={"S": "upsp"}), stored, "f: data")
 
@@ -403,7 +413,8 @@ def test_what_is_written_for_pfllib_comes_back(tmp_path, stored):
 def test_pfllibs_config_counts_each_clients_labels(tmp_path, stored):
     splits.write_pfllib([np.array([5, 15, 3])], [np.array([], np.int64)], stored, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["num_clients"] == 1 and config["num_classes"] == 10
+    assert config["num_clients"] == 1
+    assert config["num_classes"] == 10
     assert config["Size of samples for labels in clients"] == [[[3, 1], [5, 2]]]
 
 
@@ -420,7 +431,8 @@ def test_a_pool_of_both_parts_is_numbered_for_flower_as_its_merger_joins_them(tm
     mixed, path = dataclasses.replace(stored, split=1 - stored.split), tmp_path / "flower.json"
     train, test = [np.array([48, 0]), np.array([49])], [np.array([59]), np.array([1, 47])]
     names, of_both = splits.write_flower(train, test, mixed, path)
-    assert names == ["flower.json", "flower-test.json"] and of_both
+    assert names == ["flower.json", "flower-test.json"]
+    assert of_both
     assert json.loads(path.read_text()) == {"0": [0, 12], "1": [1]}
     assert json.loads((tmp_path / "flower-test.json").read_text()) == {"0": [11], "1": [13, 59]}
     assert lists(splits.read(path, mixed)) == [[[48, 0], [49]], [[59], [1, 47]]]
@@ -503,7 +515,9 @@ def test_a_class_takes_no_column_of_ours(classes):
     table = counted(classes)
     text = table.to_csv(index=False)
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [row["train"] for row in rows] == ["3", "5"] and len(rows[0]) == 6 and all(rows[0])
+    assert [row["train"] for row in rows] == ["3", "5"]
+    assert len(rows[0]) == 6
+    assert all(rows[0])
     held = pd.read_csv(io.StringIO(text), index_col="client").drop(columns=["domain", "train", "test"])
     assert held.to_numpy().tolist() == [[2, 1], [1, 4]]
     assert all(name in column for name, column in zip(classes, held.columns))

@@ -79,14 +79,16 @@ def check_interval(printed: str, by_seed: list[float]) -> None:
     low, high = stats.ttest_1samp(by_seed, 0).confidence_interval(0.95)
     first, last, count = INTERVAL.search(printed).groups()
     bounds = sorted([abs(low), abs(high)]) if low * high > 0 else [low, high]
-    assert [float(first), float(last)] == pytest.approx(bounds, abs=0.1) and int(count) == len(by_seed)
+    assert [float(first), float(last)] == pytest.approx(bounds, abs=0.1)
+    assert int(count) == len(by_seed)
 
 
 def test_who_is_better_on_seeds_of_my_choice(study):
     before = result(study, "fedlsa")
     printed = ask(study, "compare fedlsa/mini/fedlsa fedlsa/mini/fedavg --seeds 7,8,9")
     (by_seed,) = differences(printed)
-    assert re.search(r"by seed 7: .*, 8: .*, 9: ", printed) and np.std(by_seed) > 0
+    assert re.search(r"by seed 7: .*, 8: .*, 9: ", printed)
+    assert np.std(by_seed) > 0
     check_interval(printed, by_seed)
     assert result(study, "fedlsa") == before
 
@@ -95,8 +97,10 @@ def test_another_rate_and_more_epochs_side_by_side(study):
     line = "compare fedlsa/mini/fedavg --set training.optimiser.lr=0.01 --set training.local_epochs=3"
     printed = ask(study, line)
     slower, same = differences(printed)
-    assert "FedAvg (training.optimiser.lr 0.01)" in printed and "local_epochs 3" in printed
-    assert any(slower) and not any(same)  # the study has three epochs
+    assert "FedAvg (training.optimiser.lr 0.01)" in printed
+    assert "local_epochs 3" in printed
+    assert any(slower)
+    assert not any(same)  # the study has three epochs
     rows = [one for one in printed.splitlines() if one.startswith("FedAvg") and "±" in one]
     assert len(rows) == 3
     assert f"{fmean(accuracies(study, 'fedavg')):.2f}" in rows[0]
@@ -111,7 +115,8 @@ def test_csv_and_latex(study):
     low, high = stats.ttest_rel(of_first, of_second).confidence_interval(0.95)
     assert [float(row["low"]), float(row["high"])] == pytest.approx([low, high], abs=1e-3)
     cells = (study / "compared.tex").read_text().split("\\midrule\n")[1].splitlines()[0].split(" & ")
-    assert cells[2] == f"${fmean(of_first) - fmean(of_second):+.1f}$" and cells[4] == "2 \\\\"
+    assert cells[2] == f"${fmean(of_first) - fmean(of_second):+.1f}$"
+    assert cells[4] == "2 \\\\"
 
 
 def test_every_number_of_every_seed_and_round_as_a_table(study):
@@ -167,7 +172,8 @@ def test_why_a_cell_is_stale(study):
     counts = ask(study, "status fedlsa").splitlines()
     assert counts[0].split()[:3] == ["cells", "done", "stale"]
     cells, done, stale = map(int, counts[1].split()[1:4])
-    assert cells > done > len(METHODS) and stale > 0
+    assert cells > done > len(METHODS)
+    assert stale > 0
     printed = ask(study, "explain fedlsa/pacs-64/fedlsa")
     assert re.search(r"^state: +stale: measured with other code", printed, re.MULTILINE)
     assert re.search(r"^differs: +\S", printed, re.MULTILINE)
@@ -177,7 +183,8 @@ def test_hours_on_another_device(study):
     """No cell of the copy was trained on it, so that there is no rate."""
     printed = ask(study, "status fedlsa --device h200")
     (row,) = [one for one in printed.splitlines() if one.startswith("fedlsa ")]
-    assert printed.splitlines()[0].endswith("hours left") and row.endswith(" unknown")
+    assert printed.splitlines()[0].endswith("hours left")
+    assert row.endswith(" unknown")
 
 
 def test_several_cards(study):

@@ -148,8 +148,10 @@ def test_adding_a_method_a_scenario_a_network_and_a_partition(project):
     a_scenario(project, of_scenario)
     a_network_and_a_partition(project, of_network)
     after = json.loads(python(project, DIGESTS).stdout)
-    assert after.pop("digits-halved") and after.pop("digits-dir-1")
-    assert [cells.pop("fedhalf") for cells in after.values() if "fedhalf" in cells] and after == before
+    assert after.pop("digits-halved")
+    assert after.pop("digits-dir-1")
+    assert [cells.pop("fedhalf") for cells in after.values() if "fedhalf" in cells]
+    assert after == before
     edit(project / "papers/fedcrl/paper.yaml", lambda d: d["methods"]["fedhalf"].update(rate=1.5))
     error = stage(project, "train", "fedcrl/mini/fedhalf", expect=2).stderr
     assert "methods.fedhalf.rate: must be at most 1" in error
@@ -167,22 +169,27 @@ def a_method(project: Path, printed: list[str]) -> None:
     assert "`fedhalf` |" in (project / "docs/methods.md").read_text()
     assert "| fedhalf | nobody has" in (project / "docs/fidelity.md").read_text()
     on_a_card = json.loads(printed[-1])
-    assert on_a_card["equal"] and not on_a_card["waits"]
+    assert on_a_card["equal"]
+    assert not on_a_card["waits"]
     result = result_of(project, "fedcrl/mini/fedhalf")
-    assert result["hyper"] == {"rate": 0.5} and result["rounds"] == 1
+    assert result["hyper"] == {"rate": 0.5}
+    assert result["rounds"] == 1
     assert shows(project, "fedcrl/mini/fedhalf", "FedHalf")
 
 
 def a_scenario(project: Path, printed: list[str]) -> None:
     names = [f"papers/fedcrl/grids/dvc.yaml:main@digits-dir-1-{method}" for method in ("fedavg", "fedcrl")]
-    assert not printed[0] and set(names) < set(printed[1].split())
+    assert not printed[0]
+    assert set(names) < set(printed[1].split())
     text = (project / "reports/fedcrl.html").read_text()
     assert "Bundled digits, practical, Dir(1), 10 clients" in text
     for method, label in (("fedavg", "FedAvg"), ("fedcrl", "FedCRL")):
         assert shows(project, f"fedcrl/digits-dir-1/{method}", label)
     status = ("python", "-m", "pipeline", "status", "fedcrl", "--stages", "digits-dir-1")
     left = run(project, *status).stdout.split()
-    assert len(left) == 15 and set(left) < set(printed[1].split()) and not set(left) & set(names)
+    assert len(left) == 15
+    assert set(left) < set(printed[1].split())
+    assert not set(left) & set(names)
 
 
 def a_network_and_a_partition(project: Path, printed: list[str]) -> None:
@@ -194,7 +201,8 @@ def a_network_and_a_partition(project: Path, printed: list[str]) -> None:
     assert result["traffic"]["up"] == 400 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10
     assert result["measures"]["metric.worst_client"] == pytest.approx([min(result["clients"][0])], abs=1e-3)
     page = (project / "reports/fedcrl.html").read_text()
-    assert "<h2>Worst client</h2>" in page and "data:image/svg+xml;base64," in page
+    assert "<h2>Worst client</h2>" in page
+    assert "data:image/svg+xml;base64," in page
     listed = (project / "papers/fedcrl/splits/digits-halved.csv").read_text()
     assert listed == (project / "clients/clients.csv").read_text()
     counts = (project / "papers/fedcrl/runs/digits-halved/clients.csv").read_text().splitlines()[1:]
@@ -207,9 +215,11 @@ def test_adding_a_data_set(project):
     printed = follow("adding-a-data-set.md", project)
     assert printed[1].splitlines()[-1] == "canonical [120, 24, 24, 3] ['dark', 'light']"
     result = json.loads((project / "papers/fedlsa/runs/shapes/fedavg/result.json").read_text())
-    assert result["data"]["set"] == "shapes" and result["data"]["source"] == "canonical"
+    assert result["data"]["set"] == "shapes"
+    assert result["data"]["source"] == "canonical"
     page = (project / "reports/fedlsa.html").read_text()
-    assert "papers/fedlsa/runs/shapes/fedavg/result.json" in page and result["digest"][:8] in page
+    assert "papers/fedlsa/runs/shapes/fedavg/result.json" in page
+    assert result["digest"][:8] in page
     # The archive not fetched: the page's manual step is what the error says.
     (project / "data/raw/shapes/shapes.zip").unlink()
     assert "shapes.zip into data/raw/shapes/" in stage(project, "data", "shapes", expect=2).stderr
@@ -234,7 +244,8 @@ def test_adding_a_paper(project):
     # the column of ours
     spread = json.loads((project / "papers/toy/runs/digits-dir-05/fedavg/result.json").read_text())
     page = (project / "reports/toy.html").read_text()
-    assert "Spread over clients" in page and f"{fmean(spread['measures']['clients_std']):.2f}" in page
+    assert "Spread over clients" in page
+    assert f"{fmean(spread['measures']['clients_std']):.2f}" in page
 
 
 def test_adding_a_cluster(project):
@@ -244,7 +255,8 @@ def test_adding_a_cluster(project):
         assert not list((project / ".cells/jobs").glob(f"*{method}*"))
         log = project / f".cells/logs/papers_fedcrl_dvc.yaml_mini@{method}.log"
         assert "Running stage" not in log.read_text()  # which a stage of this machine prints
-    assert (project / ".cells/jobs").is_dir() and "6 of 6 stages run" in printed[0]
+    assert (project / ".cells/jobs").is_dir()
+    assert "6 of 6 stages run" in printed[0]
     assert run(project, "python", "-m", "mypy", "pipeline/clusters/background.py").stdout.startswith(
         "Success"
     )

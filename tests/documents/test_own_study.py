@@ -77,11 +77,15 @@ def test_samples_are_stored_as_they_are_and_normalised_by_what_clients_train_on(
     stored = np.load(project / "data/tumours/images.npy")
     assert np.array_equal(stored, load_breast_cancer().data.astype(np.float32))
     meta = json.loads((project / "data/lines/meta.json").read_text())
-    assert meta["dtype"] == "float32" and meta["shape"][1:] == [3, 128] and len(meta["classes"]) == 4
+    assert meta["dtype"] == "float32"
+    assert meta["shape"][1:] == [3, 128]
+    assert len(meta["classes"]) == 4
     found = json.loads(python(project, NORMALISED).stdout)
     for scenario, columns in (("tumours", 30), ("lines", 3)):
         mean, deviation, count = found[scenario]
-        assert mean < 1e-5 and deviation < 1e-5 and count == columns
+        assert mean < 1e-5
+        assert deviation < 1e-5
+        assert count == columns
 
 
 def test_the_search_space_is_the_studys(project):
@@ -147,7 +151,8 @@ def test_what_needs_images_is_refused_in_one_line(project, change, message):
         lambda document: document["scenarios"]["tumours"].update(change),
     ):
         done = fedrepro(project, "run", "own_study/tumours/fedavg", expect=2)
-    assert message in done.stderr and len(done.stderr.splitlines()) == 1
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert re.match(r"error: papers/own_study/paper.yaml(:\d+)?: ", done.stderr)
 
 
@@ -173,7 +178,8 @@ def test_dvc_shows_the_study_and_a_second_clone_pulls_it_without_a_word(project,
     assert not dvc(first, "push").stderr
     git(tmp_path, "clone", "-q", str(first), str(second))
     pulled = dvc(second, "pull")
-    assert not pulled.stderr and {"data/lines/", "data/tumours/"} <= set(pulled.stdout.split())
+    assert not pulled.stderr
+    assert {"data/lines/", "data/tumours/"} <= set(pulled.stdout.split())
     assert "not in cache" not in dvc(second, "status", "-R", "papers/own_study").stdout
 
 

@@ -70,7 +70,10 @@ def test_all_models_are_scored_with_one_wait(results):
 
 def test_the_card_has_a_gpus_rules(results):
     results = results["rules"]
-    assert "same device" in results["mixed"] and "capturing" in results["fetched"]
-    assert results["recorded"] == [0, 0, 0] and results["replayed"] == [4, 8, 12]
-    assert "another stream" in results["early"] and not results["late"]
+    assert "same device" in results["mixed"]
+    assert "capturing" in results["fetched"]
+    assert results["recorded"] == [0, 0, 0]
+    assert results["replayed"] == [4, 8, 12]
+    assert "another stream" in results["early"]
+    assert not results["late"]
     assert [why.split()[0] for why in results["waits"]] == ["copy", "copy"]  # the two lists

@@ -26,14 +26,16 @@ def test_the_mean_of_integers_is_the_first_of_the_largest_weight():
 def test_a_state_behaves_as_an_object_does():
     state = State(model=params({"head.weight": [1.0]}), rounds=3)
     assert state.rounds == state["rounds"] == 3
-    assert not hasattr(state, "old") and getattr(state, "old", 5) == 5
+    assert not hasattr(state, "old")
+    assert getattr(state, "old", 5) == 5
     with pytest.raises(AttributeError, match="the state has no 'old'; it has model, rounds"):
         state.old  # noqa: B018
     with pytest.raises(AttributeError):
         state.rounds = 4
     assert "rounds" in dir(state)
     for again in (copy.deepcopy(state), pickle.loads(pickle.dumps(state)), unpack(pack(state))):
-        assert type(again) is State and same(again, state)
+        assert type(again) is State
+        assert same(again, state)
     assert copy.deepcopy(state).model["head.weight"] is not state.model["head.weight"]
 
 
@@ -46,4 +48,5 @@ def test_an_entry_of_a_state_cannot_be_hidden_by_a_method_of_dict(name):
 def test_an_entry_that_a_network_lacks_is_one_line():
     with pytest.raises(TrainingError, match="the network has no 'head.weight'"):
         params({"head.0.weight": [1.0]})["head.weight"]
-    assert params({}).get("head.weight") is None and "head.weight" not in params({})
+    assert params({}).get("head.weight") is None
+    assert "head.weight" not in params({})

@@ -110,7 +110,8 @@ def test_a_head_for_other_classes_is_refused():
 
 def test_what_stands_for_a_network():
     given = described(Whole)
-    assert given == Given("Whole", network=Whole) and given.projector is None
+    assert given == Given("Whole", network=Whole)
+    assert given.projector is None
     assert described(given) is given
     with pytest.raises(ParamError, match="7 is no network"):
         described(7)
@@ -145,7 +146,8 @@ def test_the_networks_of_a_paper(tmp_path, monkeypatch):
         return build(Model(name, paper="theirs", **more), 3, 16, 4, SIGNALS)
 
     # features of a distribution (FedSR) are wider than the head
-    assert made("wide").head.in_features == 3 and made("wide").features(SIGNALS).shape == (5, 6)
+    assert made("wide").head.in_features == 3
+    assert made("wide").features(SIGNALS).shape == (5, 6)
     assert list(made("pair").state_dict()) == ["head.0.weight", "head.0.bias"]
     network = made("whole", dropout=0.5, projector=8)
     assert (network.dropout.p, network.width, network(SIGNALS).shape) == (0.5, 28, (5, 4))

@@ -316,7 +316,8 @@ def test_every_neutral_module_has_a_test():
             for node in ast.parse(path.read_text()).body
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         ]
-        assert tests and (not name or name in tests), module
+        assert tests, module
+        assert not name or name in tests, module
 
 
 def test_what_a_training_loads_is_recorded_and_known(project, reference):

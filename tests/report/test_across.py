@@ -83,21 +83,25 @@ def compared(root):
 
 def test_places_and_ranks_of_the_methods_that_miniatures_share(compared):
     (group,) = across.across(studies(collect(compared), compared))["groups"]
-    assert group.rows == ["FedProx", "FedAvg", "moon"] and group.rest == []
+    assert group.rows == ["FedProx", "FedAvg", "moon"]
+    assert group.rest == []
     for column in group.columns:
         assert [column.places[name].place for name in group.rows] == [1, 2, 3]
-        assert [*column.numbers] == group.rows and column.numbers["FedProx"].mean == 71.0
+        assert [*column.numbers] == group.rows
+        assert column.numbers["FedProx"].mean == 71.0
     assert [column.name for column in group.columns][0] == "FedProx"
     assert group.shared.means == {"FedProx": 1.0, "FedAvg": 2.0, "moon": 3.0}
     # all orders alike: p is (3!)^-2; the critical distance is 1.91
-    assert group.shared.p == pytest.approx(1 / 36) and group.shared.different == [False, True, False]
+    assert group.shared.p == pytest.approx(1 / 36)
+    assert group.shared.different == [False, True, False]
 
 
 def test_what_the_page_says_of_one_cell(measured):
     context = across.across(studies(collect(measured), measured))
     assert (context["done"], context["planned"]) == (1, 5)
     (group,) = context["groups"]
-    assert group.shared is None and group.rows == ["FedAvg"]
+    assert group.shared is None
+    assert group.rows == ["FedAvg"]
     missing = [key for key in PAPERS if key != "fedcrl"]
     assert context["command"].split()[2:] == [f"{key}/mini/fedavg" for key in missing]
     reasons = [text.partition(":")[0] for text in context["about"]["FEDCRL"]]
@@ -177,7 +181,8 @@ def test_tuning_before_and_after(root):
     (tab,) = tuned(tunings())
     rows = [(row.name, row.number.mean, row.before.mean if row.before else None) for row in tab.alike.rows]
     assert rows == [("FedProx", 54.0, 48.0), ("FedAvg", 50.0, 50.0), ("Ditto", 44.0, None)]
-    assert tab.changes == [6.0, 0.0] and tab.best == "FedAvg"
+    assert tab.changes == [6.0, 0.0]
+    assert tab.best == "FedAvg"
     assert tab.files["FedProx"] == "papers/fedcrl/tuning/mini/fedprox.json"
     tabs = tuned([*tunings(), *tunings("balanced")])
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
@@ -213,7 +218,8 @@ def test_reconstructions_are_compared_with_both_guesses(root):
         (0.75, 0.8, 1, 2),
         (0.5, 0.7, 0, 1),
     ]
-    assert [*table.against_images] == ["FedAvg, gradient", "fedcrl, class means"] and table.more(1) == (1, 2)
+    assert [*table.against_images] == ["FedAvg, gradient", "fedcrl, class means"]
+    assert table.more(1) == (1, 2)
     (root / "reports/leakage/leakage.png").write_text("no picture")
     with pytest.raises(FedReproError, match="leakage.png"):
         leakage.leakage(studies({}, root), root)
@@ -251,7 +257,8 @@ def test_a_page_with_one_result(measured):
         assert "on processors of AMD and Intel" in page
         assert "1 of the 2 were compared in a setting that has changed since" in page
     ids = re.findall(r' id="([^"]+)"', made["across.html"])
-    assert {"ranks", "leakage"} <= {*ids} and len({*ids}) == len(ids)
+    assert {"ranks", "leakage"} <= {*ids}
+    assert len({*ids}) == len(ids)
     assert (
         'href="../papers/fedcrl/runs/mini/fedavg/result.json">61.0</a><small>±1.4</small>'
         in made["across.html"]

@@ -88,7 +88,8 @@ def test_fedlsas_table_2_is_shown_before_and_after_tuning_for_all_its_methods(pa
     [alike] = pages["fedlsa"].tuned
     rows = {row.name: row for row in alike.rows}
     nine = {"FedAvg", "FedProx", "MOON", "FedSR", "FedProto", "FedGA", "FPL", "FedTGP", "FedLSA"}
-    assert nine <= rows.keys() and all(rows[name].before for name in nine)
+    assert nine <= rows.keys()
+    assert all(rows[name].before for name in nine)
 
 
 # -- scored alike --------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ def test_a_column_sorts_both_ways_and_back(fedlsa):
     first = names(fedlsa, "table2")
     fedlsa.run("document.querySelector('#table2 thead button').click()")
     down = values(fedlsa, "table2")
-    assert down == sorted(down, reverse=True) and len(set(down)) > 4
+    assert down == sorted(down, reverse=True)
+    assert len(set(down)) > 4
     assert sorted(names(fedlsa, "table2")) == sorted(first)
     fedlsa.run("document.querySelector('#table2 thead button').click()")
     assert values(fedlsa, "table2") == sorted(down)
@@ -69,7 +70,8 @@ def test_the_shown_table_is_copied(fedlsa, files):
     [ours] = [row for row in rows if row["method"] == "FedLSA"]
     assert (ours["Avg printed"], ours["DSLR printed"]) == ("60.22", "60.00")
     assert float(ours["Avg"]) == pytest.approx(max(values(fedlsa, "table2")), abs=0.06)
-    assert float(ours["Avg sd"]) > 0 and len(rows) == 9
+    assert float(ours["Avg sd"]) > 0
+    assert len(rows) == 9
     fedlsa.run("document.getElementById('t-table5').click()")
     press(fedlsa, ".tools button", "Copy LaTeX")
     latex = (ROOT / "reports/tables/fedlsa-table5.tex").read_text(encoding="utf-8")
@@ -81,7 +83,8 @@ def test_a_square_says_its_claim_and_leads_to_it(files, browser):
     square = "document.querySelector('.q[href=\"fedlsa.html#L04\"]')"
     browser.run(f"{square}.dispatchEvent(new PointerEvent('pointerover', {{ bubbles: true }}))")
     words = browser.run("document.querySelector('.hover').textContent")
-    assert words == browser.run(f"{square}.getAttribute('aria-label')") and words.startswith("L04")
+    assert words == browser.run(f"{square}.getAttribute('aria-label')")
+    assert words.startswith("L04")
     browser.events.clear()
     browser.run(f"{square}.click()")
     while not any(event["method"] == "Page.loadEventFired" for event in browser.events):
@@ -103,7 +106,8 @@ def test_a_count_shows_its_claims_alone(fedlsa):
       .map(one => one.className)"""
     every = fedlsa.run(visible)
     fedlsa.run("document.querySelector('[data-filter] button:has(.undecided)').click()")
-    assert set(fedlsa.run(visible)) == {"c undecided"} and set(every) > {"c undecided"}
+    assert set(fedlsa.run(visible)) == {"c undecided"}
+    assert set(every) > {"c undecided"}
     fedlsa.run("document.querySelector('[data-filter] button:has(.undecided)').click()")
     assert fedlsa.run(visible) == every
 

@@ -36,7 +36,8 @@ def test_published_numbers_bear_the_claims_out_except_for_the_papers_slips(key):
             lost.add(claim.id)
         elif not agrees(claim, value := claim.value(claim.tree, numbers.__getitem__)):
             wrong[claim.id] = value
-    assert len(claims) > 20 and lost == LOST.get(key, set())
+    assert len(claims) > 20
+    assert lost == LOST.get(key, set())
     assert set(wrong) == {claim.id for claim in claims if claim.slip}, wrong
 
 
@@ -82,7 +83,8 @@ def test_an_extreme_of_differences_is_one_of_the_pairwise_ones_and_turns_over_wi
     nearest = forth.pick(lambda leaf: leaf.at(numbers))
     assert {spot.method for spot, _ in nearest.weights} == {"Ours", "FedProx"}
     nested = parse(f"min({lead} ; {lead.replace('Avg|', 'M|')})", printed)[0][1]
-    assert len(nested.leaves()) == 4 and nested.at(numbers) == pytest.approx(2.22)
+    assert len(nested.leaves()) == 4
+    assert nested.at(numbers) == pytest.approx(2.22)
 
 
 def test_a_rank_is_the_lead_over_the_rival_that_decides_it(root, printed):

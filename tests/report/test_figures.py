@@ -37,12 +37,16 @@ def test_every_line_has_its_name_and_a_colour_of_the_page():
     svg = figures.lines("A & B", "accuracy, %", "round", tables, figures.inks(names, "Ours")).svg
     assert not re.search(r'#[0-9a-f]{6}|font-family| id="|xlink|<style|<defs|clip-path', svg)
     used = set(re.findall(r"var\(--([\w-]+)\)", svg))
-    assert used >= {"accent", "line", "mute", "line-1", "line-6"} and used <= {*figures.PAINT}
+    assert used >= {"accent", "line", "mute", "line-1", "line-6"}
+    assert used <= {*figures.PAINT}
     for name in used - {"accent", "ink", "mute", "line", "bg"}:
         assert re.search(rf"--{name}: light-dark\(#[0-9a-f]{{6}}, #[0-9a-f]{{6}}\);", STYLE)
-    assert "currentColor" in svg and "A &amp; B" in svg and keys(svg) == [{*names}]
+    assert "currentColor" in svg
+    assert "A &amp; B" in svg
+    assert keys(svg) == [{*names}]
     titles = [node.text for node in svgs(svg)[0].iter("title")]
-    assert "Ours: 50.5 [50.0, 51.0] at 100" in titles and len(titles) == 20
+    assert "Ours: 50.5 [50.0, 51.0] at 100" in titles
+    assert len(titles) == 20
     assert "Method 17 (mu 0.001)" in words(svg)[0]
 
 
@@ -59,7 +63,8 @@ def test_lines_and_squares_by_hand():
     drawn = figures.squares("t", "", np.array([[1.0, 0.5], [0.0, -1.0]]), (), (), "").svg
     paths = {path.get("style"): path.get("d").count("M") for path in svgs(drawn)[0].iter("path")}
     full = {style: n for style, n in paths.items() if "fill:var" in style}
-    assert sorted(full.values()) == [1, 1, 1] and sum("accent" in style for style in full) == 1
+    assert sorted(full.values()) == [1, 1, 1]
+    assert sum("accent" in style for style in full) == 1
     assert sum("opacity:0.5" in style for style in full) == 1
 
 
@@ -81,7 +86,8 @@ def test_a_sweep_over_a_number_of_the_scenario(root, paper):
     run(root, Cell("fedcrl", "dir-0", "ours"), 95)
     picture = view()
     # line, 2 dots, 2 bars, name
-    assert keys(picture) == [{"FedAvg"}] and marks(picture, "FedAvg") == 6
+    assert keys(picture) == [{"FedAvg"}]
+    assert marks(picture, "FedAvg") == 6
     assert {"0.05", "5", "β"} <= set(words(picture)[0])
     study = Study.of("fedcrl", collect(root), root)
     figure = study.paper.figures["figure4"]
@@ -108,7 +114,8 @@ def test_a_sweep_over_two_numbers_of_the_method_keeps_the_other_at_its_first_val
     assert alpha[["x", "mean"]].values.tolist() == [[0.1, 50], [1, 51], [10, 52]]
     assert (alpha["high"] - alpha["mean"]).tolist() == pytest.approx([2**0.5] * 3)
     assert lam[["x", "mean"]].values.tolist() == [[1, 50], [3, 53]]
-    assert "α" in words(view())[0] and "λ" in words(view())[1]
+    assert "α" in words(view())[0]
+    assert "λ" in words(view())[1]
 
 
 def test_curves_need_their_column(root, paper):
@@ -162,7 +169,9 @@ def test_what_a_method_has_spent_when_every_seed_reaches_the_target(measured):
     study = Study.of("fedcrl", collect(measured), measured)
     reached, missed = (additional.spent(study, FEDAVG, target) for target in (60.0, 61.0))
     assert (reached["rounds"], reached["sent"], reached["seconds"]) == (2.0, 0.024, 0.75)
-    assert np.isnan(missed["rounds"]) and np.isnan(missed["sent"]) and np.isnan(missed["memory"])
+    assert np.isnan(missed["rounds"])
+    assert np.isnan(missed["sent"])
+    assert np.isnan(missed["memory"])
 
 
 def test_costs_take_the_devices_memory_where_it_has_some(measured):
@@ -172,7 +181,8 @@ def test_costs_take_the_devices_memory_where_it_has_some(measured):
         return measures.numbers(FEDAVG, result | more, "run.memory")
 
     process = {"process_mb": [400, 500], "device_mb": [None, None]}
-    assert measures.numbers(FEDAVG, result, "run.seconds") == {0: 0.75, 1: 0.75} and memory() == {}
+    assert measures.numbers(FEDAVG, result, "run.seconds") == {0: 0.75, 1: 0.75}
+    assert memory() == {}
     assert memory(memory=process) == {0: 400, 1: 500}
     assert memory(memory=process | {"device_mb": [7, 8]}) == {0: 7, 1: 8}
 
@@ -189,7 +199,8 @@ def test_teachers_are_shown_where_they_are_recorded(root, paper):
     table.to_csv(path, index=False)
     panels = additional._teachers(study, "balanced").panels
     squares = [sum(path.get("d").count("z") for path in svgs(panel.svg)[0].iter("path")) for panel in panels]
-    assert [panel.title for panel in panels] == ["first half", "second half"] and squares == [2, 1]
+    assert [panel.title for panel in panels] == ["first half", "second half"]
+    assert squares == [2, 1]
 
 
 def test_costs_and_signals_are_drawn(pages):

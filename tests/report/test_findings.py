@@ -73,12 +73,14 @@ def test_a_lead_that_its_network_explains_does_not_hold_on_the_same_network(foun
 
 def test_a_lead_on_the_same_network_agrees(found):
     lead = found(THREE | {"wide": THREE["fedavg"]}, wide).rows["lead"]
-    assert lead.control(NETWORK).agrees and "network" not in lead.words
+    assert lead.control(NETWORK).agrees
+    assert "network" not in lead.words
 
 
 def test_a_network_that_was_not_run_is_missing(found):
     lead = found(THREE, wide).rows["lead"]
-    assert lead.control(NETWORK).text == "not run" and "same network not run" in lead.words
+    assert lead.control(NETWORK).text == "not run"
+    assert "same network not run" in lead.words
 
 
 def test_the_same_network_asks_for_nothing_where_all_have_it(found):
@@ -100,7 +102,8 @@ def test_models_scored_at_different_times_ask_for_the_same_one(found):
 def test_several_looks_leave_a_weak_lead_open(found):
     weak = THREE | {"ours": [65.3, 64.8, 65.9]}
     once = found(weak, lambda d: d.update(PAPER)).rows["lead"]
-    assert 0.0221 < once.verdict.p < 0.05 and once.direction == "confirmed"
+    assert 0.0221 < once.verdict.p < 0.05
+    assert once.direction == "confirmed"
     more = found(weak, lambda d: d.update(findings={"looks": {"balanced": [1, 2, 3]}})).rows["lead"]
     assert (more.direction, more.verdict.chip, more.looks) == ("open", Chip.UNDECIDED, 3)
     assert more.words.endswith("after three looks it must be below 0.022")
@@ -251,7 +254,8 @@ def test_a_question_for_another_scenario_is_a_control_of_its_claim(found):
 
 def test_a_size_that_the_interval_excludes_is_told(found):
     sized = found(THREE).rows["sized"]
-    assert sized.size.startswith("larger") and sized.size.split(": ")[1] in sized.words
+    assert sized.size.startswith("larger")
+    assert sized.size.split(": ")[1] in sized.words
     assert compared(sized).startswith("The paper reports 4.4: same direction, about")
 
 
@@ -276,7 +280,8 @@ def test_the_false_discovery_rate_counts_all_tested_claims(found):
     ps = [0.001, 0.02, 0.03, 0.2]
     tested = [replace(one, paper=str(i), verdict=replace(one.verdict, p=p)) for i, p in enumerate(ps)]
     kept, count = discoveries(tested)
-    assert count == 4 and kept == {("0", "lead"), ("1", "lead"), ("2", "lead")}
+    assert count == 4
+    assert kept == {("0", "lead"), ("1", "lead"), ("2", "lead")}
 
 
 def test_a_number_that_would_disappear_is_refused_and_the_file_stays(measured):

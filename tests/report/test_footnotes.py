@@ -45,7 +45,8 @@ def test_rows_that_are_scored_on_different_sides_of_local_training_are_named(mea
     for method, hook, other in (("fedavg", "pre", "post.average"), ("ours", "post", "pre.average")):
         change(measured, method, hook=hook, measures=BALANCED[method] | {other: [1.0, 2.0]})
     [note] = [note for note in notes(measured) if note.startswith("Not all")]
-    assert "Ours after local training" in note and "FedAvg before it" in note
+    assert "Ours after local training" in note
+    assert "FedAvg before it" in note
 
 
 def test_an_accuracy_at_chance_is_marked_and_not_the_best(measured):
@@ -53,7 +54,8 @@ def test_an_accuracy_at_chance_is_marked_and_not_the_best(measured):
         change(measured, method, measures={"average": [12.0, 13.0], "M": [12.0, 13.0]})
     study = Study.of("fedcrl", results.collect(measured), measured)
     values = [value for row in TableView("table1", study).panel.rows for value in row.values if value.cell]
-    assert {value.signs for value in values} == {"°"} and {value.mark for value in values} == {""}
+    assert {value.signs for value in values} == {"°"}
+    assert {value.mark for value in values} == {""}
     assert any(note.startswith("° at chance level") for note in notes(measured))
 
 

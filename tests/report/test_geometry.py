@@ -38,7 +38,8 @@ def test_an_embedding_is_stored_and_drawn_without_the_representations(root, draw
     assert [path.name for path in written] == ["figure4-balanced-fedavg.csv", "figure4-balanced-ours.csv"]
     first = [path.read_bytes() for path in written]
     lines = written[1].read_text().splitlines()
-    assert lines[0] == "x,y,label,client" and len(lines) == 49
+    assert lines[0] == "x,y,label,client"
+    assert len(lines) == 49
     assert all(re.fullmatch(r"-?\d+\.\d{3},-?\d+\.\d{3},[012],[01]", line) for line in lines[1:])
     assert [path.read_bytes() for path in geometry.update("fedcrl", root=root)] == first
     for path in root.glob("papers/*/representations/*/*.npz"):
@@ -113,7 +114,8 @@ def test_a_stored_file_that_does_not_fit_is_refused(root, change):
 def test_margins_and_correlations_by_hand():
     points = np.array([[0, 0], [3, 4], [0, 1], [np.nan, np.nan]])
     margins = geometry.margins(points)
-    assert margins[:3].tolist() == [1.0, pytest.approx(18**0.5), 1.0] and np.isnan(margins[3])
+    assert margins[:3].tolist() == [1.0, pytest.approx(18**0.5), 1.0]
+    assert np.isnan(margins[3])
     assert np.isnan(geometry.margins(points[[0, 3]])).all()  # no other one
     # Two clients whose classes lie 2 from each other, crosswise: their means coincide (FedLSA Fig. 1).
     prototypes, labels, clients = np.array([[1.0, 0], [-1, 0], [-1, 0], [1, 0]]), [0, 1, 0, 1], [0, 0, 1, 1]
@@ -124,7 +126,8 @@ def test_margins_and_correlations_by_hand():
     assert table["vectors"].isna().all()  # the server sends nothing per class
     vectors = np.array([[0, 0], [3, 4], [0, 1], [np.nan, np.nan]])
     sent = geometry.margin_table(prototypes[:3], np.array([0, 1, 3]), np.zeros(3, int), vectors)["vectors"]
-    assert sent[:2].tolist() == [1.0, pytest.approx(18**0.5)] and np.isnan(sent[2])
+    assert sent[:2].tolist() == [1.0, pytest.approx(18**0.5)]
+    assert np.isnan(sent[2])
     logits = np.random.default_rng(0).normal(size=(3, 20, 4))
     ours = geometry.cross_correlation(logits[0], logits.mean(0))
     theirs = cross_correlation(torch.from_numpy(logits[0]), torch.from_numpy(logits.mean(0)), pearson=True)
@@ -149,7 +152,8 @@ def test_matrices_on_private_images_follow_those_on_public_ones(root, drawn):
         for images, answers in (("public", logits), ("private", private)):
             expected = geometry.cross_correlation(answers[k].astype(float), answers.astype(float).mean(0))
             assert table.loc[(images, name), "value"].to_numpy() == pytest.approx(expected.ravel(), abs=6e-5)
-    assert len(svgs(view())) == 6 and f"diagonal {np.diag(expected).mean():.2f}" in view()
+    assert len(svgs(view())) == 6
+    assert f"diagonal {np.diag(expected).mean():.2f}" in view()
     represent(root, OURS, logits=logits)
     assert set(geometry.compute("matrix", OURS, root)["client"]) == {"client 0", "client 1", "client 2"}
 
@@ -161,7 +165,8 @@ def test_one_client_on_its_domain_and_the_next(root, drawn):
         measures = {"average": [50.0, 52.0], "intra.one": [90.0, 91.0], "inter.one": [40.0, 43.0]}
         write_run(root, f"{cell.scenario}/{cell.method}", measures)
     table = geometry.compute("transfer", OURS, root)
-    assert table["domain"].tolist() == ["M"] * 40 + ["U"] * 40 and set(table["client"]) == {"one"}
+    assert table["domain"].tolist() == ["M"] * 40 + ["U"] * 40
+    assert set(table["client"]) == {"one"}
     assert table.groupby("domain")["right"].mean().to_dict() == {"M": 0.75, "U": 0.25}
     nearest = {}
     for domain, part in table.groupby("domain"):
@@ -171,7 +176,8 @@ def test_one_client_on_its_domain_and_the_next(root, drawn):
     assert nearest["M"] > 0.9 > 0.6 > nearest["U"]  # neighbours share the label at home, by chance elsewhere
     geometry.update("fedcrl", root=root)
     picture = view()
-    assert len(svgs(picture)) == 4 and "Ours: one → U" in picture
+    assert len(svgs(picture)) == 4
+    assert "Ours: one → U" in picture
     assert "75.0 % of these right; intra-domain accuracy 90.5 %" in picture
     assert "25.0 % of these right; inter-domain accuracy 41.5 %" in picture
 
@@ -192,7 +198,8 @@ def test_accuracy_by_corruption_is_the_mean_over_clients_and_images(root, drawn)
     assert table.values.tolist() == rows
     assert drawings.pooled(table, "severity").to_dict() == {1: 62.5, 2: 25.0}
     geometry.update("fedcrl", root=root)
-    assert keys(view())[0] == {"Ours"} and {"fog", "snow"} <= set(words(view())[1])
+    assert keys(view())[0] == {"Ours"}
+    assert {"fog", "snow"} <= set(words(view())[1])
 
 
 def test_representations_of_one_length_lie_on_the_sphere():

@@ -56,7 +56,8 @@ def tab(measured):
 @compiled
 def test_every_number_is_in_the_pdf_of_a_paper_that_reads_the_files(pages, tmp_path):
     files = {key.rpartition("/")[2]: text for one in pages.values() for key, text in latex.files(one).items()}
-    assert [*files] == [f"{one.key}-{tab.key}.tex" for one in pages.values() for tab in one.tabs] and files
+    assert [*files] == [f"{one.key}-{tab.key}.tex" for one in pages.values() for tab in one.tabs]
+    assert files
     for key, text in files.items():
         (tmp_path / key).write_text(text, encoding="utf-8")
     read = compile_inputs(tmp_path, files)
@@ -64,7 +65,8 @@ def test_every_number_is_in_the_pdf_of_a_paper_that_reads_the_files(pages, tmp_p
     for one in pages.values():
         for tab in one.tabs:
             wanted += numbers(tab)
-    assert wanted.total() > 100 and not wanted - Counter(NUMBER.findall(read))
+    assert wanted.total() > 100
+    assert not wanted - Counter(NUMBER.findall(read))
     labels = re.findall(r"\\label\{([^}]*)\}", "".join(files.values()))
     assert len(labels) == len({*labels}) == len(files)
 
@@ -87,7 +89,8 @@ def test_a_table_has_the_measured_numbers_with_their_marks_alone(tab):
     for value in marked:
         command = {"best": "textbf", "second": "underline"}[value.mark]
         assert rf"\{command}{{{value.mean}}}" in text
-    assert "FedProx" not in text and "43.33" not in text
+    assert "FedProx" not in text
+    assert "43.33" not in text
 
 
 def test_everything_special_is_escaped():
@@ -105,5 +108,6 @@ def test_a_table_that_is_gone_leaves_no_file(measured):
         (folder / name).write_text("old")
     render(["fedcrl"], root=measured)
     files = {path.name: path.read_text() for path in folder.iterdir()}
-    assert "fedcrl-table9.tex" not in files and files["other-table1.tex"] == "old"
+    assert "fedcrl-table9.tex" not in files
+    assert files["other-table1.tex"] == "old"
     assert {"fedcrl-table1.tex", "fedcrl-table2.tex"} <= set(files)

@@ -106,7 +106,8 @@ def test_verdicts_of_shortened_runs_count_as_such(site, pages):
 def test_what_speaks_against_a_paper_is_listed_on_the_overview(site, pages):
     against = [one for page in pages.values() for one in page.against]
     [table] = parts('<table class="list against">(.*?)</table>', site["index"])
-    assert table.count("<tr>") == 1 + len(against) and against
+    assert table.count("<tr>") == 1 + len(against)
+    assert against
     assert {one.against.chip for one in against} <= {Chip.FAILS, Chip.CONTRADICTED}
 
 
@@ -136,18 +137,23 @@ def test_a_shortened_run_opens_the_page_alone_and_without_printed_numbers(site):
     for name in PAPERS:
         charts = parts('<table class="dots">.*?</table>', site[name])
         if short := site[name].count('class="v short"'):
-            assert short == len(charts) and 'class="at"' not in "".join(charts)
+            assert short == len(charts)
+            assert 'class="at"' not in "".join(charts)
 
 
 def test_numbers_link_to_results_and_the_average_comes_first(site, pages):
     for name in PAPERS:
         links = parts('<a class="m" href="../([^"]+)"', site[name])
-        assert links and all((ROOT / link).is_file() for link in links)
+        assert links
+        assert all((ROOT / link).is_file() for link in links)
     tabs = {tab.key: tab.panel for tab in pages["fedlsa"].tabs}
-    assert len(tabs["table2"].rows) == 9 and "FedLSA" in {row.name for row in tabs["table2-tuned"].rows}
+    assert len(tabs["table2"].rows) == 9
+    assert "FedLSA" in {row.name for row in tabs["table2-tuned"].rows}
     assert [texts[-1] for texts in tabs["table2"].levels][:3] == ["Avg", "locally trained", "CALTECH"]
     [(first, second)] = [row.values[:2] for row in tabs["table2"].rows if row.name == "FedLSA"]
-    assert second.other and not first.other and first.number.mean < second.number.mean
+    assert second.other
+    assert not first.other
+    assert first.number.mean < second.number.mean
 
 
 EVIL = "<script>alert(1)</script><img src=x onerror='alert(1)'>\"&{"
@@ -185,12 +191,14 @@ def test_markup_in_texts_is_text_and_the_browser_runs_one_script(small):
     for name in ("index", "fedcrl"):
         html = (small / f"reports/{name}.html").read_text(encoding="utf-8")
         page = Reader(html)
-        assert page.tags["script"] == 1 and not page.tags["img"]
+        assert page.tags["script"] == 1
+        assert not page.tags["img"]
         assert not [name for name in page.attributes if name.startswith("on")]
         assert "<img src=x" in " ".join(words(html))
         script = html.partition("<script>")[2].partition("</script>")[0]
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        assert f"script-src 'sha256-{digest}'" in html and "default-src 'none'" in html
+        assert f"script-src 'sha256-{digest}'" in html
+        assert "default-src 'none'" in html
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,8 @@ def test_the_pages_lack_nothing_that_they_link_to(repository, tmp_path):
         links = re.findall(r'(?:href|src)="([^"#:]+)[#"]', page.read_text()) + re.findall(
             r"url=([^\"]+)", page.read_text()
         )
-        assert links and not [link for link in links if not (page.parent / link).exists()]
+        assert links
+        assert not [link for link in links if not (page.parent / link).exists()]
     ci.lay_out(repository, site)  # replaces what it made
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious.txt").write_text("")
@@ -140,6 +141,7 @@ def test_the_workflow_pins_its_actions_and_may_only_read():
     jobs = workflow["jobs"]
     commands = [step.get("run", "") for step in jobs["check"]["steps"]]
     uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
-    assert uses and all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", name) for name in uses)
+    assert uses
+    assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}", name) for name in uses)
     assert "${{ inputs" not in "".join(commands)  # an input never becomes part of a command
     assert workflow["permissions"] == {"contents": "read"}

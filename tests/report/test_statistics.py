@@ -73,7 +73,8 @@ def drawn(seed, k=6, n=3, sd=1.0):
 def test_a_row_with_another_spread_is_an_outlier_and_compared_by_paired_t():
     made = design(UNSTABLE)
     assert spread_test(made.values, 4)[0] == pytest.approx(2162, abs=0.5)
-    assert made.outliers == ("M",) and (made.s, made.df) == (pytest.approx(0.1787, abs=1e-4), 6)
+    assert made.outliers == ("M",)
+    assert (made.s, made.df) == (pytest.approx(0.1787, abs=1e-4), 6)
     whole = fit(made.values)
     assert (math.sqrt(whole.variance), whole.df) == (pytest.approx(4.16, abs=0.005), 8)
     assert pair(made, "P", "Q").interval() == pytest.approx((0.58, 1.29), abs=0.005)
@@ -93,7 +94,8 @@ def test_nine_methods_of_which_two_are_outliers():
     assert (made.s, made.df) == (pytest.approx(1.2142, abs=5e-5), 12)
     best = against(made, "fedlsa", [name for name in OFFICE if name != "fedlsa"])
     assert (best.estimates["fpl"].d, best.p["fpl"]) == (pytest.approx(0.65, abs=0.005), 1)
-    assert best.estimates["moon"].p() == pytest.approx(0.014, abs=5e-4) and best.side("moon") == 0
+    assert best.estimates["moon"].p() == pytest.approx(0.014, abs=5e-4)
+    assert best.side("moon") == 0
     sides = [best.side(name) for name in best.estimates]
     for one, d, ends in (("fedproto", -0.95, (-3.11, 1.21)), ("fedlsa", 4.01, (1.85, 6.17))):
         two = pair(made, one, "fedavg")
@@ -106,7 +108,8 @@ def test_more_blocks_rows_of_ours_and_replicates():
     one = pair(design(OFFICE), "fedproto", "fedavg")
     assert (one.grown(14).interval()[1] < 0, one.grown(13).interval()[1] < 0) == (True, False)
     grown = one.grown(14)
-    assert (grown.d, grown.n, grown.df) == (one.d, 14, 6 * 13) and one.grown(3) == one
+    assert (grown.d, grown.n, grown.df) == (one.d, 14, 6 * 13)
+    assert one.grown(3) == one
     ours = {"ours": [50.0, 80.0, 20.0], "mine": [60.0, 40.0, 90.0]}
     made, plain = design({**OFFICE, **ours}, pool=OFFICE), design(OFFICE)
     assert (made.s, made.df, made.outliers) == (plain.s, plain.df, plain.outliers)
@@ -127,7 +130,8 @@ def test_comparisons_are_those_of_closed_formulas():
     y = drawn(5)
     left = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()
     made = design(dict(zip("ABCDEF", y)))
-    assert made.s**2 == pytest.approx((left**2).sum() / 10) and made.df == 10
+    assert made.s**2 == pytest.approx((left**2).sum() / 10)
+    assert made.df == 10
     one, mean = pair(made, "A", "B"), made.estimate({"A": 1, "B": -0.5, "C": -0.5})
     assert (one.d, one.se) == pytest.approx((y[0].mean() - y[1].mean(), made.s * math.sqrt(2 / 3)))
     assert (mean.d, mean.se) == pytest.approx((y[0].mean() - y[1:3].mean(), made.s * math.sqrt(1.5 / 3)))
@@ -137,7 +141,8 @@ def test_comparisons_are_those_of_closed_formulas():
     made = Design(rows, rows)
     whole, adjusted = pair(made, "A", "B"), pair(made, "A", "C")
     assert (made.df, whole.d, whole.n) == (9, pytest.approx(y[0].mean() - y[1].mean()), 3)
-    assert adjusted.d != pytest.approx(y[0].mean() - np.nanmean(y[2])) and adjusted.se > whole.se
+    assert adjusted.d != pytest.approx(y[0].mean() - np.nanmean(y[2]))
+    assert adjusted.se > whole.se
     assert adjusted.n == 2
 
 
@@ -168,7 +173,8 @@ def test_scenarios_are_added_as_independent():
     assert (whole.d, whole.se, whole.n) == (pytest.approx(one.d + two.d), math.hypot(one.se, two.se), 3)
     assert whole.df == pytest.approx((one.se**2 + two.se**2) ** 2 / (one.se**4 / 2 + two.se**4 / 3))
     identical = pair(design({**SIX, "T": SIX["P"]}), "P", "T")
-    assert combined([one]) == combined([identical, one]) == one and combined([identical] * 2) == identical
+    assert combined([one]) == combined([identical, one]) == one
+    assert combined([identical] * 2) == identical
 
 
 def test_holm_is_that_of_statsmodels_and_its_levels_agree_with_its_p():
@@ -201,7 +207,8 @@ def test_a_family_decides_by_the_side_of_the_bound():
 def test_mean_ranks():
     made = ranks(SIX)
     assert list(made.means.values()) == pytest.approx([1.17, 2.17, 2.83, 3.83], abs=0.005)
-    assert made.p == pytest.approx(7.4e-5, abs=5e-7) and made.distance == pytest.approx(1.915, abs=5e-4)
+    assert made.p == pytest.approx(7.4e-5, abs=5e-7)
+    assert made.distance == pytest.approx(1.915, abs=5e-4)
     tied = ranks({"A": [1, 1, 1], "B": [1, 1, 1], "C": [1, 1, 1]})
     assert (tied.p, list(tied.means.values())) == (1, [2, 2, 2])
     assert ranks({"A": [3, 3, 3], "B": [2, 2, 2], "C": [1, 1, 1]}).p == pytest.approx(1 / 36)
@@ -240,7 +247,8 @@ def test_on_tables_of_equal_methods_intervals_cover_and_claims_err_as_they_shoul
     assert stats.kstest(p, "uniform").pvalue > 0.01
     assert covered / tables == pytest.approx(1 - ALPHA, abs=error(ALPHA))
     assert better / tables == pytest.approx(ALPHA / 2, abs=error(ALPHA / 2))
-    assert families / tables <= ALPHA + error(ALPHA) and holds / tables < 0.01
+    assert families / tables <= ALPHA + error(ALPHA)
+    assert holds / tables < 0.01
     # Some row is left out wrongly in 5 to 7 %.
     assert excluded / tables <= 0.07 + error(0.07)
 

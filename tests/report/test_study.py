@@ -45,11 +45,13 @@ def test_the_page_has_table_claims_figure_and_section(project):
     for result in trained.values():
         for measure in ("weighted", "metric.worst_client"):
             assert f"{fmean(result['measures'][measure]):.2f}" in page
-    assert re.search(r'id="N2"', page) and page.count("Worst client") > 1
+    assert re.search(r'id="N2"', page)
+    assert page.count("Worst client") > 1
     (picture,) = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", page)
     assert b"<svg" in base64.b64decode(picture)
     section = page.partition("<h2>Worst clients</h2>")[2].partition("</section>")[0]
-    assert section.count("<tr>") == 7 and section.count("<td>fedntd</td>") == 2
+    assert section.count("<tr>") == 7
+    assert section.count("<td>fedntd</td>") == 2
 
 
 def test_a_template_cannot_put_active_html_into_the_page(measured):
@@ -85,7 +87,8 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     bring(str(elsewhere), None, project)
     trust("fedntd", project)
     assert "papers/fedntd: 6 results of 12 seeds" in capsys.readouterr().out
-    assert results(project) == trained and not (paper / "partitions").exists()
+    assert results(project) == trained
+    assert not (paper / "partitions").exists()
     shutil.rmtree(paper)
 
     (elsewhere / "notes").symlink_to("/etc/hostname")
@@ -96,7 +99,8 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     trust("fedntd", project)
     assert results(project) == trained
     state = git_state(project, "fedntd")
-    assert state["paper_commit"] == git(elsewhere, "rev-parse", "HEAD") and not state["paper_dirty"]
+    assert state["paper_commit"] == git(elsewhere, "rev-parse", "HEAD")
+    assert not state["paper_dirty"]
     assert git(paper, "status", "--porcelain") == "?? .gitignore"
     (paper / "metrics.py").write_text("")
     assert git_state(project, "fedntd")["paper_dirty"]
@@ -106,4 +110,5 @@ def test_what_somebody_else_has_measured_is_imported_whole_or_not_at_all(project
     result.write_text(result.read_text().replace('"rounds": 3', '"rounds": 4'))
     git(elsewhere, "commit", "-qam", "altered")
     refused(elsewhere, "papers/fedntd/runs/kmnist/fedavg/result.json: 'self' is not the hash")
-    assert not paper.exists() and git(project, "status", "--porcelain") == before
+    assert not paper.exists()
+    assert git(project, "status", "--porcelain") == before

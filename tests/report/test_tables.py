@@ -37,7 +37,8 @@ def rewrite(root, change):
 def test_measured_printed_and_missing_numbers_of_a_table(measured):
     first = values(measured, "table1")["FedAvg"][0]
     assert (first.mean, first.spread, first.published, first.printed) == ("71.00", "1.41", "41.11", 41.11)
-    assert first.difference == pytest.approx(29.89) and first.tint == "u6"
+    assert first.difference == pytest.approx(29.89)
+    assert first.tint == "u6"
     assert first.cell == Cell("fedcrl", "balanced", "fedavg")
     missing = values(measured, "table1")["FedProx"][0]
     assert (missing.state, missing.published, missing.mean) == ("missing", "43.33", "")
@@ -48,7 +49,8 @@ def test_measured_printed_and_missing_numbers_of_a_table(measured):
     deltas = {row.name: row.values[-1] for row in panel.rows}
     assert [texts[-1] for texts in panel.levels] == ["M", "Avg", "Δ"]
     assert (deltas["Ours"].mean, deltas["Ours"].published) == ("+5.50", "+4.44")
-    assert deltas["FedProx"].state == "missing" and deltas["FedAvg"].state == "outside"
+    assert deltas["FedProx"].state == "missing"
+    assert deltas["FedAvg"].state == "outside"
 
 
 def test_ranks_compare_methods_over_the_seeds_that_all_of_them_have(measured, monkeypatch):
@@ -59,7 +61,8 @@ def test_ranks_compare_methods_over_the_seeds_that_all_of_them_have(measured, mo
     [column] = [one.first for one in comparison.settings([table])]
     means = {name: number.mean for name, number in column.numbers.items()}
     assert means == {"FedAvg": 60.0, "FedProx": 65.0, "Ours": 66.5}
-    assert column.seeds == 1 and column.places["FedProx"].place == 2
+    assert column.seeds == 1
+    assert column.places["FedProx"].place == 2
     assert table.panel.rows[0].values[1].mean == "60.00"
 
 
@@ -67,7 +70,8 @@ def test_without_results_no_number_is_measured(root):
     for key in PAPER["tables"]:
         table = view(root, key)
         every = [value for row in table.panel.rows for value in row.values]
-        assert table.measured == 0 and {value.number for value in every} == {None}
+        assert table.measured == 0
+        assert {value.number for value in every} == {None}
         assert any(value.published for value in every)
     assert view(root, "table1").layout.about == "Digits, even, public = a"
     heads = view(root, "table2").panel.heads
@@ -159,7 +163,9 @@ def test_a_table_notes_what_was_computed_otherwise(measured, changed):
     assert TableView("table1", study).note == ""
     next(run for cell, run in runs.items() if str(cell) == "fedcrl/balanced/ours").update(changed)
     note = TableView("table1", Study.of("fedcrl", runs, measured)).note
-    assert "Ours" in note and [*changed.values()][0] in note and "FedAvg" not in note
+    assert "Ours" in note
+    assert [*changed.values()][0] in note
+    assert "FedAvg" not in note
 
 
 @pytest.mark.parametrize("name", papers())
@@ -172,7 +178,8 @@ def test_every_published_number_of_the_papers_is_there_once(name):
         records = read_published(name, table, ROOT)
         if key in variants(paper):
             records = [one for one in records if table.block(one["setting"], one["dataset"], one["method"])]
-        assert records and printed == sorted(minus(record["value"]) for record in records), key
+        assert records, key
+        assert printed == sorted(minus(record["value"]) for record in records), key
         assert all(len(row.values) == len(made.panel.levels) for row in rows)
         assert all(len(row.stub) == len(made.panel.stub) for row in rows)
         assert made.measured == 0
@@ -211,7 +218,8 @@ def test_a_name_or_a_formula_is_no_number(root, value):
     rewrite(root, lambda lines: [line.replace("42.22", value) for line in lines])
     table = load_paper("fedcrl", root).tables["table1"]
     record = read_published("fedcrl", table, root)[1]
-    assert record["value"] == value and printed_number(record) is None
+    assert record["value"] == value
+    assert printed_number(record) is None
 
 
 def test_a_table_that_measures_nothing_that_is_printed_is_named(measured):

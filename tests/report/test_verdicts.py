@@ -65,15 +65,19 @@ def test_verdicts_of_every_kind(root):
     assert (more.low, more.high) == (pytest.approx(6.27, abs=0.01), pytest.approx(6.73, abs=0.01))
     assert [*more.by_seed.values()] == pytest.approx([6.5, 6.6, 6.4])
     assert (best.chip, best.rival, best.printed) == (Chip.HOLDS, "FedProx", pytest.approx(2.22))
-    assert best.method.endswith("Holm over 2") and 0 < best.low < best.point < best.high
-    assert less.chip == Chip.FAILS and less.p == more.p and less.rival == ""
+    assert best.method.endswith("Holm over 2")
+    assert 0 < best.low < best.point < best.high
+    assert less.chip == Chip.FAILS
+    assert less.p == more.p
+    assert less.rival == ""
     near, all_, far, at = judged(root, "near", "all", "far", "at")
     assert (near.chip, all_.chip, all_.size) == (Chip.HOLDS, Chip.HOLDS, "as printed")
     assert (far.chip, at.chip, at.points) == (Chip.FAILS, Chip.UNDECIDED, False)
     assert (at.point, at.low, at.high) == pytest.approx((67.5, 64.88, 70.12), abs=0.005)
     size, same, words, run = judged(root, "size", "same", "words", "run")
     assert {verdict.chip for verdict in (size, same, words)} == {Chip.NOT_TESTABLE}
-    assert len({verdict.reason for verdict in (size, same, words)}) == 3 and run.chip == Chip.NOT_RUN
+    assert len({verdict.reason for verdict in (size, same, words)}) == 3
+    assert run.chip == Chip.NOT_RUN
 
 
 def test_what_runs_later_changes_no_verdict(root):
@@ -90,16 +94,21 @@ def test_a_rival_of_another_spread_may_leave_a_claim_open(root):
     write_claims(root, CLAIMS)
     write_three(root, THREE | {"fedprox": [30.0, 63.0, 45.0]})
     best, more = judged(root, "best", "more")
-    assert (best.chip, best.rival) == (Chip.UNDECIDED, "FedProx") and best.low < 0 < best.point < best.high
-    assert "FedProx" in best.method and "FedProx" in more.method and more.size == "larger"
-    assert more.needed is None and best.needed is None  # a printed lead of 2 would need over 100 seeds
+    assert (best.chip, best.rival) == (Chip.UNDECIDED, "FedProx")
+    assert best.low < 0 < best.point < best.high
+    assert "FedProx" in best.method
+    assert "FedProx" in more.method
+    assert more.size == "larger"
+    assert more.needed is None
+    assert best.needed is None  # a printed lead of 2 would need over 100 seeds
 
 
 def test_the_hours_are_those_of_the_further_seeds(root):
     write_claims(root, CLAIMS)
     write_three(root, OPEN)
     best = judged(root, "best")
-    assert best.chip == Chip.UNDECIDED and best.needed > 3
+    assert best.chip == Chip.UNDECIDED
+    assert best.needed > 3
     assert best.hours == pytest.approx((best.needed - 3) * 3 * 1.5 / 3600)
 
 
@@ -118,7 +127,8 @@ def test_a_claim_that_its_own_tables_contradict_has_no_needed_seeds(root):
     write_claims(root, [("less", "", OURS, FEDAVG, "<0")])
     write_three(root, NOISY)
     less = judged(root, "less")
-    assert less.chip == Chip.UNDECIDED and less.needed is None
+    assert less.chip == Chip.UNDECIDED
+    assert less.needed is None
 
 
 def test_an_open_direction_whose_interval_excludes_the_named_size_contradicts_it(root):
@@ -137,7 +147,8 @@ def test_the_least_of_several_leads_names_its_rival_and_its_measure(root):
     write_three(root)
     one, nested = judged(root, "somewhere", "nested")
     assert (nested.chip, nested.point, nested.low) == (one.chip, one.point, one.low)
-    assert one.chip == Chip.FAILS and one.rival in ("Ours and FedProx, M", "Ours and FedProx, average")
+    assert one.chip == Chip.FAILS
+    assert one.rival in ("Ours and FedProx, M", "Ours and FedProx, average")
     assert one.method.endswith("Holm over 4")
 
 
@@ -158,7 +169,8 @@ def test_copies_are_equal_and_numbers_without_spread_decide_nothing(root):
     write_three(root, THREE | {"ours": THREE["fedavg"]})
     less, equal, least, best = judged(root, "less", "equal", "least", "best")
     assert [v.chip for v in (less, equal, least)] == [Chip.FAILS, Chip.HOLDS, Chip.HOLDS]
-    assert (least.point, least.low, least.high) == (0, 0, 0) and "identical" in least.method
+    assert (least.point, least.low, least.high) == (0, 0, 0)
+    assert "identical" in least.method
     assert best.chip == Chip.FAILS
     write_three(root, {"fedavg": [60.0] * 3, "fedprox": [62.0] * 3, "ours": [66.0] * 3})
     more, less = judged(root, "more", "less")
@@ -181,7 +193,9 @@ def test_traffic_that_is_the_same_in_every_seed_is_judged_without_a_test(measure
     alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 7000]})
     assert [one.text(one.point) for one in made[::3]] == ["−6 kB"] * 2
     spread = judged(measured, "least")
-    assert spread.low is not None and "kB" not in spread.interval and spread.interval.startswith("[−")
+    assert spread.low is not None
+    assert "kB" not in spread.interval
+    assert spread.interval.startswith("[−")
     alter(path, traffic_of_seeds={"up": [0, 0], "down": [0, 0], "bytes": [6000, 6010]})
     write_run(measured, "balanced/fedprox", {"average": [60.0, 62.0]})
     alter(path.parents[1] / "fedprox/result.json", traffic={"up": 0, "down": 750, "bytes": 3000})
@@ -201,8 +215,11 @@ def test_two_measures_of_one_run_are_one_number_of_it(root):
         write_run(root, f"balanced/{method}", {"average": values, "M": [a + b for a, b in zip(values, more)]})
     within, between, level = judged(root, "within", "between", "level")
     assert (within.point, between.point) == pytest.approx((-18.5 / 3, -18.5 / 3 + 3))
-    assert "2 df" in within.method and "3 rows" in between.method and "4 df" in between.method
-    assert level.chip == Chip.HOLDS and "2 df" in level.method
+    assert "2 df" in within.method
+    assert "3 rows" in between.method
+    assert "4 df" in between.method
+    assert level.chip == Chip.HOLDS
+    assert "2 df" in level.method
 
 
 def test_ranks_are_judged_by_all_pairs_at_once(root):
@@ -216,7 +233,8 @@ def test_ranks_are_judged_by_all_pairs_at_once(root):
     assert [(v.chip, v.point, v.low, v.high) for v in (first, low, second)] == [
         (Chip.HOLDS, 1, 1, 1), (Chip.HOLDS, 1, 1, 1), (Chip.FAILS, 3, 3, 3)]  # fmt: skip
     assert (first.p, first.rival, first.points) == (best.p, best.rival, False)
-    assert second.rival == "FedProx" and fair.chip == Chip.NOT_RUN
+    assert second.rival == "FedProx"
+    assert fair.chip == Chip.NOT_RUN
 
 
 def test_published_numbers_never_stand_in_for_measured_ones(root):
@@ -241,8 +259,10 @@ def test_a_difference_of_runs_at_chance_says_nothing(measured):
     write_claims(measured, [*CLAIMS, ("cost", "", f"{cost}Ours", f"{cost}FedAvg", "<=0")])
     write_run(measured, "balanced/ours", {name: [14.0, 15.9] for name in BALANCED["ours"]})
     more, value = judged(measured, "more", "value")
-    assert (more.chip, more.point) == (Chip.NOT_TESTABLE, None) and "Ours" in more.reason
-    assert value.point == pytest.approx(14.95) and judged(measured, "cost").chip == Chip.HOLDS
+    assert (more.chip, more.point) == (Chip.NOT_TESTABLE, None)
+    assert "Ours" in more.reason
+    assert value.point == pytest.approx(14.95)
+    assert judged(measured, "cost").chip == Chip.HOLDS
     write_run(measured, "balanced/ours", {name: [14.2, 15.9] for name in BALANCED["ours"]})
     assert judged(measured, "more").point is not None
 
@@ -282,7 +302,8 @@ def test_claims_are_judged_elsewhere_by_a_variant_of_their_table_and_count_once(
     [(heading, other)] = by_id["more"].elsewhere.items()
     assert (heading, other.chip, other.point) == ("long", Chip.ONE_AGAINST, -10)
     assert [verdict.claim.id for verdict in made] == [row[0] for row in CLAIMS]
-    assert not by_id["fair"].elsewhere and sum(count(made).values()) == len(CLAIMS)
+    assert not by_id["fair"].elsewhere
+    assert sum(count(made).values()) == len(CLAIMS)
 
 
 def test_shortened_runs_judge_by_themselves_what_has_not_run(root):
@@ -300,6 +321,8 @@ def test_shortened_runs_judge_by_themselves_what_has_not_run(root):
         return {verdict.claim.id: verdict for verdict in judged}
 
     assert (made()["best"].chip, made()["best"].shortened.chip) == (Chip.NOT_RUN, Chip.HOLDS)
-    assert count(made().values())[Chip.HOLDS] == 0 and not made()["run"].elsewhere
+    assert count(made().values())[Chip.HOLDS] == 0
+    assert not made()["run"].elsewhere
     write_three(root)
-    assert made()["best"].chip == Chip.HOLDS and not made()["best"].elsewhere
+    assert made()["best"].chip == Chip.HOLDS
+    assert not made()["best"].elsewhere

@@ -31,16 +31,20 @@ def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, proj
     wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
     process.send_signal(signal.SIGINT)
     reply = process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == 130 and "3 jobs go on" in reply
+    assert process.returncode == 130
+    assert "3 jobs go on" in reply
     before = slurm.running()
     slurm.kill("n2")
     slurm.add("n2")
     reply = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables)
-    assert "requeued 1x" in reply and "3 of" in reply
-    assert len(before) == 2 and len(submissions(project)) == 1  # nothing was submitted twice
+    assert "requeued 1x" in reply
+    assert "3 of" in reply
+    assert len(before) == 2
+    assert len(submissions(project)) == 1  # nothing was submitted twice
     for cell in CELLS:
         assert outputs(project, cell) == outputs(undisturbed, cell)
-    assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
+    assert clean(project)
+    assert not list(project.glob(".cells/jobs/*.json"))
 
 
 def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
@@ -54,7 +58,8 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     reply = fedrepro(project, "run", cell, *OPTIONS, "--cancel", **slurm.variables)
-    assert reply == "1 job cancelled\n" and not list(project.glob(".cells/jobs/*.json"))
+    assert reply == "1 job cancelled\n"
+    assert not list(project.glob(".cells/jobs/*.json"))
     wait_for(lambda: not slurm.running())
     slurm_with = ["run", cell, "--on", "slurm", "--slurm"]
     reply = fedrepro(project, *slurm_with, "partition=maim", expect=2, **slurm.variables)
@@ -62,7 +67,8 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
     reply = fedrepro(project, *slurm_with, "gres=gpu:9", expect=1, **slurm.variables)
     assert "mini@local: slurm cluster 'mini'" in reply
     reply = fedrepro(project, *slurm_with, "mem=1G", expect=2, SLURM_CONF=str(slurm.at / "nowhere.conf"))
-    assert reply.startswith("error: --on slurm: scontrol: ") and reply.count("\n") == 1
+    assert reply.startswith("error: --on slurm: scontrol: ")
+    assert reply.count("\n") == 1
 
 
 SBATCH = """\
@@ -83,9 +89,12 @@ def test_what_a_limit_of_jobs_refuses_follows_when_a_job_has_ended(slurm, projec
     reply = fedrepro(
         project, "run", *CELLS, *OPTIONS, **slurm.variables, PATH=path, REAL_SBATCH=shutil.which("sbatch")
     )
-    assert "waits for room" in reply and "3 of" in reply
-    assert "sbatch: error" not in reply and len(submissions(project)) >= 6  # of 3, 1, 2, 1, 1 and 1 cells
-    assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
+    assert "waits for room" in reply
+    assert "3 of" in reply
+    assert "sbatch: error" not in reply
+    assert len(submissions(project)) >= 6  # of 3, 1, 2, 1, 1 and 1 cells
+    assert clean(project)
+    assert not list(project.glob(".cells/jobs/*.json"))
 
 
 def submissions(project: Path) -> list[Path]:
@@ -113,11 +122,14 @@ def test_the_same_where_a_node_of_ray_dies(alone, project, undisturbed, tmp_path
         timeout=PATIENCE,
         env=surroundings(PYTHONPATH=ours),
     )
-    assert done.returncode == 0 and "exit 0" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "requeued 1x" in done.stdout and "3 of" in done.stdout
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "exit 0" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "requeued 1x" in done.stdout
+    assert "3 of" in done.stdout
     for cell in CELLS:
         assert outputs(project, cell) == outputs(undisturbed, cell)
-    assert clean(project) and not list(project.glob(".cells/jobs/*.json"))
+    assert clean(project)
+    assert not list(project.glob(".cells/jobs/*.json"))
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,12 @@ def test_a_folder_that_no_stage_or_page_can_be_named_after_is_one_line(root, nam
 
 def test_a_papers_method_is_loaded_and_described_and_of_no_other_paper(root, capsys):
     method = methods.load("ours", {"rate": 0.25}, "test", "alpha", root)
-    assert type(method).__name__ == "Ours" and method.rate == 0.25 and method.headline == "weighted"
+    assert type(method).__name__ == "Ours"
+    assert method.rate == 0.25
+    assert method.headline == "weighted"
     method = described("ours", "alpha", root)
-    assert [kind.__name__ for kind in type(method).__mro__[:2]] == ["Ours", "FedAvg"] and method.rate == 0.5
+    assert [kind.__name__ for kind in type(method).__mro__[:2]] == ["Ours", "FedAvg"]
+    assert method.rate == 0.5
     assert [
         (one.name, one.value)
         for one in hyper_parameters(Experiment.of(Cell("alpha", "mini", "ours"), root))
@@ -127,11 +130,13 @@ def test_a_papers_method_is_loaded_and_described_and_of_no_other_paper(root, cap
     ] == [("rate", 0.25)]
     assert explain.explain(["alpha/mini/ours"], root) == 0
     text = capsys.readouterr().out
-    assert "alpha/mini/ours: ours (ours) of FedLSA" in text and "fedrepro run alpha/mini/ours" in text
+    assert "alpha/mini/ours: ours (ours) of FedLSA" in text
+    assert "fedrepro run alpha/mini/ours" in text
     with pytest.raises(ParamError) as error:
         methods.load("ours", {}, "papers/zeta/paper.yaml: methods.ours", "zeta", root)
     assert one_line(error).startswith("papers/zeta/paper.yaml: methods.ours: unknown method 'ours'")
-    assert "ours" not in method_names(root=root) and "ours" in method_names("alpha", root)
+    assert "ours" not in method_names(root=root)
+    assert "ours" in method_names("alpha", root)
 
 
 def digests(root) -> dict[Cell, str]:
@@ -213,7 +218,8 @@ def test_a_metric_gets_the_scores_of_every_client_with_test_images(root):
 
     assert measured() == {}
     assert measured("worst_client") == {"metric.worst_client": pytest.approx(min(accuracies))}
-    assert len(accuracies) == 2 and min(accuracies) < max(accuracies)
+    assert len(accuracies) == 2
+    assert min(accuracies) < max(accuracies)
     with pytest.raises(TrainingError, match="alpha/metrics.py: large: 101 is not a percentage"):
         measured("large")
 
@@ -255,7 +261,8 @@ def test_a_paper_is_imported_without_running_its_code(root, theirs, capsys):
     with pytest.raises(FedReproError, match="papers/theirs: was imported"):
         load_module("papers.theirs.data", root / "papers/theirs/data.py")
     sets(root), sync(root), results.survey(root)
-    assert "theirs" not in folders(root) and not list((root / "papers/theirs").rglob("dvc.yaml"))
+    assert "theirs" not in folders(root)
+    assert not list((root / "papers/theirs").rglob("dvc.yaml"))
     assert not (root / "ran").exists()
     assert "data.py, figures.py" in capsys.readouterr().out
     trust("theirs", root)

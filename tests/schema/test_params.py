@@ -229,11 +229,14 @@ def test_keys_of_the_last_version_work_and_are_named_once(tmp_path, capsys):
 
     edit(small_repository(tmp_path) / "papers/fedcrl/paper.yaml", old)
     paper = load_paper("fedcrl", tmp_path)
-    assert paper.extra_scenarios == ["skewed"] and paper.sources.settings["seeds"].choice == "why"
-    assert paper.grids["main"].separate_file and paper.grids["main"].supplementary
+    assert paper.extra_scenarios == ["skewed"]
+    assert paper.sources.settings["seeds"].choice == "why"
+    assert paper.grids["main"].separate_file
+    assert paper.grids["main"].supplementary
     assert paper.tables["table1"].also == {"rounds": "run.rounds"}
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 6 and all("papers/fedcrl/paper.yaml" in line for line in lines)
+    assert len(lines) == 6
+    assert all("papers/fedcrl/paper.yaml" in line for line in lines)
     assert sum("extra_scenarios" in line for line in lines) == sum("choice" in line for line in lines) == 1
 
 
@@ -259,12 +262,15 @@ def test_merge_keys_and_powers_of_ten_work_and_a_missing_file_is_named(tmp_path)
 
 
 def test_the_projects_parameters():
-    assert papers() == ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl") and load_params().miniature.seeds
+    assert papers() == ("fedccl", "fcclplus", "fedlsa", "rahfl", "fedcrl")
+    assert load_params().miniature.seeds
     for paper, miniature in ((key, load_paper(key).miniature) for key in papers()):
         assert load_paper(paper).scenarios["mini"] == miniature.scenario
         mine = {Cell(paper, "mini", method).resolve()[1] for method in miniature.methods}
         others = [Cell(paper, "across", method).resolve()[1] for method in miniature.others]
-        assert len({*others}) == len(others) and not mine & {*others} and mine <= {*methods.method_names()}
+        assert len({*others}) == len(others)
+        assert not mine & {*others}
+        assert mine <= {*methods.method_names()}
         possible = {name for name in methods.method_names() if not excluded(name, miniature.scenario)}
         assert mine | {*others} == mine | possible
     scenario, mini = Cell("fedccl", "across", "fedsr").resolve()[0], load_paper("fedccl").miniature.scenario
@@ -401,7 +407,8 @@ def test_the_overlay_is_read_once_until_a_file_changes(tmp_path, monkeypatch):
     read, folder = [], tmp_path / "papers" / "mine"
     monkeypatch.setattr(loader, "read_yaml", lambda path: read.append(path.name) or read_yaml(path))
     write_text(folder / "paper.yaml", "methods: {fedavg: {}}\n")
-    assert loader.overlay("mine", tmp_path) == {} and not read
+    assert loader.overlay("mine", tmp_path) == {}
+    assert not read
     write_text(folder / "params.yaml", "methods: {fedavg: {lr: 1}}\n")
     loader.overlay("mine", tmp_path)["methods"].clear()  # a caller's copy
     assert loader.overlay("mine", tmp_path) == {"methods": {"fedavg": {"lr": 1}}}

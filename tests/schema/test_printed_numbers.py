@@ -309,7 +309,8 @@ def test_fedlsas_printed_counts_are_the_partitions():
         settings = document.scenarios[keys[dataset]]
         pool = official_pool(settings.data)
         parts = partition(settings.partition, pool, dataset)
-        assert len(parts.train) == 10 and set(parts.domain_test) == set(pool.names)
+        assert len(parts.train) == 10
+        assert set(parts.domain_test) == set(pool.names)
         actual = {
             "Instances": len(pool.labels),
             "Domains": len(parts.domain_test),

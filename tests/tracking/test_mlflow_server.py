@@ -76,13 +76,16 @@ def server(root):
         try:
             deadline = time.monotonic() + 240  # seconds of imports on a busy machine
             while "Ctrl-C" not in (text := (root / "output").read_text()):
-                assert process.poll() is None and time.monotonic() < deadline, text
+                assert process.poll() is None, text
+                assert time.monotonic() < deadline, text
                 time.sleep(0.2)
             address = f"http://127.0.0.1:{re.search(rf'port {port} is in use; (.*) instead', text)[1]}"
-            assert f"MLflow: {address}\n" in text and answers(f"{address}/health")
+            assert f"MLflow: {address}\n" in text
+            assert answers(f"{address}/health")
             yield address
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=PATIENCE) == 0 and not answers(f"{address}/health")
+            assert process.wait(timeout=PATIENCE) == 0
+            assert not answers(f"{address}/health")
         finally:
             stop(process)
 
@@ -128,9 +131,11 @@ def test_the_links_of_ui_show_cells_with_their_means(root, server, browser, monk
     page = text_of(browser, links["all runs"], "Group: fedcrl/mini/fedcrl")
     for cell, result in results.collect(root).items():
         mean = sum(result["measures"]["weighted"]) / len(result["seeds"])
-        assert f"Group: {cell}" in page and f"{mean:.3f}"[:5] in page
+        assert f"Group: {cell}" in page
+        assert f"{mean:.3f}"[:5] in page
     page = text_of(browser, links["miniature"], "Group: FedCRL")
-    assert "Group: FedAvg" in page and "reported" in page
+    assert "Group: FedAvg" in page
+    assert "reported" in page
 
 
 def test_mlflows_own_command_opens_the_database(root, monkeypatch):
@@ -150,9 +155,8 @@ def test_mlflows_own_command_opens_the_database(root, monkeypatch):
         try:
             deadline = time.monotonic() + PATIENCE
             while not answers(f"{address}/health"):
-                assert process.poll() is None and time.monotonic() < deadline, (
-                    root / "mlflow ui"
-                ).read_text()
+                assert process.poll() is None, (root / "mlflow ui").read_text()
+                assert time.monotonic() < deadline, (root / "mlflow ui").read_text()
                 time.sleep(0.2)
             client = mlflow.MlflowClient(address)
             runs = client.search_runs([client.get_experiment_by_name("fedcrl").experiment_id])

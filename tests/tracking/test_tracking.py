@@ -83,7 +83,8 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     runs = {run.data.tags["seed"]: run for run in runs_of(root)}
     assert set(runs) == {"0", "1"}
     run = runs["1"]
-    assert run.info.run_name == "mini/fedavg/seed 1" and run.info.status == "FINISHED"
+    assert run.info.run_name == "mini/fedavg/seed 1"
+    assert run.info.status == "FINISHED"
     measured = result["measures"]["weighted"]
     assert run.data.metrics["reported/weighted"] == pytest.approx(measured[1])
     assert run.data.metrics["printed/weighted"] == 61.25
@@ -104,13 +105,15 @@ def test_import_makes_a_run_per_seed_with_everything_and_again_none(root):
     )
     assert {a.path for a in client.list_artifacts(run.info.run_id)} == {"history.csv", "result.json"}
     mlflow_runs.import_results(root)
-    assert mlflow_runs.import_results(root) == (0, 2) and len(runs_of(root)) == 2
+    assert mlflow_runs.import_results(root) == (0, 2)
+    assert len(runs_of(root)) == 2
 
 
 def test_seeds_are_below_the_run_of_their_cell_which_has_their_means(fresh):
     mlflow_runs.import_results(fresh, {CELL: {"weighted": 61.25}})
     (cell,) = cells_of(fresh)
-    assert cell.info.run_name == "mini/fedavg" and cell.info.status == "FINISHED"
+    assert cell.info.run_name == "mini/fedavg"
+    assert cell.info.status == "FINISHED"
     assert {run.data.tags["mlflow.parentRunId"] for run in runs_of(fresh)} == {cell.info.run_id}
     measured = results.collect(fresh)[CELL]["measures"]["weighted"]
     assert cell.data.metrics["reported/weighted"] == pytest.approx(statistics.fmean(measured))
@@ -164,7 +167,8 @@ def test_without_psutil_nothing_is_watched_and_nothing_said(fresh, monkeypatch, 
     follower = mlflow_runs.Follower(CELL, {}, fresh)
     follower.report({"seed": 0, "round": 1, "weighted": 1.0})
     follower.finish(result)
-    assert not (fresh / ".cells").exists() and capfd.readouterr() == ("", "")
+    assert not (fresh / ".cells").exists()
+    assert capfd.readouterr() == ("", "")
 
 
 class Card:
@@ -205,7 +209,8 @@ def test_an_import_that_is_killed_leaves_no_part_of_a_run(fresh, monkeypatch):
         patch.setattr(Bulk, "set_terminated", killed)
         mlflow_runs.import_results(fresh)
     assert runs_of(fresh, "") == []
-    assert mlflow_runs.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+    assert mlflow_runs.import_results(fresh) == (2, 0)
+    assert len(runs_of(fresh)) == 2
 
 
 # An import, or a training that is followed live, which is killed behind the n-th SQL statement with a text.
@@ -281,8 +286,10 @@ def test_after_a_kill_amid_a_transaction_the_next_import_has_every_run_once(
 ):
     kill_amid(fresh, what, number, text)
     mlflow_runs.import_results(fresh)
-    assert described(fresh) == undisturbed and len(undisturbed) == 2
-    assert mlflow_runs.import_results(fresh) == (0, 2) and described(fresh) == undisturbed
+    assert described(fresh) == undisturbed
+    assert len(undisturbed) == 2
+    assert mlflow_runs.import_results(fresh) == (0, 2)
+    assert described(fresh) == undisturbed
     assert not list(fresh.glob("mlflow.db.unusable-*"))
 
 
@@ -344,7 +351,8 @@ def test_a_lasting_cell_is_followed_live_and_then_known(root, live):
     follower = mlflow_runs.Follower(CELL, {"hyper": {"mu": 0.5}}, root)
     follower.report({"seed": 5, "round": 1, "weighted": 10.0, "loss": None, "intra.M": 3.0})
     live = [run for run in runs_of(root) if run.data.tags["seed"] == "5"]
-    assert [run.info.status for run in live] == ["RUNNING"] and live[0].data.metrics == {"weighted": 10.0}
+    assert [run.info.status for run in live] == ["RUNNING"]
+    assert live[0].data.metrics == {"weighted": 10.0}
     again = mlflow_runs.Follower(CELL, {"hyper": {"mu": 0.5}}, root)  # the first one was killed
     again.report({"seed": 5, "round": 1, "weighted": 10.0})
     result = json.loads((root / "papers/fedcrl/runs/mini/fedavg/result.json").read_text())
@@ -381,7 +389,8 @@ def test_a_short_cell_never_touches_mlflow(tmp_path):
     follower = mlflow_runs.Follower(CELL, {}, tmp_path)
     follower.report({"seed": 0, "round": 1, "weighted": 1.0})
     follower.finish({"digest": "0" * 8})
-    assert follower.store is None and not (tmp_path / "mlflow.db").exists()
+    assert follower.store is None
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_a_server_that_is_down_costs_one_warning(root, live, monkeypatch, capsys):
@@ -394,7 +403,8 @@ def test_a_server_that_is_down_costs_one_warning(root, live, monkeypatch, capsys
         follower.report({"seed": 0, "round": number, "weighted": 1.0})
     follower.finish({"digest": "0" * 8})
     output = capsys.readouterr().err
-    assert output.count("warning: MLflow at http://127.0.0.1") == 1 and "fedrepro import" in output
+    assert output.count("warning: MLflow at http://127.0.0.1") == 1
+    assert "fedrepro import" in output
     monkeypatch.setattr(mlflow_runs, "import_results", partial(mlflow_runs.import_results, root))
     mlflow_runs.say_import()
     assert "does not answer" in capsys.readouterr().err
@@ -426,11 +436,15 @@ def test_an_unusable_database_is_set_aside_and_made_again(root, fresh, capfd, da
         path.write_bytes((root / "mlflow.db").read_bytes()[:200_000])
     broken = path.read_bytes()
     (fresh / "mlflow.db-journal").write_bytes(b"")
-    assert mlflow_runs.import_results(fresh) == (2, 0) and len(runs_of(fresh)) == 2
+    assert mlflow_runs.import_results(fresh) == (2, 0)
+    assert len(runs_of(fresh)) == 2
     output = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning: ")]
-    assert len(output) == 1 and "mlflow.db cannot be used" in output[0] and "set aside as" in output[0]
+    assert len(output) == 1
+    assert "mlflow.db cannot be used" in output[0]
+    assert "set aside as" in output[0]
     (aside,) = fresh.glob("mlflow.db.unusable-??????????????*[0-9]")
-    assert aside.read_bytes() == broken and aside.name in output[0]
+    assert aside.read_bytes() == broken
+    assert aside.name in output[0]
     assert mlflow_runs.import_results(fresh) == (0, 2)
 
 
@@ -450,7 +464,8 @@ def test_a_database_survives_a_lock_and_another_place(fresh, monkeypatch, tmp_pa
     other.parent.mkdir()
     os.replace(base, other)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{other}")
-    assert mlflow_runs.import_results(fresh) == (0, 2) and not list(other.parent.glob("*.unusable-*"))
+    assert mlflow_runs.import_results(fresh) == (0, 2)
+    assert not list(other.parent.glob("*.unusable-*"))
 
 
 def test_a_run_of_another_working_copy_is_left_alone(fresh, live):
@@ -469,7 +484,8 @@ def test_an_experiment_that_was_deleted_by_hand_comes_back(fresh):
     client = mlflow.MlflowClient(mlflow_runs.uri(fresh))
     client.delete_experiment(client.get_experiment_by_name("fedcrl").experiment_id)
     new, old = mlflow_runs.import_results(fresh)
-    assert new + old == 2 and len(runs_of(fresh)) == 2
+    assert new + old == 2
+    assert len(runs_of(fresh)) == 2
     assert mlflow_runs.import_results(fresh) == (0, 2)
 
 
@@ -481,9 +497,11 @@ def test_another_place_of_the_checkout_writes_into_its_artifacts(fresh, tmp_path
     other = first.with_name("o'ther")
     way(first, other)
     before = sorted(first.rglob("*"))
-    assert mlflow_runs.import_results(other) == (2, 0) and sorted(first.rglob("*")) == before
+    assert mlflow_runs.import_results(other) == (2, 0)
+    assert sorted(first.rglob("*")) == before
     assert len(list((other / "mlartifacts").rglob("result.json"))) >= 2
-    assert list(other.glob("mlflow.db.unusable-*")) and "copied or moved" in capfd.readouterr().err
+    assert list(other.glob("mlflow.db.unusable-*"))
+    assert "copied or moved" in capfd.readouterr().err
     assert mlflow_runs.import_results(other) == (0, 2)
 
 
@@ -501,7 +519,6 @@ def test_mlflow_takes_what_is_named_after_data(name):
     ):
         _validate_metric_name(key)
         _validate_param_name(key)
-    assert (
-        mlflow_runs._key("reported/intra.AVG") == "reported/intra.AVG" and mlflow_runs._key("照片") == "照片"
-    )
+    assert mlflow_runs._key("reported/intra.AVG") == "reported/intra.AVG"
+    assert mlflow_runs._key("照片") == "照片"
     assert mlflow_runs._key("a&b") != mlflow_runs._key("a_b")

@@ -47,14 +47,17 @@ def changed(root, **changes) -> Experiment:
 def test_history_and_result_tell_who_took_part_and_the_newcomers_accuracy(partial):
     result = json.loads((CELL.folder(partial) / "result.json").read_text())
     history = pd.read_csv(io.StringIO(outputs(partial, str(CELL))[1]))
-    assert result["participants"] == 3 and set(history["participants"]) == {0, 3}
+    assert result["participants"] == 3
+    assert set(history["participants"]) == {0, 3}
     assert [len(accuracies) for accuracies in result["clients"]] == [8, 8]
     last = history["round"] == 4
-    assert history["unseen.weighted"][last].notna().all() and history["unseen.weighted"][~last].isna().all()
+    assert history["unseen.weighted"][last].notna().all()
+    assert history["unseen.weighted"][~last].isna().all()
     assert result["measures"]["unseen.weighted"] == history["unseen.weighted"][last].tolist()
     assert "participants" not in result["measures"]
     actual, problems = survey(partial)
-    assert CELL in actual and CELL not in problems
+    assert CELL in actual
+    assert CELL not in problems
     features = loading.load_world(Experiment.of(CELL, partial), 0)[0].scalars("features")
     assert result["traffic"]["up"] == result["traffic"]["down"] == features  # of one that takes part
 
@@ -81,12 +84,14 @@ def test_the_training_data_of_unseen_clients_reach_no_model(partial, monkeypatch
     runs = [train_seed(Job(Experiment.of(CELL, partial), 0, "as-it-is"))]
     monkeypatch.setattr(loading, "load", poisoned)
     runs.append(train_seed(Job(Experiment.of(CELL, partial), 0, "poisoned")))
-    assert len(late) == 2 and ends[0] == ends[1]
+    assert len(late) == 2
+    assert ends[0] == ends[1]
     rows = [
         [{name: value for name, value in row.items() if "unseen" not in name} for row in run["rows"]]
         for run in runs
     ]
-    assert rows[0] == rows[1] and runs[0]["clients"] == runs[1]["clients"]
+    assert rows[0] == rows[1]
+    assert runs[0]["clients"] == runs[1]["clients"]
     assert runs[0]["rows"][-1]["unseen.weighted"] != runs[1]["rows"][-1]["unseen.weighted"]
 
 
@@ -95,7 +100,8 @@ def test_who_is_unseen(partial):
     actual = loading.load(Experiment.of(CELL, partial), 0)
     names = [client.name for client in actual.clients]
     draws = [loading._unseen(changed(partial), seed, actual) for seed in range(4)]
-    assert len(set(draws)) > 1 and all(len(late) == 2 for late in draws)
+    assert len(set(draws)) > 1
+    assert all(len(late) == 2 for late in draws)
 
     def left(unseen):
         world, tests = loading.load_world(changed(partial, unseen=unseen), 0)

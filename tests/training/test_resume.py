@@ -84,7 +84,8 @@ def stopped(cell: Cell, project: Path, monkeypatch) -> Job:
 
     with pytest.raises(KeyboardInterrupt):
         train_seed(job, stop)
-    assert job.files.checkpoint.exists() and not job.files.finished.exists()
+    assert job.files.checkpoint.exists()
+    assert not job.files.finished.exists()
     return job
 
 
@@ -95,7 +96,8 @@ def test_a_resumed_seed_has_the_rows_of_one_that_ran_through(project, text, monk
     job = stopped(cell, project, monkeypatch)
     saved = torch.load(job.files.checkpoint, weights_only=True)["content"]
     state = unpack(saved["state"])
-    assert saved["rows"][-1]["round"] == 2 and CARRIED[text] <= state.keys()
+    assert saved["rows"][-1]["round"] == 2
+    assert CARRIED[text] <= state.keys()
     assert all(state[name] is not None for name in CARRIED[text])
 
     def again(*_):
@@ -107,7 +109,8 @@ def test_a_resumed_seed_has_the_rows_of_one_that_ran_through(project, text, monk
     resumed = train_seed(job, trained.append)
     assert [row["round"] for row in trained] == list(range(3, ROUNDS + 1))
     assert [resumed[name] for name in SAME] == [whole[name] for name in SAME]
-    assert not job.files.checkpoint.exists() and len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
+    assert not job.files.checkpoint.exists()
+    assert len({row["loss"] for row in whole["rows"][1:]}) == ROUNDS
 
 
 def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, list]:
@@ -199,7 +202,8 @@ def test_seeds_one_after_the_other_have_separate_processes(tmp_path, monkeypatch
         for seed in range(2)
     ]
     actual = {run["seed"]: run["process"] for run in trainer.train_seeds(jobs, print)}
-    assert sorted(actual) == [0, 1] and len({os.getpid(), *actual.values()}) == 3
+    assert sorted(actual) == [0, 1]
+    assert len({os.getpid(), *actual.values()}) == 3
     (alone,) = trainer.train_seeds(jobs[:1], print)
     assert alone["process"] == os.getpid()
 

@@ -68,7 +68,8 @@ def test_altered_data_is_not_trained_on(mended):
     altered_labels(mended)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     refused = stage(mended, "train", CELL, expect=2)
-    assert refused.stderr.count("\n") == 1 and "data/digits/labels.npy was altered" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert "data/digits/labels.npy was altered" in refused.stderr
     assert not list(mended.glob("papers/fedcrl/runs/mini/fedprox/*"))
 
 
@@ -221,8 +222,10 @@ def test_a_document_of_any_shape_ends_no_reader(mended, reference, text, capsys)
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     try:
-        assert failures(mended) == {} and not read_result(cell, mended)
-        assert identity.code_of(experiment) and Mark.read(mended / "mark") is None
+        assert failures(mended) == {}
+        assert not read_result(cell, mended)
+        assert identity.code_of(experiment)
+        assert Mark.read(mended / "mark") is None
         mend_rwlock(mended / "rwlock")
         for read in (
             lambda: results.read(files[0]),
@@ -288,9 +291,11 @@ def test_an_altered_finished_seed_is_trained_again(project, reference, capfd):
         "",
     ):
         job.files.finished.write_text(bad)
-        assert job.files.run() is None and not job.files.finished.exists()
+        assert job.files.run() is None
+        assert not job.files.finished.exists()
         said = capfd.readouterr().err
-        assert said.count("\n") == 1 and "renamed to seed-0.json.damaged" in said
+        assert said.count("\n") == 1
+        assert "renamed to seed-0.json.damaged" in said
     job.files.finished.write_text(text)
     job.files.representations.write_bytes(b"")
     assert job.files.run() is None
@@ -308,7 +313,8 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, capfd):
         actual = saved.resume(CPU)
         assert actual is None or fingerprint(actual) == fingerprint(CONTENT)
         aside += actual is None
-    assert aside > 100 and capfd.readouterr().err.count("renamed to seed-0.pt.damaged") == aside
+    assert aside > 100
+    assert capfd.readouterr().err.count("renamed to seed-0.pt.damaged") == aside
 
 
 def test_a_foreign_checkpoint_is_set_aside(tmp_path, capfd):
@@ -319,7 +325,8 @@ def test_a_foreign_checkpoint_is_set_aside(tmp_path, capfd):
     torch.save(CONTENT, tmp_path / "old.pt")
     for foreign in (tmp_path / "other/seed-0.pt", tmp_path / "cell/seed-1.pt", tmp_path / "old.pt"):
         shutil.copy(foreign, saved.checkpoint)
-        assert saved.resume(CPU) is None and not saved.checkpoint.exists()
+        assert saved.resume(CPU) is None
+        assert not saved.checkpoint.exists()
     assert capfd.readouterr().err.count(".damaged") == 3
 
 
@@ -333,14 +340,16 @@ from pipeline.schema import Cell
 seeds.load_world = lambda *_: torch.empty(10**15)
 guarded(lambda: trainer.train_cell(Cell.parse(sys.argv[1])))"""
     done = python(project, code, CELL, expect=2, FEDREPRO_FORCE="1", FEDREPRO_WORKERS=workers)
-    assert "not enough memory" in done.stderr and "Traceback" not in done.stderr
+    assert "not enough memory" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_forced_means_from_the_beginning(project, reference):
     """With FEDREPRO_FORCE, which `fedrepro run --force` sets, what lies under .cells does not count."""
     before = {path: path.stat().st_mtime_ns for path in project.glob(".cells/*/seed-*.json")}
     stage(project, "train", CELL)
-    assert before and all(path.stat().st_mtime_ns == time for path, time in before.items())
+    assert before
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
     stage(project, "train", CELL, FEDREPRO_FORCE="1")
     assert all(path.stat().st_mtime_ns != time for path, time in before.items())
     assert outputs(project) == reference
