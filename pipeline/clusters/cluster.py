@@ -60,8 +60,8 @@ class Mark:
         for id_, name in living:
             if name != self.name:
                 continue
-            alone = "_" not in id_ and self.position == 0
-            in_its_place = alone or id_.endswith(f"_{self.position}")
+            _, is_one_of_several, position = id_.rpartition("_")
+            in_its_place = position == str(self.position) if is_one_of_several else self.position == 0
             if id_ == self.id or not self.id and in_its_place:
                 return id_, name
         return None
