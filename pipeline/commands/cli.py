@@ -52,7 +52,10 @@ def main() -> None:
 @FORCE
 @click.option("--seeds", default="", metavar="N,N", help="Train with these seeds instead; no table changes.")
 @click.option(
-    "--on", default="local", metavar="NAME", help="Train cells on a cluster: slurm or ray (docs/scale.md)."
+    "--on",
+    default="local",
+    metavar="NAME",
+    help="Train cells on a cluster: slurm, ray (docs/scale.md) or your own.",
 )
 @click.option(
     "--slurm", default="", metavar="OPTIONS", help="Options for sbatch, such as partition=gpu,gres=gpu:1."
@@ -65,7 +68,7 @@ def main() -> None:
     metavar="SHARE",
     help="GPUs for each cell on Ray, such as 0.25.",
 )
-@click.option("--cancel", is_flag=True, help="End the SLURM jobs of WHAT.")
+@click.option("--cancel", is_flag=True, help="End the jobs of WHAT on the cluster.")
 @calls("start:main")
 def run() -> None:
     """Run what is missing or out of date, several stages at once.

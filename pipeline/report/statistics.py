@@ -50,16 +50,12 @@ def f_above(x: float, first: float, second: float) -> float:
 
 def noncentral_t_above(x: float, df: float, shift: float) -> float:
     """Probability that the noncentral t, whose numerator has the mean `shift`, is larger than x."""
-    try:
-        from scipy.special._ufuncs import _nct_sf
-    except ImportError:  # of another SciPy
-        from scipy import stats
+    below = special.nctdtr(df, shift, x)
+    if math.isnan(below):  # SciPy's quick function has no value far from the mean
+        from scipy import stats  # a second
 
         return float(stats.nct.sf(x, df, shift))
-    if not df > 0:
-        return math.nan
-    with np.errstate(over="ignore"):
-        return float(np.clip(_nct_sf(x, df, shift), 0, 1))
+    return float(1 - below)
 
 
 # -- estimates -----------------------------------------------------------------------------------------------

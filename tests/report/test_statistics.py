@@ -282,6 +282,13 @@ def test_distributions_are_those_of_scipy_bit_for_bit():
             (t_above(x, df), stats.t.sf(x, df)),
             (t_quantile(1 - min(x, 0.99) / 2, df), stats.t.ppf(1 - min(x, 0.99) / 2, df)),
             (f_above(x, 3, df or 1), stats.f.sf(x, 3, df or 1)),
-            (noncentral_t_above(2.1, df, x), stats.nct.sf(2.1, df, x)),
         ):
             assert np.array_equal(ours, theirs, equal_nan=True), (x, df)
+
+
+@pytest.mark.parametrize("df", [0, 1, 2, 2.7, 8, 31.5, 400])
+@pytest.mark.parametrize("x", [-4.0, 0.0, 2.1, 12.7])
+def test_the_noncentral_t_is_that_of_scipy_also_far_from_its_mean(df, x):
+    for shift in (0.0, 0.3, 2.7, 9.0, 20.0, 60.0):
+        expected = stats.nct.sf(x, df, shift)
+        assert noncentral_t_above(x, df, shift) == pytest.approx(expected, abs=1e-12, nan_ok=True)
