@@ -73,7 +73,8 @@ class Browser:
         while b"\0" not in self.rest:
             ready, _, _ = select.select([self.inward], [], [], 120)
             assert ready, "the browser has gone, or says nothing"
-            assert (more := os.read(self.inward, 1 << 20)), "the browser has gone, or says nothing"
+            more = os.read(self.inward, 1 << 20)
+            assert more, "the browser has gone, or says nothing"
             self.rest += more
         message, _, self.rest = self.rest.partition(b"\0")
         return json.loads(message)

@@ -60,9 +60,10 @@ class Mark:
         for id_, name in living:
             if name != self.name:
                 continue
-            _, is_one_of_several, position = id_.rpartition("_")
-            in_its_place = position == str(self.position) if is_one_of_several else self.position == 0
-            if id_ == self.id or not self.id and in_its_place:
+            if id_ == self.id:
+                return id_, name
+            place = id_.rpartition("_")[2] if "_" in id_ else "0"
+            if not self.id and place == str(self.position):
                 return id_, name
         return None
 
@@ -124,8 +125,7 @@ class Cluster(Local):
         """
         for position, job in enumerate(jobs):
             job.name = name
-            mark = Mark(job.order.cell, self.title, "", name, job.order.digests, position)
-            files.write_json(job.mark, asdict(mark))
+            self._store_mark(job, position)
 
     def states(self) -> dict[tuple[str, str], str]:
         """(id, name) -> where it is, as a text for the user, of every job that has not ended."""
@@ -195,7 +195,7 @@ class Cluster(Local):
         """End the jobs of these stages; returns how many were ended."""
         marks = [self._mark(task) for task in tasks]
         marked = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
-        living = {job for left in marked.values() if (job := left.job(self.earlier))}
+        living = set(filter(None, (left.job(self.earlier) for left in marked.values())))
         if living:
             self.end(sorted(living))
         for mark in marked:
@@ -233,6 +233,10 @@ class Cluster(Local):
     def _mark(self, task: Any) -> Path:
         return self.root / ".cells" / "jobs" / f"{file_name(task.name)}.json"
 
+    def _store_mark(self, job: Sent, position: int = 0) -> None:
+        mark = Mark(job.order.cell, self.title, job.id, job.name, job.order.digests, position)
+        files.write_json(job.mark, asdict(mark))
+
     def _attach(self, job: Sent, left: Mark) -> None:
         if left.digests == job.order.digests:
             self.sent.append(job)
@@ -250,8 +254,7 @@ class Cluster(Local):
             if job.code is None and job.id:
                 self.sent.append(job)
                 if self.outlives:
-                    mark = Mark(job.order.cell, self.title, job.id, job.name, job.order.digests)
-                    files.write_json(job.mark, asdict(mark))
+                    self._store_mark(job)
         self.full = max(sum(job.lives for job in self.sent), 1) if held else 0
         for job in held:  # until one of ours has ended, or one of this user's other jobs
             job.where = "waits for room in the queue"
