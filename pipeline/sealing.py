@@ -6,14 +6,16 @@ It guards against mistakes and damage, not against intent.
 import contextlib
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 
-def seal(document: dict) -> dict:
+def seal(document: Mapping[str, Any]) -> dict[str, Any]:
     """`document` with `self`, the sha256 of its other keys as canonical JSON. ValueError for NaN."""
     return {**document, "self": content_hash(document)}
 
 
-def is_sealed(document: dict) -> bool:
+def is_sealed(document: Mapping[str, Any]) -> bool:
     """Whether `self` is the hash of the rest, which has to be JSON. KeyError where there is none."""
     stated = document["self"]
     content = {key: value for key, value in document.items() if key != "self"}
@@ -26,7 +28,7 @@ def is_sealed(document: dict) -> bool:
         return False
 
 
-def content_hash(document: dict) -> str:
+def content_hash(document: Mapping[str, Any]) -> str:
     """sha256 of the canonical JSON of a document without its key `self`."""
     # The round trip gives the values as they are read back from a file.
     return _hash(json.loads(json.dumps({key: value for key, value in document.items() if key != "self"})))

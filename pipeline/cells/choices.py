@@ -9,20 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
 
+from pipeline.cells.documents import Configuration, TuningResult
 from pipeline.errors import DAMAGED, FedReproError, ParamError, unknown
-from pipeline.schema import ROOT, Cell, NonNegative, Tuned, Whole, check, load_paper, shorten, visible
+from pipeline.schema import ROOT, Cell, Tuned, check, load_paper, shorten, visible
 from pipeline.schema.cell import Published
-from pipeline.schema.checker import Range, check_keys, check_known, keys
 from pipeline.schema.paper import Tuning
 from pipeline.sealing import is_sealed
-
-Percent = Annotated[float, Range(low=0, high=100)]
-KEYS: dict[str, Any] = {"cell": str, "seeds": list, "configurations": list, "chosen": int, "self": str}
-# of a configuration; of one that could be trained, or not
-TRIED = dict.fromkeys(("changes", "values"), dict[str, Any])
-SCORED, FAILED = {"accuracy": list[Percent], "seconds": list[NonNegative]}, {"error": str}
 
 
 def tuning_of(cell: Cell, root: Path = ROOT) -> Tuning:
@@ -35,7 +28,7 @@ def tuning_of(cell: Cell, root: Path = ROOT) -> Tuning:
     return tuning
 
 
-def means(configurations: list[dict]) -> list[float | None]:
+def means(configurations: list[Configuration]) -> list[float | None]:
     """The mean accuracy over the seeds of every configuration; None of one that could not be trained."""
     return [fmean(one["accuracy"]) if "accuracy" in one else None for one in configurations]
 
@@ -50,7 +43,7 @@ def path(cell: Cell, root: Path = ROOT) -> Path:
     return root / "papers" / cell.paper / "tuning" / cell.scenario / f"{cell.method}.json"
 
 
-def read(cell: Cell, root: Path = ROOT) -> dict:
+def read(cell: Cell, root: Path = ROOT) -> TuningResult:
     """The result of a cell's tuning. FedReproError where it is not there, was altered or is another's."""
     file = path(cell, root)
     try:
@@ -63,34 +56,36 @@ def read(cell: Cell, root: Path = ROOT) -> dict:
 
 
 @cache
-def _checked(text: str, cell: str, file: str) -> dict:
+def _checked(text: str, cell: str, file: str) -> TuningResult:
     """What a tuning's file holds, checked once in a process; whoever changes it works on a copy."""
     try:
         document = json.loads(text)
     except DAMAGED as error:
         raise FedReproError(f"{file}: not whole JSON: {error}; tune the cell again") from None
-    check_keys(document, KEYS, f"{file}:")
+    check(TuningResult, document, f"{file}:")
     if not is_sealed(document) or document["cell"] != cell:
         raise FedReproError(f"{file}: was altered, or is another cell's; tune the cell again")
     _check_values(document, f"{file}:")
     return document
 
 
-@cache
-def _kind(failed: bool) -> type:
-    return keys(TRIED | (FAILED if failed else SCORED))
-
-
-def _check_values(document: dict, where: str) -> None:
-    """ParamError unless seeds, configurations and choice are as `tuning.tune` writes them."""
-    seeds, tried = check(list[Whole], document["seeds"], f"{where} seeds"), document["configurations"]
+def _check_values(document: TuningResult, where: str) -> None:
+    """ParamError unless every configuration has an accuracy for each seed or an error, and the chosen one
+    has accuracies."""
+    seeds = document["seeds"]
+    tried = document["configurations"]
     for number, one in enumerate(tried):
         at = f"{where} configurations[{number}]"
-        check_known(_kind("error" in check(dict, one, at)), one, at)
+        needed = ("error",) if "error" in one else ("accuracy", "seconds")
+        for key in needed:
+            if key not in one:
+                raise ParamError(f"{at}: the key {key!r} is missing")
         if "accuracy" in one and len(one["accuracy"]) != len(seeds):
             raise ParamError(f"{at}.accuracy: not a number for every seed")
-    if not seeds or not 0 <= document["chosen"] < len(tried) or "accuracy" not in tried[document["chosen"]]:
-        raise ParamError(f"{where} chosen: {document['chosen']!r:.80} is no configuration with an accuracy")
+
+    chosen = document["chosen"]
+    if not seeds or not 0 <= chosen < len(tried) or "accuracy" not in tried[chosen]:
+        raise ParamError(f"{where} chosen: {chosen!r:.80} is no configuration with an accuracy")
 
 
 def tuned(cell: Cell, root: Path = ROOT) -> Tuned:

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipeline.cells.documents import Result
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import ROOT, Cell, Count, Positive, Share, Whole, check, load_paper, read_yaml
 from pipeline.schema.checker import Name
@@ -116,12 +117,14 @@ def declarations(paper: str, root: Path = ROOT) -> dict[str, Declaration]:
     return found
 
 
-def missing_seeds(paper: str, declared: Declaration, results: dict[Cell, dict]) -> dict[Cell, list[int]]:
+def missing_seeds(paper: str, declared: Declaration, results: dict[Cell, Result]) -> dict[Cell, list[int]]:
     """Cell -> the declared seeds that its result lacks, in the order of rows and controls."""
     lacking = {}
     for method in declared.methods:
         cell = Cell(paper, declared.scenario, method)
-        have = set(results.get(cell, {}).get("seeds", []))
-        if missing := [seed for seed in declared.seeds if seed not in have]:
+        result = results.get(cell)
+        trained = result["seeds"] if result else []
+        missing = [seed for seed in declared.seeds if seed not in trained]
+        if missing:
             lacking[cell] = missing
     return lacking

@@ -8,11 +8,11 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
-from pipeline.schema.checker import CONTROL, Range, Spelling
+from pipeline.schema.checker import CONTROL, Range, Spelling, fields_of
 
 Test = Callable[[Any], bool]
 # Whole numbers below it are floats to `check`, others infinite.
@@ -48,8 +48,12 @@ def plainly(kind: Any, more: bool = True) -> Test:
     if origin is dict:
         key, item = (plainly(argument, False) for argument in args)
         return lambda value: type(value) is dict and all(map(key, value)) and all(map(item, value.values()))
+    if typing.is_typeddict(kind):
+        return _mapping(fields_of(kind), kind.__required_keys__, more)
     if dataclasses.is_dataclass(kind):
-        return _mapping(kind, more)
+        hints = typing.get_type_hints(kind, include_extras=True)
+        needed = {one.name for one in dataclasses.fields(kind) if one.default is dataclasses.MISSING}
+        return _mapping(hints, needed, more)
     return lambda value: False
 
 
@@ -78,11 +82,14 @@ def _within(value: float, low: float, high: float, above: float) -> bool:
     return math.isfinite(value) and low <= value <= high and value > above
 
 
-def _mapping(kind: Any, more: bool) -> Test:
-    """Of a dataclass that `checker.keys` made: its keys with these kinds, and others if there may be more."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    needed = {one.name for one in dataclasses.fields(kind) if one.default is dataclasses.MISSING}
-    tests = {name: plainly(hint, False) for name, hint in hints.items()}
+def _mapping(kinds: Mapping[str, Any], needed: Set[str], more: bool) -> Test:
+    """Of a mapping with keys of these kinds.
+
+    kinds: key -> kind of its value
+    needed: the keys that may not be absent
+    more: whether there may be other keys
+    """
+    tests = {name: plainly(kind, False) for name, kind in kinds.items()}
 
     def test(value: Any) -> bool:
         if type(value) is not dict or not needed <= value.keys():

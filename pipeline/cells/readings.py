@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, unknown
 from pipeline.schema import MINIATURES, ROOT, Cell, check, load_paper, read_yaml, shorten
@@ -59,7 +60,7 @@ def filled(
     text: str,
     where: str,
     key: str,
-    look: Callable[[Cell], dict | None],
+    look: Callable[[Cell], Result | None],
     scenario: str = "",
     root: Path = ROOT,
 ) -> str:

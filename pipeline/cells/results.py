@@ -10,6 +10,7 @@ import json
 import math
 import statistics
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
@@ -19,13 +20,13 @@ import numpy as np
 import pandas as pd
 
 from pipeline.cells import choices, plausible, stamps
-from pipeline.cells.choices import Percent
+from pipeline.cells.documents import Measures, Percent, Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.quick_check import plainly
 from pipeline.errors import FedReproError, ParamError, unknown
 from pipeline.files import as_text
-from pipeline.schema import MINIATURE, ROOT, Cell, Count, NonNegative, Whole, check, shorten, visible
-from pipeline.schema.checker import Finite, check_known, keys
+from pipeline.schema import MINIATURE, ROOT, Cell, check, shorten, visible
+from pipeline.schema.checker import check_known
 from pipeline.schema.discovery import method_module
 from pipeline.sealing import is_sealed
 
@@ -34,47 +35,8 @@ STATE = plausible.STATE
 COLUMNS = ["paper", "scenario", "method", "measure", "mean", "std", "seeds"]
 FIRST = ("average", "weighted", "clients_std")  # the order in which a reader wants the measures
 LOWER_IS_BETTER = ("clients_std", "loss", "traffic", "memory", "seconds")
-# of every seed
-Measures = dict[str, list[Finite]]
 # further means over the last so many rounds
 MEANS = {"final": 1, "last3": 3, "last5": 5}
-TEXTS = (
-    *("cell", "paper", "scenario", "method", "label", "algorithm", "headline", "partition"),
-    *("device", "precision", "executor", "started", "digest"),
-)
-SENT = ("up", "down", "bytes")
-DATA = keys(dict.fromkeys(("set", "source", "digest", "deviation"), str))
-KEYS: dict[str, Any] = {
-    **dict.fromkeys(TEXTS, str),
-    "hyper": dict[str, Any],
-    "seeds": list[Whole],
-    "rounds": Count,
-    "hook": Literal["pre", "post"],
-    "last": Count,
-    **dict.fromkeys(("measures", *MEANS), Measures),
-    "clients": list[list[Percent | None]],
-    "traffic": keys(dict.fromkeys(SENT, NonNegative)),
-    "data": DATA,
-    "public": DATA | None,
-    "warnings": list[str],
-    "versions": dict[str, str],
-    "seconds": list[NonNegative],
-    "git": dict[str, Any],
-}
-# of results recorded since these were
-OPTIONAL: dict[str, Any] = {
-    **dict.fromkeys(("code", "history"), str),
-    "holdings": keys(dict.fromkeys(("images", "classes"), list[list[Whole]])),
-    "by_class": list[list[Percent | None]],
-    "memory": dict[str, list[Whole | None]] | None,
-    "traffic_of_seeds": keys(dict.fromkeys(SENT, list[NonNegative])),
-    "partitions": list[str],
-    "machines": list[dict[str, Any]],
-    "resolved": dict[str, Any],
-    "participants": Whole,
-    "modules": dict[str, str],
-    "digests": keys({"definitions": dict[str, str], "parameters": dict[str, Any]}),
-}
 OF_SEEDS = ("clients", "seconds", "by_class", "partitions", "machines")
 # (`self` of a result, digest of a history) that were found to agree in this process.
 _AGREEING: set[tuple[str, str]] = set()
@@ -100,7 +62,7 @@ def summarise(values: list[float]) -> Summary:
     return Summary(statistics.fmean(values), std, len(values))
 
 
-def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list[float]:
+def traffic_of_seeds(result: Result, name: Literal["up", "down", "bytes"]) -> list[float]:
     """What a client of each seed sends (`up`) or receives (`down`) in a round, in scalars, or both in bytes.
 
     Older results have one value for all seeds.
@@ -109,12 +71,12 @@ def traffic_of_seeds(result: dict, name: Literal["up", "down", "bytes"]) -> list
     return each[name] if each else [result["traffic"][name]] * len(result["seeds"])
 
 
-def partitions(result: dict) -> list[str]:
+def partitions(result: Result) -> list[str]:
     """The digest of the data on which each seed was trained; seeds with the same draw share it."""
     return result.get("partitions") or [result["partition"]] * len(result["seeds"])
 
 
-def machines(result: dict) -> list[dict]:
+def machines(result: Result) -> list[dict]:
     """The machine on which each seed was trained."""
     return result.get("machines") or [result["versions"]] * len(result["seeds"])
 
@@ -129,13 +91,13 @@ def lower_is_better(measure: str) -> bool:
     return name in LOWER_IS_BETTER or group.endswith("metric") and name.endswith(("_error", "_gap"))
 
 
-def of_cell(cell: Cell, root: Path = ROOT) -> dict | None:
+def of_cell(cell: Cell, root: Path = ROOT) -> Result | None:
     """The result of a cell of a scenario; None if it has not run. FedReproError as in `read`."""
     path = cell.folder(root) / "result.json"
     return read(path) if path.exists() else None
 
 
-def read(path: Path, content: bytes | None = None) -> dict:
+def read(path: Path, content: bytes | None = None) -> Result:
     """A result.json, or its content in another commit.
 
     FedReproError if it cannot be parsed, was altered or is in the folder of another cell.
@@ -156,7 +118,7 @@ def read(path: Path, content: bytes | None = None) -> dict:
 
 
 @cache
-def _checked(content: bytes) -> dict:
+def _checked(content: bytes) -> Result:
     """What a result.json holds, checked once in a process; whoever changes it works on a copy."""
     document = json.loads(content)
     if not is_sealed(document):
@@ -165,40 +127,59 @@ def _checked(content: bytes) -> dict:
     return document
 
 
-@cache
-def _kinds() -> tuple[type, type, type]:
-    """Of a result, its versions and its commit."""
-    return keys(KEYS, OPTIONAL), keys({"torch": str}), keys({"commit": str}, {"paper_commit": str})
-
-
-def _check_values(document: dict) -> None:
+def _check_values(document: Result) -> None:
     """Types, ranges and sizes of what a result holds; FedReproError says what is wrong with it."""
-    result, versions, commit = _kinds()
-    if not plainly(result)(document):
-        check_known(result, document, "result")
-    check_known(versions, document["versions"], "versions")
-    if git := document["git"]:
-        check_known(commit, git, "git")
+    if not plainly(Result)(document):
+        check_known(Result, document, "result")
+    if "torch" not in document["versions"]:
+        raise FedReproError("versions: the key 'torch' is missing")
+    if document["git"] and "commit" not in document["git"]:
+        raise FedReproError("git: the key 'commit' is missing")
+
     seeds = document["seeds"]
     if not seeds or len(set(seeds)) != len(seeds):
         raise FedReproError(f"seeds: must be different whole numbers, not {seeds!s:.80}")
-    for part in ("measures", *MEANS):
-        if document["headline"] not in document[part]:
-            raise FedReproError(f"{part}: {unknown('headline', document['headline'], document[part])}")
-        for name, values in document[part].items():
+
+    for part, measures in reported(document).items():
+        if document["headline"] not in measures:
+            raise FedReproError(f"{part}: {unknown('headline', document['headline'], measures)}")
+        for name, values in measures.items():
             if is_percent(name) and not plainly(list[Percent])(values):
                 check(list[Percent], values, f"{part}.{name}")
-    of_seeds = [(key, document[key]) for key in OF_SEEDS if key in document]
-    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings", "memory"):
-        of_seeds += (document.get(part) or {}).items()
-    for name, each in of_seeds:
+
+    for name, each in _of_seeds(document):
         if len(each) != len(seeds):
             raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
-    held = document.get("holdings", {}).values()
-    if len({len(clients) for values in (document["clients"], *held) for clients in values}) > 1:
+
+    tables = [document["clients"]]
+    if "holdings" in document:
+        tables += [document["holdings"]["images"], document["holdings"]["classes"]]  # type: ignore[list-item]
+    if len({len(clients) for table in tables for clients in table}) > 1:
         raise FedReproError("clients: not the same number for every seed, or in 'holdings'")
-    if document["cell"] != "/".join(document[key] for key in ("paper", "scenario", "method")):
+
+    named = f"{document['paper']}/{document['scenario']}/{document['method']}"
+    if document["cell"] != named:
         raise FedReproError(f"'cell' is {document['cell']!r:.80}, which paper, scenario and method are not")
+
+
+def reported(result: Result) -> dict[str, Measures]:
+    """The means over last rounds that a result has: `measures`, and by MEANS."""
+    return {
+        "measures": result["measures"],
+        "final": result["final"],
+        "last3": result["last3"],
+        "last5": result["last5"],
+    }
+
+
+def _of_seeds(result: Result) -> Iterator[tuple[str, Sequence]]:
+    """Name and content of every list that has one entry for each seed."""
+    document: Mapping[str, Any] = result
+    for name in OF_SEEDS:
+        if name in document:
+            yield name, document[name]
+    for part in ("measures", *MEANS, "traffic_of_seeds", "holdings", "memory"):
+        yield from (document.get(part) or {}).items()
 
 
 def is_percent(measure: str) -> bool:
@@ -206,14 +187,14 @@ def is_percent(measure: str) -> bool:
     return measure != "loss" and not measure.startswith("method.")
 
 
-def collect(root: Path = ROOT, paper: str = "*", scenario: str = "*") -> dict[Cell, dict]:
+def collect(root: Path = ROOT, paper: str = "*", scenario: str = "*") -> dict[Cell, Result]:
     """Every finished cell, of all papers and scenarios or of one, in the order of the paths, with its checked
     result.json."""
     documents = map(read, visible(root, f"papers/{paper}/runs/{scenario}/*/result.json"))
     return {Cell.parse(document["cell"]): document for document in documents}
 
 
-def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
+def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, Result]:
     """The results of a cell's tuning, with the chosen values and with its row's values, if they were trained.
 
     FedReproError for a tuning that paper.yaml does not ask for.
@@ -229,7 +210,7 @@ def of_tuning(cell: Cell, root: Path = ROOT) -> dict[Cell, dict]:
     }
 
 
-def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], dict[Cell, str]]:
+def survey(root: Path = ROOT) -> tuple[dict[Cell, Result], dict[Cell, str]]:
     """As `collect`, and of each cell whose files cannot be trusted one line that names the file. Besides what
     `read` refuses, that is a cell that paper.yaml does not know, or a history.csv that disagrees with
     result.json."""
@@ -252,7 +233,7 @@ def survey(root: Path = ROOT) -> tuple[dict[Cell, dict], dict[Cell, str]]:
     return usable, problems
 
 
-def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+def checked_history(cell: Cell, result: Result, root: Path) -> pd.DataFrame:
     """As `history`; FedReproError also where it is not the result's."""
     path = cell.folder(root) / "history.csv"
     content = _content(path)
@@ -265,7 +246,7 @@ def checked_history(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
     return table
 
 
-def _agrees(cell: Cell, result: dict, root: Path) -> bool:
+def _agrees(cell: Cell, result: Result, root: Path) -> bool:
     """Whether history.csv is plainly the result's; where not, `checked_history` knows. It is what that
     checks, without a table of pandas."""
     path = cell.folder(root) / "history.csv"
@@ -277,8 +258,9 @@ def _agrees(cell: Cell, result: dict, root: Path) -> bool:
         seeds = [seed for seed in result["seeds"] for _ in rounds]
         if table["seed"] != seeds or table["round"] != rounds * len(result["seeds"]) or "loss" not in table:
             return False
-        for part, last in {"measures": result["last"], **MEANS}.items():
-            for name, each in result[part].items():
+        for part, measures in reported(result).items():
+            last = MEANS.get(part, result["last"])
+            for name, each in measures.items():
                 for k, mean in enumerate(each):
                     of_seed = table[name][k * len(rounds) : (k + 1) * len(rounds)]
                     known = [one for one in of_seed if one == one]
@@ -289,12 +271,11 @@ def _agrees(cell: Cell, result: dict, root: Path) -> bool:
     return True
 
 
-def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
+def check_history(result: Result, table: pd.DataFrame, file: Path) -> None:
     """FedReproError unless the history, which `file` held, has every round of every seed, and the reported
     numbers are the means over the last rounds."""
     path, again = shorten(file), "the file was cut or altered, run the cell again"
-    means = {"measures": result["last"], **MEANS}
-    names = dict.fromkeys(name for part in means for name in result[part])
+    names = dict.fromkeys(name for measures in reported(result).values() for name in measures)
     if lost := [name for name in ("loss", *names) if name not in table]:
         raise FedReproError(f"{path}: the column {lost[0]!r} is missing; {again}")
     rounds = {int(seed): rows.tolist() for seed, rows in table.groupby("seed")["round"]}
@@ -304,15 +285,16 @@ def check_history(result: dict, table: pd.DataFrame, file: Path) -> None:
     for k, seed in enumerate(result["seeds"]):
         rows = values[seeds == seed]
         columns = {name: column[~np.isnan(column)] for name, column in zip(names, rows.T)}
-        for part, last in means.items():
-            for name, each in result[part].items():
+        for part, measures in reported(result).items():
+            last = MEANS.get(part, result["last"])
+            for name, each in measures.items():
                 mean = columns[name][-last:].mean() if len(columns[name]) else math.nan
                 if not abs(mean - each[k]) <= ROUNDED:
                     gives = f"the last rounds of seed {seed} give {name} {mean:.4f}"
                     raise FedReproError(f"{path}: {gives}, result.json says {each[k]}; {again}")
 
 
-def check_plausible(result: dict, table: pd.DataFrame, file: Path) -> None:
+def check_plausible(result: Result, table: pd.DataFrame, file: Path) -> None:
     """FedReproError where the numbers of the history, of any seed, do not fit together, with the clients'
     accuracies of the last round or with the other seeds (`pipeline/cells/plausible.py`)."""
     kind = plausible.kind_of(result["measures"])
@@ -335,7 +317,7 @@ def check_plausible(result: dict, table: pd.DataFrame, file: Path) -> None:
         raise FedReproError(f"{shorten(file)}: {wrong}; {again}")
 
 
-def _of_machines(result: dict, paper: Path) -> str:
+def _of_machines(result: Result, paper: Path) -> str:
     """What cannot be in what the clients of a seed send, and in what trained it; nothing where all fits.
     paper: the folder of the result's paper, whose own methods send what they like."""
     sent = list(zip(traffic_of_seeds(result, "up"), traffic_of_seeds(result, "down"), strict=True))
@@ -443,7 +425,7 @@ def ordered(measures) -> list[str]:
     return [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]
 
 
-def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
+def tidy(results: dict[Cell, Result]) -> pd.DataFrame:
     """All measured numbers, a row for each cell and measure; std is empty for a single seed."""
     rows = [
         (cell.paper, cell.scenario, cell.method, name, *astuple(summarise(results[cell]["measures"][name])))
@@ -453,7 +435,7 @@ def tidy(results: dict[Cell, dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def metrics(paper: str, results: dict[Cell, dict]) -> str:
+def metrics(paper: str, results: dict[Cell, Result]) -> str:
     """reports/metrics/<paper>.json for `dvc metrics`: {method: accuracy in percent} of the miniature."""
     numbers = {
         cell.method: round(statistics.fmean(result["measures"][result["headline"]]), 4)
@@ -471,7 +453,7 @@ def as_csv(table: pd.DataFrame) -> str:
     return table.to_csv(index=False, float_format="%.4f", lineterminator="\n")
 
 
-def curves(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
+def curves(results: dict[Cell, Result], root: Path = ROOT) -> pd.DataFrame:
     """Accuracy over rounds, mean over seeds, with the columns method, round, accuracy (the main measure,
     percent)."""
     rows = []

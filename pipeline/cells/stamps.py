@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from pipeline import files
+from pipeline.cells.documents import Result
 from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.schema import ROOT, Cell, check, read_yaml, shorten
 from pipeline.schema.checker import keys
@@ -170,7 +171,7 @@ def digest(history: bytes) -> str:
     return hashlib.sha256(history).hexdigest()[:16]
 
 
-def check_history(cell: Cell, result: dict, content: bytes, root: Path = ROOT) -> None:
+def check_history(cell: Cell, result: Result, content: bytes, root: Path = ROOT) -> None:
     """FedReproError where the content of history.csv is not what was written with the result. A history from
     before results had its digest is as its stamp says, where it has one."""
     stamp = former(cell, root) or {}

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from pipeline import files
+from pipeline.cells.documents import Result
 from pipeline.cells.results import machines, partitions, survey
 from pipeline.commands.sync import IGNORED
 from pipeline.errors import DAMAGED, FedReproError
@@ -178,7 +179,7 @@ def files_of(key: str, root: Path = ROOT) -> Iterator[Path]:
             yield path.relative_to(root)
 
 
-def _environment(results: dict[Cell, dict]) -> dict:
+def _environment(results: dict[Cell, Result]) -> dict:
     """The packages here, and on what every cell was trained."""
     packages = {package.metadata["Name"]: package.version for package in metadata.distributions()}
     return {

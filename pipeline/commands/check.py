@@ -18,6 +18,7 @@ import pandas as pd
 import yaml
 
 from pipeline.cells import choices, inputs, plausible, results, stamps
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import status
 from pipeline.data import partition, store
@@ -129,7 +130,7 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
         )
 
 
-def _of_clients(document: dict, experiment: Experiment) -> Iterator[tuple[int, str]]:
+def _of_clients(document: Result, experiment: Experiment) -> Iterator[tuple[int, str]]:
     """(seed, what cannot be) of the clients of each seed whose partition is here."""
     kind = experiment.scenario.evaluation.tests
     if not identity.current(document, experiment):

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline import files
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import (
     as_csv,
@@ -178,7 +179,7 @@ def contestants(
     cells: Sequence[Cell], changed: Sequence[Changes], seeds: tuple[int, ...] | None, jobs: int | None
 ) -> dict[tuple[Cell, Changes], Contestant]:
     """Every cell with every list of changes, of which () is none; trains what is missing."""
-    documents: dict[tuple[Cell, Changes], dict] = {}
+    documents: dict[tuple[Cell, Changes], Result] = {}
     missing: dict[tuple[Cell, Changes], ExtraSeeds | Variant] = {}
     for changes in changed:
         for cell in cells:
@@ -207,7 +208,7 @@ def contestants(
 
 
 def _contestant(
-    cell: Cell, changes: Changes, result: dict, place: Cell, seeds: tuple[int, ...] | None, several: bool
+    cell: Cell, changes: Changes, result: Result, place: Cell, seeds: tuple[int, ...] | None, several: bool
 ) -> Contestant:
     """result: of the cell with the changes
     place: in whose folder the result is
@@ -227,7 +228,7 @@ def _contestant(
 def _of_result(
     cell: Cell,
     label: str,
-    result: dict,
+    result: Result,
     rounds: pd.DataFrame,
     seeds: tuple[int, ...] | None,
     changes: Changes = (),

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline import findings_file
 from pipeline.cells import choices
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
@@ -121,7 +122,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     algorithm = experiment.algorithm
     board = status.Board(root)
     now = board.status(cell)
-    result = board.results.get(cell) or {}
+    result = board.results.get(cell) or status.UNREADABLE
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
     title = paper.titles.get(cell.scenario, cell.scenario)
     yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
@@ -149,7 +150,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     yield from _method(experiment, board.results)
 
 
-def _state(now: status.Status, result: dict) -> str:
+def _state(now: status.Status, result: Result) -> str:
     """Whether a cell is measured, and with what; how long it took, and what is left."""
     if now.state == status.DONE:
         text = "measured"
@@ -195,14 +196,14 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
 
 def _headline(cell: Cell, root: Path) -> str:
     """The accuracy of a cell that belongs to a tuning."""
-    result = status.read_result(cell, root) or {}
+    result = status.read_result(cell, root) or status.UNREADABLE
     accuracy = _measured(result, result.get("headline", ""), cell, root)
     if result and status.stale(cell, result, root):
         return f"stale: {accuracy}"
     return accuracy
 
 
-def _measured(result: dict, measure: str, cell: Cell, root: Path = ROOT) -> str:
+def _measured(result: Result, measure: str, cell: Cell, root: Path = ROOT) -> str:
     """`71.23 (average; seeds 0, 1: 70.90, 71.56)`, or why there is no number.
 
     result: of the cell; empty where it has not run
@@ -262,10 +263,11 @@ def _found(name: str, experiment: Experiment | None, root: Path) -> Iterator[str
             yield from _item("tests", line)
 
 
-def _method(experiment: Experiment, results: dict[Cell, dict]) -> Iterator[str]:
+def _method(experiment: Experiment, results: dict[Cell, Result]) -> Iterator[str]:
     """The hyper-parameters that a cell ran with, or would, and the readings of its method."""
     cell = experiment.cell
-    resolved = results.get(cell, {}).get("resolved")
+    result = results.get(cell)
+    resolved = result.get("resolved") if result else None
     values = hyper_parameters(experiment, resolved)
     if values:
         yield from ("", "Hyper-parameters")

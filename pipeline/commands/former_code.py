@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import files
+from pipeline.cells.documents import Result
 from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
@@ -50,7 +51,7 @@ class FormerCode:
     commit: str
     root: Path
 
-    def check_counts(self, cell: Cell, result: dict) -> None:
+    def check_counts(self, cell: Cell, result: Result) -> None:
         """Check that the commit has this very result, and that its code is known to give it.
 
         Raises FedReproError if it does not.

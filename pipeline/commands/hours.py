@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.data import registry
 from pipeline.errors import DAMAGED, ParamError
@@ -61,12 +62,12 @@ class Rate:
 # -- seconds -------------------------------------------------------------------------------------------------
 
 
-def on_device(result: dict, device: str | None) -> bool:
+def on_device(result: Result, device: str | None) -> bool:
     """Whether a result was trained on a device of this name, or of a name with this part; None: any."""
     return device is None or device.casefold() in str(result.get("device", "")).casefold()
 
 
-def rates_of(results: dict[Cell, dict], root: Path = ROOT, device: str | None = None) -> list[Rate]:
+def rates_of(results: dict[Cell, Result], root: Path = ROOT, device: str | None = None) -> list[Rate]:
     """The speed of every finished cell, on a device (see `on_device`). Cells of unknown size or with other
     parameters than today's are left out."""
     rates = []

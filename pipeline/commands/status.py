@@ -19,10 +19,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from pipeline import locks
 from pipeline.cells import choices, stamps
 from pipeline.cells.declarations import declarations, missing_seeds
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.commands.hours import Rate, estimate, rates_of
@@ -49,6 +51,9 @@ from pipeline.schema.paper import PUBLISHED
 from pipeline.sealing import is_sealed
 
 # The states of a cell, as they are printed.
+# a result.json that cannot be read or was altered; as it is empty, it counts as stale
+UNREADABLE = cast(Result, {})
+
 DONE = "done"
 STALE = "stale"
 FAILED = "failed"
@@ -229,24 +234,24 @@ class Board:
 # -- stale and failed ----------------------------------------------------------------------------------------
 
 
-def read_results(root: Path = ROOT) -> dict[Cell, dict]:
+def read_results(root: Path = ROOT) -> dict[Cell, Result]:
     """The results of all cells that have run, as they are in result.json.
 
-    A result is empty, which counts as stale, if it cannot be read, was altered or has lost lines of its
+    A result is UNREADABLE, which counts as stale, if it cannot be read, was altered or has lost lines of its
     history. `pipeline.cells.results` checks more, but needs pandas, which takes long to import.
     """
-    by_cell = {}
+    by_cell: dict[Cell, Result] = {}
     for path in visible(root, "papers/*/runs/*/*/result.json"):
         cell = Cell(path.parts[-5], *path.parts[-3:-1])
-        by_cell[cell] = read_result(cell, root) or {}
+        by_cell[cell] = read_result(cell, root) or UNREADABLE
     return by_cell
 
 
-def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
+def read_result(cell: Cell, root: Path = ROOT) -> Result | None:
     """The result.json of a cell; None if there is none.
 
-    It is empty if it cannot be read or was altered, or if history.csv is not the one that was written with
-    it.
+    It is UNREADABLE if it cannot be read or was altered, or if history.csv is not the one that was written
+    with it.
     """
     folder = cell.folder(root)
     try:
@@ -254,14 +259,14 @@ def read_result(cell: Cell, root: Path = ROOT) -> dict | None:
         history = (folder / "history.csv").read_bytes()
         whole = history.count(b"\n") == 1 + len(document["seeds"]) * (document["rounds"] + 1)
         stamps.check_history(cell, document, history, root)
-        return document if whole and is_sealed(document) else {}
+        return document if whole and is_sealed(document) else UNREADABLE
     except FileNotFoundError:
-        return {} if (folder / "result.json").exists() else None
+        return UNREADABLE if (folder / "result.json").exists() else None
     except (*DAMAGED, FedReproError):
-        return {}
+        return UNREADABLE
 
 
-def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
+def stale(cell: Cell, result: Result, root: Path = ROOT) -> bool:
     """Whether a cell's parameters, its code, its seeds or its data differ from those of its result.
 
     A partition that is not on this machine is not compared: its digest is taken from the result.
@@ -279,7 +284,7 @@ def stale(cell: Cell, result: dict, root: Path = ROOT) -> bool:
         return True
 
 
-def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
+def cause(cell: Cell, result: Result, root: Path = ROOT) -> str:
     """Why a result is stale: the first of the causes in `pipeline.provenance.changes`."""
     try:
         return changes.cause(result, Experiment.of(cell, root))
@@ -287,7 +292,7 @@ def cause(cell: Cell, result: dict, root: Path = ROOT) -> str:
         return changes.UNKNOWN
 
 
-def not_verified(cell: Cell, result: dict, root: Path = ROOT) -> str:
+def not_verified(cell: Cell, result: Result, root: Path = ROOT) -> str:
     """`not verified since 1a2b3c4d` for a stale result whose earlier verification no longer counts; empty for
     any other."""
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline import files
+from pipeline.cells.documents import Result
 from pipeline.cells.results import STATE, survey
 from pipeline.cells.results import history as history_of
 from pipeline.errors import ParamError
@@ -46,7 +47,7 @@ def export(
     return 0
 
 
-def tidy(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
+def tidy(results: dict[Cell, Result], root: Path = ROOT) -> pd.DataFrame:
     """A row for each number of a history.csv, in percent but for losses and what methods tell of themselves.
 
     hook: which models were scored, `pre` or `post` local training; empty where a number is of no model
@@ -55,7 +56,7 @@ def tidy(results: dict[Cell, dict], root: Path = ROOT) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
 
 
-def _of_cell(cell: Cell, result: dict, root: Path) -> pd.DataFrame:
+def _of_cell(cell: Cell, result: Result, root: Path) -> pd.DataFrame:
     """The rows of one cell, with COLUMNS."""
     wide = history_of(cell, root)
     names = [name for name in wide if name not in ASIDE]

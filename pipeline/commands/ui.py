@@ -21,6 +21,7 @@ import click
 import requests
 
 from pipeline.cells import results
+from pipeline.cells.documents import Result
 from pipeline.commands.status import table_rows
 from pipeline.errors import FedReproError
 from pipeline.place import HOME, surroundings
@@ -35,7 +36,7 @@ PATIENCE = 180.0
 # The server waits for this on its standard input: its database is complete.
 GO = b"go\n"
 # cell -> result.json
-Results = dict[Cell, dict]
+Results = dict[Cell, Result]
 
 
 def ui(paper: str | None, port: int, root: Path = ROOT) -> int:

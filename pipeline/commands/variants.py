@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pipeline import arithmetic
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import read, summarise
 from pipeline.commands import run
@@ -75,7 +76,7 @@ def sweep(name: str, assignment: str, jobs: int | None = None) -> int:
     return 0
 
 
-def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> list[dict]:
+def train(cells: Sequence[ExtraSeeds | Variant], jobs: int | None = None) -> list[Result]:
     """Train cells with seeds or values of a user; returns their results, in this order.
 
     cells  with these seeds or values
@@ -129,7 +130,7 @@ def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
         return run.main([*dict.fromkeys(map(run.partition_stage, cells))], jobs)
 
 
-def _by_seed(result: dict) -> dict[int, float]:
+def _by_seed(result: Result) -> dict[int, float]:
     """seed -> the main measure of a result."""
     return dict(zip(result["seeds"], result["measures"][result["headline"]]))
 

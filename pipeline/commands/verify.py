@@ -31,6 +31,7 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from pipeline.cells import inputs, results, stamps
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.commands import former_code
 from pipeline.commands.former_code import FormerCode
@@ -71,7 +72,7 @@ class Walk:
     """
 
     cell: Cell
-    result: dict
+    result: Result
     seed: int
     rows: dict[int, dict]
     machine: dict = field(default_factory=dict)
@@ -99,11 +100,13 @@ class Walk:
         else:
             self._row(line)
 
-    def _means(self, result: dict) -> None:
+    def _means(self, result: Result) -> None:
         """Compare what the training has at its end: means over the last rounds, and accuracies of clients."""
-        for part in ("measures", *results.MEANS):
-            for name, values in self.result[part].items():
-                now = result[part].get(name, [None])[0]
+        recorded = results.reported(self.result)
+        trained = results.reported(result)
+        for part, measures in recorded.items():
+            for name, values in measures.items():
+                now = trained[part].get(name, [None])[0]
                 self._compare(now, values[self.at], name, f"the means of {part}")
         accuracies = zip(result["clients"][0], self.result["clients"][self.at], strict=True)
         for client, (now, then) in enumerate(accuracies, 1):
@@ -150,7 +153,7 @@ class Recording:
     """A seed that an earlier commit's code trains, and the rounds that it said."""
 
     cell: Cell
-    result: dict
+    result: Result
     seed: int
     rows: dict[int, dict] = field(default_factory=dict)
     walked: int = 0
@@ -177,7 +180,7 @@ class Verification:
     """
 
     cell: Cell
-    result: dict
+    result: Result
     seeds: list[int]
     table: Any
     digests: dict[str, str]
@@ -190,7 +193,7 @@ class Verification:
     def of(
         cls,
         cell: Cell,
-        result: dict,
+        result: Result,
         root: Path,
         wanted: int | None = None,
         former: FormerCode | None = None,

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.data import partition, store
@@ -76,7 +77,7 @@ MOVED = {
 _READ: dict[tuple, dict | None] = {}
 
 
-def cause(result: dict, experiment: Experiment) -> str:
+def cause(result: Result, experiment: Experiment) -> str:
     """The first reason for which a stale result is stale, in a word: one of the causes above. It is found
     without git, and so within milliseconds.
 
@@ -94,7 +95,7 @@ def cause(result: dict, experiment: Experiment) -> str:
     return PARAMETERS if identity.made_by(result, experiment) is None else CODE
 
 
-def lines(result: dict, experiment: Experiment) -> Iterator[str]:
+def lines(result: Result, experiment: Experiment) -> Iterator[str]:
     """What differs between a stale result and today, one line for each difference.
 
     result      of the cell
@@ -163,7 +164,7 @@ def _what_happened(place: str, before: dict[str, str], now: dict[str, str]) -> s
     return "changed" if place in now else "is gone"
 
 
-def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
+def _seeds(result: Result, experiment: Experiment) -> Iterator[str]:
     """Lines on the seeds that a result lacks, or has too many."""
     before = set(result["seeds"])
     now = set(experiment.scenario.seeds)
@@ -172,7 +173,7 @@ def _seeds(result: dict, experiment: Experiment) -> Iterator[str]:
             yield f"seeds {', '.join(map(str, sorted(seeds)))} {how}"
 
 
-def other_inputs(result: dict, experiment: Experiment) -> list[str]:
+def other_inputs(result: Result, experiment: Experiment) -> list[str]:
     """The partitions, labels and data sets on this machine that are not those that a result was trained on.
 
     result      of the cell

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.cells import plausible
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.provenance import identity
@@ -24,7 +25,7 @@ LARGEST_ARRAYS = 8 * 2**30
 NAMED = 3
 
 
-def problems(key: str, results: Mapping[Cell, dict], root: Path) -> Iterator[str]:
+def problems(key: str, results: Mapping[Cell, Result], root: Path) -> Iterator[str]:
     """A line for each file of a paper that is damaged or does not fit the results.
 
     key      of the paper
@@ -50,7 +51,7 @@ def _error(check: Callable[..., None], *arguments: object) -> Iterator[str]:
         yield str(error)
 
 
-def check_clients(path: Path, results: Mapping[Cell, dict]) -> None:
+def check_clients(path: Path, results: Mapping[Cell, Result]) -> None:
     """Check that clients.csv is a table of clients, and that of its scenario's results.
 
     path     of the table
@@ -117,7 +118,7 @@ def check_archive(path: Path) -> None:
         raise FedReproError(f"{shorten(path)}: unpacks to more than {LARGEST_ARRAYS >> 30} GiB")
 
 
-def sources(key: str, results: Mapping[Cell, dict], root: Path) -> Iterator[str]:
+def sources(key: str, results: Mapping[Cell, Result], root: Path) -> Iterator[str]:
     """A line if sources.yaml does not have the digests that today's code, results and stamps give.
 
     DVC would then train cells that are current, or not train cells that are stale. Nothing is said of a paper

@@ -17,7 +17,7 @@ import platform
 import re
 import sys
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from pipeline import arithmetic
 from pipeline.cells import stamps
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
@@ -340,7 +341,7 @@ def _nested(value: Any) -> Iterator[Any]:
             yield from _nested(item)
 
 
-def code_of(experiment: Experiment, executor: str = "sequential", result: dict | None = None) -> str:
+def code_of(experiment: Experiment, executor: str = "sequential", result: Result | None = None) -> str:
     """The digest under which DVC and `.cells` know the code of a cell.
 
     This is the digest of the code that made the cell's result, if that counts as today's. Without a result it
@@ -391,7 +392,7 @@ def noted(paper: str, root: Path) -> dict[str, str]:
     return digests
 
 
-def made_by(result: dict, experiment: Experiment) -> str | None:
+def made_by(result: Result, experiment: Experiment) -> str | None:
     """The digest of the code that made a result from today's parameters.
 
     A result's own digest covers its code and its parameters. So this tries every digest of code that is
@@ -421,7 +422,7 @@ def alike(cell: Cell) -> list[Cell]:
     return [cell, cell.base] if isinstance(cell, Published) else [cell]
 
 
-def current(result: dict, experiment: Experiment) -> bool:
+def current(result: Result, experiment: Experiment) -> bool:
     """Whether a result has today's parameters and is what today's code gives.
 
     That is known if today's code made it, or if a stamp says that today's code reproduced it, and if no
@@ -436,7 +437,7 @@ def current(result: dict, experiment: Experiment) -> bool:
     return made is not None and _walks(result, made, code, experiment)
 
 
-def refused(result: dict, experiment: Experiment, code: str | None = None) -> dict | None:
+def refused(result: Result, experiment: Experiment, code: str | None = None) -> dict | None:
     """The entry of verified.yaml that says that a verification of this result gave another number.
 
     result      of the cell
@@ -451,7 +452,7 @@ def refused(result: dict, experiment: Experiment, code: str | None = None) -> di
     return entry if entry["code"] == (code or _today(result, experiment)) else None
 
 
-def _today(result: dict, experiment: Experiment) -> str | None:
+def _today(result: Result, experiment: Experiment) -> str | None:
     """The digest of today's code for a result; None where the root has no code."""
     try:
         return digest_of(experiment, result["executor"])
@@ -459,13 +460,13 @@ def _today(result: dict, experiment: Experiment) -> str | None:
         return None
 
 
-def _walks(result: dict, made: str, code: str, experiment: Experiment) -> bool:
+def _walks(result: Result, made: str, code: str, experiment: Experiment) -> bool:
     """Whether code of the digest `code` is known to give a result that code of the digest `made` gave."""
     # A cell that is trained again under a stamp keeps the digest that DVC has of it.
     return code in (made, result.get("code")) or verified(result, experiment, code) is not None
 
 
-def verified(result: dict, experiment: Experiment, code: str | None = None) -> dict | None:
+def verified(result: Result, experiment: Experiment, code: str | None = None) -> dict | None:
     """The stamp that says that a result was reproduced by code that has changed since it was made.
 
     result      of the cell
@@ -480,7 +481,7 @@ def verified(result: dict, experiment: Experiment, code: str | None = None) -> d
     return stamp if stamp["code"] == (code or _today(result, experiment)) else None
 
 
-def unverified_since(result: dict, experiment: Experiment) -> str:
+def unverified_since(result: Result, experiment: Experiment) -> str:
     """The commit that trained a stale result whose earlier stamp no longer counts; empty for another result.
 
     A stamp no longer counts if it accepted the rounding of another processor, or compared nothing.
@@ -494,7 +495,7 @@ def unverified_since(result: dict, experiment: Experiment) -> str:
     return str(state.get("paper_commit") or state.get("commit") or "an unknown commit")
 
 
-def redrawn(result: dict, scenario: Scenario) -> bool:
+def redrawn(result: Result, scenario: Scenario) -> bool:
     """Whether all seeds of a result share one draw of the partition although by now each should have its own,
     or the reverse. One seed alone does not show it."""
     return len(result["seeds"]) > 1 and ("partitions" in result) == scenario.partition.fixed
@@ -561,7 +562,7 @@ def recorded(experiment: Experiment, executor: str, precision: str) -> dict[str,
     return {"definitions": definitions, "parameters": flat(parameters(experiment, precision))}
 
 
-def definitions_in(record: dict[str, dict]) -> dict[str, str]:
+def definitions_in(record: Mapping[str, Any]) -> dict[str, str]:
     """The digests of single definitions that `recorded` has given: `parts_of` at that time."""
     digests = {}
     for module, parts in record["definitions"].items():

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from pipeline.cells import choices
 from pipeline.cells.declarations import Declaration
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import lower_is_better, of_tuning
 from pipeline.errors import FedReproError
@@ -96,7 +97,7 @@ class Controlled(Evidence):
         self,
         printed: PublishedNumbers,
         change: Callable[[Source], Source | None],
-        results: dict[Cell, dict] | None = None,
+        results: dict[Cell, Result] | None = None,
         paired: bool = True,
         variant: str = "",
     ):
@@ -220,7 +221,7 @@ class Controls:
         return Control(heading, verdict, sources=runs, stale=any(self._is_stale(cell) for cell, _ in runs))
 
     def _changed(
-        self, change: Callable[[Source], Source | None], results: dict[Cell, dict] | None = None
+        self, change: Callable[[Source], Source | None], results: dict[Cell, Result] | None = None
     ) -> Controlled:
         """The evidence with other runs, see `Controlled`."""
         return Controlled(self.printed, change, results, variant=self.variant)
@@ -244,7 +245,8 @@ class Controls:
 
     def _hook(self, cell: Cell) -> object:
         """Which models a cell is scored by, `pre` or `post` local training; empty if it has not run."""
-        return self.study.results.get(cell, {}).get("hook", "")
+        result = self.study.results.get(cell)
+        return result["hook"] if result else ""
 
     def _same_network(self, claim: Claim, cells: list[Cell]) -> Control:
         """The claim about the rows of `findings.same_network`, which all have one network."""
@@ -300,7 +302,7 @@ class Controls:
             return None
         return replace(claim, tree=replace(claim.tree, parts=left))
 
-    def _chosen(self, cell: Cell) -> dict | None:
+    def _chosen(self, cell: Cell) -> Result | None:
         """The result of a cell with the values that tuning chose."""
         root = self.study.root
         try:

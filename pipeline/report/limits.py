@@ -7,6 +7,7 @@ Each reason is a text; it is empty if there is none.
 from collections.abc import Iterable
 from typing import Protocol
 
+from pipeline.cells.documents import Result
 from pipeline.report.claims import Claim
 from pipeline.report.measures import window
 from pipeline.report.study import Study
@@ -26,7 +27,7 @@ class Runs(Protocol):
     """Where results are looked up."""
 
     study: Study
-    results: dict[Cell, dict]
+    results: dict[Cell, Result]
 
 
 def untestable(claim: Claim, sources: Iterable[Source], evidence: Runs) -> str:

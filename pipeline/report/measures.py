@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.report import geometry
@@ -49,13 +50,13 @@ _CURVES = ("rounds.", "changes.", "pace.")
 _OF_ROUNDS = ("above.", "pace.")
 
 
-def draws(result: dict) -> dict[int, str]:
+def draws(result: Result) -> dict[int, str]:
     """Seed -> the digest of its partition, of a result."""
     seeds = result["seeds"]
     return dict(zip(seeds, result.get("partitions") or [result["partition"]] * len(seeds)))
 
 
-def numbers(cell: Cell, result: dict, measure: str, root: Path = ROOT) -> dict[int, float]:
+def numbers(cell: Cell, result: Result, measure: str, root: Path = ROOT) -> dict[int, float]:
     """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such number.
 
     result   of the cell
@@ -124,7 +125,7 @@ def in_points(measure: str) -> bool:
     return measure.rpartition(".")[2] != "loss"
 
 
-def _costs(result: dict, measure: str) -> list[float]:
+def _costs(result: Result, measure: str) -> list[float]:
     """Of each seed; none where it is not known of all."""
     if measure == "run.traffic":
         return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
@@ -132,9 +133,9 @@ def _costs(result: dict, measure: str) -> list[float]:
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
     for name in ("device_mb", "process_mb"):
-        values = memory.get(name)
-        if values and None not in values:
-            return values
+        known = [value for value in memory.get(name, []) if value is not None]
+        if len(known) == len(result["seeds"]):
+            return [float(value) for value in known]
     return []
 
 
@@ -187,7 +188,7 @@ def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, f
     return {int(seed): 100 * float(share) for seed, share in shares.items()}
 
 
-def _over_domains(cell: Cell, result: dict, root: Path) -> list[float]:
+def _over_domains(cell: Cell, result: Result, root: Path) -> list[float]:
     """The spread over the domains (divided by their number) of every seed; empty where no domain is
     scored."""
     domains = Experiment.of(cell, root).scenario.data.domains
@@ -195,7 +196,7 @@ def _over_domains(cell: Cell, result: dict, root: Path) -> list[float]:
     return [float(np.std(accuracies)) for accuracies in zip(*by_domain)]
 
 
-def _of_scarce(cell: Cell, result: dict, root: Path) -> list[float]:
+def _of_scarce(cell: Cell, result: Result, root: Path) -> list[float]:
     """Of each seed the mean accuracy of the clients with the fewest training images; none where seeds have
     different partitions, or where none of these clients is scored."""
     path = cell.folder(root).with_name("clients.csv")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from pipeline.cells.documents import Result
 from pipeline.cells.results import is_percent, lower_is_better, ordered
 from pipeline.report.alike import Alike, compared, scored_alike
 from pipeline.report.citations import bibtex
@@ -170,7 +171,7 @@ def scenario_tab(study: Study, scenario: str) -> Tab | None:
     )
 
 
-def _columns(study: Study, scenario: str, runs: Mapping[Cell, dict]) -> tuple[list[str], bool]:
+def _columns(study: Study, scenario: str, runs: Mapping[Cell, Result]) -> tuple[list[str], bool]:
     """(the measures that the table of a scenario shows, whether they are in groups, as `clean.average`)."""
     known = dict.fromkeys(name for run in runs.values() for name in run["measures"])
     percent = [name for name in ordered(known) if is_percent(name)]

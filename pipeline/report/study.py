@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from pipeline.cells import stamps
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import Reading, filled, hyper_parameters, readings_of, settings_of
 from pipeline.cells.results import history
@@ -56,14 +57,14 @@ class Study:
 
     key: str
     paper: Paper
-    results: dict[Cell, dict] = field(default_factory=dict)
+    results: dict[Cell, Result] = field(default_factory=dict)
     root: Path = ROOT
     problems: dict[Cell, str] = field(default_factory=dict)
     currency: dict[Cell, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(
-        cls, key: str, results: dict[Cell, dict], root: Path = ROOT, problems: Mapping[Cell, str] = {}
+        cls, key: str, results: dict[Cell, Result], root: Path = ROOT, problems: Mapping[Cell, str] = {}
     ) -> "Study":
         """The study of one paper, without runs of the miniature that paper.yaml no longer asks for.
 
@@ -196,7 +197,7 @@ class Study:
                     yield cell
 
     @cached_property
-    def runs(self) -> dict[str, dict[Cell, dict]]:
+    def runs(self) -> dict[str, dict[Cell, Result]]:
         """Scenario -> its finished cells, in the order of paper.yaml, but the miniature first."""
         runs = {}
         for scenario in dict.fromkeys([MINIATURE, *self.paper.scenarios]):
@@ -257,7 +258,7 @@ class Study:
 
 
 def studies(
-    results: dict[Cell, dict], root: Path = ROOT, problems: Mapping[Cell, str] = {}
+    results: dict[Cell, Result], root: Path = ROOT, problems: Mapping[Cell, str] = {}
 ) -> dict[str, Study]:
     """Every paper by its key, in the order of the pages."""
     return {key: Study.of(key, results, root, problems) for key in papers(root)}
@@ -286,7 +287,7 @@ def result_file(cell: Cell) -> str:
     return (cell.folder(Path()) / "result.json").as_posix()
 
 
-def resolved(result: dict | None) -> dict | None:
+def resolved(result: Result | None) -> dict | None:
     """The hyper-parameters that a result was made with; without the defaults if it has not recorded them."""
     return None if result is None else result.get("resolved", result["hyper"])
 
@@ -395,7 +396,7 @@ def deviations(study: Study) -> list[tuple[str, list[str]]]:
     return sections
 
 
-def _of_data(results: Iterable[dict]) -> list[str]:
+def _of_data(results: Iterable[Result]) -> list[str]:
     """How the data of results differ from the canonical ones, and what their runs warned of."""
     points = []
     for result in results:
@@ -435,7 +436,7 @@ def provenance(study: Study) -> list[tuple[str, Batches]]:
     return sections
 
 
-def code_words(cell: Cell, result: dict, study: Study) -> str:
+def code_words(cell: Cell, result: Result, study: Study) -> str:
     """How a result relates to today's code, in words.
 
     empty                               today's code made it

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.cells import choices
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.results import of_cell, of_tuning, summarise
 from pipeline.errors import FedReproError
@@ -108,7 +109,7 @@ class Tuning:
         return "" if self.before else "not run"
 
 
-def _hook(result: dict, measure: str) -> str:
+def _hook(result: Result, measure: str) -> str:
     """The side of local training on which a result is scored; empty where the other side is the same."""
     other = "pre" if result["hook"] == "post" else "post"
     measures = result["measures"]
@@ -116,7 +117,7 @@ def _hook(result: dict, measure: str) -> str:
     return "" if same else result["hook"]
 
 
-def by_block(result: dict, measure: str) -> dict[Block, float]:
+def by_block(result: Result, measure: str) -> dict[Block, float]:
     """(seed, its partition) -> a measure of a result."""
     return dict(zip(draws(result).items(), result["measures"].get(measure, [])))
 

@@ -81,16 +81,18 @@ Fraction = Annotated[float, Range(above=0, high=1)]
 def check(kind: Any, value: Any, where: str) -> Any:
     """Turn plain YAML into `kind`, or raise ParamError with `where` (file and key) in front.
 
-    `kind` is a dataclass, int, float, bool, str, Literal, Annotated[number, Range], Name, list[...],
-    dict[str, ...], dict[Name, ...], an optional of these, or a union of kinds that differ in YAML: a share
-    (0.2), a count (4), a list and a mapping. A dataclass with `variants`, a function of the class that gives
-    {kind: subclass}, is the one that the key `kind` names.
+    `kind` is a dataclass, a TypedDict, int, float, bool, str, Literal, Annotated[number, Range], Name,
+    list[...], dict[str, ...], dict[Name, ...], an optional of these, or a union of kinds that differ in YAML:
+    a share (0.2), a count (4), a list and a mapping. A dataclass with `variants`, a function of the class
+    that gives {kind: subclass}, is the one that the key `kind` names.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any or (dataclasses.is_dataclass(kind) and isinstance(value, kind)):  # type: ignore[arg-type]
         return value
     if dataclasses.is_dataclass(kind):
         return _check_dataclass(kind, value, where)
+    if typing.is_typeddict(kind):
+        return _check_typed_dict(kind, value, where)
     if origin is Annotated:
         checked = check(args[0], value, where)
         if problem := next(filter(None, (bound.problem(checked) for bound in args[1:])), None):
@@ -160,6 +162,31 @@ def _check_dataclass(kind: Any, value: Any, where: str) -> Any:
         raise ParamError(f"{where}: {error}") from None
 
 
+def _check_typed_dict(kind: Any, value: Any, where: str) -> dict[str, Any]:
+    """The mapping, if it has the keys of `kind` with values of their types, and no others."""
+    place = where.rstrip(":")
+    if not isinstance(value, dict):
+        raise ParamError(f"{place}: expected a mapping, not {value!r:.80}")
+    kinds = fields_of(kind)
+    for key in value:
+        if key not in kinds:
+            raise ParamError(f"{place}: {unknown('key', key, kinds)}")
+    for key in kinds:
+        if key not in value and key in kind.__required_keys__:
+            raise ParamError(f"{place}: the key {key!r} is missing")
+    return {key: check(kinds[key], item, _at(where, key)) for key, item in value.items()}
+
+
+@cache
+def fields_of(kind: Any) -> dict[str, Any]:
+    """The keys of a TypedDict and the types of their values, without `NotRequired`."""
+    kinds = {}
+    for key, hint in _hints(kind).items():
+        origin = typing.get_origin(hint)
+        kinds[key] = typing.get_args(hint)[0] if origin in (typing.Required, typing.NotRequired) else hint
+    return kinds
+
+
 def _renamed(names: dict[str, str | None], value: dict, place: str) -> dict:
     """The mapping with today's keys, and a line on stderr for an old one."""
     for old, new in names.items():
@@ -201,9 +228,12 @@ def check_keys(
     check(keys(kinds, optional), value, where)
 
 
-def check_known(kind: type, value: Any, where: str) -> None:
-    """ParamError, beginning with `where`, unless the mapping has the keys of a kind that `keys` made; it may
-    have others. Making the kind takes longer than the check."""
+def check_known(kind: Any, value: Any, where: str) -> None:
+    """ParamError unless a mapping has the keys of a kind; it may have others.
+
+    kind: a TypedDict, or what `keys` made
+    where: begins the error's message
+    """
     if isinstance(value, dict):
         value = {key: item for key, item in value.items() if key in kind.__annotations__}
     check(kind, value, where)

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipeline import files
 from pipeline.cells import results
+from pipeline.cells.documents import Result
 from pipeline.errors import warn
 from pipeline.schema import Cell, shorten
 
@@ -27,7 +28,7 @@ NEEDED = ("torch", "numpy", "pillow")
 
 def register(
     client: Any,
-    measured: Mapping[Cell, dict],
+    measured: Mapping[Cell, Result],
     runs: Callable[[str], Mapping[tuple[str, str], str]],
     root: Path,
 ) -> int:
@@ -56,7 +57,7 @@ def register(
     return new
 
 
-def _folders(cell: Cell, result: dict, root: Path) -> Iterator[tuple[int, Path]]:
+def _folders(cell: Cell, result: Result, root: Path) -> Iterator[tuple[int, Path]]:
     """(seed, folder) of a result's models that are on this machine and undamaged.
 
     Models of another result are left out: their state after the last round is not that of the history.
@@ -87,7 +88,7 @@ def _whole(path: Path, digest: str) -> bool:
     return path.exists() and files.sha256(path) == digest
 
 
-def _register(client: Any, name: str, folder: Path, run: str, cell: Cell, result: dict) -> None:
+def _register(client: Any, name: str, folder: Path, run: str, cell: Cell, result: Result) -> None:
     """Add a version to a cell's model, and put its files into the run of the seed.
 
     client  MLflow's

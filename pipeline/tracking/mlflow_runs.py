@@ -22,6 +22,7 @@ from typing import Any
 
 from pipeline import files
 from pipeline.cells import choices, results
+from pipeline.cells.documents import Result, TuningResult
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.git import unchanged
@@ -62,9 +63,9 @@ class Finished:
     tuned    cell that a tuning trained -> its result.json and that of the tuning
     """
 
-    cells: dict[Cell, dict]
-    tunings: dict[Cell, dict]
-    tuned: dict[Cell, tuple[dict, dict]]
+    cells: dict[Cell, Result]
+    tunings: dict[Cell, TuningResult]
+    tuned: dict[Cell, tuple[Result, TuningResult]]
 
     @classmethod
     def everything(cls, root: Path) -> "Finished":
@@ -76,7 +77,7 @@ class Finished:
         ordered = sorted(measured, key=lambda cell: (cell.paper, cell.scenario) not in in_tables)
 
         tunings = {cell: choices.read(cell, root) for cell in choices.tuned_cells(root)}
-        tuned: dict[Cell, tuple[dict, dict]] = {}
+        tuned: dict[Cell, tuple[Result, TuningResult]] = {}
         for tuned_cell, document in tunings.items():
             for cell, result in results.of_tuning(tuned_cell, root).items():
                 if cell not in measured:
@@ -138,8 +139,8 @@ def import_results(
             for cell, result in finished.cells.items():
                 new += store.replay(cell, result, known)
                 progress.advance(task, len(result["seeds"]))
-            for cell, document in finished.tunings.items():
-                new += store.replay_tuning(cell, document, known)
+            for cell, tuning in finished.tunings.items():
+                new += store.replay_tuning(cell, tuning, known)
                 progress.advance(task)
             for cell, (result, tuning) in finished.tuned.items():
                 new += store.replay(cell, result, known, known[cell.paper, tuning["self"], ""])
@@ -188,14 +189,14 @@ class Follower:
             self.flushed = now
             self._flush()
 
-    def finish(self, result: dict) -> None:
+    def finish(self, result: Result) -> None:
         """End the runs of the cell and its seeds, and log the result that they belong to."""
         if self.load and self.waiting:
             self.load.end(self.root / ".cells" / result["digest"])
         if self.store is not None:
             self._flush(result)
 
-    def _flush(self, result: dict | None = None) -> None:
+    def _flush(self, result: Result | None = None) -> None:
         """Send the rounds that are waiting.
 
         result  of the cell, if it is finished: its runs are then ended
@@ -409,7 +410,7 @@ class Store:
         for first in range(0, len(metrics), BATCH):
             self.writer.log_batch(run, metrics=metrics[first : first + BATCH])
 
-    def complete_seed(self, run: str, cell: Cell, result: dict, k: int, ended: int) -> None:
+    def complete_seed(self, run: str, cell: Cell, result: Result, k: int, ended: int) -> None:
         """Log the reported numbers, tags and files of a seed, and end its run.
 
         The status comes last: `finished` takes a run that has it as complete.
@@ -426,7 +427,7 @@ class Store:
             self.writer.log_artifact(run, str(cell.folder(self.root) / name))
         self.writer.set_terminated(run, "FINISHED", ended)
 
-    def complete(self, run: str, cell: Cell, result: dict, ended: int) -> None:
+    def complete(self, run: str, cell: Cell, result: Result, ended: int) -> None:
         """Log the means over a cell's seeds and its tags, and end its run, once its seeds are complete.
 
         run    id
@@ -438,7 +439,7 @@ class Store:
         self._log(run, numbers | self._compared(cell, result), tags=tags, at=ended)
         self.writer.set_terminated(run, "FINISHED", ended)
 
-    def _compared(self, cell: Cell, result: dict) -> dict[str, float]:
+    def _compared(self, cell: Cell, result: Result) -> dict[str, float]:
         """The paper's numbers, and the standard deviation of the main measure over the seeds."""
         key = result["self"]
         if key not in self.compared:
@@ -450,7 +451,7 @@ class Store:
             self.compared[key] = numbers
         return self.compared[key]
 
-    def _tags_of_result(self, cell: Cell, result: dict) -> dict[str, str]:
+    def _tags_of_result(self, cell: Cell, result: Result) -> dict[str, str]:
         """The tags that say where a result comes from: code, data, device and stage."""
         return {
             "fedrepro.result": result["self"],
@@ -464,7 +465,7 @@ class Store:
         }
 
     def replay(
-        self, cell: Cell, result: dict, known: Mapping[tuple[str, str, str], str], above: str = ""
+        self, cell: Cell, result: Result, known: Mapping[tuple[str, str, str], str], above: str = ""
     ) -> int:
         """Log the seeds of a finished cell as runs below that of the cell, with the times of their training.
 
@@ -512,7 +513,9 @@ class Store:
         self.write(METRICS_AT_ONCE)
         return len(new)
 
-    def replay_tuning(self, cell: Cell, document: dict, known: dict[tuple[str, str, str], str]) -> int:
+    def replay_tuning(
+        self, cell: Cell, document: TuningResult, known: dict[tuple[str, str, str], str]
+    ) -> int:
         """Log a tuning as a run, with its configurations as runs below it, one after another.
 
         The status of the tuning's run comes last: `finished` takes a run that has it as complete.
@@ -606,7 +609,7 @@ def _below(run: str) -> dict[str, str]:
     return {"mlflow.parentRunId": run} if run else {}
 
 
-def _reported(result: dict) -> Iterator[tuple[str, list[float]]]:
+def _reported(result: Result) -> Iterator[tuple[str, list[float]]]:
     """(measure, values by seed) of a result, without those of single clients and domains."""
     for name, values in result["measures"].items():
         if "." not in name or name.endswith(".AVG"):

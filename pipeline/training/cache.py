@@ -8,14 +8,16 @@ together, both compute; neither waits for the other.
 import dataclasses
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 
 from pipeline import git
 from pipeline.cells import results
+from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.engine.environment import default_device, executor_name, precision
@@ -137,8 +139,10 @@ def adopt(seeds: list[SeedFiles], experiment: Experiment, metas: list[dict]) -> 
     cell, root = experiment.cell, experiment.root
     # Another cell that trains alike may have taken the seed over without representations.
     drawn = seeds[0] if _drawn(cell, root) else None
-    if drawn and (drawn.run() or {}).get("adopted"):
-        drawn.forget()
+    if drawn is not None:
+        finished = drawn.run()
+        if finished is not None and finished.get("adopted"):
+            drawn.forget()
     committed = next(filter(None, (_committed(one, root) for one in identity.alike(cell))), None)
     if committed is None or all(one.finished.exists() for one in seeds):
         return []
@@ -167,7 +171,7 @@ def _drawn(cell: Cell, root: Path) -> bool:
     )
 
 
-def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
+def _committed(cell: Cell, root: Path) -> tuple[Result, pd.DataFrame] | None:
     """(result, history) of the cell in git's last commit; None where there is none that can be trusted."""
     folder = cell.folder(root).relative_to(root)
     document, rounds = (git.committed(root, folder / name) for name in ("result.json", "history.csv"))
@@ -183,7 +187,7 @@ def _committed(cell: Cell, root: Path) -> tuple[dict, pd.DataFrame] | None:
         return None
 
 
-def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
+def _as_finished(result: Result, history: pd.DataFrame, seed: int) -> dict[str, Any]:
     """A seed's entry as training would have written it, from the files in git."""
     at = result["seeds"].index(seed)
     rows = [
@@ -191,7 +195,8 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         | {name: value for name, value in row.items() if name not in ("seed", "round") and value == value}
         for row in history[history["seed"] == seed].to_dict("records")
     ]
-    of_seeds = {key: result[key] for key in ("clients", "seconds", "holdings", "by_class") if key in result}
+    document: Mapping[str, Any] = result
+    of_seeds = {key: document[key] for key in ("clients", "seconds", "holdings", "by_class") if key in result}
     memory = dict.fromkeys(("process_mb", "device_mb")) | {
         name: values[at] for name, values in (result.get("memory") or {}).items()
     }
@@ -202,7 +207,7 @@ def _as_finished(result: dict, history: pd.DataFrame, seed: int) -> dict:
         "memory": memory,
         "versions": results.machines(result)[at],
         "adopted": True,  # without representations
-        **{key: result[key] for key in ("hook", "device", "precision", "executor", "started")},
+        **{key: document[key] for key in ("hook", "device", "precision", "executor", "started")},
         **{
             key: {name: each[at] for name, each in values.items()} if isinstance(values, dict) else values[at]
             for key, values in of_seeds.items()

@@ -13,43 +13,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline import files
-from pipeline.cells.choices import Percent
+from pipeline.cells.documents import Beginning, Run, UnfinishedSeed
 from pipeline.engine.state import unpack
 from pipeline.errors import FedReproError, ParamError, TrainingError, warn
 from pipeline.provenance import modules
-from pipeline.schema import NonNegative, Whole, check, shorten
-from pipeline.schema.checker import check_keys, keys
+from pipeline.schema import check, shorten
+from pipeline.schema.checker import check_known
 from pipeline.sealing import is_sealed, seal
 
 FORCE = "FEDREPRO_FORCE"  # set: nothing of earlier runs is used
-# What a finished seed holds; `rows` are its lines of history.csv.
-KEYS: dict[str, Any] = {
-    "rows": list[dict[str, Any]],
-    "clients": list[Percent | None],
-    "traffic": list[NonNegative],
-    "hook": Literal["pre", "post"],
-    "seconds": NonNegative,
-    "memory": keys(dict.fromkeys(("process_mb", "device_mb"), Whole | None)),
-    "versions": dict[str, str],
-    **dict.fromkeys(("device", "precision", "executor", "started", "pictures"), str),
-}
-OPTIONAL: dict[str, Any] = {
-    "holdings": keys(dict.fromkeys(("images", "classes"), list[Whole])),
-    "by_class": list[Percent | None],
-    "modules": dict[str, str],
-}
-# What a checkpoint holds: of a seed, or of the training before round 1.
-CHECKPOINTS: tuple[dict[str, Any], ...] = (
-    {"state": Any, "rows": list[dict[str, Any]], "own": list[Percent | None], "seconds": NonNegative},
-    {"models": dict[str, Any], "losses": list[Any], "seconds": NonNegative},
-)
+
+
+Document = TypeVar("Document")
 
 
 @dataclass(frozen=True)
@@ -86,7 +68,7 @@ class SeedFiles:
             lambda: self._checked(torch.load(self.checkpoint, weights_only=True, map_location=device)),
         )
 
-    def finish(self, run: dict, arrays: dict[str, np.ndarray]) -> dict:
+    def finish(self, run: dict[str, Any], arrays: dict[str, np.ndarray]) -> Run:
         """Write the results and representations of a finished seed, and remove its checkpoint; returns what
         `run` will read. TrainingError where representations are not numbers: the models have diverged. A row
         of `vectors` may be NaN: of a class that no client has."""
@@ -108,7 +90,7 @@ class SeedFiles:
         self.checkpoint.unlink(missing_ok=True)
         return json.loads(json.dumps(document, sort_keys=True))
 
-    def run(self) -> dict | None:
+    def run(self) -> Run | None:
         """The results of a finished seed; None where it is not finished."""
         return self._trusted(self.finished, self._read)
 
@@ -117,14 +99,14 @@ class SeedFiles:
         for path in (self.finished, self.representations, self.checkpoint):
             path.unlink(missing_ok=True)
 
-    def _read(self) -> dict:
+    def _read(self) -> Run:
         run = json.loads(self.finished.read_text(encoding="utf-8"))
         if not is_sealed(run):
             raise ValueError("it is not what training wrote")
         self._check_owner(run)
         if not self.representations.exists() or run["pictures"] != files.sha256(self.representations):
             raise ValueError(f"{self.representations.name} is not what was written with it")
-        _check_shape(run, KEYS)
+        _check_shape(run, Run)
         if len(run["traffic"]) != 2:
             raise ValueError("traffic: not what a client sends and receives")
         return run
@@ -134,7 +116,7 @@ class SeedFiles:
         if marked["hash"] != fingerprint(marked["content"]):
             raise ValueError("it is not what training wrote")
         content = check(dict[str, Any], marked["content"], "content")
-        _check_shape(content, CHECKPOINTS["models" in content])
+        _check_shape(content, Beginning if "models" in content else UnfinishedSeed)
         unpack(content["models" if "models" in content else "state"])
         return content
 
@@ -142,7 +124,7 @@ class SeedFiles:
         if (marked["cell"], marked["seed"]) != (self.folder.name, self.seed):
             raise ValueError("it belongs to another cell or seed")
 
-    def _trusted(self, path: Path, read: Callable[[], dict]) -> dict | None:
+    def _trusted(self, path: Path, read: Callable[[], Document]) -> Document | None:
         try:
             if path.exists() and not path.is_file():  # to open a pipe would wait for ever
                 raise ValueError("it is no file")
@@ -169,9 +151,9 @@ def set_aside(seed: SeedFiles, reason: str) -> None:
     warn(f"{shorten(seed.finished)}: damaged ({reason}); renamed to {damaged.name}, and trained again")
 
 
-def _check_shape(document: dict, kinds: dict[str, Any]) -> None:
-    """ParamError unless the document has these keys, and its `rows` a line of numbers for every round."""
-    check_keys(document, kinds, "document", more=True, optional=OPTIONAL)
+def _check_shape(document: dict[str, Any], kind: Any) -> None:
+    """ParamError unless the document is of a kind, and its `rows` have a line of numbers for every round."""
+    check_known(kind, document, "document")
     if not (rows := document.get("rows", [{"round": 0}])):
         raise ParamError("rows: holds no round")
     for number, row in enumerate(rows):

@@ -5,16 +5,17 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from pipeline import methods
+from pipeline.cells.documents import Result, Round, Run
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.results import STATE
@@ -61,10 +62,10 @@ class Job:
 
 def train_seed(
     job: Job,
-    report: Callable[[dict], None] = lambda row: None,
+    report: Callable[[Round], None] = lambda row: None,
     share: Callable = lambda executor: executor,
     sharing: int = 1,
-) -> dict:
+) -> Run:
     """Train one seed from its checkpoint, or from the beginning, to the last round; returns its results.
 
     job: the seed
@@ -78,7 +79,7 @@ def train_seed(
 
 
 def trained(
-    job: Job, report: Callable[[dict], None] = lambda row: None, share: Callable = lambda executor: executor
+    job: Job, report: Callable[[Round], None] = lambda row: None, share: Callable = lambda executor: executor
 ) -> "SeedTraining":
     """The seed after its last round, from its checkpoint if there is one; see `train_seed`."""
     torch.set_num_threads(1)
@@ -114,7 +115,7 @@ class SeedTraining:
     beginnings: dict[int, SeedFiles]
     state: Any = None
     trained: Trained | None = None
-    rows: list[dict] = field(default_factory=list)
+    rows: list[Round] = field(default_factory=list)
     clients: list[float | None] = field(default_factory=list)
     spent: float = 0.0
     saved: float = 0.0
@@ -294,8 +295,8 @@ def _newcomers(job: Job, method, state) -> dict[str, float | None]:
 
 
 def summarise(
-    experiment: Experiment, resolved: dict, runs: list[dict], metas: list[dict], digest: str
-) -> dict:
+    experiment: Experiment, resolved: dict, runs: list[Run], metas: list[dict], digest: str
+) -> Result:
     """result.json: the reported numbers of every seed and where they come from.
 
     experiment: with the hyper-parameters as written
@@ -310,6 +311,7 @@ def summarise(
     round.
     """
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
+    documents: Sequence[Mapping[str, Any]] = runs
     result = {
         "cell": str(cell),
         **{key: getattr(cell, key) for key in ("paper", "scenario", "method")},
@@ -323,8 +325,8 @@ def summarise(
         "headline": evaluation.HEADLINE[scenario.evaluation.tests],
         "digest": digest,
         "git": identity.git_state(root, cell.paper),
-        **{key: runs[0][key] for key in ("hook", "device", "precision", "executor", "versions")},
-        **{key: _of_seeds(runs, key) for key in OF_SEEDS if all(key in run for run in runs)},
+        **{key: documents[0][key] for key in ("hook", "device", "precision", "executor", "versions")},
+        **{key: _of_seeds(documents, key) for key in OF_SEEDS if all(key in run for run in runs)},
         **_means(runs, scenario.evaluation.last),
         **traffic([run["traffic"] for run in runs]),
         "started": min(run["started"] for run in runs),
@@ -338,17 +340,17 @@ def summarise(
         result["machines"] = machines
     if _some_absent(scenario):
         result["participants"] = int(runs[0]["rows"][-1]["participants"])
-    return seal(result)
+    return cast(Result, seal(result))
 
 
-def _of_seeds(runs: list[dict], key: str) -> list | dict[str, list]:
+def _of_seeds(runs: Sequence[Mapping[str, Any]], key: str) -> list | dict[str, list]:
     values = [run[key] for run in runs]
     if isinstance(values[0], dict):
         return {name: [one[name] for one in values] for name in values[0]}
     return values
 
 
-def _means(runs: list[dict], last: int) -> dict[str, dict[str, list]]:
+def _means(runs: list[Run], last: int) -> dict[str, dict[str, list]]:
     """What is reported of every seed: means over the last rounds."""
     every = dict.fromkeys(name for run in runs for row in run["rows"] for name in row)
     names = [name for name in every if name not in ("round", "participants", STATE)]
@@ -360,7 +362,7 @@ def _means(runs: list[dict], last: int) -> dict[str, dict[str, list]]:
     return {"measures": means(last), "final": means(1), "last3": means(3), "last5": means(5)}
 
 
-def traffic(sent: list[tuple[float, float]]) -> dict[str, dict]:
+def traffic(sent: Sequence[Sequence[float]]) -> dict[str, dict]:
     """`traffic`, the mean over the seeds, and `traffic_of_seeds`, one value for each, since partitions
     differ.
 

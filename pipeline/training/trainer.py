@@ -13,13 +13,14 @@ from multiprocessing import connection, get_context
 from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
 
 from pipeline import files
 from pipeline.cells import plausible, stamps
+from pipeline.cells.documents import Result, Round, Run
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import dealt, inputs, verify
 from pipeline.cells.loading import load
@@ -53,7 +54,7 @@ class Plan:
     # digest of the code that trains
     code: str
 
-    def result(self) -> dict:
+    def result(self) -> Result:
         """The content of result.json, from the finished seeds."""
         resolved = dataclasses.asdict(self.method)
         result = summarise(self.experiment, resolved, self.runs, self.metas, self.jobs[0].digest)
@@ -63,9 +64,9 @@ class Plan:
             "modules": modules.joined(run.get("modules", {}) for run in self.runs),
             "digests": identity.recorded(self.experiment, result["executor"], result["precision"]),
         }
-        return seal({**result, **added})
+        return cast(Result, seal({**result, **added}))
 
-    def write(self, result: dict) -> None:
+    def write(self, result: Result) -> None:
         """Write the files of a result to where DVC and the reports expect them.
 
         TrainingError if the parameters have changed since: DVC would record the new ones with this result.
@@ -83,7 +84,7 @@ class Plan:
             write_all(self.experiment, self.jobs)
 
     @cached_property
-    def runs(self) -> list[dict]:
+    def runs(self) -> list[Run]:
         """The results of all seeds. TrainingError if one is not finished, or has been damaged since."""
         cell, runs = self.experiment.cell, []
         for job in self.jobs:
@@ -144,8 +145,8 @@ def _parameters(cell: Cell, root: Path) -> dict:
 
 
 def train_cell(
-    cell: Cell, root: Path = ROOT, write: bool = True, watch: Callable[[dict], None] = lambda row: None
-) -> dict:
+    cell: Cell, root: Path = ROOT, write: bool = True, watch: Callable[[Round], None] = lambda row: None
+) -> Result:
     """Train the missing seeds of a cell and write its history.csv and result.json; returns the result.
 
     write: False leaves the seeds in .cells/<digest>; `Plan.write` makes the files of them later
@@ -166,7 +167,7 @@ def train_cell(
         values = {"hyper": experiment.hyper, "scenario": dataclasses.asdict(scenario)}
         follower = mlflow_runs.Follower(cell, values, root)
 
-        def report(row: dict) -> None:
+        def report(row: Round) -> None:
             progress.report(row)
             follower.report(row)
             watch(row)
@@ -199,13 +200,13 @@ def _marked(path: Path, cell: Cell):
     path.unlink(missing_ok=True)
 
 
-def _history(runs: list[dict]) -> bytes:
+def _history(runs: list[Run]) -> bytes:
     """The content of history.csv."""
     table = pd.DataFrame([{"seed": run["seed"], **row} for run in runs for row in run["rows"]])
     return table.to_csv(index=False, lineterminator="\n").encode()
 
 
-def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dict]:
+def train_seeds(jobs: list[Job], report: Callable[[Round], None]) -> Iterator[dict]:
     """Train the jobs, FEDREPRO_WORKERS at once or stacked together; yields each result when it is
     finished."""
     name = executor_name(default_device())
@@ -233,7 +234,7 @@ def train_seeds(jobs: list[Job], report: Callable[[dict], None]) -> Iterator[dic
 
 
 def _in_processes(
-    jobs: list[Job], workers: int, context: ForkContext | SpawnContext, report: Callable[[dict], None]
+    jobs: list[Job], workers: int, context: ForkContext | SpawnContext, report: Callable[[Round], None]
 ) -> Iterator[dict]:
     """Train the jobs, so many at once; ends those that still run where one fails."""
     waiting = list(jobs)
@@ -268,7 +269,7 @@ def _worker(job: Job, sender) -> None:
 
     parent = multiprocessing.parent_process()
 
-    def tell(row: dict) -> None:
+    def tell(row: Round) -> None:
         if parent is not None and not parent.is_alive():  # the parent was killed: end too
             os._exit(1)
         sender.send(("row", row))

@@ -7,12 +7,13 @@ They are compared by accuracy on validation images split off each client's data;
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from pipeline import files, keys, methods
 from pipeline.cells.choices import best, means, path, tuning_of
+from pipeline.cells.documents import Configuration, TuningResult
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError, TrainingError, WorkerError, unknown
 from pipeline.schema import RATE, ROOT, Cell, Trial, check, read_yaml
@@ -24,7 +25,7 @@ from pipeline.training.checks import runnable
 from pipeline.training.trainer import train_cell
 
 
-def tune(cell: Cell, root: Path = ROOT) -> dict:
+def tune(cell: Cell, root: Path = ROOT) -> TuningResult:
     """Try the configurations of the cell's method; writes and returns what `pipeline.cells.choices` reads.
 
     Each configuration is a cell in `.cells/`; those that have been trained before are not trained again. A
@@ -41,24 +42,24 @@ def tune(cell: Cell, root: Path = ROOT) -> dict:
     chosen = best(means(tried))
     document = seal({"cell": str(cell), "seeds": wanted.seeds, "configurations": tried, "chosen": chosen})
     files.write_json(path(cell, root), document)
-    return document
+    return cast(TuningResult, document)
 
 
-def _tried(trial: Trial, names: list[str], root: Path) -> dict:
+def _tried(trial: Trial, names: list[str], root: Path) -> Configuration:
     """What is written of a configuration: its changes, the values of the hyper-parameters in `names`, and of
     every seed the accuracy in percent on validation images, mean over clients and over the last rounds."""
     experiment = Experiment.of(trial, root)
     known = {**vars(runnable(experiment)), RATE: experiment.scenario.training.optimiser.lr}
     values = {name: known[name] for name in names}
-    tried = {"changes": dict(trial.changes), "values": values}
+    tried: Configuration = {"changes": dict(trial.changes), "values": values}
     try:
         result = train_cell(trial, root, write=False)
     except WorkerError:  # says nothing about the values
         raise
     except TrainingError as error:
         return {**tried, "error": str(error)}
-    of_result = {key: result[key] for key in ("seconds", "digest")}
-    return {**tried, "accuracy": result["measures"]["average"], **of_result}
+    accuracy = result["measures"]["average"]
+    return {**tried, "accuracy": accuracy, "seconds": result["seconds"], "digest": result["digest"]}
 
 
 @dataclass(frozen=True)

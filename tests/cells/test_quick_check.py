@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipeline.cells import results
+from pipeline.cells.documents import Result
 from pipeline.cells.quick_check import plainly
 from pipeline.errors import FedReproError
 from pipeline.schema import ROOT
@@ -16,13 +16,9 @@ ODD = [None, True, -1, 0, 101, 2**70, 0.5, 1e300, math.inf, math.nan, "x", "\x00
 PLACES = sorted((ROOT / "papers").glob("*/runs/mini/fed*/result.json"))
 
 
-def kind() -> type:
-    return results._kinds()[0]
-
-
 def accepted(document) -> bool:
     try:
-        check_known(kind(), document, "result")
+        check_known(Result, document, "result")
     except FedReproError:
         return False
     return True
@@ -53,7 +49,7 @@ def replaced(document, at, value):
 
 @pytest.mark.parametrize("path", PLACES, ids=lambda path: "/".join(path.parts[-5:-1]))
 def test_results_are_recognised(path):
-    assert plainly(kind())(json.loads(path.read_text(encoding="utf-8")))
+    assert plainly(Result)(json.loads(path.read_text(encoding="utf-8")))
 
 
 def test_a_further_key_within_the_document_is_left_to_the_check():
@@ -62,8 +58,8 @@ def test_a_further_key_within_the_document_is_left_to_the_check():
     assert len(mappings) > 5
     for at in mappings:
         changed = replaced(document, (*at, "strange"), 1)
-        assert accepted(changed) or not plainly(kind())(changed), at
-    assert plainly(kind())(document | {"strange": 1})
+        assert accepted(changed) or not plainly(Result)(changed), at
+    assert plainly(Result)(document | {"strange": 1})
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
@@ -73,12 +69,12 @@ def test_what_is_recognised_the_check_accepts(odd):
     assert len(some) > 50
     for at in some:
         changed = replaced(document, at, odd)
-        assert accepted(changed) or not plainly(kind())(changed), at
+        assert accepted(changed) or not plainly(Result)(changed), at
 
 
 @pytest.mark.parametrize("key", ["clients", "seeds", "measures"])
 def test_a_key_that_is_missing_is_not_overlooked(key):
     document = json.loads(PLACES[0].read_text(encoding="utf-8"))
     del document[key]
-    assert not plainly(kind())(document)
+    assert not plainly(Result)(document)
     assert not accepted(document)
