@@ -31,6 +31,8 @@ def plainly(kind: Any, more: bool = True) -> Test:
         return lambda value: True
     if kind is str:
         return lambda value: type(value) is str and not CONTROL.search(value)
+    if kind is bool:
+        return lambda value: type(value) is bool
     if kind in (int, float):
         return _number(kind, Range())
     if origin is Annotated and args[0] is str:
