@@ -9,7 +9,8 @@ from pipeline import files
 from pipeline.cells.results import as_csv
 from pipeline.data import histogram, soundness, store, twins
 from pipeline.data import partition as cutting
-from pipeline.data.parts import PUBLIC, Pool, generator
+from pipeline.data.parts import PUBLIC, Parts, Pool, generator
+from pipeline.data.store import Stored
 from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Scenario, find_scenario
 from pipeline.schema.paper import scenario_key
@@ -52,16 +53,18 @@ def deal(settings: Scenario, where: str, folder: Path, scenario: str) -> None:
         _show(paper, name, draws[settings.draw(settings.seeds[0])], stored)
 
 
-def _public(settings, public, draw: int, where: str) -> np.ndarray:
+def _public(settings: Scenario, public: Stored, draw: int, where: str) -> np.ndarray:
+    """The ids of the public images, drawn from the training images of `public`."""
+    assert settings.public is not None  # the caller has public data
+    size = settings.public.size
     candidates = np.flatnonzero(public.split == store.TRAIN)
-    if settings.public.size > len(candidates):
-        raise ParamError(f"{where}.public.size: {settings.public.size} of only {len(candidates)} images")
-    return np.sort(
-        generator(settings.partition, PUBLIC, draw).permutation(candidates)[: settings.public.size]
-    )
+    if size > len(candidates):
+        raise ParamError(f"{where}.public.size: {size} of only {len(candidates)} images")
+    drawn = generator(settings.partition, PUBLIC, draw).permutation(candidates)[:size]
+    return np.sort(drawn)
 
 
-def _show(paper: str, name: str, parts, stored) -> None:
+def _show(paper: str, name: str, parts: Parts, stored: Stored) -> None:
     counts = histogram.label_counts(parts, stored.labels, stored.meta["classes"])
     runs = ROOT / "papers" / paper / "runs" / name
     runs.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ class Declaration:
     seen: dict[Name, list[Whole]] = field(default_factory=dict)
     diverged: dict[Name, list[Whole]] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.question.strip():
             raise ValueError("'question' is empty")
         if not self.rows:

@@ -76,15 +76,17 @@ def filled(
 
     def by_seed(place: str | None, method: str, measure: str) -> dict[int, float]:
         cell = Cell(key, place or scenario, method)
-        result = look(cell) or {"seeds": [], "measures": {measure: []}}
+        result = look(cell)
+        seeds = result["seeds"] if result else []
+        measures = result["measures"] if result else {measure: []}
         for kind, name, known in (
             ("scenario", cell.scenario, paper.scenarios),
             ("method", method, paper.methods),
-            ("measure", measure, result["measures"]),
+            ("measure", measure, measures),
         ):
             if name not in known:
                 raise ParamError(f"papers/{key}/paper.yaml: {where}: {unknown(kind, name, known)}")
-        return dict(zip(result["seeds"], result["measures"][measure]))
+        return dict(zip(seeds, measures[measure]))
 
     def number(match: re.Match) -> str:
         left = by_seed(*match.group(1, 2, 3))
@@ -131,7 +133,7 @@ class Entry:
     # The reading holds only where these options have one of these values.
     when: dict[str, list[Any]] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if bool(self.forms) == bool(self.run):
             raise ValueError("give either 'forms' or 'run'")
 

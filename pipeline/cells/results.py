@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
@@ -419,7 +419,7 @@ def _parsed(content: bytes, path: Path) -> pd.DataFrame:
     return table
 
 
-def ordered(measures) -> list[str]:
+def ordered(measures: Iterable[str]) -> list[str]:
     """Names of measures in the order of tables: the usual ones first, the others as they come."""
     names = list(dict.fromkeys(measures))
     return [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 SECONDS = 0.5  # between two looks at what the worker has saved
 # What a worker may bring: a cell's folder, named by its digest, and files that `_stamps` sends.
@@ -82,7 +83,7 @@ def _check(pattern: str, name: str) -> None:
 
 
 def train(
-    order: dict, logs: list[str], code: list, inputs: dict, keeper, environment: dict[str, str]
+    order: dict, logs: list[str], code: list, inputs: dict, keeper: Any, environment: dict[str, str]
 ) -> tuple[int, str]:
     """Train a cell; returns the exit code and what went wrong here, as text: an exception may not be readable
     elsewhere. `code` holds a reference to an archive, `inputs` path in the repository -> (hash, reference):
@@ -107,7 +108,7 @@ def train(
         return 1, f"error: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
 
 
-def _worked(order: dict, root: Path, logs: list[str], keeper, environment: dict[str, str]) -> int:
+def _worked(order: dict, root: Path, logs: list[str], keeper: Any, environment: dict[str, str]) -> int:
     import ray
 
     ours = [root / "log", root / "events"]
@@ -157,7 +158,7 @@ def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
     return stamps
 
 
-def _stored(digest: str, archive) -> Path:
+def _stored(digest: str, archive: Any) -> Path:
     """An input on this machine's disk, unpacked once for all cells that need it."""
     import ray
 

@@ -97,7 +97,7 @@ class Ray(Cluster):
             started = self.task.remote(asdict(job.order), logs, [self.code], needed, self.keeper, environment)
             self.running[started] = job
 
-    def _ended(self, job: Sent, reference) -> None:
+    def _ended(self, job: Sent, reference: Any) -> None:
         """A trained cell is seen by its seeds; all else has failed."""
         try:
             code, why = ray.get(reference)

@@ -143,17 +143,17 @@ def _of_clients(document: Result, experiment: Experiment) -> Iterator[tuple[int,
             dealt = inputs.dealt(experiment, seed)
         except (*DAMAGED, FedReproError):
             continue  # not here, or damaged, which has a line of its own
-        holdings = document.get("holdings") or {}
-        run = {
-            "clients": document["clients"][k],
-            "holdings": {name: by_seed[k] for name, by_seed in holdings.items()},
-        }
+        accuracies = document["clients"][k]
+        run: dict[str, Any] = {"clients": accuracies}
+        holdings = document.get("holdings")
+        if holdings:
+            run["holdings"] = {"images": holdings["images"][k], "classes": holdings["classes"][k]}
         last = {name: by_seed[k] for name, by_seed in document["final"].items()}
         expected = plausible.Expected(
             document["rounds"], dealt.classes, document["hook"], kind, dealt.clients
         )
         wrong = plausible.of_holdings(run, expected)
-        wrong = wrong or plausible.of_clients_last(last, run["clients"], kind, dealt.clients)
+        wrong = wrong or plausible.of_clients_last(last, accuracies, kind, dealt.clients)
         if wrong:
             yield seed, wrong
 

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -341,7 +342,7 @@ def run(schedule: Schedule, jobs: int, where: Any) -> int:
     stopped: list[int] = []
     unchecked = [Cell.parse(task.cell) for task in schedule.tasks if task.cell]
 
-    def stop(number, frame) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         if stopped:
             where.kill()  # on the second signal
         stopped.append(number)

@@ -4,6 +4,7 @@ FedLSA and FedCCL with FPL's and FedPCL's numbers, FCCL+ Table 5, RAHFL Sec. 4.1
 """
 
 import math
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -45,7 +46,9 @@ def domains(settings: Domains, pool: Pool, draw: int, where: str) -> Parts:
     return Parts(clients, [np.sort(part) for part in parts], [tests[domain] for domain in of], tests)
 
 
-def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tuple[np.ndarray, np.ndarray]:
+def domain_split(
+    pool: Pool, domain: int, settings: Domains | Subset, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """A domain's (training, test) indices: the official parts, index mod 10 in {8, 9} of the class-sorted
     domain as test (RethinkFL, FCCL), or a random share."""
     inside = pool.of_domain(domain)
@@ -61,15 +64,19 @@ def domain_split(pool: Pool, domain: int, settings: Domains | Subset, rng) -> tu
     return inside[~test], _at_most_per_class(inside[test], pool.labels, settings.test_per_class, rng)
 
 
-def _at_most_per_class(indices, labels, most, rng) -> np.ndarray:
+def _at_most_per_class(
+    indices: np.ndarray, labels: np.ndarray, most: int | None, rng: np.random.Generator
+) -> np.ndarray:
     if most is None:
         return np.sort(indices)
     chosen = [rng.permutation(indices[labels[indices] == c])[:most] for c in np.unique(labels[indices])]
     return np.sort(np.concatenate(chosen)) if chosen else indices
 
 
-def _equal_shares(inside, domain, count, share, where) -> list[np.ndarray]:
-    share = share.get(domain) if isinstance(share, dict) else share
+def _equal_shares(
+    inside: np.ndarray, domain: str, count: int, shares: dict[str, float] | float | None, where: str
+) -> list[np.ndarray]:
+    share = shares.get(domain) if isinstance(shares, dict) else shares
     if share is not None and share * count > 1 + 1e-9:
         raise ParamError(
             f"{where}.share: {count} clients with {share:g} of {domain} each are more than the whole"
@@ -80,10 +87,13 @@ def _equal_shares(inside, domain, count, share, where) -> list[np.ndarray]:
     return [inside[i * size : (i + 1) * size] for i in range(count)]
 
 
-def _per_class(settings, pool, train, rng, where) -> list[np.ndarray]:
+def _per_class(
+    settings: Domains, pool: Pool, train: list[np.ndarray], rng: np.random.Generator, where: str
+) -> list[np.ndarray]:
     """`per_class` images of every class; with beta, int(per_class * N * p_k), p ~ Dir(beta) per class."""
     counts = list(settings.clients.values())
     n = sum(counts)
+    assert settings.per_class is not None  # its caller asks for it
     wanted = np.full((n, pool.classes), settings.per_class)
     if settings.beta is not None:
         wanted = (settings.per_class * n * rng.dirichlet(np.full(n, settings.beta), pool.classes).T).astype(
@@ -136,7 +146,9 @@ def subset(settings: Subset, pool: Pool, draw: int, where: str) -> Parts:
     )
 
 
-def _choose(candidates, size, labels, settings, rng) -> np.ndarray:
+def _choose(
+    candidates: np.ndarray, size: int, labels: np.ndarray, settings: Subset, rng: np.random.Generator
+) -> np.ndarray:
     if settings.beta is None and not settings.stratified:
         return candidates[:size]
     classes, sizes = np.unique(labels[candidates], return_counts=True)
@@ -161,7 +173,7 @@ def _fill(p: np.ndarray, total: int, available: np.ndarray) -> np.ndarray:
     return counts
 
 
-def _known(names, known, where, kind) -> None:
+def _known(names: Iterable[str], known: Collection[str], where: str, kind: str) -> None:
     for name in names:
         if name not in known:
             raise ParamError(f"{where}: {unknown(kind, name, known)}")

@@ -118,7 +118,7 @@ def _transfer(url: str, part: Path, timeout: float) -> None:
         raise ConnectionError(f"the connection was cut after {received:,} of {total:,} bytes")
 
 
-def _append(answer, part: Path, start: int, advance: Callable[[int], None]) -> int:
+def _append(answer: Any, part: Path, start: int, advance: Callable[[int], None]) -> int:
     """Copy the answer's body to `part` from byte `start` on; returns the number of bytes copied."""
     copied = 0
     with _writing(part):

@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -87,7 +88,7 @@ def write(
     return described
 
 
-def vit_tiny(pretrained: bool):
+def vit_tiny(pretrained: bool) -> tuple[Any, dict[str, Any]]:
     """(frozen ViT-Ti/16, {model, weights, weights_digest, trained}). The untrained one is drawn from a fixed
     seed: a network to try the pipeline with, not the paper's."""
     import torch

@@ -9,6 +9,7 @@ from pipeline.data.parts import Parts, Pool
 from pipeline.data.store import TRAIN, Stored
 from pipeline.errors import ParamError
 from pipeline.schema import Scenario, Subset
+from pipeline.schema.partitions import Partition
 
 
 def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | None, where: str) -> None:
@@ -36,7 +37,7 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     _public(parts.public, scenario, public, where)
 
 
-def _clients(parts: Parts, settings, pool: Pool, where: str) -> None:
+def _clients(parts: Parts, settings: Partition, pool: Pool, where: str) -> None:
     if isinstance(settings, Subset):
         sizes = [len(part) for part in parts.train]
         if sizes != list(settings.sizes.values()):

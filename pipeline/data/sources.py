@@ -166,7 +166,7 @@ def from_mirror(name: str, entry: DataSet) -> tuple[Arrays, dict]:
     }
 
 
-def _by_domain(content, entry: DataSet) -> Arrays:
+def _by_domain(content: Any, entry: DataSet) -> Arrays:
     """A mirror file's images, shuffled within a domain, in the order of the classes again."""
     names = [domain.lower() for domain in content["domains"].tolist()]
     domains = np.array([entry.domains.index(domain) for domain in names])[content["domain"]]
@@ -181,12 +181,12 @@ def _by_domain(content, entry: DataSet) -> Arrays:
     )
 
 
-def _images(content, name: str) -> np.ndarray:
+def _images(content: Any, name: str) -> np.ndarray:
     """(N, H, W) or (N, H, W, 3) uint8."""
     return content[name] if name in content else _tiles(content, name)
 
 
-def _tiles(content, name: str) -> np.ndarray:
+def _tiles(content: Any, name: str) -> np.ndarray:
     """Mosaics, GRID images wide, row by row: tile t is the file in bytes offsets[t] to offsets[t + 1]."""
     blob, offsets = content[f"{name}_blob"], content[f"{name}_offsets"]
     height, width, channels = content["shape"].tolist()

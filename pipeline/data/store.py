@@ -100,8 +100,14 @@ class Stored:
 
 
 def write(
-    folder: Path, images, labels, domains, split, meta: dict, columns: dict[str, np.ndarray] | None = None
-) -> dict:
+    folder: Path,
+    images: np.ndarray | Iterable[np.ndarray],
+    labels: np.ndarray,
+    domains: np.ndarray,
+    split: np.ndarray,
+    meta: dict[str, Any],
+    columns: dict[str, np.ndarray] | None = None,
+) -> dict[str, Any]:
     """Write data/<set>/ completely or not at all; returns meta with shape and digests added.
 
     `images` is an array or an iterable of blocks (see Arrays). Blocks are written one after another, so that
@@ -211,7 +217,9 @@ def remake(folder: Path) -> str:
     return f"fedrepro run data/dvc.yaml:{name if name in UNIONS else f'fetch@{name}'}"
 
 
-def _write_images(path: Path, images, count: int, kind: np.dtype, folder: Path) -> tuple[int, ...]:
+def _write_images(
+    path: Path, images: np.ndarray | Iterable[np.ndarray], count: int, kind: np.dtype, folder: Path
+) -> tuple[int, ...]:
     """Write blocks one after another behind an .npy header. A memory map is not used, because a full disk
     would then end the process by a signal instead of an error."""
     blocks = iter([images] if isinstance(images, np.ndarray) else images)

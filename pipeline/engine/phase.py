@@ -46,7 +46,7 @@ class Client:
     images: Tensor
     labels: Tensor
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "model", described(self.model))
 
 

@@ -47,7 +47,7 @@ class FCCLPlus(FCCL):
     # collaborated: theta^e, the model after this round's public phase (Fig. 9).
     teacher: Literal["previous", "collaborated"] = "previous"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kd_share and self.local != "fntd":
             raise ValueError("'kd_share' goes with local: fntd")
         if not self.fccm and not self.omega:

@@ -30,7 +30,7 @@ class FedAdam(FedAvg):
     second: Literal["adam", "yogi", "adagrad"] = "adam"
     bias_correction: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.bias_correction and self.second == "adagrad":
             raise ValueError("'bias_correction' is for adam and yogi: adagrad's v is a sum")
 

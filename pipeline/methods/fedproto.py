@@ -42,7 +42,7 @@ class FedProto(Method):
     candidates: Literal["all", "own"] = "all"
     means: Means = "eval"  # last_epoch in the authors' code, running in PFLlib
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.averaging and self.candidates == "own":
             raise ValueError("'candidates: own' needs a model for each client, not 'averaging: true'")
 

@@ -44,7 +44,7 @@ class FedTGP(FedProto):
     # nearest: the released code's; farthest: the largest distance of all pairs.
     margin: Literal["nearest", "farthest"] = "nearest"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.lam is None:
             object.__setattr__(self, "lam", 1.0 if self.averaging else 10.0)

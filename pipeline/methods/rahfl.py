@@ -60,7 +60,7 @@ class RAHFL(Collaborative):
     contrast_form: Literal["code", "paper"] = "code"
     distillation_form: Literal["code", "paper"] = "code"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.contrast != "none" and not self.augmix:
             raise ValueError(f"contrast: {self.contrast} compares AugMix views, so it needs augmix: true")
 

@@ -84,7 +84,8 @@ def check_clients(path: Path, results: Mapping[Cell, Result]) -> None:
     for cell, result in results.items():
         if not result:  # it cannot be read: `status` and `check` say so themselves
             continue
-        held = (result.get("holdings") or {}).get("images")
+        holdings = result.get("holdings")
+        held = holdings["images"] if holdings else None
         # Clients that come after the last round are in the table and hold nothing in the result.
         late = any(name.startswith("unseen.") for name in result["final"])
         if not held or late:

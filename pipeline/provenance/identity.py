@@ -689,7 +689,7 @@ def _schema() -> set[type]:
     return kinds
 
 
-def _without_neutral(value):
+def _without_neutral(value: Any) -> Any:
     """Nested mappings without None and False: an optional key that is not used must not change a digest."""
     if not isinstance(value, dict):
         return value
@@ -698,6 +698,6 @@ def _without_neutral(value):
     }
 
 
-def sha256_of(document) -> str:
+def sha256_of(document: Any) -> str:
     """SHA-256 of a document, which is written as JSON with sorted keys, in hex digits."""
     return hashlib.sha256(json.dumps(document, sort_keys=True, default=str).encode()).hexdigest()

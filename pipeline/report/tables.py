@@ -117,7 +117,7 @@ class TableView:
         plain = (other for other in block if (other, delta) not in self.printed)
         return self.table.baseline or next(plain, "")
 
-    def _mark(self):
+    def _mark(self) -> None:
         """The best of the methods of a column that compare with one another, over the seeds that these share:
         in one setting, by one order."""
         for place in self.plain:
@@ -130,7 +130,7 @@ class TableView:
                 share_seeds(values)
                 mark(values, lower)
 
-    def _average(self, row: str):
+    def _average(self, row: str) -> None:
         """The mean over the methods that the paper prints in a column, once all of them are measured."""
         for place in self.plain:
             others = [self.values[name, place] for name in self.methods if (name, place) in self.printed]
@@ -140,7 +140,7 @@ class TableView:
             elif means:
                 self.values[row, place] = Value("measured", number=Summary(fmean(means), None, 1))
 
-    def _subtract(self, delta: Place):
+    def _subtract(self, delta: Place) -> None:
         """Measured minus the measured baseline, in the last printed column of the block before delta that is
         no cost."""
         block = [

@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -150,7 +151,7 @@ def _remove_old_tables(folder: Path, pages: Sequence[Page]) -> None:
             path.unlink()
 
 
-def fill(template: str, **context) -> str:
+def fill(template: str, **context: Any) -> str:
     """A page in HTML; every text of a paper or a result is escaped."""
     return environment().get_template(f"{template}.j2").render(context)
 

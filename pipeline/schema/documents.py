@@ -135,7 +135,7 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
     """safe_load that refuses a key given twice, which YAML would silently overwrite, and names the line of a
     value that is not what it looks like (2024-13-45)."""
 
-    def construct_mapping(self, node, deep=False):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
@@ -152,7 +152,7 @@ class _UniqueKeys(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
         if key.tag != "tag:yaml.org,2002:str" and str(value := self.construct_object(key)) != key.value:
             raise _error(key, f"YAML reads the key {key.value!r:.80} as {value!r:.80}: put it in quotes")
 
-    def construct_object(self, node, deep=False):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
         # int() of too many digits, a date that is none, a tag that does not fit its text

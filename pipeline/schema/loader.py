@@ -48,7 +48,7 @@ class Common:
     seeds: list[Whole] | None = None
     arithmetic: Literal["portable"] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.seeds is not None:
             check_seeds(self.seeds)
 

@@ -119,7 +119,7 @@ class Figure:
     over: list[str] = field(default_factory=list)
     function: Name | None = None  # of the paper's figures.py, which draws it instead of a kind
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind and self.function:
             raise ValueError("give either 'kind' or 'function'")
         if (self.kind == "sweep") != bool(self.over):
@@ -163,7 +163,7 @@ class Source:
     code: str = ""
     choice: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (self.paper or self.code or self.choice):
             raise ValueError("give 'paper', 'code' or 'choice'")
 
@@ -211,7 +211,7 @@ class Miniature:
     methods: list[str]
     others: list[str] = field(default_factory=list)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if twice := sorted({name for name in self.others if [*self.methods, *self.others].count(name) > 1}):
             raise ValueError(f"'others' holds {', '.join(twice)} twice, or also in 'methods'")
 
@@ -233,7 +233,7 @@ class Tuning:
     methods: list[str]
     test_seeds: list[Whole] = field(default_factory=list)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.test_seeds:
             check_seeds(self.test_seeds, "test_seeds")
 
@@ -245,7 +245,7 @@ class Links:
     paper: str = ""
     code: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if wrong := [link for link in (self.paper, self.code) if link and not link.startswith("https://")]:
             raise ValueError(f"{wrong[0]!r} is no address that begins with https://")
 
@@ -269,7 +269,7 @@ class Answer:
     scenario: str = ""
     experiment: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         given = [bool(self.control), bool(self.scenario), bool(self.experiment)]
         if sum(given) > 1:
             raise ValueError("give one of 'control', 'scenario' and 'experiment'")
@@ -332,7 +332,7 @@ class Paper:
     notes: dict[str, str | list[str]] = field(default_factory=dict)
     defaults: Any = None  # YAML anchors to merge into scenarios; not read
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(self.why) > MOST_POINTS or any(len(text.split()) >= MOST_WORDS for text in self.why):
             raise ValueError(f"'why' holds at most {MOST_POINTS} points of under {MOST_WORDS} words each")
 

@@ -180,7 +180,7 @@ class Domains(Partition):
     # score on the training images that no client has, and never on the test part
     validation: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.beta is not None and self.per_class is None:
             raise ValueError("'beta' divides the images of 'per_class', which has to be given, too")
         if self.share is not None and self.per_class is not None:
@@ -220,7 +220,7 @@ class Subset(Partition):
     _: KW_ONLY
     seed: Whole = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.test == "random") != (self.test_share is not None):
             raise ValueError("'test_share' belongs to 'test: random', which needs it")
         if self.stratified and self.beta is not None:
@@ -244,7 +244,7 @@ class Listed(Partition):
     _: KW_ONLY
     fixed: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not re.fullmatch(r"papers/[\w-]+/splits/[\w-]+\.csv", self.file, re.ASCII):
             raise ValueError(f"'file' is {self.file!r:.80}, not papers/<paper>/splits/<name>.csv")
 

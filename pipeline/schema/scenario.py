@@ -31,7 +31,7 @@ class Data:
     # Of training images. crop_flip: 4 reflected pixels around, a random crop, a horizontal flip.
     augmentation: Literal["crop_flip"] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(set(self.domains.values())) < len(self.domains):
             raise ValueError("'domains' has two names for one domain")
         asked = {"augmentation": self.augmentation is not None, "features": self.features != "pixels"}
@@ -59,7 +59,7 @@ class Public:
     )
     drop_last: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.drop_last and self.batch_size > self.size:
             raise ValueError("with 'drop_last' a 'batch_size' above 'size' leaves no batch")
 
@@ -112,7 +112,7 @@ class Optimiser:
     # largest L2 norm of a step's gradient, over all tensors
     clip: Positive | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.name != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd, not to {self.name}")
 
@@ -142,7 +142,7 @@ class Training:
     unseen: Fraction | Count | list[str] | None = None
     adaptation: Count | None = None  # local epochs by which these adapt; None: the method's round
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.adaptation is not None and self.unseen is None:
             raise ValueError("'adaptation' is of clients that come at the end: name them under 'unseen'")
         if self.stragglers is not None and self.local_epochs == 1:
@@ -202,7 +202,7 @@ class Scenario:
     # what stays of every seed besides its numbers; None: nothing
     keep: Literal["models"] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.model is None) == (self.models is None):
             raise ValueError("give either 'model' or 'models'")
         check_seeds(self.seeds)

@@ -545,7 +545,9 @@ class Store:
             self._log(run, metrics, configuration["values"], at=now)
             self.writer.set_terminated(run, "FAILED" if mean is None else "FINISHED", now)
         chosen = document["chosen"]
-        self._log(parent, {"validation": means[chosen]}, configurations[chosen]["values"], at=ended)
+        best = means[chosen]
+        metrics = {} if best is None else {"validation": best}
+        self._log(parent, metrics, configurations[chosen]["values"], at=ended)
         self.writer.set_terminated(parent, "FINISHED", ended)
         known[key] = parent
         self.write(METRICS_AT_ONCE)

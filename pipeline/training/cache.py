@@ -21,6 +21,7 @@ from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.inputs import inputs
 from pipeline.engine.environment import default_device, executor_name, precision
+from pipeline.engine.phase import Phase
 from pipeline.engine.state import pack, unpack
 from pipeline.engine.trained import Trained
 from pipeline.engine.world import supervised
@@ -39,11 +40,11 @@ KEEP = "FEDREPRO_KEEP"
 class Pretraining:
     """An executor that carries out a cell's pretraining unless another run has, in `seconds`."""
 
-    def __init__(self, executor, experiment: Experiment, seed: int):
+    def __init__(self, executor: Any, experiment: Experiment, seed: int):
         self.executor, self.experiment, self.seed = executor, experiment, seed
         self.seconds = 0.0
 
-    def run(self, phase) -> Trained:
+    def run(self, phase: Phase) -> Trained:
         if phase.loss is not supervised:
             return self.executor.run(phase)
         place, begun = self._place(phase), time.monotonic()
@@ -55,7 +56,7 @@ class Pretraining:
         place.save({"models": pack(trained.models), "losses": trained.losses, "seconds": seconds})
         return trained
 
-    def _place(self, phase) -> SeedFiles:
+    def _place(self, phase: Phase) -> SeedFiles:
         scenario = self.experiment.scenario
         values = dataclasses.asdict(scenario)
         entries = (

@@ -24,7 +24,7 @@ Waiting = tuple[int, Any, Phase, Future]  # a seed's place, its executor, its ph
 class _Seeds:
     """The threads of the seeds; `events` are rows, phases, results and errors, each with its kind."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.turn, self.stopped = threading.Lock(), threading.Event()
         self.events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 

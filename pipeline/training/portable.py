@@ -71,7 +71,7 @@ class _Truths(TorchFunctionMode):
     torch.export cannot follow `if known.any()`, where `known` is a part of the state and so a constant.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.noted: list[bool] = []
         self.repeated: int | None = None

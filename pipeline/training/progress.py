@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.cells.documents import Result, Round, Run
 from pipeline.errors import DAMAGED, ParamError, warn
 from pipeline.schema import Cell, Count, NonNegative, Scenario, Whole, check
 from pipeline.schema.checker import Finite
@@ -48,7 +49,7 @@ class Progress:
         self.begun = self.printed = time.monotonic()
         self.sent = 0.0
 
-    def report(self, row: dict) -> None:
+    def report(self, row: Round) -> None:
         """A round of a seed is over: `row` is its line of history.csv."""
         seed, number, accuracy, now = row["seed"], row["round"], row.get(self.measure), time.monotonic()
         self.done[seed] = number
@@ -62,10 +63,10 @@ class Progress:
             share = "" if accuracy is None else f"accuracy {accuracy:5.2f} %"
             self.say(f"seed {seed}  round {number}/{self.rounds}  {share}  {clock(left)} left")
 
-    def seed_done(self, finished: dict) -> None:
+    def seed_done(self, finished: Run) -> None:
         self.done[finished["seed"]] = self.rounds
 
-    def cell_done(self, result: dict) -> None:
+    def cell_done(self, result: Result) -> None:
         values = result["measures"][result["headline"]]
         mean = sum(values) / len(values)
         accuracy = f"{result['headline']} accuracy {mean:.2f} % in {clock(time.monotonic() - self.begun)}"
@@ -76,7 +77,7 @@ class Progress:
         """A line about the cell."""
         print(f"{str(self.cell):<32} {text}", file=sys.stderr, flush=True)
 
-    def _event(self, **event) -> None:
+    def _event(self, **event: Any) -> None:
         path = os.environ.get("FEDREPRO_EVENTS")
         with contextlib.suppress(OSError):  # a lost event only costs a line on the display
             if path:

@@ -189,7 +189,7 @@ def train_cell(
 
 
 @contextmanager
-def _marked(path: Path, cell: Cell):
+def _marked(path: Path, cell: Cell) -> Iterator[None]:
     """Leave the error of a failed cell with its checkpoints, for `status`; success removes it."""
     try:
         yield
@@ -206,7 +206,7 @@ def _history(runs: list[Run]) -> bytes:
     return table.to_csv(index=False, lineterminator="\n").encode()
 
 
-def train_seeds(jobs: list[Job], report: Callable[[Round], None]) -> Iterator[dict]:
+def train_seeds(jobs: list[Job], report: Callable[[Round], None]) -> Iterator[Run]:
     """Train the jobs, FEDREPRO_WORKERS at once or stacked together; yields each result when it is
     finished."""
     name = executor_name(default_device())
@@ -235,7 +235,7 @@ def train_seeds(jobs: list[Job], report: Callable[[Round], None]) -> Iterator[di
 
 def _in_processes(
     jobs: list[Job], workers: int, context: ForkContext | SpawnContext, report: Callable[[Round], None]
-) -> Iterator[dict]:
+) -> Iterator[Run]:
     """Train the jobs, so many at once; ends those that still run where one fails."""
     waiting = list(jobs)
     running: dict[Any, tuple[BaseProcess, Job]] = {}  # by the receiving end of each worker's pipe
@@ -263,7 +263,7 @@ def _in_processes(
             worker.terminate()
 
 
-def _worker(job: Job, sender) -> None:
+def _worker(job: Job, sender: connection.Connection) -> None:
     """Train one seed and send ("row", ...) after every round, then ("done", ...) or ("error", ...)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
 
@@ -284,7 +284,7 @@ def _worker(job: Job, sender) -> None:
         sender.send(("error", WorkerError(f"{job.experiment.cell}, seed {job.seed}: {NO_MEMORY}")))
 
 
-def _receive(receiver, process, job: Job) -> tuple:
+def _receive(receiver: Any, process: BaseProcess, job: Job) -> tuple:
     try:
         return receiver.recv()
     except EOFError:

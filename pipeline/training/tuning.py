@@ -72,7 +72,7 @@ class Axis:
     scale: Literal["log", "linear"] = "log"
     choices: list[Any] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ends = [end for end in (self.low, self.high) if end is not None]
         if self.choices if ends else not self.choices:
             raise ValueError("give either 'low' and 'high' or 'choices'")

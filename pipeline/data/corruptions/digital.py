@@ -4,6 +4,7 @@ uint8 (N, 32, 32, 3) -> the same.
 """
 
 import io
+from collections.abc import Callable
 
 import numpy as np
 from PIL import Image
@@ -83,7 +84,7 @@ def jpeg_compression(images: np.ndarray, severity: int, draws: Draws) -> np.ndar
     return _each(images, through)
 
 
-def _each(images: np.ndarray, change) -> np.ndarray:
+def _each(images: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
     out = np.empty_like(images)
     for i, image in enumerate(images):
         out[i] = np.asarray(change(Image.fromarray(image)))

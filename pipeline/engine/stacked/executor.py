@@ -43,7 +43,7 @@ class Stacked:
     # images and labels of all seeds' clients
     pool: Pool = field(default_factory=Pool)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.records = runs_ahead(self.device)
         # One memory pool for all graphs: they are replayed one after another, and no value that outlives a
         # replay lies in it.

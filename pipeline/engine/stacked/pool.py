@@ -46,7 +46,7 @@ class Pool:
     coding: of the images; None where they are held as they are
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.starts: dict[Client, int] = {}
         self.coding: Coding | None = None
         self._parts: tuple[Tensor, ...] = ()
