@@ -23,7 +23,7 @@ HEADINGS = {
     "Run": ("run", "status", "plan", "tune", "sweep", "reproduce"),
     "Look": ("explain", "compare", "report", "ui", "methods", "partition"),
     "Trust": ("check", "verify", "trust"),
-    "Begin something of your own": ("new", "sync"),
+    "Begin something of your own": ("new", "sync", "migrate"),
     "Share": ("export", "import", "archive"),
 }
 
@@ -436,6 +436,16 @@ def sync() -> None:
     """Write papers/*/dvc.yaml from each paper.yaml.
 
     `run` and `tune` do this first.
+    """
+
+
+@main.command(epilog=example("fedrepro migrate", "fedrepro migrate mypaper"))
+@click.argument("papers", nargs=-1, metavar="[PAPER]...")
+@calls("migrate:migrate")
+def migrate() -> None:
+    """Change the keys of older paper.yaml files into today's.
+
+    The lines that change are printed. Default: all papers.
     """
 
 

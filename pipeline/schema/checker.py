@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import re
-import sys
 import types
 import typing
 from dataclasses import dataclass
@@ -11,15 +10,8 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 from pipeline.errors import ParamError, unknown
+from pipeline.schema.former_keys import advice
 
-# Keys of 0.1.0 by class: their new names, or None for what no page shows any more. They work until 0.3.0.
-RENAMED: dict[str, dict[str, str | None]] = {
-    "Paper": {"beside": "extra_scenarios"},
-    "Grid": {"beside": "supplementary", "apart": "separate_file"},
-    "Table": {"beside": "also", "marks": None, "remarks": None},
-    "Block": {"previous": None},
-    "Source": {"own": "choice"},
-}
 # Characters that no page, picture or terminal can show: control characters other than ends of lines and tabs,
 # and halves of surrogate pairs.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -148,10 +140,9 @@ def _check_dataclass(kind: Any, value: Any, where: str) -> Any:
             raise ParamError(f"{_at(where, 'kind')}: {unknown('kind', name, variants)}")
         kind = variants[name]
     fields, hints = {f.name: f for f in dataclasses.fields(kind)}, _hints(kind)
-    value = _renamed(RENAMED.get(kind.__name__, {}), value, place)
     for key in value:
         if key not in fields:
-            raise ParamError(f"{place}: {unknown('key', key, fields)}")
+            raise ParamError(f"{place}: {advice(kind.__name__, key) or unknown('key', key, fields)}")
     for name, f in fields.items():
         if name not in value and f.default is f.default_factory is dataclasses.MISSING:
             raise ParamError(f"{place}: the key {name!r} is missing")
@@ -185,22 +176,6 @@ def fields_of(kind: Any) -> dict[str, Any]:
         origin = typing.get_origin(hint)
         kinds[key] = typing.get_args(hint)[0] if origin in (typing.Required, typing.NotRequired) else hint
     return kinds
-
-
-def _renamed(names: dict[str, str | None], value: dict, place: str) -> dict:
-    """The mapping with today's keys, and a line on stderr for an old one."""
-    for old, new in names.items():
-        if old in value and new not in value:
-            _notice(place.partition(":")[0], old, new)
-            value = {new if key == old else key: item for key, item in value.items() if new or key != old}
-    return value
-
-
-@cache
-def _notice(file: str, old: str, new: str | None) -> None:
-    """Once for a file and key."""
-    text = f"is now {new!r}; the old name works until 0.3.0" if new else "is not used any more: remove it"
-    print(f"{file}: the key {old!r} {text}", file=sys.stderr)
 
 
 @cache

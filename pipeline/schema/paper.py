@@ -320,7 +320,6 @@ class Paper:
     sources: Sources = field(default_factory=Sources)
     # Ids of the four to six claims of claims.csv that matter most to the paper, the first the most.
     main: list[str] = field(default_factory=list)
-    headline: str = ""  # of papers before 0.3.0; not shown: the first sentence of a page is computed
     # What the pages ask of the results, and which controls a claim has.
     findings: Findings = field(default_factory=Findings)
     # Why numbers differ from the printed ones: at most five points, `{method measure}` for a measured number.
