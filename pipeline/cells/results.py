@@ -72,6 +72,7 @@ OPTIONAL: dict[str, Any] = {
     "machines": list[dict[str, Any]],
     "resolved": dict[str, Any],
     "participants": Whole,
+    "sample": Count,
     "modules": dict[str, str],
     "digests": keys({"definitions": dict[str, str], "parameters": dict[str, Any]}),
 }

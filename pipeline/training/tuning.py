@@ -46,7 +46,8 @@ def tune(cell: Cell, root: Path = ROOT) -> dict:
 
 def _tried(trial: Trial, names: list[str], root: Path) -> dict:
     """What is written of a configuration: its changes, the values of the hyper-parameters in `names`, and of
-    every seed the accuracy in percent on validation images, mean over clients and over the last rounds."""
+    every seed the accuracy in percent on validation images, mean over clients and over the last rounds: the
+    mean that the scenario's `evaluation.headline` names, by default `average`."""
     experiment = Experiment.of(trial, root)
     known = {**vars(runnable(experiment)), RATE: experiment.scenario.training.optimiser.lr}
     values = {name: known[name] for name in names}
@@ -58,7 +59,8 @@ def _tried(trial: Trial, names: list[str], root: Path) -> dict:
     except TrainingError as error:
         return {**tried, "error": str(error)}
     of_result = {key: result[key] for key in ("seconds", "digest")}
-    return {**tried, "accuracy": result["measures"]["average"], **of_result}
+    measure = experiment.scenario.evaluation.headline or "average"
+    return {**tried, "accuracy": result["measures"][measure], **of_result}
 
 
 @dataclass(frozen=True)

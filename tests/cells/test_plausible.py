@@ -181,7 +181,7 @@ def test_clients_that_change_places_are_seen(kind, line):
     "accuracies, said",
     [
         ([10.0, 30.0, 40.0, 61.0], "61.0 is no share of the 10 test images of d"),
-        ([10.0, 30.0, 40.0, None], "d has 10 test images, its accuracy is None"),
+        ([10.0, 30.0, 40.0, None], "d is scored on 10 test images, its accuracy is None"),
     ],
 )
 def test_an_accuracy_is_a_share_of_the_clients_test_images(accuracies, said):
