@@ -89,7 +89,7 @@ def _predictions(
     world: World,
     tests: Sequence[TestSet],
     scores: Scores,
-    sample: Sequence[int] | None,
+    sample: Sequence[int] | None = None,
 ) -> Iterator[Predictions]:
     """Of the clients that have test images, in their order; of those in `sample` if it is not None."""
     used = client_tests(world, tests)
