@@ -198,6 +198,8 @@ class Result(TypedDict):
     resolved: NotRequired[dict[str, Any]]
     # how many clients take part in a round, if not all do
     participants: NotRequired[Whole]
+    # how many clients are scored, if not all are
+    sample: NotRequired[Count]
     modules: NotRequired[dict[str, str]]
     digests: NotRequired[Digests]
 

@@ -49,6 +49,7 @@ def load_world(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet,
         federation = _only(federation, [k for k in range(len(federation.clients)) if k not in late])
     world = _world(experiment.scenario, federation, seed)
     _check_batches(world, experiment.scenario_key)
+    _check_sample(experiment.scenario.evaluation.sample, federation.tests, seed, experiment.scenario_key)
     return world, federation.tests
 
 
@@ -61,6 +62,16 @@ def _check_batches(world: World, where: str) -> None:
         raise ParamError(f"{where}.training.batch_size: seed {world.seed}: no client has a batch of {size}")
     if world.public_data is not None and not world.public_data.cuts(least):
         raise ParamError(f"{where}.public.batch_size: BatchNorm needs batches of at least {least} images")
+
+
+def _check_sample(wanted: int | None, tests: Sequence[TestSet], seed: int, where: str) -> None:
+    """ParamError where fewer clients have test images than are to be scored."""
+    if wanted is None:
+        return
+    able = sum(len(test.labels) > 0 for test in tests)
+    if able < wanted:
+        what = f"is {wanted}, and only {able} clients of seed {seed} have test images"
+        raise ParamError(f"{where}.evaluation.sample: {what}")
 
 
 def load_newcomers(experiment: Experiment, seed: int) -> tuple[World, tuple[TestSet, ...]] | None:

@@ -77,7 +77,7 @@ class Clients:
     """The clients that a seed trains, in their order.
 
     names, domains: of each; images, classes: how many of each it trains on, empty where that is not known;
-    tests: how many test images its accuracy is over, empty where that is not known
+    tests: how many test images its accuracy is over, 0 if it is not scored, empty where that is not known
     """
 
     names: Sequence[str]
@@ -128,12 +128,19 @@ def clients_of(scenario: Scenario, seed: int, parts: Parts, labels: np.ndarray) 
         "pooled": lambda k: np.concatenate(list(domains.values())),
     }.get(kind, lambda k: domains[parts.clients[k][1]])
     here = [k for k in range(len(names)) if k not in late]
+    images = [len(tests(k)) for k in here]
+    sample = scenario.evaluation.sample
+    if sample is not None:
+        from pipeline.cells.test_sets import sampled  # with torch
+
+        scored = sampled(sample, images, seed)
+        images = [count if k in scored else 0 for k, count in enumerate(images)]
     return Clients(
         [names[k] for k in here],
         [parts.clients[k][1] for k in here],
         [len(parts.train[k]) for k in here],
         [len(np.unique(labels[parts.train[k]])) for k in here],
-        [len(tests(k)) for k in here],
+        images,
     )
 
 
@@ -381,7 +388,7 @@ def _of_order(
     of_each = list(zip(clients.names, accuracies, strict=True))
     for (name, accuracy), images in zip(of_each, clients.tests):
         if (accuracy is None) == (images > 0):
-            return f"clients: {name} has {images} test images, its accuracy is {accuracy}"
+            return f"clients: {name} is scored on {images} test images, its accuracy is {accuracy}"
         hits = 0 if accuracy is None else accuracy * images / 100
         if abs(hits - round(hits)) > LAST_DIGIT * images / 100 + LAST_DIGIT:
             return f"clients: {accuracy} is no share of the {images} test images of {name}"

@@ -151,6 +151,8 @@ def work(experiment: Experiment) -> tuple[float, float]:
     # Where not every client scores all images, they share the model that is scored or have other test images.
     every_client = evaluation.tests == "cross" or (evaluation.tests != "clients" and scenario.models)
     tests = test * (by_all if every_client else mean)
+    if evaluation.sample is not None:
+        tests *= evaluation.sample / scenario.trained_clients
     whole += tests * training.rounds / evaluation.every
     if evaluation.attack:
         whole += PASSES * tests * (1 + evaluation.attack.steps) * min(evaluation.last, training.rounds)

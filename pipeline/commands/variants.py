@@ -130,9 +130,9 @@ def _bring(cells: Iterable[Cell], jobs: int | None) -> int:
         return run.main([*dict.fromkeys(map(run.partition_stage, cells))], jobs)
 
 
-def _by_seed(result: Result) -> dict[int, float]:
-    """seed -> the main measure of a result."""
-    return dict(zip(result["seeds"], result["measures"][result["headline"]]))
+def _by_seed(result: Result, measure: str = "") -> dict[int, float]:
+    """seed -> a measure of a result, by default its main one."""
+    return dict(zip(result["seeds"], result["measures"][measure or result["headline"]]))
 
 
 def _print(base: Cell, rows: dict[str, dict[int, float]], trained: Cell) -> None:
@@ -145,7 +145,10 @@ def _print(base: Cell, rows: dict[str, dict[int, float]], trained: Cell) -> None
     print(f"{base}, accuracy")
     committed = base.folder() / "result.json"
     if committed.exists():
-        rows = rows | {"in the table": _by_seed(read(committed))}
+        result = read(committed)
+        measure = Experiment.of(base).scenario.evaluation.measure
+        if measure in result["measures"]:  # else it is of other test sets
+            rows = rows | {"in the table": _by_seed(result, measure)}
     for label, by_seed in rows.items():
         print(f"  {label:<20} {summarise([*by_seed.values()])} (seeds {', '.join(map(str, by_seed))})")
     print(f"  written to {shorten(trained.folder())}")

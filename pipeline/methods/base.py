@@ -64,7 +64,8 @@ class Method:
         """The model that each client would use after the server's message and before it trains again.
 
         state: by default its entry `model`, the server's model, or else `models`, one for each client
-        world: the federation in this round
+        world: the federation in this round. If the scenario scores a sample of the clients, the others have
+            no data in it, and what they would use is not needed
         """
         return world.everyone(state.model) if "model" in state else state.models
 

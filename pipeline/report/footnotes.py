@@ -28,6 +28,7 @@ def footnotes(study: Study, panel: Panel) -> list[str]:
     return [
         *seeds(study, cells),
         *hooks(study, cells),
+        *samples(study, cells),
         *marks(values),
         *origins(study, cells),
         *twins(study, cells),
@@ -76,6 +77,20 @@ def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
     else:
         scored = f"{listed(before)} before it, {listed(after)} after it"
     return [f"Not all are scored alike: {scored}."]
+
+
+def samples(study: Study, cells: Iterable[Cell]) -> list[str]:
+    """For each scenario in which only some clients are scored: how many, of how many."""
+    counts = {}
+    for cell in cells:
+        result = study.results[cell]
+        if "sample" in result:
+            counts[cell.scenario] = f"{result['sample']} clients of {len(result['clients'][0])}"
+    where = {scenario: study.title(scenario) for scenario in counts}
+    return [
+        f"{where[scenario]}: accuracies are over {count}, drawn once for every seed."
+        for scenario, count in counts.items()
+    ]
 
 
 def marks(values: Iterable[Value]) -> list[str]:

@@ -182,10 +182,13 @@ def _columns(study: Study, scenario: str, runs: Mapping[Cell, Result]) -> tuple[
         names = [name for name in names if "." in name]
     if not scenario.endswith(SHORT):
         names = [name for name in names if sums_up(name) or lower_is_better(name)]
-    if not grouped and known.keys() & {"pre.average", "post.average"}:
-        # Behind the average; where methods are scored on different sides of local training, both sides.
+    # The mean that the scenario names comes first.
+    main = study.paper.scenarios[scenario].evaluation.headline or "average"
+    names.sort(key=lambda name: name != main)
+    if not grouped and known.keys() & {f"pre.{main}", f"post.{main}"}:
+        # Behind it; where methods are scored on different sides of local training, both sides.
         unequal = len(study.hooks(runs)) > 1
-        names[1:1] = ["before.average", "after.average"] if unequal else ["other.average"]
+        names[1:1] = [f"before.{main}", f"after.{main}"] if unequal else [f"other.{main}"]
     return names + metrics, grouped
 
 

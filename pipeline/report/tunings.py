@@ -258,8 +258,11 @@ def tunings(
 
 
 def table_measure(study: Study, scenario: str) -> str:
-    """The average that the paper's tables have of a scenario, or of the one that it shortens; empty where no
-    table has it."""
+    """The mean that a scenario's `evaluation.headline` names, else the average that the paper's tables have
+    of it or of the one that it shortens; empty where no table has it."""
+    declared = study.paper.scenarios.get(scenario)
+    if declared is not None and declared.evaluation.headline is not None:
+        return declared.evaluation.headline
     known = scenario.removesuffix(SHORT)
     for table in study.paper.tables.values():
         if known in {block.scenario for block in table.blocks.values()}:

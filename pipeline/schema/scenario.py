@@ -159,6 +159,15 @@ class Attack:
     random_start: bool = False
 
 
+# Means over clients that each kind of `evaluation.tests` measures; the first is the headline by default.
+HEADLINES = {
+    "clients": ("weighted", "average"),
+    "domains": ("average",),
+    "pooled": ("average",),
+    "cross": ("average",),
+}
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """What is measured after a round.
@@ -176,10 +185,29 @@ class Evaluation:
     top: Count = 1
     # Which model the table scores; None: the method's choice.
     hook: Literal["pre", "post"] | None = None
+    # Which mean over clients is the headline number: `average`, all alike, or `weighted` by their test
+    # images; None: the first in HEADLINES.
+    headline: Literal["average", "weighted"] | None = None
+    # How many clients are scored, drawn once for every seed; None: all.
+    sample: Count | None = None
     # adds the measures `fgsm` and `pgd` (FedCCL Table 8)
     attack: Attack | None = None
     # functions of the paper's metrics.py; adds `metric.<name>` of each
     metrics: list[Name] | None = None
+
+    def __post_init__(self):
+        measured = HEADLINES[self.tests]
+        if self.headline is not None and self.headline not in measured:
+            only = f"with 'tests: {self.tests}' only {measured[0]} is measured"
+            raise ValueError(f"'headline' is {self.headline}, and {only}")
+        if self.sample is not None and self.tests != "clients":
+            needs = "'sample' needs every client's test part: 'tests: clients'"
+            raise ValueError(f"{needs}, not 'tests: {self.tests}'")
+
+    @property
+    def measure(self) -> str:
+        """The mean over clients that is the headline number, as it is called in results."""
+        return self.headline or HEADLINES[self.tests][0]
 
 
 @dataclass(frozen=True)
@@ -239,6 +267,11 @@ class Scenario:
         for name, most in (("participation", self.clients), ("unseen", self.clients - 1)):
             if isinstance(number := getattr(self.training, name), int) and number > most:
                 raise ValueError(f"'training.{name}' is {number}, of {self.clients} clients")
+        sample = self.evaluation.sample
+        clients = self.trained_clients
+        if sample is not None and sample >= clients:
+            why = f"'evaluation.sample' is {sample}, of {clients} clients"
+            raise ValueError(f"{why}: leave it out to score all")
 
     def draw(self, seed: int) -> int:
         """The draw of the partition on which a seed trains: its own, or draw 0 if all seeds share one."""
@@ -253,6 +286,17 @@ class Scenario:
     def clients(self) -> int:
         """The number of clients."""
         return len(self.partition.names)
+
+    @property
+    def trained_clients(self) -> int:
+        """The number of clients without those that come after the last round."""
+        late = self.training.unseen
+        if late is None:
+            return self.clients
+        if isinstance(late, list):
+            return self.clients - len(late)
+        # as `phase.draw` counts
+        return self.clients - (late if isinstance(late, int) else max(1, round(late * self.clients)))
 
     @property
     def networks(self) -> list[Model]:

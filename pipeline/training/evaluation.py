@@ -19,7 +19,7 @@ from pipeline.engine.handle import Handle
 from pipeline.engine.state import Clients
 from pipeline.engine.world import World
 from pipeline.models import Network
-from pipeline.schema.scenario import Attack
+from pipeline.schema.scenario import Attack, Evaluation
 
 # images at once for figures: of 64 x 64 pixels a deep network takes 6 MB for each
 EMBEDDED = 128
@@ -65,35 +65,44 @@ def measure(
     scores: Scores = _raw,
     top: int = 1,
     attack: Callable[..., Tensor] | None = None,
+    sample: Sequence[int] | None = None,
 ) -> tuple[dict[str, float], list[float]]:
     """The measures of `schema.Evaluation.tests` and each client's accuracy on its test set, in percent;
     scores, top and attack as in `right`.
 
-    A model that several clients share is evaluated once per test set. An empty test set gives NaN and is left
-    out of every mean.
+    sample: the clients that are scored, if the kind is `clients`; None: all
+
+    A model that several clients share is evaluated once per test set. An empty test set, or a client that is
+    not scored, gives NaN and is left out of every mean.
     """
 
     def hits(network: Network, test: TestSet, client: int) -> Tensor:
         return right(network, test, client, scores, top, attack).sum()
 
-    return _Table(models, world, tests, hits).measures(kind)
+    return _Table(models, world, tests, hits, sample).measures(kind)
 
 
 def by_class(
-    models: Clients, world: World, tests: Sequence[TestSet], scores: Scores = _raw, top: int = 1
+    models: Clients,
+    world: World,
+    tests: Sequence[TestSet],
+    scores: Scores = _raw,
+    top: int = 1,
+    sample: Sequence[int] | None = None,
 ) -> list[float]:
     """Accuracy on the test images of each class, in percent, of all clients' test sets together: (classes,),
     NaN for a class without test images.
 
     Every model is scored on its client's test set, else on that of its domain, else on the first (the
     clean images, where there are corrupted ones too). An image that several clients' models are scored on
-    counts once, with their mean. models, world, tests, top and scores as in `measure`.
+    counts once, with their mean. models, world, tests, scores, top and sample as in `measure`.
     """
     hits = torch.zeros(world.classes, dtype=torch.float64)
     total = torch.zeros(world.classes, dtype=torch.float64)
     used = client_tests(world, tests)
-    for j in sorted(set(used)):
-        mates, labels = [k for k, at in enumerate(used) if at == j], tests[j].labels.cpu()
+    scored = range(len(used)) if sample is None else sample
+    for j in sorted({used[k] for k in scored}):
+        mates, labels = [k for k in scored if used[k] == j], tests[j].labels.cpu()
         known: dict[int, Tensor] = {}  # the hits of a model that several clients share
         for k in mates:
             if id(models[k]) not in known:
@@ -106,20 +115,22 @@ def by_class(
 
 def client_tests(world: World, tests: Sequence[TestSet]) -> list[int]:
     """Which test set is each client's: the one of its name, that of its domain, or the first."""
-    names = [test.name for test in tests]
-    return [
-        next((names.index(name) for name in (c.name, c.domain) if name in names), 0) for c in world.clients
-    ]
+    places: dict[str, int] = {}
+    for j, test in enumerate(tests):
+        places.setdefault(test.name, j)
+    return [places.get(client.name, places.get(client.domain, 0)) for client in world.clients]
 
 
 @dataclass
 class _Table:
-    """accuracy[client, test set] in percent, once for equal models; `count` gives a network's hits."""
+    """accuracy[client, test set] in percent, once for equal models; `count` gives a network's hits; `sample`
+    as in `measure`."""
 
     models: Clients
     world: World
     tests: Sequence[TestSet]
     count: Callable[[Network, TestSet, int], Tensor]
+    sample: Sequence[int] | None = None
     started: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     known: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -147,26 +158,38 @@ class _Table:
 
 
 def under_attack(
-    models: Clients, world: World, tests: Sequence[TestSet], kind: str, scores: Scores, attack: Attack
+    models: Clients,
+    world: World,
+    tests: Sequence[TestSet],
+    protocol: Evaluation,
+    scores: Scores,
+    attack: Attack,
+    sample: Sequence[int] | None = None,
 ) -> dict[str, float]:
-    """`fgsm` and `pgd`: the headline of `measure` on attacked images in [0, 1], in percent."""
+    """`fgsm` and `pgd`: the headline number of the protocol on attacked images in [0, 1], in percent; the
+    others as in `measure`."""
     once = replace(attack, step=attack.eps, steps=1, random_start=False)
     rules = {name: partial(attacks.pgd, **asdict(rule)) for name, rule in (("fgsm", once), ("pgd", attack))}
-    measured = {name: measure(models, world, tests, kind, scores, 1, rule) for name, rule in rules.items()}
-    return {name: measures[HEADLINE[kind]] for name, (measures, _) in measured.items()}
+    of = models, world, tests, protocol.tests, scores, 1
+    measured = {name: measure(*of, rule, sample) for name, rule in rules.items()}
+    return {name: measures[protocol.measure] for name, (measures, _) in measured.items()}
 
 
 def by_client(table, world, tests):
     """Each client's model on its test part: mean, mean by test size, population std over clients."""
-    accuracies = [table.accuracy(k, k) for k in range(len(tests))]
-    total = sum(len(test.labels) for test in tests)
+    scored = range(len(tests)) if table.sample is None else table.sample
+    known = [table.accuracy(k, k) for k in scored]
+    accuracies = [math.nan] * len(tests)
+    for k, accuracy in zip(scored, known):
+        accuracies[k] = accuracy
+    total = sum(len(tests[k].labels) for k in scored)
     if not total:
         return dict.fromkeys(("average", "weighted", "clients_std"), math.nan), accuracies
-    weighted = 100 * sum(table.hits(k, k) for k in range(len(tests))) / total
+    weighted = 100 * sum(table.hits(k, k) for k in scored) / total
     return {
-        "average": _mean(accuracies),
+        "average": _mean(known),
         "weighted": weighted,
-        "clients_std": float(np.nanstd(accuracies)),
+        "clients_std": float(np.nanstd(known)),
     }, accuracies
 
 
@@ -222,9 +245,6 @@ MEASURES = {"clients": by_client, "domains": by_domain, "pooled": pooled, "cross
 def _mean(values: list[float]) -> float:
     known = [v for v in values if not math.isnan(v)]
     return sum(known) / len(known) if known else math.nan
-
-
-HEADLINE = {"clients": "weighted", "domains": "average", "pooled": "average", "cross": "average"}
 
 
 @torch.inference_mode()

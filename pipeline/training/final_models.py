@@ -29,7 +29,6 @@ from pipeline.provenance import identity
 from pipeline.schema import Data, load_paper
 from pipeline.training import evaluation, portable
 from pipeline.training.checkpoint import FORCE
-from pipeline.training.evaluation import HEADLINE
 from pipeline.training.portable import scored
 from pipeline.training.seeds import Job, SeedTraining, trained
 
@@ -237,7 +236,13 @@ def measure(training: SeedTraining, models: Clients, folder: Path, written: dict
         return every[client](images.cpu()).to(images.device)
 
     measures, clients = evaluation.measure(
-        models, training.world.whole, training.tests, protocol.tests, scores, protocol.top
+        models,
+        training.world.whole,
+        training.tests,
+        protocol.tests,
+        scores,
+        protocol.top,
+        sample=training.sample,
     )
     named = {name: evaluation.rounded(value) for name, value in measures.items()}
     return {**named, "clients": [evaluation.rounded(value) for value in clients]}
@@ -281,7 +286,7 @@ def _card(
         "hyper": dataclasses.asdict(training.method),
         "hook": training.hook,
         "clients": training.clients,
-        "headline": HEADLINE[scenario.evaluation.tests],
+        "headline": scenario.evaluation.measure,
         "measures": row,
         "by_classifier": type(training.method).scores is Method.scores,
         "classes": meta["classes"],
@@ -310,7 +315,10 @@ def _described(card: dict) -> str:
     hook, headline = card["hook"], card["headline"]
     of_hook = [name for name, entry in card["files"].items() if entry["hook"] == hook]
     accuracy, trained = card["measured"][hook][headline], card["measures"][headline]
+    sample = card["scenario"]["evaluation"]["sample"]
+    drawn = f"{sample} clients of {len(card['clients'])}"
     notes = {
+        f"It is over {drawn}, drawn once for every seed.\n": sample is not None,
         f"While it trained, {trained} % were measured: the method's rule draws numbers, here others.\n": (
             accuracy != trained
         ),

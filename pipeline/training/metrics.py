@@ -59,12 +59,17 @@ def _file(experiment: Experiment) -> Path:
 
 
 def measured(
-    experiment: Experiment, models: Clients, world: World, tests: Sequence[TestSet], scores: Scores
+    experiment: Experiment,
+    models: Clients,
+    world: World,
+    tests: Sequence[TestSet],
+    scores: Scores,
+    sample: Sequence[int] | None = None,
 ) -> dict[str, float]:
-    """{`metric.<name>`: percent} of the scenario's metrics. TrainingError for one that fails, or whose value
-    is neither a number from 0 to 100 nor NaN."""
+    """{`metric.<name>`: percent} of the scenario's metrics, over the clients in `sample` (None: all).
+    TrainingError for one that fails, or whose value is neither a number from 0 to 100 nor NaN."""
     metrics = load(experiment)
-    clients = list(_predictions(models, world, tests, scores)) if metrics else []
+    clients = list(_predictions(models, world, tests, scores, sample)) if metrics else []
     values = {}
     for name, metric in metrics.items():
         where = f"{shorten(_file(experiment))}: {name}"
@@ -80,11 +85,16 @@ def measured(
 
 @torch.inference_mode()
 def _predictions(
-    models: Clients, world: World, tests: Sequence[TestSet], scores: Scores
+    models: Clients,
+    world: World,
+    tests: Sequence[TestSet],
+    scores: Scores,
+    sample: Sequence[int] | None = None,
 ) -> Iterator[Predictions]:
-    """Of the clients that have test images, in their order."""
-    for k, at in enumerate(client_tests(world, tests)):
-        test, network = tests[at], world.network(k, models[k])
+    """Of the clients that have test images, in their order; of those in `sample` if it is not None."""
+    used = client_tests(world, tests)
+    for k in range(len(used)) if sample is None else sample:
+        test, network = tests[used[k]], world.network(k, models[k])
         if len(test.labels):
             parts = [scores(network, images, k) for images in test.images.split(BATCH)]
             client = world.clients[k]

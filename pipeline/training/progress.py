@@ -36,12 +36,11 @@ class Progress:
     def __init__(self, cell: Cell, scenario: Scenario):
         from pipeline.devices import slow_bf16
         from pipeline.engine.environment import default_device, precision
-        from pipeline.training.evaluation import HEADLINE
 
         if precision() == "bf16" and default_device().type == "cpu" and (note := slow_bf16()):
             warn(note)
         self.cell, self.rounds, self.seeds = cell, scenario.training.rounds, scenario.seeds
-        self.measure = HEADLINE[scenario.evaluation.tests]
+        self.measure = scenario.evaluation.measure
         # rounds behind each seed
         self.done = dict.fromkeys(self.seeds, 0)
         # rounds trained in this process, not resumed

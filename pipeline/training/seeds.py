@@ -6,8 +6,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +20,10 @@ from pipeline.cells.documents import Result, Round, Run
 from pipeline.cells.experiment import Experiment
 from pipeline.cells.loading import load, load_newcomers, load_world
 from pipeline.cells.results import STATE
+from pipeline.cells.test_sets import sampled
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
+from pipeline.engine.phase import Client, only
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
@@ -163,10 +166,30 @@ class SeedTraining:
         """`pre` or `post`: the scenario's choice if it makes one, otherwise the method's."""
         return self.job.experiment.scenario.evaluation.hook or self.method.headline
 
-    def models(self, hook: str) -> Clients | None:
-        """The models that a hook scores; None for `post` before anything was trained."""
+    @cached_property
+    def sample(self) -> tuple[int, ...] | None:
+        """The clients that are scored if the scenario has `evaluation.sample`; None: all."""
+        wanted = self.job.experiment.scenario.evaluation.sample
+        if wanted is None:
+            return None
+        return sampled(wanted, [len(test.labels) for test in self.tests], self.job.seed)
+
+    @cached_property
+    def _scored_clients(self) -> tuple[Client, ...]:
+        """All clients; those that are not scored have no data."""
+        clients = self.world.whole.clients
+        return clients if self.sample is None else only(clients, self.sample)
+
+    def models(self, hook: str, scored: bool = False) -> Clients | None:
+        """The models that a hook scores; None for `post` before anything was trained.
+
+        scored: whether only those of the scored clients are needed, so that no other client adapts one
+        """
         if hook == "pre":
-            return self.method.deployed(self.state, self.world.whole)
+            world = self.world.whole
+            if scored:
+                world = replace(world, clients=self._scored_clients)
+            return self.method.deployed(self.state, world)
         return self.method.after_training(self.state, None if self.trained is None else self.trained.models)
 
     def _row(self) -> dict:
@@ -188,20 +211,24 @@ class SeedTraining:
         if left >= protocol.last and world.round % protocol.every:
             return row
         # absent clients are scored, too
-        of = world.whole, self.tests, protocol.tests
+        of = world.whole, self.tests
         scores = _scores(self.method, self.state)
         for hook in ("pre", "post"):
             headline = hook == self.hook
             if not headline and protocol.tests != "clients" and left >= protocol.last:
                 continue
-            if (models := self.models(hook)) is None:
+            if (models := self.models(hook, scored=True)) is None:
                 continue
-            measures, accuracies = evaluation.measure(models, *of, scores, protocol.top)
-            measures |= metrics.measured(experiment, models, world.whole, self.tests, scores)
+            measures, accuracies = evaluation.measure(
+                models, *of, protocol.tests, scores, protocol.top, sample=self.sample
+            )
+            measures |= metrics.measured(experiment, models, *of, scores, self.sample)
             if headline:
                 self.clients = [_rounded(accuracy) for accuracy in accuracies]
                 if protocol.attack and left < protocol.last:
-                    measures |= evaluation.under_attack(models, *of, scores, protocol.attack)
+                    measures |= evaluation.under_attack(
+                        models, *of, protocol, scores, protocol.attack, self.sample
+                    )
             prefix = "" if headline else f"{hook}."
             row |= {prefix + name: _rounded(value) for name, value in measures.items()}
         return row
@@ -255,7 +282,7 @@ class SeedTraining:
         }
         if (models := self.models(self.hook)) is not None:
             scores, top = _scores(method, state), self.job.experiment.scenario.evaluation.top
-            by_class = evaluation.by_class(models, world, self.tests, scores, top)
+            by_class = evaluation.by_class(models, world, self.tests, scores, top, self.sample)
             results["by_class"] = [_rounded(value) for value in by_class]
             arrays |= evaluation.representations(models, world, self.tests)
         return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
@@ -305,13 +332,19 @@ def summarise(
     metas: `inputs.inputs` of every seed
     digest: of the cell with the first seed's partition
 
-    `partition` is the first seed's, `partitions` those of every seed where they differ. Absent from older
+    `partition` is the first seed's, `partitions` those of every seed where they differ. `sample` is how many
+    clients are scored, if not all are; the accuracies of the others in `clients` are None. Absent from older
     results: `holdings`, the number of images and of classes that each client trains on, (seeds, clients);
     `by_class`, (seeds, classes), see `evaluation.by_class`, of the headline hook's models after the last
     round.
     """
     cell, scenario, root = experiment.cell, experiment.scenario, experiment.root
     documents: Sequence[Mapping[str, Any]] = runs
+    warnings = [warning for meta in metas for warning in meta["warnings"]]
+    sample = scenario.evaluation.sample
+    if sample is not None:
+        of_all = len(runs[0]["clients"])
+        warnings.append(f"Accuracies are over {sample} clients of {of_all}, drawn once for every seed.")
     result = {
         "cell": str(cell),
         **{key: getattr(cell, key) for key in ("paper", "scenario", "method")},
@@ -322,7 +355,8 @@ def summarise(
         "seeds": scenario.seeds,
         "rounds": scenario.training.rounds,
         "last": scenario.evaluation.last,
-        "headline": evaluation.HEADLINE[scenario.evaluation.tests],
+        "headline": scenario.evaluation.measure,
+        **({} if sample is None else {"sample": sample}),
         "digest": digest,
         "git": identity.git_state(root, cell.paper),
         **{key: documents[0][key] for key in ("hook", "device", "precision", "executor", "versions")},
@@ -333,7 +367,7 @@ def summarise(
         **{key: metas[0][key] for key in ("data", "public")},
         "partition": metas[0]["digest"],
         **({"partitions": [meta["digest"] for meta in metas]} if scenario.draws > 1 else {}),
-        "warnings": list(dict.fromkeys(warning for meta in metas for warning in meta["warnings"])),
+        "warnings": list(dict.fromkeys(warnings)),
     }
     machines = [run["versions"] for run in runs]
     if any(one != machines[0] for one in machines):

@@ -47,7 +47,8 @@ def tune(cell: Cell, root: Path = ROOT) -> TuningResult:
 
 def _tried(trial: Trial, names: list[str], root: Path) -> Configuration:
     """What is written of a configuration: its changes, the values of the hyper-parameters in `names`, and of
-    every seed the accuracy in percent on validation images, mean over clients and over the last rounds."""
+    every seed the accuracy in percent on validation images, mean over clients and over the last rounds: the
+    mean that the scenario's `evaluation.headline` names, by default `average`."""
     experiment = Experiment.of(trial, root)
     known = {**vars(runnable(experiment)), RATE: experiment.scenario.training.optimiser.lr}
     values = {name: known[name] for name in names}
@@ -58,7 +59,8 @@ def _tried(trial: Trial, names: list[str], root: Path) -> Configuration:
         raise
     except TrainingError as error:
         return {**tried, "error": str(error)}
-    accuracy = result["measures"]["average"]
+    measure = experiment.scenario.evaluation.headline or "average"
+    accuracy = result["measures"][measure]
     return {**tried, "accuracy": accuracy, "seconds": result["seconds"], "digest": result["digest"]}
 
 

@@ -181,7 +181,7 @@ def test_clients_that_change_places_are_seen(kind, line):
     "accuracies, said",
     [
         ([10.0, 30.0, 40.0, 61.0], "61.0 is no share of the 10 test images of d"),
-        ([10.0, 30.0, 40.0, None], "d has 10 test images, its accuracy is None"),
+        ([10.0, 30.0, 40.0, None], "d is scored on 10 test images, its accuracy is None"),
     ],
 )
 def test_an_accuracy_is_a_share_of_the_clients_test_images(accuracies, said):
@@ -300,6 +300,17 @@ def test_clients_that_come_after_the_last_round_are_not_expected():
     last = {name: each[0] for name, each in result["final"].items()}
     assert len(clients.names) == len(result["clients"][0]) < len(dealt)
     assert of_clients_last(last, result["clients"][0], "clients", clients) == ""
+
+
+def test_a_client_that_is_not_scored_has_no_accuracy_and_a_scored_one_has():
+    """Of four clients with ten test images each the second and the last are scored."""
+    clients = Clients(tuple("abcd"), ("all",) * 4, tests=(0, 10, 0, 10))
+    line = {"average": 60.0, "weighted": 60.0, "clients_std": 10.0}
+    assert of_clients_last(line, [None, 50.0, None, 70.0], "clients", clients) == ""
+    wrong = of_clients_last(line, [50.0, None, None, 70.0], "clients", clients)
+    assert wrong == "clients: a is scored on 0 test images, its accuracy is 50.0"
+    wrong = of_clients_last(line | {"average": 70.0, "clients_std": 0.0}, [None] * 3 + [70.0], "clients")
+    assert wrong == "weighted is 60.0, the clients lie between 70.0 and 70.0"
 
 
 def test_a_domain_may_have_a_dot_in_its_name():

@@ -67,6 +67,15 @@ def test_every_clients_network_and_the_public_images_count(root):
     assert alone[1] == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
 
 
+def test_only_the_test_images_of_scored_clients_are_estimated(root):
+    """One client of four: a quarter of the 449.25 test images, in ten rounds."""
+    operations = hours._table()["cnn4", 3][16]
+    every, _ = hours.work(Experiment.of(AVG, root))
+    edit(root / PARAMETERS, lambda document: document["scenarios"]["balanced"]["evaluation"].update(sample=1))
+    some, _ = hours.work(Experiment.of(AVG, root))
+    assert every - some == pytest.approx(0.75 * 449.25 * 10 * operations)
+
+
 @pytest.mark.parametrize("row", ["0,m,1e999,1", "0,m,nan,1", "0,m,-5,1", "0,m,x,1", "0,m", "0,m,1,1e999"])
 def test_a_table_of_clients_that_is_none_is_not_counted(root, row):
     expected = hours.images_of(MINI, Experiment.of(MINI, root).scenario, root)

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from repository import edit, stage
+from repository import edit, edited, stage
 
 import stages.split as split_stage
 from pipeline.cells import choices, loading, results
@@ -267,6 +267,25 @@ def test_what_diverges_is_not_chosen_and_a_killed_worker_is_no_divergence(
     with pytest.raises(WorkerError):
         tuning.tune(CELL, short)
     assert choices.read(CELL, short) == document
+
+
+@pytest.mark.parametrize(("headline", "chosen"), [(None, 0), ("average", 0), ("weighted", 1)])
+def test_configurations_are_compared_by_the_headline_that_the_scenario_names(
+    short, tuned, as_before, monkeypatch, headline, chosen
+):
+    """Of two configurations the first has the higher plain mean, the second the higher weighted one."""
+    accuracies = [{"average": [60.0], "weighted": [50.0]}, {"average": [50.0], "weighted": [60.0]}]
+
+    def trained(trial, root, write):
+        return {"measures": accuracies[trial.number], "seconds": [1.0], "digest": "x"}
+
+    def named(document):
+        document["miniature"]["scenario"]["evaluation"]["headline"] = headline
+
+    monkeypatch.setattr(tuning, "train_cell", trained)
+    with edited(short / "papers/fedcrl/paper.yaml", named):
+        document = tuning.tune(CELL, short)
+    assert document["chosen"] == chosen
 
 
 def test_the_choice_is_trained_and_reported(short, tuned, monkeypatch):

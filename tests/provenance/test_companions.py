@@ -49,6 +49,17 @@ def test_a_result_without_holdings_is_not_compared(table):
     check_clients(table(WHOLE), {CELL: {"holdings": None, "final": {}}})
 
 
+def test_of_a_sample_as_many_clients_have_an_accuracy_as_are_scored(table):
+    measures = {"average": [50.0], "weighted": [50.0], "clients_std": [0.0]}
+    result = {"holdings": {"images": [[3, 5]]}, "final": measures, "measures": measures, "sample": 1}
+    check_clients(table(WHOLE), {CELL: result | {"clients": [[None, 50.0]]}})
+    with pytest.raises(FedReproError, match="2 clients have an accuracy, 1 are scored"):
+        check_clients(table(WHOLE), {CELL: result | {"clients": [[50.0, 50.0]]}})
+    with pytest.raises(FedReproError, match="30.0 is no share of the 2 test images of b"):
+        parts = {name: [30.0] for name in ("average", "weighted")} | {"clients_std": [0.0]}
+        check_clients(table(WHOLE), {CELL: result | {"clients": [[None, 30.0]], "final": parts}})
+
+
 def test_sources_of_other_code_are_told(root, monkeypatch):
     monkeypatch.setattr(companions, "overlay", lambda key, root: {})
     monkeypatch.setattr(companions.identity, "noted", lambda key, root: {str(CELL): "then"})

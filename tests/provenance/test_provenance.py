@@ -372,3 +372,19 @@ def test_a_forced_training_under_a_stamp_keeps_the_digest_that_dvc_has(project, 
     forced = result | {"digest": digest}
     assert identity.current(forced, experiment)
     assert not identity.current(forced | {"code": "another"}, experiment)
+
+
+def test_a_headline_and_a_sample_are_parameters_only_where_they_are_given():
+    """Results from before these keys have today's parameters; a given key makes another cell."""
+    experiment = Experiment.of(Cell("fedcrl", "mini", "fedavg"))
+    recorded = json.loads((experiment.folder / "result.json").read_text())["digests"]["parameters"]
+    today = identity.flat(identity.parameters(experiment, "fp32"))
+    assert today == recorded
+    digest = identity.cell_digest(experiment, "partition", code="code")
+    for key, value in (("headline", "average"), ("sample", 3)):
+        protocol = dataclasses.replace(experiment.scenario.evaluation, **{key: value})
+        scenario = dataclasses.replace(experiment.scenario, evaluation=protocol)
+        other = dataclasses.replace(experiment, scenario=scenario)
+        now = identity.flat(identity.parameters(other, "fp32"))
+        assert now == today | {f"evaluation.{key}": value}
+        assert identity.cell_digest(other, "partition", code="code") != digest

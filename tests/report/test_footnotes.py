@@ -49,6 +49,13 @@ def test_rows_that_are_scored_on_different_sides_of_local_training_are_named(mea
     assert "FedAvg before it" in note
 
 
+def test_a_table_says_that_only_some_clients_are_scored(measured):
+    assert not any("drawn once" in note for note in notes(measured))
+    change(measured, "ours", sample=2)
+    told = "accuracies are over 2 clients of 3, drawn once for every seed."
+    assert any(note.endswith(told) for note in notes(measured))
+
+
 def test_an_accuracy_at_chance_is_marked_and_not_the_best(measured):
     for method in ("fedavg", "ours"):
         change(measured, method, measures={"average": [12.0, 13.0], "M": [12.0, 13.0]})

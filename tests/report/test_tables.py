@@ -1,5 +1,7 @@
 """Tables: what was measured, what was printed, that neither passes for the other, the paper's layout."""
 
+import json
+
 import pytest
 import yaml
 from reporting import BALANCED, PAPER, write_run
@@ -8,12 +10,16 @@ from repository import edit
 from pipeline.cells import results
 from pipeline.errors import ParamError
 from pipeline.report import comparison
+from pipeline.report.drawings import curves
+from pipeline.report.page import scenario_tab
 from pipeline.report.published import Value, mark, printed_number, read_published
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
+from pipeline.report.tunings import table_measure
 from pipeline.report.verdicts import variants
-from pipeline.report.words import minus
+from pipeline.report.words import measure_words, minus
 from pipeline.schema import ROOT, Cell, load_paper, papers
+from pipeline.sealing import seal
 
 YAML = "papers/fedcrl/paper.yaml"
 
@@ -229,3 +235,43 @@ def test_a_table_that_measures_nothing_that_is_printed_is_named(measured):
     load_paper.cache_clear()
     with pytest.raises(ParamError, match="fedcrl/paper.yaml: tables.table1-later"):
         view(measured, "table1-later")
+
+
+@pytest.mark.parametrize(
+    ("headline", "first"),
+    [
+        (None, ["average", "weighted by test size"]),
+        ("average", ["average", "weighted by test size"]),
+        ("weighted", ["weighted by test size", "other model, weighted by test size", "average"]),
+    ],
+)
+def test_the_table_of_a_scenario_begins_with_the_mean_that_it_names(measured, headline, first):
+    for method in ("fedavg", "ours"):
+        more = {"pre.weighted": [57.0, 58.0]}  # the headline is of the other hook
+        write_run(measured, f"balanced/{method}", BALANCED[method] | more)
+    protocol = {"tests": "clients", "last": 1} | ({} if headline is None else {"headline": headline})
+    edit(measured / YAML, lambda paper: paper["scenarios"]["balanced"].update(evaluation=protocol))
+    tab = scenario_tab(Study.of("fedcrl", results.collect(measured), measured), "balanced")
+    assert [" ".join(texts) for texts in tab.panel.levels[: len(first)]] == first
+
+
+@pytest.mark.parametrize(("headline", "measure"), [(None, "average"), ("weighted", "weighted")])
+def test_tunings_are_compared_by_the_mean_that_the_scenario_names(root, headline, measure):
+    """Where it names none, by that of the paper's first table with the scenario."""
+    protocol = {"tests": "clients", "last": 1} | ({} if headline is None else {"headline": headline})
+    edit(root / YAML, lambda paper: paper["scenarios"]["balanced"].update(evaluation=protocol))
+    assert table_measure(Study.of("fedcrl", {}, root), "balanced") == measure
+
+
+@pytest.mark.parametrize("headline", ["average", "weighted"])
+def test_curves_are_of_the_headline(measured, headline):
+    for method in ("fedavg", "ours"):
+        path = measured / f"papers/fedcrl/runs/balanced/{method}/result.json"
+        document = json.loads(path.read_text()) | {"headline": headline}
+        document.pop("self")
+        path.write_text(json.dumps(seal(document)))
+    study = Study.of("fedcrl", results.collect(measured), measured)
+    cells = [Cell("fedcrl", "balanced", method) for method in ("fedavg", "ours")]
+    (panel,) = curves(study, cells).panels
+    assert f"({measure_words(headline)})" in panel.svg
+    assert curves(study, []).panels == []

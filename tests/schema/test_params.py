@@ -33,6 +33,7 @@ from pipeline.schema import (
 from pipeline.schema.checker import Name
 from pipeline.schema.paper import Miniature
 from pipeline.schema.partitions import Partition
+from pipeline.schema.scenario import Evaluation
 from pipeline.training.checks import check_names
 
 SCENARIO = {
@@ -44,6 +45,8 @@ SCENARIO = {
     "seeds": [0],
 }
 POOLED = {"rounds": 5, "batch_size": 8, "unseen": 1}
+WEIGHTED_DOMAINS = {"tests": "domains", "headline": "weighted"}
+SAMPLED_POOL = {"tests": "pooled", "sample": 2}
 FIGURE = PAPER["figures"]["figure5"]
 PATHOLOGICAL = {"kind": "pathological", "clients": 10**9, "classes": 2}
 MANY = {"kind": "domains", "clients": {"digits": 10**9}, "share": 0.1}
@@ -90,6 +93,15 @@ def changed(path: str, value):
         ("evaluation.last", 6, "f: s: 'evaluation.last' reports the mean over 6 rounds"),
         ("corruption", 0.5, "f: s: 'corruption' chooses among the official training images"),
         ("evaluation.tests", "domain", "unknown value 'domain' .nearest: 'domains'"),
+        ("evaluation.headline", "median", "f: s.evaluation.headline: unknown value 'median'"),
+        (
+            "evaluation",
+            WEIGHTED_DOMAINS,
+            "f: s.evaluation: 'headline' is weighted, and with 'tests: domains'",
+        ),
+        ("evaluation", SAMPLED_POOL, "f: s.evaluation: 'sample' needs every client's test part"),
+        ("evaluation.sample", 0, "f: s.evaluation.sample: must be at least 1, not 0"),
+        ("evaluation.sample", 5, "f: s: 'evaluation.sample' is 5, of 5 clients"),
         ("training.participation", 0, "f: s.training.participation: must be at least 1, not 0"),
         ("training.participation", 1.2, "f: s.training.participation: must be at most 1, not 1.2"),
         ("training.participation", "few", "f: s.training.participation: expected float, not 'few'"),
@@ -117,6 +129,33 @@ def changed(path: str, value):
 def test_bad_scenario(path, value, message):
     with pytest.raises(ParamError, match=message):
         check(Scenario, changed(path, value), "f: s")
+
+
+@pytest.mark.parametrize(
+    ("tests", "headline", "measure"),
+    [
+        ("clients", None, "weighted"),
+        ("clients", "average", "average"),
+        ("clients", "weighted", "weighted"),
+        ("domains", None, "average"),
+        ("pooled", "average", "average"),
+        ("cross", None, "average"),
+    ],
+)
+def test_the_headline_is_the_mean_that_the_scenario_names_or_that_of_its_test_sets(tests, headline, measure):
+    given = {"tests": tests} if headline is None else {"tests": tests, "headline": headline}
+    assert check(Evaluation, given, "f").measure == measure
+
+
+@pytest.mark.parametrize("unseen", [2, 0.4, ["client0", "client3"]])
+def test_a_sample_is_of_the_clients_that_train(unseen):
+    """Of five clients two come after the last round."""
+    document = changed("training.unseen", unseen)
+    document["evaluation"] |= {"sample": 2}
+    assert check(Scenario, document, "f: s").evaluation.sample == 2
+    document["evaluation"] |= {"sample": 3}
+    with pytest.raises(ParamError, match="f: s: 'evaluation.sample' is 3, of 3 clients"):
+        check(Scenario, document, "f: s")
 
 
 def test_keys_that_go_together():

@@ -121,6 +121,19 @@ def test_seeds_are_below_the_run_of_their_cell_which_has_their_means(fresh):
     assert cell.info.end_time == max(run.info.end_time for run in runs_of(fresh))
 
 
+@pytest.mark.parametrize(("headline", "other"), [("average", "weighted"), ("weighted", "average")])
+def test_the_spread_over_seeds_is_that_of_the_headline(fresh, headline, other):
+    path = CELL.folder(fresh) / "result.json"
+    document = json.loads(path.read_text()) | {"headline": headline}
+    document.pop("self")
+    path.write_text(json.dumps(seal(document)))
+    mlflow_runs.import_results(fresh)
+    (cell,) = cells_of(fresh)
+    deviation = statistics.stdev(document["measures"][headline])
+    assert cell.data.metrics[f"spread/{headline}"] == pytest.approx(deviation)
+    assert f"spread/{other}" not in cell.data.metrics
+
+
 def test_a_seed_that_comes_later_is_below_the_run_that_its_cell_has(fresh):
     import mlflow
 

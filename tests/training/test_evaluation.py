@@ -14,7 +14,7 @@ from pipeline.cells.test_sets import TestSet
 from pipeline.engine.state import Clients, Params
 from pipeline.engine.world import World
 from pipeline.schema import Model, Public
-from pipeline.schema.scenario import Attack
+from pipeline.schema.scenario import Attack, Evaluation
 from pipeline.training import evaluation
 from pipeline.training.evaluation import last_mean, measure, right
 
@@ -130,10 +130,68 @@ def test_an_attack_of_no_size_scores_what_is_scored_without_one(kind, shared):
     ]
     tests = tests[:1] if kind == "pooled" else tests
     clean, _ = measure(models, world, tests, kind, scores=scores)
-    actual = evaluation.under_attack(models, world, tests, kind, scores, Attack(1e-9, 1e-9, 2))
-    assert actual == {name: pytest.approx(clean[evaluation.HEADLINE[kind]]) for name in ("fgsm", "pgd")}
-    hard = evaluation.under_attack(models, world, tests, kind, scores, Attack(0.5, 0.1, 10))
-    assert hard["pgd"] < clean[evaluation.HEADLINE[kind]]
+    protocol = Evaluation(kind)
+    actual = evaluation.under_attack(models, world, tests, protocol, scores, Attack(1e-9, 1e-9, 2))
+    assert actual == {name: pytest.approx(clean[protocol.measure]) for name in ("fgsm", "pgd")}
+    hard = evaluation.under_attack(models, world, tests, protocol, scores, Attack(0.5, 0.1, 10))
+    assert hard["pgd"] < clean[protocol.measure]
+
+
+@pytest.mark.parametrize(("headline", "accuracy"), [(None, 75.0), ("weighted", 75.0), ("average", 81.0)])
+def test_an_attack_is_measured_by_the_headline(monkeypatch, headline, accuracy):
+    """(9, 36) of (10, 50) right, and the attack changes no image: 90 % and 72 % by client, 75 % of all."""
+    monkeypatch.setattr(evaluation.attacks, "pgd", lambda handle, images, labels, **_: images)
+    monkeypatch.setattr(evaluation, "Handle", lambda network: network)
+    world = FixedWorld([[9, 36]] * 2, [10, 50], ["a", "b"])
+    protocol = Evaluation("clients", headline=headline)
+    actual = evaluation.under_attack(
+        several(2), world, world.tests(), protocol, evaluation._raw, Attack(0.1, 0.1, 1)
+    )
+    assert actual == {"fgsm": pytest.approx(accuracy), "pgd": pytest.approx(accuracy)}
+
+
+def test_a_sample_of_the_clients_has_the_means_of_those_and_no_other_is_scored():
+    """Five of thirty, with different numbers of test images; bit for bit."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 40, 30).tolist()
+    hits = [[int(rng.integers(0, n + 1)) for n in sizes] for _ in sizes]
+    world = FixedWorld(hits, sizes, [f"c{k}" for k in range(30)])
+    sample = (2, 3, 11, 20, 29)
+    _, every = measure(several(30), world, world.tests(), "clients")
+    world.calls = 0
+    actual, per_client = measure(several(30), world, world.tests(), "clients", sample=sample)
+    assert world.calls == 5
+    chosen = [every[k] for k in sample]
+    assert [per_client[k] for k in sample] == chosen
+    assert sum(map(math.isnan, per_client)) == 25
+    assert actual["average"] == sum(chosen) / 5
+    images = sum(sizes[k] for k in sample)
+    assert actual["weighted"] == 100 * sum(hits[k][k] for k in sample) / images
+    assert actual["clients_std"] == float(np.std(chosen))
+
+
+def test_accuracy_by_class_is_over_the_sampled_clients():
+    """Two clients with two test images each, of one class; the second one's model is wrong about both."""
+
+    class World:
+        clients, classes = [Person("a", "x"), Person("b", "x")], 2
+
+        def network(self, client, model):
+            return lambda images: torch.eye(2)[torch.full((len(images),), model["row"])]
+
+    tests = [TestSet(name, torch.zeros(2, 1, 1, 1), torch.zeros(2, dtype=torch.long)) for name in "ab"]
+    models = Clients(Params({"row": row}) for row in (0, 1))
+    assert evaluation.by_class(models, World(), tests)[0] == 50.0
+    assert evaluation.by_class(models, World(), tests, sample=(0,))[0] == 100.0
+    assert evaluation.by_class(models, World(), tests, sample=(1,))[0] == 0.0
+
+
+def test_a_clients_test_set_is_that_of_its_name_else_of_its_domain_else_the_first():
+    class World:
+        clients = [Person("a", "x"), Person("b", "y"), Person("c", "z")]
+
+    tests = [TestSet(name, torch.zeros(1), torch.zeros(1)) for name in ("other", "y", "a", "y")]
+    assert evaluation.client_tests(World(), tests) == [2, 1, 0]
 
 
 def test_accuracy_by_class_counts_an_image_once_with_the_mean_of_its_clients_models():

@@ -52,3 +52,20 @@ def test_a_metric_gets_each_client_with_its_own_model(monkeypatch):
     test = SimpleNamespace(images=torch.zeros(4, 1), labels=LABELS)
     each = list(metrics._predictions([1.0, -1.0], world, [test], lambda model, images, k: model * SCORES))
     assert [(one.client, one.accuracy) for one in each] == [("a", 75.0), ("b", 25.0)]
+
+
+def test_a_metric_gets_only_the_clients_that_are_scored(monkeypatch):
+    experiment = SimpleNamespace(root=None, cell=SimpleNamespace(paper="alpha"))
+    monkeypatch.setattr(metrics, "load", lambda experiment: {"mine": lambda clients: clients[0].accuracy})
+    monkeypatch.setattr(metrics, "_file", lambda experiment: "metrics.py")
+    monkeypatch.setattr(metrics, "shorten", str)
+    clients = [SimpleNamespace(name=name, domain="digits") for name in ("a", "b")]
+    world = SimpleNamespace(clients=clients, network=lambda k, model: model)
+    tests = [SimpleNamespace(name=name, images=torch.zeros(4, 1), labels=LABELS) for name in ("a", "b")]
+
+    def scores(model, images, k):
+        return model * SCORES
+
+    of = experiment, [1.0, -1.0], world, tests, scores
+    assert metrics.measured(*of) == {"metric.mine": 75.0}
+    assert metrics.measured(*of, (1,)) == {"metric.mine": 25.0}

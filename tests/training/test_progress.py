@@ -1,10 +1,12 @@
 """Lines of progress that a worker sends."""
 
+import dataclasses
 import json
 
 import pytest
 from repository import ODD
 
+from pipeline.schema import Cell, load_paper
 from pipeline.training.progress import Progress, event
 
 EVENT = {"seed": 1, "round": 2, "rounds": 5, "accuracy": 50.0, "left": 1.5}
@@ -45,6 +47,17 @@ def test_events_are_added_to_the_file_that_the_environment_names(tmp_path, monke
     progress._event(seed=1)
     told = [json.loads(line) for line in file.read_text().splitlines()]
     assert told == [{"cell": "fedcrl/mini/fedavg", "seed": 0}, {"cell": "fedcrl/mini/fedavg", "seed": 1}]
+
+
+@pytest.mark.parametrize(("headline", "share"), [(None, "60.00 %"), ("average", "50.00 %")])
+def test_the_accuracy_of_a_line_is_the_headline_of_the_scenario(headline, share, capsys):
+    cell = Cell("fedcrl", "mini", "fedavg")
+    scenario = load_paper("fedcrl").scenarios["mini"]
+    protocol = dataclasses.replace(scenario.evaluation, headline=headline)
+    progress = Progress(cell, dataclasses.replace(scenario, evaluation=protocol))
+    progress.printed = -1e6
+    progress.report({"seed": 0, "round": 2, "average": 50.0, "weighted": 60.0})
+    assert f"accuracy {share}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("row, share", [({"average": 50.0}, "accuracy 50.00 %"), ({}, "round 2/5    ")])
