@@ -216,8 +216,6 @@ def able(
 
     sizes, models = sizes_of(clients), models_of(clients)
     present = [
-        k
-        for k, size in enumerate(sizes)
-        if steps(size, models[0] if len(models) == 1 else clients[k].model)
+        k for k, size in enumerate(sizes) if steps(size, models[0] if len(models) == 1 else clients[k].model)
     ]
     return clients if len(present) == len(clients) else only(clients, present)

@@ -191,6 +191,8 @@ def interpolated(models: Clients, other: Params, shares: Iterable[float]) -> Cli
 
 # -- on a card: all models at once ---------------------------------------------------------------------------
 
+# devices on which models are summed one after another
+ONE_BY_ONE = ("cpu",)
 # values of all models that are float64 at the same time
 AT_ONCE = 2**26
 
@@ -200,7 +202,7 @@ def on_card(model: Mapping[str, Tensor]) -> bool:
     a graph may record, must not copy weights from the host."""
     value = next(iter(model.values()), None)
     in_step = torch._C._functorch.peek_interpreter_stack() is not None
-    return value is not None and value.device.type != "cpu" and not in_step
+    return value is not None and value.device.type not in ONE_BY_ONE and not in_step
 
 
 def flattened(models: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> Tensor:
@@ -251,7 +253,7 @@ def _computed(
             parts = row.split([shapes[name].numel() for name in names])
             new.update((name, part.view(shapes[name])) for name, part in zip(names, parts, strict=True))
     return [
-        Params((name, new[name] if name in new else value.clone()) for name, value in source.items())
+        Params((name, new.get(name, value)) for name, value in source.items())
         for new, source in zip(made, sources, strict=True)
     ]
 

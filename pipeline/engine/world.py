@@ -71,7 +71,7 @@ class World(Federation):
         model: it is not copied; functions of the world return new tensors, so clients do not see each other's
             changes
         """
-        return Clients(model for _ in self.clients)
+        return Clients([model] * len(self.clients))
 
     def renewed(self, old: Clients, new: Clients) -> Clients:
         """What clients store after a round in which some are absent: the new value of participants, the old
