@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,7 +42,7 @@ from pipeline.methods.fedavg import FedAvg
 from pipeline.methods.fedcrl import interpolate
 from pipeline.schema import Cell, Model, Optimiser, Training
 from pipeline.training import evaluation
-from pipeline.training.checkpoint import content_hash, fingerprint
+from pipeline.training.checkpoint import SeedFiles, content_hash, fingerprint
 
 ROUNDS = 3
 # The CPU averages models as a card does, in matrix products: where a mean lies halfway between two numbers of
@@ -261,9 +262,10 @@ def digests() -> dict:
             "changed": fingerprint(made(DEVICE, step=2.0**-20)) != there,
             "swapped": fingerprint(made(DEVICE, first=2)) != there,
         }
-        saved = content_hash(made(DEVICE))
-    here = fingerprint(made("cpu"))
-    return found | {"here": here != there, "saved": here == saved}
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(torch, "save") as written:
+            SeedFiles(Path(folder), 0).save(made(DEVICE))
+    here, saved = made("cpu"), written.call_args[0][0]["hash"]
+    return found | {"here": fingerprint(here) != there, "saved": content_hash(here) == saved}
 
 
 def layers() -> list[dict]:
