@@ -15,6 +15,7 @@ from pipeline.engine.environment import new_executor
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import (
     Client,
+    Roster,
     batches,
     draw,
     models_of,
@@ -218,4 +219,6 @@ def able(
     present = [
         k for k, size in enumerate(sizes) if steps(size, models[0] if len(models) == 1 else clients[k].model)
     ]
-    return clients if len(present) == len(clients) else only(clients, present)
+    if len(present) < len(clients):
+        return only(clients, present)
+    return clients if isinstance(clients, Roster) else tuple(clients)
