@@ -69,7 +69,8 @@ class Ablation:
     code: dict[str, str] = field(default_factory=dict)
 
 
-AVERAGE = "world.average(models)"
+LOCAL_MEAN = "world.local_mean(state.model, self.loss, server_state=state)"
+LOCAL_MODELS = "world.local_epochs(world.everyone(state.model), self.loss, server_state=state).models"
 ABLATIONS: dict[str, tuple[Ablation, ...]] = {
     "aughfl": (
         Ablation("no consistency of views", {"mu": 0.0}),
@@ -127,8 +128,14 @@ ABLATIONS: dict[str, tuple[Ablation, ...]] = {
         ),
     ),
     "fedavg": (
-        Ablation("every client counts alike", code={AVERAGE: "world.average(models, uniform=True)"}),
-        Ablation("one client's model instead of the mean", code={AVERAGE: "models[world.participants[0]]"}),
+        Ablation(
+            "every client counts alike",
+            code={LOCAL_MEAN: f"world.average({LOCAL_MODELS}, uniform=True)"},
+        ),
+        Ablation(
+            "one client's model instead of the mean",
+            code={LOCAL_MEAN: f"{LOCAL_MODELS}[world.participants[0]]"},
+        ),
     ),
     "fedavg_plus": (Ablation("no attacked images", {"eps": 0.0}),),
     "fedavgm": (Ablation("the mean instead of the server's momentum", {"beta": 0.0}),),

@@ -1,13 +1,17 @@
 """python tests/on_a_card.py [method ...]: three rounds of every method on a pretended GPU and on the CPU,
 with what its paper's miniature sets and made-up images. `20 [all|half|decay]` counts what rounds of as many
-clients cost, `layers` what convolutions do. A line of JSON each; test_card.py reads them."""
+clients cost, `server20` what the server does with as many models, `layers` what convolutions do; `digests`
+compares digests of states. A line of JSON each; test_card.py reads them."""
 
 import dataclasses
 import json
+import math
 import os
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 os.environ |= {"OMP_NUM_THREADS": "1", "FEDREPRO_EXECUTOR": "stacked"}
@@ -18,16 +22,32 @@ from federation import miniature_cells, miniature_world, run
 from pretend_card import DEVICE, OnCard, there_is_a_card
 
 from pipeline import methods
+from pipeline.engine import state
 from pipeline.engine.handle import Handle
 from pipeline.engine.phase import Client
 from pipeline.engine.stacked import convolution, stack
-from pipeline.engine.state import tensors_of, with_tensors
+from pipeline.engine.state import (
+    Clients,
+    Params,
+    State,
+    mix,
+    pack,
+    tensors_of,
+    weighted_mean,
+    with_tensors,
+)
+from pipeline.engine.trained import Trained, check_finite
 from pipeline.engine.world import World
 from pipeline.methods.fedavg import FedAvg
+from pipeline.methods.fedcrl import interpolate
 from pipeline.schema import Cell, Model, Optimiser, Training
 from pipeline.training import evaluation
+from pipeline.training.checkpoint import SeedFiles, content_hash, fingerprint
 
 ROUNDS = 3
+# The CPU averages models as a card does, in matrix products: where a mean lies halfway between two numbers of
+# float32, the order of the sum decides.
+AS_ON_A_CARD = mock.patch.object(state, "ONE_BY_ONE", ())
 COUNTED = 5  # rounds of `counts`
 BATCH = 4
 TRAINING = Training(rounds=COUNTED, batch_size=BATCH, optimiser=Optimiser("adam", 0.003))
@@ -43,22 +63,20 @@ def trained(cell: Cell, device) -> tuple[list[torch.Tensor], list[float], World]
     """(every number of the deployed models, their accuracies, the world)."""
     scenario, algorithm, hyper = cell.resolve()
     method, made = methods.load(algorithm, hyper, str(cell)), miniature_world(scenario, ROUNDS, device)
-    state = method.init(made)
+    now = method.init(made)
     for number in range(1, ROUNDS + 1):
         made = made.at(number)
         # as from a checkpoint
-        state = method.round(
-            with_tensors(state, iter([value.to(device) for value in tensors_of(state)])), made
-        )
-    method.diagnostics(state), method.traffic(made, state), method.vectors(state)
-    models = method.deployed(state, made)
+        now = method.round(with_tensors(now, iter([value.to(device) for value in tensors_of(now)])), made)
+    method.diagnostics(now), method.traffic(made, now), method.vectors(now)
+    models = method.deployed(now, made)
     tests = [evaluation.TestSet(c.name, c.images, c.labels) for c in made.clients]
     accuracies = evaluation.measure(
         models,
         made,
         tests,
         "clients",
-        lambda network, images, client: method.scores(Handle(network, client=client), images, state),
+        lambda network, images, client: method.scores(Handle(network, client=client), images, now),
     )[1]
     evaluation.representations(models, made, tests)
     return [value.cpu() for model in models for value in model.values()], accuracies, made
@@ -85,7 +103,8 @@ def compared(cell: Cell) -> dict:
         real, real_measure, scored = stack.Step.take, evaluation.measure, []
         with mock.patch.object(stack.Step, "take", take), mock.patch.object(evaluation, "measure", measure):
             there, accuracies, made = trained(cell, DEVICE)
-    here, expected, _ = trained(cell, torch.device("cpu"))
+    with AS_ON_A_CARD:
+        here, expected, _ = trained(cell, torch.device("cpu"))
     assert all(isinstance(c.images, OnCard) for c in made.clients)
     return {
         "equal": all(map(torch.equal, there, here)) and accuracies == expected,
@@ -164,14 +183,14 @@ def counts(clients: int, setting: str) -> dict:
     by_im2col = mock.patch.multiple(convolution, DEVICES=(DEVICE.type, "cpu"), chosen=lambda *_: True)
     with by_im2col, there_is_a_card() as card, mock.patch.object(stack.Step, "take", take):
         method, world = FedAvg(), federation(clients, SETTINGS[setting])
-        state = method.init(world)
+        last = method.init(world)
         for number in range(1, COUNTED + 1):
             replayed.clear()
             begun = now()
-            state = method.round(state, world.at(number))
+            last = method.round(last, world.at(number))
         spent = now() - begun
-        model = {name: value.cpu() for name, value in state.model.items()}
-    with by_im2col:
+        model = {name: value.cpu() for name, value in last.model.items()}
+    with by_im2col, AS_ON_A_CARD:
         plain = run(method, federation(clients, SETTINGS[setting], "cpu"), COUNTED).model
     total = sum(replayed, Counter())
     return {
@@ -182,6 +201,71 @@ def counts(clients: int, setting: str) -> dict:
         "step": {name: round(count / len(replayed), 1) for name, count in total.items()},
         "pool": world.executor.pool.nbytes,
     }
+
+
+def federated(clients: int, device) -> Clients:
+    """A model for each client, different, with a counter among its entries."""
+    numbers = torch.Generator().manual_seed(0)
+
+    def model(k: int) -> Params:
+        layers = {f"features.{layer}": torch.randn(6, 5, generator=numbers) for layer in range(7)}
+        head = {"head.weight": torch.randn(2, 6, generator=numbers)}
+        return Params({**layers, "features.count": torch.tensor(k), **head})
+
+    models = [model(k) for k in range(clients)]
+    return Clients(Params((name, value.to(device)) for name, value in one.items()) for one in models)
+
+
+def server(clients: int) -> dict:
+    """What the server computes of models with nine entries: launches, kernels, waits and bytes of each
+    computation, and the largest difference to the CPU's values, which are summed model by model."""
+    weights = torch.rand(clients, clients, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    nobody = Client("c", "made up", Model("cnn4"), torch.zeros(0), torch.zeros(0))
+    phase = SimpleNamespace(step=len, loss=None, key=(0, "local", 3), clients=[nobody] * clients)
+    computed = {
+        "mean": lambda models: weighted_mean(models, range(1, clients + 1)),
+        "mix": lambda models: mix(models, weights),
+        "interpolation": lambda models: interpolate(models, models[0], weights[0]),
+        "finite": lambda models: check_finite(phase, Trained(models, [math.nan] * clients)),
+        "digest": lambda models: fingerprint(pack(State(models=models, weights=weights))),
+    }
+    rows = {}
+    for name, compute in computed.items():
+        with there_is_a_card() as card:
+            models = federated(clients, DEVICE)
+            begun = card.launches, card.kernels, len(card.waits), card.moved
+            there = compute(models)
+            spent = card.launches, card.kernels, len(card.waits), card.moved
+            there = [value.cpu() for value in tensors_of(there)]
+        counted = (after - before for before, after in zip(begun, spent))
+        row = dict(zip(("launches", "kernels", "waits", "bytes"), counted))
+        here = tensors_of(compute(federated(clients, "cpu")))
+        gaps = [float((a - b).abs().max()) for a, b in zip(there, here, strict=True)]
+        rows[name] = row | {"gap": max(gaps, default=0.0)}
+    return rows
+
+
+def digests() -> dict:
+    """Of a state on the card: is its digest the same `again`, of equal values in other memory? Is it another
+    with a `changed` value, with two models `swapped`, and `here`, on the CPU? saved: is the hash of its
+    checkpoint the one that the CPU computes?"""
+
+    def made(device, first: int = 0, step: float = 0.0) -> dict:
+        models = federated(3, device)
+        models[1]["head.weight"][1, 2] += step
+        return pack(State(models=Clients([models[first], models[1], models[2 - first]])))
+
+    with there_is_a_card():
+        there = fingerprint(made(DEVICE))
+        found = {
+            "again": fingerprint(made(DEVICE)) == there,
+            "changed": fingerprint(made(DEVICE, step=2.0**-20)) != there,
+            "swapped": fingerprint(made(DEVICE, first=2)) != there,
+        }
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(torch, "save") as written:
+            SeedFiles(Path(folder), 0).save(made(DEVICE))
+    here, saved = made("cpu"), written.call_args[0][0]["hash"]
+    return found | {"here": fingerprint(here) != there, "saved": content_hash(here) == saved}
 
 
 def layers() -> list[dict]:
@@ -208,6 +292,10 @@ if __name__ == "__main__":
     wanted = sys.argv[1:]
     if "rules" in wanted:
         print(json.dumps(rules()), flush=True)
+    for clients in (int(word.removeprefix("server")) for word in wanted if word.startswith("server")):
+        print(json.dumps({"algorithm": f"server{clients}", **server(clients)}), flush=True)
+    if "digests" in wanted:
+        print(json.dumps({"algorithm": "digests", **digests()}), flush=True)
     if "layers" in wanted:
         print(json.dumps(layers()), flush=True)
     for clients in (int(word) for word in wanted if word.isdecimal()):

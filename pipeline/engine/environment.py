@@ -39,8 +39,14 @@ def precision() -> str:
 
 def set_precision(device: torch.device) -> torch.dtype | None:
     """Let torch compute in the environment's precision; returns the type for autocast, None without
-    autocast."""
+    autocast.
+
+    On a GPU, CUBLAS_WORKSPACE_CONFIG becomes :4096:8 unless it is set. cuBLAS reads it before its first
+    product, so this must run before any: with workspaces of its own choice, products on several streams can
+    have other bits in another run (NVIDIA's cuBLAS documentation, "Results reproducibility").
+    """
     if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision() == "tf32"
         # cuDNN's faster gradient kernels add in the order of arrival, which varies.
         torch.backends.cudnn.deterministic = True

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, Self
 
 import torch
@@ -12,8 +13,18 @@ from pipeline.data import augmentations
 from pipeline.data.tensors import Pixels
 from pipeline.engine.environment import new_executor
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client, batches, draw, only, share_of_epochs
+from pipeline.engine.phase import (
+    Client,
+    Roster,
+    batches,
+    draw,
+    models_of,
+    only,
+    share_of_epochs,
+    sizes_of,
+)
 from pipeline.engine.public import Public
+from pipeline.engine.trained import streams
 from pipeline.models import Network, build
 from pipeline.schema import Data, Model, Training
 from pipeline.schema import Public as PublicSettings
@@ -49,7 +60,7 @@ class Federation:
     planned: the scenario's settings; None before `at`
     """
 
-    clients: tuple[Client, ...]
+    clients: Sequence[Client]
     training: Training
     classes: int
     seed: int
@@ -85,13 +96,17 @@ class Federation:
     ) -> Self:
         """The federation before the first round. Environment variables choose executor and precision.
 
+        clients: a sequence of them, or `phase.Made`, of which each is made when it is read
         data: how pixels are normalised and augmented; None: not at all
         public: the public images (N, C, H, W) as network inputs, and how a round uses them
         heldout, test, test_sets: as in the class
         """
         device, pixels = torch.device(device), Pixels() if data is None else Pixels(data.normalise)
-        models = dict.fromkeys(client.model for client in clients)
-        networks = {model: new_network(model, clients[0].images, classes, device) for model in models}
+        like = clients[0].images
+        networks = {model: new_network(model, like, classes, device) for model in models_of(clients)}
+        executor = new_executor(networks, training, device)
+        if not streams(executor):
+            clients = tuple(clients)
         clients = able(clients, training, networks)
         return cls(
             clients=clients,
@@ -104,7 +119,7 @@ class Federation:
             test_sets=test_sets or {},
             pixels=pixels,
             participants=tuple(range(len(clients))),
-            executor=new_executor(networks, training, device),
+            executor=executor,
             networks=networks,
             public_data=None if public is None else Public(*public, pixels),
             augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
@@ -142,7 +157,7 @@ class Federation:
             present = draw(present, 1 - training.failing, len(present), "failing", *key)
         work = None
         if training.stragglers is not None:
-            late = draw(present, training.stragglers, len(present), "stragglers", *key)
+            late = frozenset(draw(present, training.stragglers, len(present), "stragglers", *key))
             work = tuple(
                 float(torch.rand((), generator=keys.torch_generator("work", *key, client.name)))
                 if k in late
@@ -162,15 +177,15 @@ class Federation:
         """The same round with the data of all clients, for what a server knows about them and for scoring."""
         return self.full or self
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The number of training samples n_k of each client; 0 for an absent one."""
-        return tuple(len(client.labels) for client in self.clients)
+        return sizes_of(self.clients)
 
     @property
     def homogeneous(self) -> bool:
         """Whether all clients have the same network architecture."""
-        return len({client.model for client in self.clients}) == 1
+        return len(models_of(self.clients)) == 1
 
     @property
     def width(self) -> int:
@@ -193,11 +208,17 @@ def able(
     training: Training,
     networks: dict[Model, Network],
     batches_per_step: int = 1,
-) -> tuple[Client, ...]:
+) -> Sequence[Client]:
     """The clients; one whose images do not suffice for a single step has no data."""
+
+    @cache
+    def steps(size: int, model: Model) -> bool:
+        return bool(batches(size, training, networks[model], batches_per_step))
+
+    sizes, models = sizes_of(clients), models_of(clients)
     present = [
-        k
-        for k, client in enumerate(clients)
-        if batches(len(client.labels), training, networks[client.model], batches_per_step)
+        k for k, size in enumerate(sizes) if steps(size, models[0] if len(models) == 1 else clients[k].model)
     ]
-    return only(clients, present)
+    if len(present) < len(clients):
+        return only(clients, present)
+    return clients if isinstance(clients, Roster) else tuple(clients)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -80,7 +81,7 @@ class Phase:
     The other fields are as in `World.local_epochs`, `LocalOptions` and `Federation`.
     """
 
-    clients: tuple[Client, ...]
+    clients: Sequence[Client]
     models: Clients
     loss: Loss | None = None
     step: Step | None = None
@@ -99,20 +100,96 @@ class Phase:
         """Number of passes of client k."""
         return share_of_epochs(self.epochs, self.work, k)
 
+    @cached_property
+    def present(self) -> tuple[int, ...]:
+        """The indices of the clients with data, which are the ones that train."""
+        return tuple(k for k, size in enumerate(sizes_of(self.clients)) if size)
+
 
 # -- clients -------------------------------------------------------------------------------------------------
 
 
-def only(clients: Sequence[Client], present: Sequence[int]) -> tuple[Client, ...]:
+class Roster(Sequence[Client]):
+    """Clients that are made when they are read, with what is known of all of them before.
+
+    sizes: the number of training samples of each
+    models: the networks that occur, each once
+    """
+
+    sizes: tuple[int, ...]
+    models: tuple[Model, ...]
+
+    def client(self, k: int) -> Client:
+        """Client k, for k from 0."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, slice):
+            return tuple(map(self.client, range(len(self))[k]))
+        return self.client(range(len(self))[k])
+
+
+class Made(Roster):
+    """Clients whose data nobody holds: each is made anew when it is read, and dropped afterwards.
+
+    sizes: the number of training samples of each
+    models: the networks that occur
+    make: make(k) returns client k with `sizes[k]` samples, the same each time
+
+    The executor that stacks clients holds all their images, so with it they are all made at once.
+    """
+
+    def __init__(self, sizes: Sequence[int], models: Sequence[Model], make: Callable[[int], Client]):
+        self.sizes, self.models, self.make = tuple(sizes), tuple(models), make
+
+    def client(self, k: int) -> Client:
+        return self.make(k)
+
+
+class Present(Roster):
+    """The clients of a round, in which the absent ones have no data. Of these, one is made when it is read.
+
+    whole: all clients of the federation
+    present: indices of those that take part
+    """
+
+    def __init__(self, whole: Sequence[Client], present: Sequence[int]):
+        self.whole, self.present = whole, frozenset(present)
+        self.models, known = models_of(whole), sizes_of(whole)
+        sizes = [0] * len(known)
+        for k in self.present:
+            sizes[k] = known[k]
+        self.sizes = tuple(sizes)
+
+    def client(self, k: int) -> Client:
+        client = self.whole[k]
+        if k in self.present:
+            return client
+        return replace(client, images=client.images[:0], labels=client.labels[:0])
+
+
+def only(clients: Sequence[Client], present: Sequence[int]) -> Present:
     """The clients of a round, in which the absent ones have no data.
 
     clients: all clients of the federation
     present: indices of those that take part
     """
-    return tuple(
-        client if k in present else replace(client, images=client.images[:0], labels=client.labels[:0])
-        for k, client in enumerate(clients)
-    )
+    return Present(clients, present)
+
+
+def sizes_of(clients: Sequence[Client]) -> tuple[int, ...]:
+    """The number of training samples of each client."""
+    return clients.sizes if isinstance(clients, Roster) else tuple(len(client.labels) for client in clients)
+
+
+def models_of(clients: Sequence[Client]) -> tuple[Model, ...]:
+    """The networks of the clients, each once, in the order of their first clients."""
+    if isinstance(clients, Roster):
+        return clients.models
+    return tuple(dict.fromkeys(client.model for client in clients))
 
 
 def of_client(client_state: Any, k: int) -> Any:

@@ -5,6 +5,7 @@ One thread, the channels-last layout and data in memory are fast on a CPU; stack
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,17 +52,20 @@ class Sequential:
 
     def run(self, phase: Phase) -> Trained:
         """Train every client; clients without data keep their model."""
+        results = dict(self.each(phase))
+        return outcome(
+            phase, [results[k] if k in results else untrained(phase, k) for k in range(len(phase.clients))]
+        )
+
+    def each(self, phase: Phase) -> Iterator[tuple[int, Result]]:
+        """Train the clients with data one after another; yields each one's index and result, and keeps
+        none."""
         if phase.loss is not None:
             train = partial(self._descend, phase.loss)
         elif phase.step is not None:
             train = partial(self._step, phase.step)
-        return outcome(
-            phase,
-            [
-                train(phase, k, client) if len(client.labels) else untrained(phase, k)
-                for k, client in enumerate(phase.clients)
-            ],
-        )
+        for k in phase.present:
+            yield k, train(phase, k, phase.clients[k])
 
     def _descend(self, loss: Loss, phase: Phase, k: int, client: Client) -> Result:
         state = of_client(phase.client_state, k)

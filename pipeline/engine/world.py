@@ -14,7 +14,7 @@ from pipeline.engine.handle import Batch, Handle
 from pipeline.engine.phase import LocalOptions, Loss, Part, Phase, Step, Views, least_batch, of_client
 from pipeline.engine.public import ClientOutput, Collaboration, Output, Public, PublicBatch
 from pipeline.engine.state import Clients, Params, weighted_mean
-from pipeline.engine.trained import ClassMeans, Trained, check_finite
+from pipeline.engine.trained import ClassMeans, FiniteCheck, Trained, check_finite, streams
 from pipeline.errors import TrainingError
 from pipeline.losses import cross_entropy
 from pipeline.models import Network
@@ -71,7 +71,7 @@ class World(Federation):
         model: it is not copied; functions of the world return new tensors, so clients do not see each other's
             changes
         """
-        return Clients(model for _ in self.clients)
+        return Clients([model] * len(self.clients))
 
     def renewed(self, old: Clients, new: Clients) -> Clients:
         """What clients store after a round in which some are absent: the new value of participants, the old
@@ -82,7 +82,8 @@ class World(Federation):
         """
         if len(self.participants) == len(self.clients):
             return new
-        return Clients(new[k] if k in self.participants else old[k] for k in range(len(self.clients)))
+        present = frozenset(self.participants)
+        return Clients(new[k] if k in present else old[k] for k in range(len(self.clients)))
 
     def scalars(self, part: Part = "all") -> float:
         """Number of floating-point scalars (parameters and buffers) of a model; mean over the clients.
@@ -95,7 +96,10 @@ class World(Federation):
             named = network.state_dict().items()
             return sum(v.numel() for k, v in named if k.startswith(prefix) and v.is_floating_point())
 
-        return sum(count(self.networks[client.model]) for client in self.clients) / len(self.clients)
+        counts = {model: count(network) for model, network in self.networks.items()}
+        if self.homogeneous:
+            return float(counts[self.clients[0].model])
+        return sum(counts[client.model] for client in self.clients) / len(self.clients)
 
     # -- training -----------------------------------------------------------------------------------------
 
@@ -170,9 +174,51 @@ class World(Federation):
             views=self._inputs_of(None),
         )
 
+    def local_mean(
+        self,
+        model: Params,
+        loss: Loss,
+        *,
+        server_state: object = None,
+        options: LocalOptions | None = None,
+        views: Views | None = None,
+    ) -> Params:
+        """The `average` of the models that all clients make of one by `local_epochs`, bit for bit.
+
+        Where the clients train one after another and nobody else reads their models, each is added to the sum
+        and dropped, so that the memory does not grow with the clients.
+
+        model: from which every client starts
+        loss, server_state, options, views: as in `local_epochs`
+
+        TrainingError for a loss that is not finite, or if no client has data.
+        """
+        phase = self._phase(
+            self.everyone(model),
+            options,
+            loss=loss,
+            server_state=server_state,
+            client_state=None,
+            views=self._inputs_of(views),
+        )
+        if not streams(self.executor) or phase.epochs == 0:
+            return self.average(self._run(phase).models)
+        weights = self.weights
+        return weighted_mean(self._one_by_one(phase), [weights[k] for k in phase.present])
+
+    def _one_by_one(self, phase: Phase) -> Iterator[Params]:
+        """The trained models of the clients with data."""
+        check = FiniteCheck(phase)
+        for k, (model, loss, *_) in self.executor.each(phase):
+            check.client(k, loss)
+            yield model
+
     def _train(self, models: Clients, options: LocalOptions | None, **rule: Any) -> Trained:
+        return self._run(self._phase(models, options, **rule))
+
+    def _phase(self, models: Clients, options: LocalOptions | None, **rule: Any) -> Phase:
         options = options or LocalOptions()
-        phase = Phase(
+        return Phase(
             clients=self.clients,
             models=models,
             trainable=options.trainable,
@@ -183,8 +229,11 @@ class World(Federation):
             key=(self.seed, options.stream, self.round),
             **rule,
         )
+
+    def _run(self, phase: Phase) -> Trained:
         if phase.epochs == 0:
-            return Trained(models, [math.nan] * len(self.clients), client_state=phase.client_state)
+            losses = [math.nan] * len(self.clients)
+            return Trained(phase.models, losses, client_state=phase.client_state)
         trained = self.executor.run(phase)
         check_finite(phase, trained)
         return trained

@@ -17,8 +17,7 @@ class FedAvg(Method):
         return State(model=world.new_model())
 
     def round(self, state: State, world: World) -> State:
-        models = world.local_epochs(world.everyone(state.model), self.loss, server_state=state).models
-        return State(model=world.average(models))
+        return State(model=world.local_mean(state.model, self.loss, server_state=state))
 
     def traffic(self, world: World, state: State | None = None) -> tuple[float, float]:
         return world.scalars(), world.scalars()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.engine import Batch, Clients, Handle, LocalOptions, Objective, Params, State, World
-from pipeline.engine.state import combine, entries
+from pipeline.engine.state import entries, interpolated
 from pipeline.losses import cross_entropy
 from pipeline.methods.base import Method
 from pipeline.prototypes import aggregate_means, prototype_contrast, vectors_sent
@@ -102,6 +102,4 @@ class FedCRL(Method):
 
 def interpolate(models: Clients, server: Params, share: Tensor) -> Clients:
     """share_k model_k + (1 - share_k) server for all tensors (FedCRL, Eq. 8). share (K,)."""
-    return Clients(
-        combine((mine, server), (s, 1 - s)) for mine, s in zip(models, share.tolist(), strict=True)
-    )
+    return interpolated(models, server, share.tolist())

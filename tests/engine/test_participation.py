@@ -28,7 +28,7 @@ from quadratic import DOUBLE, UNIFORM, from_zero, quadratic, y, ys
 from pipeline import methods
 from pipeline.cells import loading
 from pipeline.engine import federation
-from pipeline.engine.phase import LocalOptions, only
+from pipeline.engine.phase import LocalOptions, Made, only
 from pipeline.engine.state import Clients, State, tensors_of, zeros
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError
@@ -390,3 +390,46 @@ def test_batches_of_one_image_under_batchnorm_are_refused(key, batch_size, publi
     with pytest.raises(ParamError, match=f"x.{key}.batch_size: BatchNorm"):
         loading._check_batches(world, "x")
     loading._check_batches(World.create(clients, training(batch_size=2), classes=10, seed=0), "x")
+
+
+def made_when_read(clients, made: list[int], **changes) -> World:
+    """A world of clients that are made when they are read; `made` gets their numbers."""
+
+    def make(k: int):
+        made.append(k)
+        return clients[k]
+
+    roster = Made([len(client.labels) for client in clients], [clients[0].model], make)
+    return World.create(roster, training(**changes), 10, 0)
+
+
+@pytest.mark.parametrize("changes", [{}, {"participation": 3}, {"participation": 4, "failing": 0.5}])
+def test_clients_that_are_made_when_they_are_read_train_alike(changes):
+    clients = image_clients((20, 33, 0, 7, 1, 12))
+    eager = World.create(clients, training(**changes), 10, 0)
+    lazy = made_when_read(clients, [], **changes)
+    assert lazy.at(2).sizes == eager.at(2).sizes
+    assert lazy.at(2).participants == eager.at(2).participants
+    assert [len(c.labels) for c in lazy.at(2).clients] == list(eager.at(2).sizes)
+    assert same(run(FedAvg(), lazy, 3), run(FedAvg(), eager, 3))
+    assert lazy.scalars() == eager.scalars()
+
+
+def test_a_round_makes_those_alone_who_take_part():
+    made: list[int] = []
+    world = made_when_read(image_clients((9,) * 40), made, participation=3)
+    state = FedAvg().init(world)
+    for number in (1, 2, 3):
+        made.clear()
+        now = world.at(number)
+        state = FedAvg().round(state, now)
+        assert made == list(now.participants)
+
+
+def test_the_stacked_executor_has_all_clients_from_the_beginning(monkeypatch):
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", "stacked")
+    made: list[int] = []
+    world = made_when_read(image_clients((9,) * 5), made, participation=3)
+    made.clear()
+    run(FedAvg(), world, 3)
+    assert not made

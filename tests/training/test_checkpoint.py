@@ -9,7 +9,7 @@ from repository import ODD
 from pipeline.cells.documents import Beginning
 from pipeline.sealing import seal
 from pipeline.training import checkpoint
-from pipeline.training.checkpoint import SeedFiles
+from pipeline.training.checkpoint import SeedFiles, bit_sums, content_hash, fingerprint
 
 SEED = {
     "seed": 0,
@@ -132,3 +132,65 @@ def test_of_a_long_reason_the_first_hundred_characters_are_told(tmp_path, capsys
 
     SeedFiles(tmp_path, 0)._trusted(path, read)
     assert f"damaged ({'x' * 100})" in capsys.readouterr().err
+
+
+# -- digests -------------------------------------------------------------------------------------------------
+
+STATE = {
+    "weight": torch.arange(6.0).view(2, 3) / 7,
+    "parts": [torch.tensor(3), torch.zeros(0), (1, None, "x", 0.5)],
+    "present": torch.tensor([True, False]),
+}
+
+
+# of the state above
+DIGEST = "1459efe353333f008be9dbf4ac1c2b484f9e8da1b046d6fe9461daa9ff8d2246"
+
+
+def test_a_digest_on_the_cpu_is_that_of_the_histories_in_git():
+    """Computed by the code that wrote them."""
+    assert fingerprint(STATE) == content_hash(STATE) == DIGEST
+
+
+def drawn(size: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(size)).to(dtype)
+
+
+SIZES = (1, 5, checkpoint.WORDS - 6, checkpoint.WORDS, checkpoint.WORDS + 7)
+
+
+def test_sums_of_bits_are_those_of_the_values():
+    tensors = [drawn(size) for size in SIZES]
+    assert bit_sums(tensors) == bit_sums([tensor.clone() for tensor in tensors])
+    square = drawn(64).view(8, 8)
+    assert bit_sums([square]) == bit_sums([square.t().contiguous().t()])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8])
+@pytest.mark.parametrize("which", range(len(SIZES)))
+def test_sums_of_bits_change_with_every_bit(dtype, which):
+    """The lowest bit of the first, a middle and the last value of each tensor."""
+    tensors = [(drawn(size) * 9).abs().to(dtype) for size in SIZES]
+    before = bit_sums(tensors)
+    for place in {0, SIZES[which] // 2, SIZES[which] - 1}:
+        changed = [tensor.clone() for tensor in tensors]
+        first_byte = place * changed[which].itemsize
+        changed[which].view(torch.uint8)[first_byte] ^= 1
+        assert bit_sums(changed) != before
+
+
+def test_sums_of_bits_change_if_two_values_are_swapped():
+    """Within a row, between rows, and between tensors."""
+    tensors = [drawn(size) for size in SIZES]
+    before = bit_sums(tensors)
+    for (a, i), (b, j) in (((4, 0), (4, 9)), ((4, 1), (4, checkpoint.WORDS + 1)), ((1, 0), (2, 3))):
+        changed = [tensor.clone() for tensor in tensors]
+        changed[a][i], changed[b][j] = tensors[b][j], tensors[a][i]
+        assert bit_sums(changed) != before
+
+
+def test_sums_of_bits_in_several_blocks_are_the_same(monkeypatch):
+    tensors = [drawn(size) for size in SIZES]
+    before = bit_sums(tensors)
+    monkeypatch.setattr(checkpoint, "AT_ONCE", checkpoint.WORDS)
+    assert bit_sums(tensors) == before

@@ -79,19 +79,19 @@ class Stacked:
             cleared = True
 
     def _run(self, phases: list[Phase]) -> list[Trained]:
-        clients = {(p, k): client for p, phase in enumerate(phases) for k, client in enumerate(phase.clients)}
+        clients = {(p, k): phase.clients[k] for p, phase in enumerate(phases) for k in phase.present}
         self.pool.add(clients.values())
-        results = {(p, k): untrained(phases[p], k) for p, k in clients}
+        counts = [range(len(phase.clients)) for phase in phases]
+        results = {(p, k): untrained(phase, k) for p, phase in enumerate(phases) for k in counts[p]}
         largest_first = sorted(clients, key=lambda member: (-len(clients[member].labels), *member[::-1]))
         for model in self.networks:
-            members = [m for m in largest_first if clients[m].model == model and len(clients[m].labels)]
+            members = [m for m in largest_first if clients[m].model == model]
             most = self.most or len(members) or 1
             for first in range(0, len(members), most):
                 self._tried = len(members[first : first + most])
                 stack = self._stack(phases, members[first : first + most], clients)
                 stack.train()
                 results |= zip(stack.members, stack.results(), strict=True)
-        counts = [range(len(phase.clients)) for phase in phases]
         return [outcome(phases[p], [results[p, k] for k in counts[p]]) for p in range(len(phases))]
 
     def _stack(self, phases: list[Phase], members: list[Member], clients: dict[Member, Client]) -> "Stack":
