@@ -195,7 +195,7 @@ class Evaluation:
     # functions of the paper's metrics.py; adds `metric.<name>` of each
     metrics: list[Name] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         measured = HEADLINES[self.tests]
         if self.headline is not None and self.headline not in measured:
             only = f"with 'tests: {self.tests}' only {measured[0]} is measured"

@@ -175,7 +175,7 @@ class SeedTraining:
         return sampled(wanted, [len(test.labels) for test in self.tests], self.job.seed)
 
     @cached_property
-    def _scored_clients(self) -> tuple[Client, ...]:
+    def _scored_clients(self) -> Sequence[Client]:
         """All clients; those that are not scored have no data."""
         clients = self.world.whole.clients
         return clients if self.sample is None else only(clients, self.sample)
