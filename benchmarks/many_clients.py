@@ -1,8 +1,8 @@
 """Seconds and memory of FedAvg with up to 100,000 clients: `PYTHONPATH=. python benchmarks/many_clients.py`.
 
-The 2-conv network of FedCRL (1.04 MB), 20 made-up 32 x 32 RGB images for each client, batch 16, SGD, one local
+The 2-conv network of FedCRL (1.04 MB), 20 made-up 32 x 32 RGB images a client, batch 16, SGD, one local
 epoch, one thread, a CPU. Each case is a process of its own, so that its peak memory is its own. Clients are
-made when they are read; with `1000 1000 once` as arguments, all are made before the first round, and that case
+made when they are read; with `1000 1000 once` as arguments, all are made before round 1, and that case
 alone is measured and printed. Without arguments, writes benchmarks/results/many_clients.csv.
 """
 
