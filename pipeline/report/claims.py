@@ -197,6 +197,42 @@ class PublishedNumbers:
                     continue
                 spot = Spot(record["method"], name, record["setting"], record["dataset"], record["column"])
                 self.numbers[spot] = printed_number(record)
+        self._places: dict[str, Places] = {}
+
+    def places(self, table: str) -> "Places":
+        """Where a table of the paper prints its numbers; ordered once, since every claim asks."""
+        if table not in self._places:
+            self._places[table] = Places([spot for spot in self.numbers if spot.table == table])
+        return self._places[table]
+
+
+class Places:
+    """The spots of a table, found by what stands at them without going through all.
+
+    spots    in printed order
+    methods  names of all methods, as printed
+    """
+
+    def __init__(self, spots: list[Spot]):
+        self.spots = spots
+        self.methods = {spot.method for spot in spots}
+        # A term, as of `_facts` -> which of the spots have it.
+        self._having: dict[str, set[int]] = {}
+        for number, spot in enumerate(spots):
+            for term in _facts(spot):
+                self._having.setdefault(term, set()).add(number)
+
+    def having(self, terms: Collection[str]) -> list[Spot]:
+        """The spots that have all terms, in printed order; all spots where there is no term."""
+        if not terms:
+            return self.spots
+        # The rarest term comes first: the time is that of its spots.
+        first, *others = sorted((self._having.get(term, set()) for term in terms), key=len)
+        return [self.spots[number] for number in sorted(first.intersection(*others))]
+
+    def unknown(self, terms: Collection[str]) -> list[str]:
+        """Those of the terms that no spot has, in alphabetical order."""
+        return sorted(term for term in terms if term not in self._having)
 
 
 def read_claims(printed: PublishedNumbers) -> list[Claim]:
@@ -370,14 +406,13 @@ def _select(text: str, printed: PublishedNumbers) -> list[Spot]:
     number = place.pop("table", "")
     table = number if number in printed.paper.tables else f"table{number}"
     _check("table", [table], printed.paper.tables)
-    spots = [spot for spot in printed.numbers if spot.table == table]
-    _check("printed method", (*methods, *without), {spot.method for spot in spots})
+    places = printed.places(table)
+    _check("printed method", (*methods, *without), places.methods)
     wanted = {f"{key}={value}" for key, value in place.items()}
-    facts = {spot: _facts(spot) for spot in spots}
-    selected = [spot for spot in spots if wanted <= facts[spot] and spot.method not in without]
+    selected = [spot for spot in places.having(wanted) if spot.method not in without]
     if not selected:
-        lost = wanted.difference(*facts.values()) or wanted
-        raise ValueError(f"table {number} prints nothing with {'|'.join(sorted(lost))}")
+        lost = places.unknown(wanted) or sorted(wanted)
+        raise ValueError(f"table {number} prints nothing with {'|'.join(lost)}")
     # A named method at every position, even where the scanned paper lost the number.
     named = [replace(spot, method=name) for name in methods for spot in selected]
     return list(dict.fromkeys(named or selected))

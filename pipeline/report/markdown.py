@@ -1,5 +1,6 @@
 """Markdown pages: overview, a summary of each paper, and the generated blocks of README.md."""
 
+import hashlib
 import re
 from functools import cache
 from itertools import accumulate
@@ -87,6 +88,12 @@ def _numbers(tab: Tab) -> int:
 
 
 # -- README.md -----------------------------------------------------------------------------------------------
+
+
+def blocks_digest(text: str) -> str:
+    """SHA-256 of the generated blocks of a README's text."""
+    blocks = [block.group() for block in BLOCK.finditer(text)]
+    return hashlib.sha256("\n".join(blocks).encode()).hexdigest()
 
 
 def readme(text: str, pages: dict[str, Page]) -> str:

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
@@ -26,8 +26,10 @@ from pipeline.report.findings import as_rows
 from pipeline.report.page import Overview, Page
 from pipeline.report.study import Study, studies
 from pipeline.report.templates import templates
+from pipeline.report.unchanged import ACROSS, OVERVIEW, Drawn, Inputs
 from pipeline.report.words import counted
 from pipeline.schema import ROOT, load_paper
+from pipeline.schema import papers as all_papers
 
 # Name of a file in reports/ -> its text.
 Files = dict[str, str]
@@ -55,69 +57,118 @@ def render(
     out      folder of the pages; None: reports/ of the checkout
     workers  processes that draw pages at once
 
-    The same inputs give the same bytes, and a file whose bytes stay is not touched. Raises FedReproError for
-    an unknown paper or a malformed published table; only after all the rest is written for a result that
-    cannot be used, and for a finding that would disappear from findings.csv without a line in withdrawn.csv,
-    unless the folder of its paper is gone.
+    Returns all files of these, also those that stay: in reports/ of the checkout, nothing is drawn again
+    whose inputs and files are as the last call left them (`pipeline.report.unchanged`). The same inputs give
+    the same bytes, and a file whose bytes stay is not touched. Raises FedReproError for an unknown paper or a
+    malformed published table; only after all the rest is written for a result that cannot be used, and for a
+    finding that would disappear from findings.csv without a line in withdrawn.csv, unless the folder of its
+    paper is gone.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
     out = out or root / "reports"
+    front = root / "README.md" if out == root / "reports" else None
+    drawn = Drawn(root, out)
+    inputs = Inputs.of(root)
+    asked = [*(papers or all_papers(root)), ACROSS, OVERVIEW]
+    tables = {name: _tables(name, out, inputs.papers) for name in asked}
+    anew = [name for name in asked if not drawn.stays(name, _inputs(name, inputs, front), tables[name])]
+    staying = [out / file for name in asked if name not in anew for file in drawn.files(name)]
+    if not anew:
+        return staying
+
     results, problems = survey(root)
     known = studies(results, root, problems)
-    pages = {name: Page(study) for name, study in known.items()}
-    written = [pages[name] for name in papers or pages]
-
-    excused = withdrawn(root / GONE)
+    # The overview shows something of every paper.
+    pages = {name: Page(study) for name, study in known.items() if OVERVIEW in anew or name in anew}
     cite = citation(root)
-    overview = Overview(pages.values(), excused)
-    parts: list[Callable[[], Files]] = [partial(_across, known, pages, cite)]  # the longest first
-    parts += [partial(_page, page, pages, cite) for page in written]
-    files = {"index.html": fill("index.html", view=overview, pages=pages, cite=cite)}
-    files["index.md"] = markdown.fill("index.md", view=overview, cite=cite)
-    for made in _made(parts, workers):
-        files |= made
-    for page in written:
-        files[f"metrics/{page.key}.json"] = metrics(page.key, results)
-    files["measured.csv"] = as_csv(tidy(results))
+    parts: dict[str, Callable[[], Files]] = {}
+    if ACROSS in anew:  # takes longest
+        parts[ACROSS] = partial(_across, known, cite)
+    for name in asked:
+        if name in anew and name in pages:
+            parts[name] = partial(_page, pages[name], known, cite)
+    made = dict(zip(parts, _made(list(parts.values()), workers), strict=True))
+    for name in made.keys() & pages.keys():
+        made[name][f"metrics/{name}.json"] = metrics(name, results)
 
-    found = as_rows(finding for page in pages.values() for finding in page.findings.rows.values())
-    before = [row for row in read_findings(out / FILE.name) if (root / "papers" / row["paper"]).is_dir()]
-    gone = lost(before, found, excused)
-    if not gone:
-        files[FILE.name] = as_text(found)
+    gone: list[str] = []
+    if OVERVIEW in anew:
+        excused = withdrawn(root / GONE)
+        made[OVERVIEW] = _overview(Overview(pages.values(), excused), known, cite)
+        made[OVERVIEW]["measured.csv"] = as_csv(tidy(results))
+        found = as_rows(finding for page in pages.values() for finding in page.findings.rows.values())
+        before = [row for row in read_findings(out / FILE.name) if (root / "papers" / row["paper"]).is_dir()]
+        gone = lost(before, found, excused)
+        if not gone:
+            made[OVERVIEW][FILE.name] = as_text(found)
 
-    for name, text in files.items():
-        renew_text(out / name, text)
-    _remove_old_tables(out / "tables", written)
-    front = root / "README.md"
-    if markdown.EXAMPLE in pages and front.exists() and out == root / "reports":
+    for files in made.values():
+        for name, text in files.items():
+            renew_text(out / name, text)
+    for name in made.keys() & pages.keys():
+        for table in {*tables[name]} - made[name].keys():  # which the page no longer has
+            (out / table).unlink(missing_ok=True)
+    if front and front.exists() and OVERVIEW in anew and markdown.EXAMPLE in pages:
         renew_text(front, markdown.readme(front.read_text(encoding="utf-8"), pages))
 
     texts = list(dict.fromkeys(problems.values()))
     if gone:
         numbers = counted(len(gone), "number")
         texts.append(f"{FILE}: {numbers} would disappear, the first: {gone[0]}; say why in {GONE}")
+    # What is wrong is told again the next time. What changed since `inputs` were read is drawn then.
+    noted = {name: list(files) for name, files in made.items() if name != OVERVIEW or not texts}
+    drawn.note(noted, {name: _inputs(name, inputs, front) for name in noted})
     if len(texts) == 1:
         raise FedReproError(texts[0])
     if texts:
         raise FedReproError(f"{len(texts)} problems; the first: {texts[0]}")
-    return [out / name for name in files]
+    return [*staying, *(out / name for files in made.values() for name in files)]
 
 
-def _page(page: Page, pages: Mapping[str, Page], cite: object) -> Files:
+def _inputs(name: str, inputs: Inputs, front: Path | None) -> str:
+    """The digest of a part's inputs. The blocks of README.md count as such for the overview, which writes
+    them.
+
+    front  the README; None where it is not written
+    """
+    digest = inputs.part(name)
+    if name == OVERVIEW and front and front.exists():
+        return f"{digest} {markdown.blocks_digest(front.read_text(encoding='utf-8'))}"
+    return digest
+
+
+def _tables(name: str, out: Path, keys: Iterable[str]) -> list[str]:
+    """The LaTeX tables of a paper that are there, below the folder of the pages.
+
+    keys  of all papers: one may begin with another's
+    """
+    longer = tuple(f"{key}-" for key in keys if key.startswith(f"{name}-"))
+    files = [path.name for path in out.glob(f"tables/{name}-*.tex")]
+    return [f"tables/{file}" for file in files if not file.startswith(longer)]
+
+
+def _page(page: Page, known: Mapping[str, Study], cite: object) -> Files:
     """What is written of one paper, but for its metrics."""
-    files = {f"{page.key}.html": fill("paper.html", page=page, pages=pages, cite=cite)}
+    files = {f"{page.key}.html": fill("paper.html", page=page, pages=known, cite=cite)}
     files[f"{page.key}.md"] = markdown.paper(page)
     return files | latex.files(page)
 
 
-def _across(known: dict[str, Study], pages: Mapping[str, Page], cite: object) -> Files:
+def _across(known: dict[str, Study], cite: object) -> Files:
     """The page across papers."""
     view = across.across(known)
     return {
-        "across.html": fill("across.html", view=view, pages=pages, cite=cite),
+        "across.html": fill("across.html", view=view, pages=known, cite=cite),
         "across.md": markdown.fill("across.md", view=view),
+    }
+
+
+def _overview(view: Overview, known: Mapping[str, Study], cite: object) -> Files:
+    """The first page."""
+    return {
+        "index.html": fill("index.html", view=view, pages=known, cite=cite),
+        "index.md": markdown.fill("index.md", view=view, cite=cite),
     }
 
 
@@ -140,15 +191,6 @@ def _made(parts: Sequence[Callable[[], Files]], workers: int) -> list[Files]:
 def _part(place: int) -> Files:
     """In a fork."""
     return _PARTS[place]()
-
-
-def _remove_old_tables(folder: Path, pages: Sequence[Page]) -> None:
-    """Delete the LaTeX tables of these papers that their pages no longer have."""
-    current = {f"{page.key}-{tab.key}.tex" for page in pages for tab in page.tabs}
-    starts = tuple(f"{page.key}-" for page in pages)
-    for path in folder.glob("*.tex"):
-        if path.name.startswith(starts) and path.name not in current:
-            path.unlink()
 
 
 def fill(template: str, **context: Any) -> str:

@@ -153,13 +153,38 @@ class SeedTraining:
 
     def round(self, number: int) -> None:
         """Train and score one round; the last one also with clients that join after it."""
-        self.world = self.world.at(number, watch := Watch(self.executor))
+        watch = Watch(self.executor, keep=self._reads_trained(number))
+        self.world = self.world.at(number, watch)
         self.state = self.method.round(self.state, self.world)
         self.trained = watch.trained
         row = self._row()
         if number == self.job.experiment.scenario.training.rounds:
             row |= _newcomers(self.job, self.method, self.state)
         self.rows.append(row | {STATE: _digest(self.state)})
+
+    def _reads_trained(self, number: int) -> bool:
+        """Whether the scoring of a round reads the models that each client has trained."""
+        if not self._is_scored(number):
+            return False
+        return self.hook == "post" or self._scores_other_hook(number)
+
+    def _is_scored(self, number: int) -> bool:
+        """Whether clients' models are scored after a round: every `every` rounds, and in the reported ones."""
+        protocol = self.job.experiment.scenario.evaluation
+        return self._is_reported(number) or number % protocol.every == 0
+
+    def _scores_other_hook(self, number: int) -> bool:
+        """Whether a scored round also scores the models before, or after, local training that no table shows.
+
+        Where each model must face large common test sets, only the rounds that are reported do.
+        """
+        protocol = self.job.experiment.scenario.evaluation
+        return protocol.tests == "clients" or self._is_reported(number)
+
+    def _is_reported(self, number: int) -> bool:
+        """Whether a round is among the last ones, whose mean is reported."""
+        scenario = self.job.experiment.scenario
+        return scenario.training.rounds - number < scenario.evaluation.last
 
     @property
     def hook(self) -> str:
@@ -195,8 +220,7 @@ class SeedTraining:
     def _row(self) -> dict:
         """A line of history.csv; `clients` become every client's accuracy under the headline hook.
 
-        The headline hook carries plain names, the other one a prefix. Where each model must face large
-        common test sets, the other hook is measured only in the rounds that are reported.
+        The headline hook carries plain names, the other one a prefix.
         """
         experiment, world = self.job.experiment, self.world
         scenario = experiment.scenario
@@ -206,16 +230,16 @@ class SeedTraining:
             row["participants"] = len(world.participants) if world.round else 0
         diagnostics = self.method.diagnostics(self.state)
         row |= {f"method.{name}": _rounded(value) for name, value in diagnostics.items()}
-        protocol, left = scenario.evaluation, scenario.training.rounds - world.round
+        protocol = scenario.evaluation
         self.clients = []
-        if left >= protocol.last and world.round % protocol.every:
+        if not self._is_scored(world.round):
             return row
         # absent clients are scored, too
         of = world.whole, self.tests
         scores = _scores(self.method, self.state)
         for hook in ("pre", "post"):
             headline = hook == self.hook
-            if not headline and protocol.tests != "clients" and left >= protocol.last:
+            if not headline and not self._scores_other_hook(world.round):
                 continue
             if (models := self.models(hook, scored=True)) is None:
                 continue
@@ -225,7 +249,7 @@ class SeedTraining:
             measures |= metrics.measured(experiment, models, *of, scores, self.sample)
             if headline:
                 self.clients = [_rounded(accuracy) for accuracy in accuracies]
-                if protocol.attack and left < protocol.last:
+                if protocol.attack and self._is_reported(world.round):
                     measures |= evaluation.under_attack(
                         models, *of, protocol, scores, protocol.attack, self.sample
                     )

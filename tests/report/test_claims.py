@@ -4,6 +4,7 @@ import pytest
 from reporting import write_claims
 
 from pipeline.errors import ParamError
+from pipeline.report import claims as module
 from pipeline.report.claims import PublishedNumbers, parse, parse_expected, read_claims
 from pipeline.report.study import Study
 from pipeline.report.verdicts import Evidence
@@ -159,3 +160,15 @@ def test_wrong_columns_ids_given_twice_and_unknown_main_claims_are_named(root, p
     (root / "papers/fedcrl/claims.csv").write_text("id,lhs\n")
     with pytest.raises(ParamError, match="claims.csv:1: the column 'claim'"):
         read_claims(printed)
+
+
+def test_every_printed_number_is_looked_at_once_however_many_claims_ask(printed, monkeypatch):
+    """Otherwise the time grows with the square of a paper's size."""
+    facts, looked = module._facts, []
+    monkeypatch.setattr(module, "_facts", lambda spot: looked.append(spot) or facts(spot))
+    for _ in range(3):
+        parse(f"{AVG}|method=Ours", printed)
+        parse(f"max({AVG}|method!=Ours)", printed)
+    assert sorted(looked, key=str) == sorted(
+        (spot for spot in printed.numbers if spot.table == "table1"), key=str
+    )
