@@ -169,7 +169,7 @@ class SeedTraining:
         return self.hook == "post" or self._scores_other_hook(number)
 
     def _is_scored(self, number: int) -> bool:
-        """Whether clients' models are scored after a round: every `every` rounds, and in the reported ones."""
+        """Whether a round is scored: every one of `every` rounds, and those that are reported."""
         protocol = self.job.experiment.scenario.evaluation
         return self._is_reported(number) or number % protocol.every == 0
 
