@@ -6,13 +6,15 @@ they give the same bits, a result that was valid for the earlier commit is valid
 """
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline import files
 from pipeline.cells.documents import Result
@@ -20,8 +22,10 @@ from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
 
-# A program that asks the earlier code itself whether a result counts as its own.
+# A program that asks the earlier code itself which results count as its own. It gets names of cells and prints a
+# line of JSON for each: the cell, what holds of its result ("counts", "stale", or an error), and the result's seal.
 QUESTION = """
+import json
 import sys
 from pathlib import Path
 from pipeline.cells import results
@@ -31,13 +35,25 @@ try:
     from pipeline.provenance import identity
 except ImportError:  # where the code is older than this room
     from pipeline.cells import provenance as identity
-cell = Cell(*sys.argv[1].split("/"))
-result = results.read(cell.folder(ROOT) / "result.json")
-print("counts" if identity.current(result, Experiment.of(cell, ROOT)) else "stale", result["self"])
+for name in json.load(sys.stdin):
+    cell = Cell(*name.split("/"))
+    try:
+        result = results.read(cell.folder(ROOT) / "result.json")
+        state = "counts" if identity.current(result, Experiment.of(cell, ROOT)) else "stale"
+        print(json.dumps([name, state, result["self"]]), flush=True)
+    except Exception as error:
+        print(json.dumps([name, str(error) or repr(error), ""]), flush=True)
 """
 
 # The module that trains a seed again for `fedrepro verify`: its name now and its earlier one.
 WALKS = ("pipeline.training.walk", "pipeline.cells.walk")
+
+
+class Answer(NamedTuple):
+    """What a commit says of one of its results: "counts", "stale" or an error, and the result's seal."""
+
+    state: str
+    seal: str
 
 
 @dataclass(frozen=True)
@@ -51,20 +67,32 @@ class FormerCode:
     commit: str
     root: Path
 
-    def check_counts(self, cell: Cell, result: Result) -> None:
+    def ask(self, cells: Iterable[Cell]) -> dict[Cell, Answer]:
+        """What the commit's own code says of its results: one process for all, as its start takes seconds.
+
+        FedReproError if that code cannot be loaded.
+        """
+        names = json.dumps([str(cell) for cell in cells])
+        command = [sys.executable, "-c", QUESTION]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, input=names)
+        if done.returncode:
+            last = (done.stderr.splitlines() or ["no answer"])[-1]
+            raise FedReproError(f"{self.commit[:8]} cannot read its results: {last}")
+        answers = map(json.loads, done.stdout.splitlines())
+        return {Cell.parse(name): Answer(state, seal) for name, state, seal in answers}
+
+    def check_counts(self, result: Result, answer: Answer) -> None:
         """Check that the commit has this very result, and that its code is known to give it.
+
+        answer: of `ask`
 
         Raises FedReproError if it does not.
         """
-        command = [sys.executable, "-c", QUESTION, str(cell)]
-        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stderr.splitlines() or ["no answer"])[-1]
-            raise FedReproError(f"{self.commit[:8]} has no such result, or cannot read it: {last}")
-        state, seal = done.stdout.split()
-        if seal != result["self"]:
+        if not answer.seal:
+            raise FedReproError(f"{self.commit[:8]} has no such result, or cannot read it: {answer.state}")
+        if answer.seal != result["self"]:
             raise FedReproError(f"{self.commit[:8]} has another result of it")
-        if state != "counts":
+        if answer.state != "counts":
             raise FedReproError(f"its result does not count as that of {self.commit[:8]}'s code either")
 
 

@@ -236,8 +236,6 @@ class Verification:
             "code": identity.digest_of(experiment, result["executor"]),
             "history": stamps.digest((cell.folder(root) / "history.csv").read_bytes()),
         }
-        if former is not None:
-            former.check_counts(cell, result)
         return cls(cell, result, seeds, table, digests, former)
 
     @property
@@ -416,10 +414,28 @@ def _found(
             elsewhere.append(f"{cell}: {error}")
         except FedReproError as error:
             lacking.append(str(error) if str(cell) in str(error) else f"{cell}: {error}")
+    if former is not None:
+        found, refused = _counted(found, former)
+        lacking += refused
     for name in wanted:
         if name not in known:
             raise FedReproError(unknown("measured cell, scenario or paper", name, known))
     return sorted(found, key=lambda verification: verification.seconds), lacking, elsewhere
+
+
+def _counted(found: list[Verification], former: FormerCode) -> tuple[list[Verification], list[str]]:
+    """Those whose result counts for the former code, and a line for each of the others."""
+    counted = []
+    refused = []
+    answers = former.ask([verification.cell for verification in found])
+    for verification in found:
+        try:
+            former.check_counts(verification.result, answers[verification.cell])
+        except FedReproError as error:
+            refused.append(f"{verification.cell}: {error}")
+        else:
+            counted.append(verification)
+    return counted, refused
 
 
 def _follow(verification: Verification, seconds: float, rounds: int | None, root: Path) -> Verification:
