@@ -22,8 +22,9 @@ from pipeline.errors import FedReproError
 from pipeline.git import git
 from pipeline.schema import Cell
 
-# A program that asks the earlier code itself which results count as its own. It gets names of cells and prints a
-# line of JSON for each: the cell, what holds of its result ("counts", "stale", or an error), and the result's seal.
+# A program that asks the earlier code itself which results count as its own. It gets names of cells, and
+# prints a line of JSON for each: the cell, what holds of its result ("counts", "stale", or an error), and the
+# seal of the result.
 QUESTION = """
 import json
 import sys

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data import twins
+from pipeline.data.image_suffixes import suffixes
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
 from pipeline.errors import DAMAGED, DataError, FedReproError, cause
@@ -373,7 +374,6 @@ def _left_out(arrays: Arrays, scratch: Path) -> dict[str, int]:
     """{folder: images and archives in it that were unpacked and not taken}, of readers of image files."""
     if not isinstance(arrays, FromFiles) or not scratch.is_dir():
         return {}
-    from pipeline.data.image_trees import suffixes
 
     counted: dict[str, int] = {}
     for path in sorted(scratch.rglob("*")):

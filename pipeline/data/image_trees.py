@@ -9,13 +9,12 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from PIL import Image
 
 from pipeline.data.download import extract, say
+from pipeline.data.image_suffixes import suffixes
 from pipeline.data.reading import Row, from_files, reading
 from pipeline.data.registry import DataSet
 from pipeline.data.store import TEST, TRAIN, Arrays
@@ -23,8 +22,6 @@ from pipeline.errors import DataError
 from pipeline.files import leads_out
 from pipeline.schema import shorten
 
-# Formats that Pillow lists and does not decode by itself: EPS starts Ghostscript, the others need a plug-in.
-NOT_DECODED = {"EPS", "MPEG", "WMF", "HDF5", "GRIB", "BUFR"}
 # files that a line names
 NAMED = 3
 # of a list of images
@@ -36,16 +33,6 @@ PART_NAMES = {
     **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "val"),
 }
-
-
-@cache
-def suffixes() -> frozenset[str]:
-    """Endings of the files that Pillow decodes."""
-    return frozenset(
-        end
-        for end, kind in Image.registered_extensions().items()
-        if kind in Image.OPEN and kind not in NOT_DECODED
-    )
 
 
 def _listed(folder: Path) -> list[Path]:
