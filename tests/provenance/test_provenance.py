@@ -211,7 +211,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
         ("schema/partitions.py", 'kind = "pathological"', 'kind = ""\n    def draw(self): 0'),
         ("training/trainer.py", '"""Leave the error', '"""It leaves the error'),
         ("training/seeds.py", "start = Pretraining(", "assert self.rows == []\n        start = Pretraining("),
-        ("training/trainer.py", "-> Iterator[dict]:", "-> Iterator:"),
+        ("training/trainer.py", "-> Iterator[Run]:", "-> Iterator:"),
     ):
         changed_file(clone / "pipeline" / path, old, new)
     assert digests() == before

@@ -24,6 +24,8 @@ CARD = {
     "hook": "pre",
     "measures": {"round": 10, "average": 71.5},
     "by_classifier": False,
+    "scenario": {"evaluation": {"sample": None}},
+    "clients": [70.0, 73.0],
     "data": {"set": "digits", "features": "pixels"},
     "prepare": {"channels": 1, "side": 8},
     "files": {
@@ -45,6 +47,12 @@ def test_a_models_page_has_every_value():
     assert "average accuracy: **71.50 %**" in text
     assert "| `deployed-1.pt2` |" in text
     assert not PLACEHOLDER.search(text)
+
+
+def test_a_models_page_says_over_which_clients_its_accuracy_is():
+    sampled = CARD | {"scenario": {"evaluation": {"sample": 1}}}
+    assert "It is over 1 clients of 2, drawn once for every seed." in final_models._described(sampled)
+    assert "drawn once" not in final_models._described(CARD)
 
 
 def test_the_code_of_a_models_page_is_python():
