@@ -119,13 +119,13 @@ def trained(cell: Cell, name: str, project: Path, monkeypatch) -> tuple[dict, li
 
     def noted(self, phase):
         phases.append(phase.key[1:])
-        return RUN(self, phase)
+        return EACH(self, phase)
 
-    monkeypatch.setattr(Sequential, "run", noted)
+    monkeypatch.setattr(Sequential, "each", noted)
     return train_seed(Job(Experiment.of(cell, project), 0, name)), phases
 
 
-RUN = Sequential.run
+EACH = Sequential.each
 SAME = ("rows", "clients", "traffic", "hook")
 
 
