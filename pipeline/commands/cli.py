@@ -440,7 +440,7 @@ def sync() -> None:
 
 
 @main.command(epilog=example("fedrepro migrate", "fedrepro migrate mypaper"))
-@click.argument("papers", nargs=-1, metavar="[PAPER]...")
+@click.argument("wanted", nargs=-1, metavar="[PAPER]...")
 @calls("migrate:migrate")
 def migrate() -> None:
     """Change the keys of older paper.yaml files into today's.

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from pipeline.commands.cli import main
 from pipeline.commands.migrate import migrate
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import former_keys
@@ -86,6 +88,15 @@ def test_each_change_is_a_line_with_its_place(tmp_path, capsys):
     assert "papers/apples/paper.yaml:3: 'headline' is removed" in printed[0]
     assert "papers/apples/paper.yaml:12: 'apart' is now 'separate_file'" in printed[1]
     assert len(printed) == 7
+
+
+def test_the_command_takes_names_of_papers(monkeypatch):
+    """The command line calls `migrate` with them; without a name, with none."""
+    asked = []
+    monkeypatch.setattr("pipeline.commands.migrate.migrate", lambda wanted: asked.append(wanted))
+    for arguments in (["migrate"], ["migrate", "apples", "pears"]):
+        CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert asked == [(), ("apples", "pears")]
 
 
 def test_a_file_of_today_is_not_written(tmp_path, capsys):
