@@ -9,8 +9,6 @@ import argparse
 import json
 import os
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -99,18 +97,11 @@ def main() -> None:
     parser.add_argument("case", nargs="*", type=int, help=argparse.SUPPRESS)  # clients and samples
     if case := parser.parse_args().case:
         return measure(*case)
-    from benchmarks.machine import machine
+    from benchmarks.machine import machine, measured_alone
 
     rows = []
     for clients, samples in CASES:
-        done = subprocess.run(
-            [sys.executable, __file__, str(clients), str(samples)],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        rows.append(json.loads(done.stdout))
+        rows.append(measured_alone(__file__, clients, samples))
         print(rows[-1], flush=True)
     results = ROOT / "benchmarks" / "results"
     results.mkdir(exist_ok=True)

@@ -1,7 +1,10 @@
 """What a benchmark ran on, and what a process has used."""
 
+import json
 import os
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +18,22 @@ def cpu() -> float:
 
 def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measured_alone(script: str, *case: object) -> dict:
+    """What a benchmark prints as JSON for one case, in a process of its own with one thread.
+
+    script: its file
+    case: its arguments
+    """
+    done = subprocess.run(
+        [sys.executable, script, *map(str, case)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return json.loads(done.stdout)
 
 
 def machine() -> dict:

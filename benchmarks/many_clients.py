@@ -9,10 +9,7 @@ alone is measured and printed. Without arguments, writes benchmarks/results/many
 import argparse
 import csv
 import json
-import os
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -90,17 +87,11 @@ def main() -> None:
     if case:
         print(json.dumps(measure(int(case[0]), int(case[1]), case[2])))
         return
+    from benchmarks.machine import measured_alone
 
     rows = []
     for clients, taking_part, made in CASES:
-        done = subprocess.run(
-            [sys.executable, __file__, str(clients), str(taking_part), made],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        rows.append(json.loads(done.stdout))
+        rows.append(measured_alone(__file__, clients, taking_part, made))
         print(rows[-1], flush=True)
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, rows[0], lineterminator="\n")

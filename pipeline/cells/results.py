@@ -151,10 +151,11 @@ def _check_values(document: Result) -> None:
         if len(each) != len(seeds):
             raise FedReproError(f"{len(each)} values of {name!r} for {len(seeds)} seeds")
 
-    tables = [document["clients"]]
+    counts = {len(clients) for clients in document["clients"]}
     if "holdings" in document:
-        tables += [document["holdings"]["images"], document["holdings"]["classes"]]  # type: ignore[list-item]
-    if len({len(clients) for table in tables for clients in table}) > 1:
+        counts.update(map(len, document["holdings"]["images"]))
+        counts.update(map(len, document["holdings"]["classes"]))
+    if len(counts) > 1:
         raise FedReproError("clients: not the same number for every seed, or in 'holdings'")
 
     named = f"{document['paper']}/{document['scenario']}/{document['method']}"
@@ -164,12 +165,8 @@ def _check_values(document: Result) -> None:
 
 def reported(result: Result) -> dict[str, Measures]:
     """The means over last rounds that a result has: `measures`, and by MEANS."""
-    return {
-        "measures": result["measures"],
-        "final": result["final"],
-        "last3": result["last3"],
-        "last5": result["last5"],
-    }
+    document: Mapping[str, Any] = result
+    return {part: document[part] for part in ("measures", *MEANS)}
 
 
 def _of_seeds(result: Result) -> Iterator[tuple[str, Sequence]]:

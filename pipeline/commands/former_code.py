@@ -28,7 +28,6 @@ from pipeline.schema import Cell
 QUESTION = """
 import json
 import sys
-from pathlib import Path
 from pipeline.cells import results
 from pipeline.cells.experiment import Experiment
 from pipeline.schema import ROOT, Cell

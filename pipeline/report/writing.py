@@ -73,7 +73,10 @@ def render(
     asked = [*(papers or all_papers(root)), ACROSS, OVERVIEW]
     tables = {name: _tables(name, out, inputs.papers) for name in asked}
     anew = [name for name in asked if not drawn.stays(name, _inputs(name, inputs, front), tables[name])]
-    staying = [out / file for name in asked if name not in anew for file in drawn.files(name)]
+    staying: list[Path] = []
+    for name in asked:
+        if name not in anew:
+            staying += [out / file for file in drawn.files(name)]
     if not anew:
         return staying
 
