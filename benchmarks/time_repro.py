@@ -23,6 +23,8 @@ END = "<!-- end -->"
 OTHERS = 0.1
 # Seconds for which they are watched.
 WATCHED = 5
+# Instruction sets, which the time depends on, as identity.machine names them; the widest first.
+WIDEST = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2"}
 # The first numbers of /proc/stat: user, nice, system.
 OF_PROCESSES = slice(0, 3)
 
@@ -55,9 +57,12 @@ def sentence_in(text: str) -> str:
 
 
 def in_words(seconds: float, count: int, processor: str) -> str:
-    """`make repro` takes 28 minutes on 2 cores (Intel Xeon 2.50GHz)."""
+    """`make repro` takes 28 minutes on 2 cores (Intel Xeon 2.50GHz with AVX-512)."""
     words = processor.replace("(R)", "").split()
-    name = " ".join(word for word in words if not re.fullmatch(r"[a-z_]\w*", word))  # no instruction sets
+    name = " ".join(word for word in words if not re.fullmatch(r"[a-z_]\w*", word))
+    widest = next((title for instruction_set, title in WIDEST.items() if instruction_set in words), "")
+    if widest:
+        name += f" with {widest}"
     minutes = max(round(seconds / 60), 1)
     time_taken = f"{minutes} minute{'s' * (minutes > 1)}"
     return f"`make repro` takes {time_taken} on {count} core{'s' * (count > 1)} ({name})."

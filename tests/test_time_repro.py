@@ -21,7 +21,13 @@ def test_a_readme_without_the_block_ends_it_before_anything_is_timed():
 @pytest.mark.parametrize(
     "seconds, cores, processor, sentence",
     [
-        (1680.0, 2, "Intel(R) Xeon(R) 2.50GHz avx512f", "28 minutes on 2 cores (Intel Xeon 2.50GHz)."),
+        (
+            1680.0,
+            2,
+            "Intel(R) Xeon(R) 2.50GHz avx2 avx512f",
+            "28 minutes on 2 cores (Intel Xeon 2.50GHz with AVX-512).",
+        ),
+        (360.0, 2, "AMD EPYC avx2", "6 minutes on 2 cores (AMD EPYC with AVX2)."),
         (61.0, 1, "AMD EPYC", "1 minute on 1 core (AMD EPYC)."),
     ],
 )

@@ -259,6 +259,36 @@ def test_a_size_that_the_interval_excludes_is_told(found):
     assert compared(sized).startswith("The paper reports 4.4: same direction, about")
 
 
+def test_the_headline_says_where_the_lead_stands_with_all_data(found):
+    """Beside a shortened run, a scenario with the paper's data that no table shows: as scored, and where all
+    are scored after local training."""
+
+    def more(document):
+        for name in ("balanced-short", "balanced-rounds"):
+            document["scenarios"][name] = document["scenarios"]["balanced"]
+            document["grids"][name] = {"scenarios": [name], "methods": [*THREE]}
+        document["titles"]["balanced-rounds"] = "Balanced, 9 rounds"
+        document["extra_scenarios"] = ["balanced-short", "balanced-rounds"]
+        document["main"] = ["lead"]
+
+    study = found({}, more).study
+    for method, values in THREE.items():
+        write_run(study.root, f"balanced-short/{method}", {"average": values})
+    for method, value in {"fedavg": 60.0, "ours": 67.0}.items():
+        write_run(study.root, f"balanced-rounds/{method}", {"average": [value]})
+    path = study.cell("balanced-rounds", "fedavg").folder(study.root) / "result.json"
+    document = json.loads(path.read_text()) | {"hook": "pre"}
+    document["measures"]["post.average"] = [70.04]
+    path.write_text(json.dumps(seal(document)))
+
+    text = headline(Findings(Study.of("fedcrl", collect(study.root), study.root)))
+    assert text.startswith("No setting of the paper has been run. In a shortened run: Ours beats FedAvg")
+    assert text.endswith(
+        " With all the paper's data (Balanced, 9 rounds; 1 seed, 2 of 3 methods, 2 of them stale) Ours is 1st"
+        " of 2 (67.0) as scored and 2nd of 2 (67.0; FedAvg 70.0) where all are scored after local training."
+    )
+
+
 def test_a_shortened_run_is_no_setting_of_the_paper(found):
     def short(document):
         document["scenarios"]["balanced-short"] = document["scenarios"]["balanced"]
