@@ -1,6 +1,7 @@
 """One round of each script in benchmarks/ that compares or measures, on few images; what they compare with is
 a stand-in of a few lines."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -133,3 +134,14 @@ def test_cells_that_are_named_are_trained_in_turn_until_the_time_is_over(tmp_pat
     gpu_train.main()
     assert ran == names
     assert [row["exit"] for row in json.loads(out.read_text())] == [0, "out of time"]
+
+
+def test_rounds_of_many_clients_beside_frameworks_that_are_not_installed(tmp_path):
+    out = tmp_path / "rows.csv"
+    done = script("many_clients_peers", "--cases", "4:2", "--out", str(out))
+    [row] = csv.DictReader(out.open())
+    assert (row["framework"], row["clients"], row["taking_part"]) == ("FedRepro", "4", "2")
+    assert float(row["round_s"]) >= 0
+    assert int(row["memory_mb"]) > 100
+    assert "left out: pfl-research with 4 clients: ModuleNotFoundError: No module named 'pfl'" in done.stdout
+    assert "left out: Flower with 4 clients: ModuleNotFoundError: No module named 'flwr'" in done.stdout

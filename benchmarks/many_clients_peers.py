@@ -1,0 +1,311 @@
+"""The rounds of many_clients.py with Flower and pfl-research, whose packages are in the folder PACKAGES:
+
+    PYTHONPATH=.:PACKAGES python benchmarks/many_clients_peers.py [--cases CLIENTS:TAKING_PART ...]
+
+The same work: as many clients, as many of them in a round, 20 images of a client, the same network, batch 16,
+SGD, one local epoch, no evaluation, one thread. Clients are made when they are asked for, as both frameworks
+do by default. Each case is a process of its own. CPU seconds are those of the process and of all that it
+started, medians of three rounds after the first; memory is the largest sum of what these processes hold alone
+(USS), seen after each round. What does not start is named and left out.
+
+Writes benchmarks/results/many_clients_peers.csv, FedRepro's rows among it, measured in turn with the others.
+"""
+
+import argparse
+import asyncio
+import csv
+import json
+import logging
+import os
+import statistics
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "benchmarks" / "results" / "many_clients_peers.csv"
+IMAGES = 20  # of a client
+BATCH = 16
+LR = 0.01
+# rounds that count, after a first one that does not
+ROUNDS = 3
+# clients:how many take part in a round
+CASES = ["10:10", "100:100", "1000:10", "10000:10", "100000:100"]
+
+
+def images_of(k: int) -> tuple:
+    """Images and labels of client k."""
+    import torch
+
+    numbers = torch.Generator().manual_seed(k)
+    images = torch.randn(IMAGES, 3, 32, 32, generator=numbers)
+    return images, torch.randint(0, 10, (IMAGES,), generator=numbers)
+
+
+def network():
+    """FedCRL's network of two convolutions as plain PyTorch."""
+    from torch import nn
+
+    def block(channels: int, width: int) -> list[nn.Module]:
+        return [nn.Conv2d(channels, width, 5), nn.ReLU(), nn.MaxPool2d(2)]
+
+    dense = [nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Dropout(0.3), nn.Linear(128, 10)]
+    return nn.Sequential(*block(3, 32), *block(32, 64), *dense)
+
+
+# -- a generator for each framework: everything until a `yield` is one round --------------------------------
+
+
+def fedrepro(clients: int, taking_part: int) -> Iterator[None]:
+    import torch
+
+    from pipeline.engine.phase import Client, Made
+    from pipeline.engine.world import World
+    from pipeline.methods.fedavg import FedAvg
+    from pipeline.schema import Model, Optimiser, Training
+
+    training = Training(ROUNDS + 2, BATCH, 1, Optimiser("sgd", LR), participation=taking_part)
+    model = Model("cnn2", dropout=0.3)
+
+    def client(k: int) -> Client:
+        images, labels = images_of(k)
+        return Client(str(k), "made up", model, images.contiguous(memory_format=torch.channels_last), labels)
+
+    world = World.create(Made([IMAGES] * clients, [model], client), training, 10, 0, "cpu")
+    method = FedAvg()
+    state = method.init(world)
+    number = 0
+    while True:
+        yield
+        number += 1
+        state = method.round(state, world.at(number))
+
+
+class Turns:
+    """Two threads by turns: a framework's own loop, and the one that times its rounds."""
+
+    def __init__(self) -> None:
+        self.begin = threading.Semaphore(0)
+        self.end = threading.Semaphore(0)
+
+    def rounds(self, loop: Callable[[], object]) -> Iterator[None]:
+        """Everything until a `yield` is one round of this loop."""
+        threading.Thread(target=loop, daemon=True).start()
+        while True:
+            yield
+            self.begin.release()
+            self.end.acquire()
+
+
+def pfl_research(clients: int, taking_part: int) -> Iterator[None]:
+    import torch
+    from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.algorithm.base import NNAlgorithmParams
+    from pfl.algorithm.federated_averaging import FederatedAveraging
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.data.dataset import Dataset
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.sampling import get_user_sampler
+    from pfl.hyperparam.base import NNTrainHyperParams
+    from pfl.metrics import Metrics
+    from pfl.model.pytorch import PyTorchModel
+
+    turns = Turns()
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network()
+
+        def loss(self, images, labels):
+            return torch.nn.functional.cross_entropy(self.network(images), labels)
+
+        def metrics(self, images, labels):
+            return {}
+
+    class Marked(TrainingProcessCallback):
+        def on_train_begin(self, *, model):
+            turns.begin.acquire()
+            return Metrics()
+
+        def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
+            turns.end.release()
+            turns.begin.acquire()
+            return False, Metrics()
+
+    module = Module()
+    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
+    sampler = get_user_sampler("random", list(range(clients)))
+    users = FederatedDataset(lambda k: Dataset(images_of(k), user_id=k), sampler)
+    algorithm = NNAlgorithmParams(
+        central_num_iterations=1000,
+        evaluation_frequency=10**9,
+        train_cohort_size=taking_part,
+        val_cohort_size=0,
+    )
+    training = NNTrainHyperParams(local_batch_size=BATCH, local_num_epochs=1, local_learning_rate=LR)
+
+    def loop() -> None:
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        FederatedAveraging().run(
+            algorithm,
+            SimulatedBackend(users, users),
+            model,
+            training,
+            callbacks=[Marked()],
+            send_metrics_to_platform=False,
+        )
+
+    return turns.rounds(loop)
+
+
+def flower(clients: int, taking_part: int) -> Iterator[None]:
+    import torch
+    from flwr.client import NumPyClient
+    from flwr.common import ndarrays_to_parameters
+    from flwr.server import ServerConfig
+    from flwr.server.client_manager import SimpleClientManager
+    from flwr.server.strategy import FedAvg
+    from flwr.simulation import start_simulation
+
+    turns = Turns()
+
+    def values_of(model) -> list:
+        return [value.numpy() for value in model.state_dict().values()]
+
+    class Member(NumPyClient):
+        def __init__(self, k: int) -> None:
+            self.k = k
+
+        def fit(self, parameters, config):
+            torch.set_num_threads(1)
+            model = network()
+            values = zip(model.state_dict(), map(torch.tensor, parameters))
+            model.load_state_dict(OrderedDict(values))
+            model.train()
+            optimiser = torch.optim.SGD(model.parameters(), lr=LR)
+            images, labels = images_of(self.k)
+            for batch in torch.randperm(IMAGES).split(BATCH):
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+                optimiser.step()
+            return values_of(model), IMAGES, {}
+
+    class Marked(FedAvg):
+        def configure_fit(self, *arguments, **keywords):
+            turns.begin.acquire()
+            return super().configure_fit(*arguments, **keywords)
+
+        def aggregate_fit(self, server_round, results, failures):
+            assert len(results) == taking_part
+            assert not failures
+            mean = super().aggregate_fit(server_round, results, failures)
+            turns.end.release()
+            return mean
+
+    strategy = Marked(
+        fraction_fit=taking_part / clients,
+        fraction_evaluate=0.0,
+        min_fit_clients=taking_part,
+        min_available_clients=clients,
+        initial_parameters=ndarrays_to_parameters(values_of(network())),
+    )
+    return turns.rounds(
+        lambda: start_simulation(
+            client_fn=lambda context: Member(int(context.node_config["partition-id"])).to_client(),
+            num_clients=clients,
+            config=ServerConfig(num_rounds=1000),
+            strategy=strategy,
+            client_manager=SimpleClientManager(),
+            client_resources={"num_cpus": 1},
+            ray_init_args={"num_cpus": 1, "include_dashboard": False, "log_to_driver": False},
+        )
+    )
+
+
+FRAMEWORKS = {"FedRepro": fedrepro, "pfl-research": pfl_research, "Flower": flower}
+
+
+# -- measuring ----------------------------------------------------------------------------------------------
+
+
+def used() -> tuple[float, float]:
+    """(CPU seconds, MB that no other process shares) of this process and of all that it started."""
+    import psutil
+
+    seconds = 0.0
+    megabytes = 0.0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+            seconds += times.user + times.system
+            megabytes += process.memory_full_info().uss / 2**20
+        except psutil.Error:  # it has ended
+            continue
+    return seconds, megabytes
+
+
+def measure(framework: str, clients: int, taking_part: int) -> dict[str, float | int | str]:
+    """One case in this process; its first round is not counted."""
+    import torch
+
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    rounds = FRAMEWORKS[framework](clients, taking_part)
+    next(rounds)
+    next(rounds)
+    begun, largest = used()
+    seconds = []
+    for _ in range(ROUNDS):
+        next(rounds)
+        ended, held = used()
+        seconds.append(ended - begun)
+        largest = max(largest, held)
+        begun = ended
+    return {
+        "framework": framework,
+        "clients": clients,
+        "taking_part": taking_part,
+        "round_s": round(statistics.median(seconds), 2),
+        "memory_mb": round(largest),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=CASES, help="clients:how many take part in a round")
+    parser.add_argument("--out", type=Path, default=TABLE)
+    parser.add_argument("case", nargs="*", help=argparse.SUPPRESS)  # framework, clients, taking part
+    arguments = parser.parse_args()
+    if arguments.case:
+        framework, clients, taking_part = arguments.case
+        answers = os.fdopen(os.dup(1), "w", buffering=1)
+        os.dup2(2, 1)  # frameworks write to the standard output, too
+        answers.write(json.dumps(measure(framework, int(clients), int(taking_part))) + "\n")
+        os._exit(0)  # without waiting for the threads of a framework
+
+    import subprocess
+
+    from benchmarks.machine import measured_alone
+
+    rows = []
+    for words in arguments.cases:
+        clients, taking_part = words.split(":")
+        for framework in FRAMEWORKS:
+            try:
+                rows.append(measured_alone(__file__, framework, clients, taking_part))
+            except subprocess.CalledProcessError as error:
+                reason = (error.stderr.strip().splitlines() or ["no reason"])[-1]
+                print(f"left out: {framework} with {clients} clients: {reason}")
+                continue
+            print(rows[-1], flush=True)
+    with arguments.out.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
