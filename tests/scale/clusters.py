@@ -91,10 +91,15 @@ class Slurm:
         for process in victims:
             process.kill()
 
-    def running(self) -> dict[str, str]:
-        """Job -> node of what runs."""
-        lines = self._run("squeue", "-h", "-r", "-t", "R", "-o", "%i %N").splitlines()
-        return dict(line.split() for line in lines if len(line.split()) == 2)
+    def running(self, project: Path) -> dict[str, str]:
+        """Job -> node of what runs of a checkout. Jobs of an earlier test may still be ending."""
+        submissions = {folder.name for folder in project.glob(".cells/slurm/*")}
+        nodes = {}
+        for line in self._run("squeue", "-h", "-r", "-t", "R", "-o", "%i|%j|%N").splitlines():
+            job, name, node = line.split("|")
+            if name in submissions and node:
+                nodes[job] = node
+        return nodes
 
     def stop(self) -> None:
         for file in (self.at / "slurmctld.pid", *self.at.glob("slurmd-*.pid"), self.at / "munged.pid"):

@@ -28,12 +28,12 @@ def begun(slurm, project: Path, *cells: str) -> subprocess.Popen:
 def test_a_node_dies_and_the_numbers_are_those_of_an_undisturbed_run(slurm, project, undisturbed):
     """Ctrl-C leaves the jobs; a node dies; the next call attaches to them and records all three cells."""
     process = begun(slurm, project, *CELLS)
-    wait_for(lambda: len(slurm.running()) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
+    wait_for(lambda: len(slurm.running(project)) == 2 and len(list(project.glob(".cells/*/seed-*.pt"))) == 2)
     process.send_signal(signal.SIGINT)
     reply = process.communicate(timeout=PATIENCE)[0]
     assert process.returncode == 130
     assert "3 jobs go on" in reply
-    before = slurm.running()
+    before = slurm.running(project)
     slurm.kill("n2")
     slurm.add("n2")
     reply = fedrepro(project, "run", *CELLS, *OPTIONS, **slurm.variables)
@@ -54,13 +54,13 @@ def test_cancelled_jobs_are_gone_and_the_rest_is_one_line(slurm, project):
         lambda document: document["miniature"]["scenario"]["training"].update(rounds=100_000),
     )
     process = begun(slurm, project, cell)
-    wait_for(slurm.running)
+    wait_for(lambda: slurm.running(project))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     reply = fedrepro(project, "run", cell, *OPTIONS, "--cancel", **slurm.variables)
     assert reply == "1 job cancelled\n"
     assert not list(project.glob(".cells/jobs/*.json"))
-    wait_for(lambda: not slurm.running())
+    wait_for(lambda: not slurm.running(project))
     slurm_with = ["run", cell, "--on", "slurm", "--slurm"]
     reply = fedrepro(project, *slurm_with, "partition=maim", expect=2, **slurm.variables)
     assert reply.startswith("error: --slurm: unknown partition 'maim'")
