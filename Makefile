@@ -33,7 +33,7 @@ PYTEST := python -m pytest -q -n auto --dist loadgroup --ignore tests/scale
 test: $(BIN)/.installed-test     ## the tests to run before a commit
 	$(PYTEST) -m "not rest"
 
-test-rest: $(BIN)/.installed-test    ## all other tests: long trainings, kills, documents, browser, servers, package
+test-rest: $(BIN)/.installed-test    ## all other tests: trainings, copies, kills, documents, browser, servers, package
 	$(PYTEST) -m rest
 
 test-all: test test-rest         ## every test, as CI

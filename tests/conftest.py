@@ -18,6 +18,9 @@ from official import server  # noqa: F401  (a fixture)
 from reporting import BALANCED, small_repository, write_run
 from repository import CELL, copy_of_the_repository, edit, outputs, restore, stage
 
+from pipeline.provenance import definitions
+from pipeline.provenance.syntax import parsed
+
 # Their few tests take longest: they begin first, so that no process waits for the last one.
 SLOW = {"test_howto", "test_study", "test_own_study", "test_wheel", "test_examples"}
 
@@ -66,6 +69,18 @@ def measured(root):
         write_run(root, f"balanced/{method}", measures)
         write_run(root, f"mini/{method}", measures)
     return root
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsed_once():
+    """Modules of equal text are parsed once, in whichever small repository they lie.
+
+    To parse the pipeline takes seconds. Every digest is still computed from these trees.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        by_name = lambda source, package, file: parsed(source, package, Path(file).name)  # noqa: E731
+        patch.setattr(definitions, "parsed", by_name)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -27,9 +27,17 @@ TRAININGS = {
 }
 # Names of files without .py. A single test of another file has the marker `rest` itself.
 REST = DOCUMENTS | SERVERS | PACKAGE | KILLS | TRAININGS
+# Fixtures that take long. A test of any file that uses one is of the rest.
+FIXTURES = {
+    # copies of the repository in which stages and commands run as processes, each of which reads all code
+    "prepared",
+    "toy",
+    # the models of every method as files, which another process reads
+    "exported",
+}
 
 
 def mark(item):
-    """Give a test of these files the marker `rest`."""
-    if item.path.stem in REST:
+    """Give a test of these files, or with one of these fixtures, the marker `rest`."""
+    if item.path.stem in REST or FIXTURES.intersection(item.fixturenames):
         item.add_marker("rest")

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from kinds import REST, mark
+from kinds import FIXTURES, REST, mark
 
 from pipeline.schema import ROOT
 
@@ -44,10 +44,17 @@ def test_a_test_of_this_file_is_not_in_the_rest(request):
     assert request.node.get_closest_marker("rest") is None
 
 
-@pytest.mark.parametrize("name, rest", [("test_wheel", True), ("test_kinds", False)])
-def test_a_file_of_a_kind_has_the_marker(name, rest):
+@pytest.mark.parametrize(
+    "name, fixtures, rest",
+    [
+        ("test_wheel", [], True),
+        ("test_kinds", ["tmp_path"], False),
+        ("test_kinds", ["project", "prepared"], True),
+    ],
+)
+def test_a_test_of_a_kind_has_the_marker(name, fixtures, rest):
     class Item:
-        path, markers = ROOT / f"tests/{name}.py", []
+        path, fixturenames, markers = ROOT / f"tests/{name}.py", fixtures, []
 
         def add_marker(self, marker):
             self.markers.append(marker)
@@ -55,3 +62,10 @@ def test_a_file_of_a_kind_has_the_marker(name, rest):
     item = Item()
     mark(item)
     assert item.markers == ["rest"] * rest
+
+
+@pytest.mark.parametrize("name", sorted(FIXTURES))
+def test_every_name_of_a_fixture_is_one(name):
+    """Of a file of tests, or of all."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")]
+    assert [text for text in texts if re.search(rf"^@pytest\.fixture.*\ndef {name}\(", text, re.MULTILINE)]

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from dvc.repo import Repo
-from repository import checkout, copy_of_the_repository, edited, run, stage
+from repository import RESULTS, checkout, copy_of_the_repository, edited, run, stage
 
 from pipeline.cells import choices
 from pipeline.commands import export, new, reproduce, variants
@@ -40,6 +40,10 @@ NESTED = [
 COPIED = (
     "pipeline stages params.yaml dvc.yaml sources.yaml pyproject.toml data .gitignore .dvc reports"
 ).split()
+
+
+# What no stage is declared in.
+NO_STAGE = (*RESULTS, "reports/*", "docs/*", "*/dvc.lock")
 
 
 def fedrepro(*words: str) -> list[str]:
@@ -116,8 +120,8 @@ def test_committed_stages_are_what_would_be_written():
 
 @pytest.fixture(scope="module")
 def visible(tmp_path_factory):
-    """A copy in which DVC sees every stage."""
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("visible"))
+    """A copy in which DVC sees every stage; none has run."""
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("visible"), without=NO_STAGE)
     show_grids(folder)
     return folder
 
@@ -125,6 +129,12 @@ def visible(tmp_path_factory):
 def index(folder: Path):
     with pytest.importorskip("dvc.repo").Repo(str(folder), uninitialized=True) as opened:
         return opened.index
+
+
+@pytest.fixture(scope="module")
+def committed_index():
+    """What DVC sees in this repository."""
+    return index(ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -162,14 +172,13 @@ def test_dvc_has_a_stage_for_every_planned_cell_and_no_other(paper, stages):
     assert cut == set(load_paper(paper).scenarios) - {"across"}
 
 
-def test_the_miniature_waits_for_no_method_of_another_paper():
+def test_the_miniature_waits_for_no_method_of_another_paper(committed_index):
     """`dvc repro` runs what ./dvc.yaml needs, which must stay as short as it is."""
     from networkx import descendants
 
-    seen = index(ROOT)
     upstream = {
-        stage.addressing: {needed.addressing for needed in descendants(seen.graph, stage)}
-        for stage in seen.stages
+        stage.addressing: {needed.addressing for needed in descendants(committed_index.graph, stage)}
+        for stage in committed_index.stages
         if ":" not in stage.addressing
     }
     root = {name for names in upstream.values() for name in names} | upstream.keys()
@@ -182,29 +191,29 @@ def test_the_miniature_waits_for_no_method_of_another_paper():
     assert not [name for name in of_papers if "figure" in name and "-mini" not in name]
 
 
-def test_a_fresh_clone_shows_dvc_no_output_that_a_remote_would_need():
+def test_a_fresh_clone_shows_dvc_no_output_that_a_remote_would_need(committed_index):
     """Plain `dvc push` and `pull` complain of every cached output that was never made there."""
-    assert not [str(out) for out in index(ROOT).outs if out.use_cache]
+    assert not [str(out) for out in committed_index.outs if out.use_cache]
 
 
-def test_a_hand_edit_is_named(copy):
-    path = copy / "papers/toy/dvc.yaml"
+def test_a_hand_edit_is_named(toy):
+    path = toy / "papers/toy/dvc.yaml"
     before = path.read_text()
     path.write_text(before.replace("wdir: ../..", "wdir: .", 1))
-    reply = here(copy, "sync", "--check", expect=1).stdout
+    reply = here(toy, "sync", "--check", expect=1).stdout
     assert reply.startswith("papers/toy/dvc.yaml: ")
     assert "fedrepro sync" in reply
     assert "wdir: ." in path.read_text()
-    assert here(copy, "sync").stdout == "papers/toy/dvc.yaml: written\n"
+    assert here(toy, "sync").stdout == "papers/toy/dvc.yaml: written\n"
     assert path.read_text() == before
-    assert here(copy, "sync").stdout == ""
+    assert here(toy, "sync").stdout == ""
 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("stage", ["sources", "toy/more/fedavg"])
-def test_run_writes_the_stages_that_paper_yaml_asks_for(copy, stage):
+def test_run_writes_the_stages_that_paper_yaml_asks_for(toy, stage):
     """Whatever was in their place, and before a name is looked for among them."""
-    path, more = copy / "papers/toy/dvc.yaml", copy / "papers/toy/grids/dvc.yaml"
+    path, more = toy / "papers/toy/dvc.yaml", toy / "papers/toy/grids/dvc.yaml"
     before = path.read_text()
     path.write_bytes(b"\xfc" + before.encode())
 
@@ -212,14 +221,14 @@ def test_run_writes_the_stages_that_paper_yaml_asks_for(copy, stage):
         document["scenarios"]["more"] = document["miniature"]["scenario"] | {"seeds": [0]}
         document["grids"]["more"] = {"scenarios": ["more"], "methods": ["fedavg"]}
 
-    with edited(copy / "papers/toy/paper.yaml", change):
-        done = here(copy, "run", stage if "/" in stage else f"papers/toy/dvc.yaml:{stage}")
+    with edited(toy / "papers/toy/paper.yaml", change):
+        done = here(toy, "run", stage if "/" in stage else f"papers/toy/dvc.yaml:{stage}")
         assert more.exists()
         assert path.read_text() == before
     for name in ("dvc.yaml", "grids/dvc.yaml"):
         assert f"papers/toy/{name}: written, as paper.yaml says\n" in done.stdout
     more.unlink()
-    assert (copy / "papers/toy/runs/more/fedavg/result.json").exists() == ("/" in stage)
+    assert (toy / "papers/toy/runs/more/fedavg/result.json").exists() == ("/" in stage)
 
 
 def test_a_grid_of_scenarios_that_read_different_sets_is_one_line(tmp_path):
@@ -307,7 +316,7 @@ def here(project: Path, *words: str, expect: int = 0) -> subprocess.CompletedPro
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory) -> Path:
+def toy(tmp_path_factory) -> Path:
     """A checkout without papers but for a new one, `toy`, of one round; everything else is committed."""
     helpers = [f"tests/{path.name}" for path in (ROOT / "tests").glob("[!t]*.py")]
     project = checkout(tmp_path_factory.mktemp("checkout"), COPIED, *helpers)
@@ -322,16 +331,19 @@ def changed(project: Path) -> list[str]:
     )
 
 
-def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(copy):
+def test_a_stage_mends_a_lock_file_that_an_earlier_one_has_copied(toy):
     """As in a plain `dvc repro` after one that was killed."""
-    lock, text = copy / "papers/toy/dvc.lock", "schema: '2.0'\nstages:\n  one:\n    cmd: python one\n"
-    (copy / ".dvc/tmp").mkdir(exist_ok=True)
+    lock, text = toy / "papers/toy/dvc.lock", "schema: '2.0'\nstages:\n  one:\n    cmd: python one\n"
+    copies = toy / ".cells/locks"
+    shutil.rmtree(copies, ignore_errors=True)  # of a run of another test
+    (toy / ".dvc/tmp").mkdir(exist_ok=True)
     lock.write_text(text)
-    assert stage(copy, "sources", "toy").stderr == ""
+    assert stage(toy, "sources", "toy").stderr == ""
     lock.write_text("")
-    assert stage(copy, "sources", "toy").stderr.startswith("warning: papers/toy/dvc.lock is empty")
+    assert stage(toy, "sources", "toy").stderr.startswith("warning: papers/toy/dvc.lock is empty")
     assert lock.read_text() == text
     lock.unlink()
+    shutil.rmtree(copies)
 
 
 def test_clients_that_are_not_here_are_dealt_by_their_stage_from_any_folder(tmp_path, monkeypatch):
@@ -407,42 +419,42 @@ def test_a_new_project_has_the_pages_that_its_files_name(tmp_path):
         (("toy",), ["papers/toy/methods/ours.py", "papers/toy/tests/test_ours.py"]),
     ],
 )
-def test_a_new_method_is_a_file_with_a_test_that_passes(copy, options, files):
-    name, before = Path(files[0]).stem, changed(copy)
-    new.method(name, *options, root=copy)
-    assert set(changed(copy)) - set(before) == set(files)
-    assert "1 passed" in run(copy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
-    assert here(copy, "sync", "--check").stdout == ""
+def test_a_new_method_is_a_file_with_a_test_that_passes(toy, options, files):
+    name, before = Path(files[0]).stem, changed(toy)
+    new.method(name, *options, root=toy)
+    assert set(changed(toy)) - set(before) == set(files)
+    assert "1 passed" in run(toy, sys.executable, "-m", "pytest", "-q", files[1]).stdout
+    assert here(toy, "sync", "--check").stdout == ""
     with pytest.raises(FedReproError, match=f"{files[0]}: there is such a file already"):
-        new.method(name, *options, root=copy)
+        new.method(name, *options, root=toy)
 
 
-def test_a_new_part_of_a_paper_has_a_test_that_passes(copy):
-    before = changed(copy)
+def test_a_new_part_of_a_paper_has_a_test_that_passes(toy):
+    before = changed(toy)
     for what, (file, _) in PARTS.items():
         for name in (f"first_{what}", f"second_{what}"):
-            reply = here(copy, "new", what, name, "--paper", "toy").stdout
+            reply = here(toy, "new", what, name, "--paper", "toy").stdout
             assert f"papers/toy/{file}: written" in reply
-        (line,) = here(copy, "new", what, name, "--paper", "toy", expect=2).stderr.splitlines()
+        (line,) = here(toy, "new", what, name, "--paper", "toy", expect=2).stderr.splitlines()
         assert line == f"error: papers/toy/{file}: there is {name!r} already"
     files = {f"papers/toy/{file}" for file, _ in PARTS.values()}
     tests = [f"papers/toy/tests/test_{nth}_{what}.py" for what in PARTS for nth in ("first", "second")]
-    assert set(changed(copy)) - set(before) == files | {*tests}
-    assert "8 passed" in run(copy, sys.executable, "-m", "pytest", "-q", *tests).stdout
-    run(copy, sys.executable, "-m", "ruff", "check", "--quiet", *files)
-    assert here(copy, "sync", "--check").stdout == ""
+    assert set(changed(toy)) - set(before) == files | {*tests}
+    assert "8 passed" in run(toy, sys.executable, "-m", "pytest", "-q", *tests).stdout
+    run(toy, sys.executable, "-m", "ruff", "check", "--quiet", *files)
+    assert here(toy, "sync", "--check").stdout == ""
 
 
-def test_a_papers_repository_ignores_what_is_no_result(copy):
-    run(copy / "papers/toy", "git", "init", "-q")
-    assert "papers/toy/.gitignore: written" in here(copy, "sync").stdout
-    (copy / "papers/toy/partitions").mkdir(exist_ok=True)
-    (copy / "papers/toy/partitions/x").write_text("")
-    assert "partitions/" not in run(copy / "papers/toy", "git", "status", "--short").stdout
-    shutil.rmtree(copy / "papers/toy/.git")
+def test_a_papers_repository_ignores_what_is_no_result(toy):
+    run(toy / "papers/toy", "git", "init", "-q")
+    assert "papers/toy/.gitignore: written" in here(toy, "sync").stdout
+    (toy / "papers/toy/partitions").mkdir(exist_ok=True)
+    (toy / "papers/toy/partitions/x").write_text("")
+    assert "partitions/" not in run(toy / "papers/toy", "git", "status", "--short").stdout
+    shutil.rmtree(toy / "papers/toy/.git")
 
 
-def test_the_installed_command_runs_the_checkout_that_one_is_in(copy):
+def test_the_installed_command_runs_the_checkout_that_one_is_in(toy):
     """Installed from this repository, called in the copy, in its paper's folder and outside of any."""
     code = "import sys; sys.argv[1:] = {}; from pipeline.commands.cli import here; here()"
 
@@ -450,30 +462,30 @@ def test_the_installed_command_runs_the_checkout_that_one_is_in(copy):
         command = (sys.executable, "-P", "-c", code.format([*words]))
         return run(folder, *command, PYTHONPATH=str(ROOT)).stdout
 
-    for folder in (copy, copy / "papers/toy"):
+    for folder in (toy, toy / "papers/toy"):
         reply = installed(folder, "status")
         assert "\ntoy " in reply
         assert papers()[0] not in reply
-    assert "fedlsa/mini/fedavg" in installed(copy.parent, "explain", "fedlsa/mini/fedavg")
+    assert "fedlsa/mini/fedavg" in installed(toy.parent, "explain", "fedlsa/mini/fedavg")
 
 
 @pytest.mark.parametrize(
     "words", [("pipeline", "status"), ("pipeline", "sync", "--check"), ("stages.sources", "toy")]
 )
-def test_the_code_of_another_checkout_is_refused(copy, words):
-    before, elsewhere = changed(copy), {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
-    done = run(copy / "papers", sys.executable, "-m", *words, expect=2, **elsewhere)
+def test_the_code_of_another_checkout_is_refused(toy, words):
+    before, elsewhere = changed(toy), {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(ROOT)}
+    done = run(toy / "papers", sys.executable, "-m", *words, expect=2, **elsewhere)
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
-    assert str(copy) in done.stderr
+    assert str(toy) in done.stderr
     assert str(ROOT) in done.stderr
-    assert changed(copy) == before
+    assert changed(toy) == before
 
 
-def test_children_run_the_code_of_their_parent(copy, monkeypatch):
+def test_children_run_the_code_of_their_parent(toy, monkeypatch):
     """Of `reproduce` that of the clone, of `run` this one, before whatever else PYTHONPATH names."""
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
-    for environment, root in ((reproduce._environment(ROOT, copy), copy), (surroundings(ROOT), ROOT)):
+    for environment, root in ((reproduce._environment(ROOT, toy), toy), (surroundings(ROOT), ROOT)):
         assert environment["PYTHONPATH"].split(os.pathsep) == [str(root), "elsewhere"]
         code = "import pipeline; print(pipeline.__file__)"
         reply = run(

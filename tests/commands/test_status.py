@@ -202,6 +202,7 @@ def test_what_is_printed(root, capsys):
     ]
 
 
+@pytest.mark.rest  # a new process follows the code of every cell
 def test_five_papers_without_torch_or_dvc():
     code = (
         "import sys, runpy; sys.argv = ['fedrepro', 'status']; sys.modules.update(dict.fromkeys(['torch', "

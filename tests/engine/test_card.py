@@ -13,22 +13,40 @@ from torch.utils import backend_registration
 pytestmark = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"), reason="an older torch"
 )
-METHODS = "fedavg moon fedccl fedsr perfedavg fedala fedcrl fedproto_hetero rahfl scaffold fedbn".split()
+QUICK = "fedavg moon fedbn".split()
+LONGER = "fedccl fedsr perfedavg fedala fedcrl fedproto_hetero rahfl scaffold".split()
+METHODS = [*QUICK, *(pytest.param(method, marks=pytest.mark.rest) for method in LONGER)]
 COUNTED = "half", "decay"
 SERVERS = "server20", "server100"
 NEVER_TWICE = {"fedccl"}  # as many prototypes as clusters, new ones each round
+# What a process answers at once: the second, of eight methods and of rounds of 20 clients, is of the rest.
+PROCESSES = (("rules", *SERVERS, "digests", "layers", *QUICK), ("20", *COUNTED, *LONGER))
+
+
+class Answers(dict):
+    """Name of a setting or method -> what the process that computes it has printed."""
+
+    def __missing__(self, name: str) -> dict | list:
+        (wanted,) = (words for words in PROCESSES if name in words)
+        self.update(dict.fromkeys(wanted, {}))  # a process that fails is not begun again
+        command = sys.executable, "-m", "on_a_card", *wanted
+        printed = run(Path(__file__).parents[1], *command, PYTHONPATH=str(ROOT)).stdout
+        for line in map(json.loads, printed.splitlines()):
+            self[name_of(line)] = line
+        return self[name]
+
+
+def name_of(line: dict | list) -> str:
+    """What a line of the process tells of."""
+    if isinstance(line, list):
+        return "layers"
+    return line.get("setting") or line.get("algorithm") or "rules"
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, dict]:
-    """In a separate process: torch keeps a device once it knows it."""
-    wanted = "rules", *SERVERS, "digests", "layers", "20", *COUNTED, *METHODS
-    command = sys.executable, "-m", "on_a_card", *wanted
-    printed = run(Path(__file__).parents[1], *command, PYTHONPATH=str(ROOT)).stdout
-    rules, *lines = map(json.loads, printed.splitlines())
-    [layers] = [line for line in lines if isinstance(line, list)]
-    named = {line.get("setting") or line["algorithm"]: line for line in lines if line is not layers}
-    return named | {"rules": rules, "layers": layers}
+def results() -> Answers:
+    """In separate processes: torch keeps a device once it knows it."""
+    return Answers()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -44,6 +62,7 @@ def test_steps_are_replayed_and_the_host_does_not_wait(method, results):
     assert not results[method]["waits"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("setting", COUNTED)
 def test_a_shape_is_recorded_once_whoever_takes_part_at_whatever_rate(setting, results):
     """Five rounds of 20 clients, of whom half are drawn in each, or whose rate falls."""
@@ -57,6 +76,7 @@ def test_a_shape_is_recorded_once_whoever_takes_part_at_whatever_rate(setting, r
     assert "bytes" not in counted["step"]
 
 
+@pytest.mark.rest
 def test_images_of_bytes_are_held_as_bytes(results):
     images = sum(4 + k % 9 for k in range(20))
     assert results["decay"]["pool"] == images * (16 * 16 + 8)

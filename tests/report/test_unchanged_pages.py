@@ -3,11 +3,12 @@
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
-from reporting import BALANCED, write_run
+from reporting import BALANCED, small_repository, write_run
 
 from pipeline.errors import FedReproError
 from pipeline.report import writing
@@ -42,6 +43,23 @@ def drawn(monkeypatch):
     return names
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """A repository with two runs and a miniature, whose pages are drawn; not to be changed."""
+    root = small_repository(tmp_path_factory.mktemp("once"))
+    for method, measures in BALANCED.items():
+        write_run(root, f"balanced/{method}", measures)
+        write_run(root, f"mini/{method}", measures)
+    render(root=root)
+    return root
+
+
+@pytest.fixture
+def rendered(once, tmp_path):
+    """A copy of it, which is as good as drawn here: notes hold digests and no places."""
+    return shutil.copytree(once, tmp_path / "rendered", symlinks=True)
+
+
 def train_again(root):
     """One cell has other numbers."""
     measures = {name: [value - 1 for value in values] for name, values in BALANCED["fedavg"].items()}
@@ -67,16 +85,14 @@ def test_a_second_call_draws_nothing_and_names_the_same_files(measured, drawn):
     assert drawn == []
 
 
-def test_a_changed_result_draws_its_paper_and_the_pages_over_all(measured, drawn, tmp_path):
-    render(root=measured)
-    before = texts(measured / "reports")
-    drawn.clear()
-    train_again(measured)
-    render(root=measured)
+def test_a_changed_result_draws_its_paper_and_the_pages_over_all(rendered, drawn, tmp_path):
+    before = texts(rendered / "reports")
+    train_again(rendered)
+    render(root=rendered)
     assert sorted(drawn) == sorted(["fedcrl", ACROSS, OVERVIEW])
-    after = texts(measured / "reports")
+    after = texts(rendered / "reports")
     assert after != before
-    assert after == whole(measured, tmp_path / "whole")
+    assert after == whole(rendered, tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -92,25 +108,22 @@ def test_a_changed_result_draws_its_paper_and_the_pages_over_all(measured, drawn
     ],
 )
 @pytest.mark.parametrize("deleted", [True, False])
-def test_a_file_that_was_edited_or_deleted_is_written_again(measured, drawn, name, part, deleted):
-    render(root=measured)
-    before = texts(measured / "reports")
-    drawn.clear()
-    file = measured / "reports" / name
+def test_a_file_that_was_edited_or_deleted_is_written_again(rendered, drawn, name, part, deleted):
+    before = texts(rendered / "reports")
+    file = rendered / "reports" / name
     if deleted:
         file.unlink()
     else:
         file.write_bytes(file.read_bytes() + b"by hand")
-    render(root=measured)
+    render(root=rendered)
     assert drawn == [part]
-    assert texts(measured / "reports") == before
+    assert texts(rendered / "reports") == before
 
 
-def test_a_table_that_a_page_does_not_have_goes_although_nothing_else_changed(measured):
-    render(root=measured)
-    table = measured / "reports/tables/fedcrl-old.tex"
+def test_a_table_that_a_page_does_not_have_goes_although_nothing_else_changed(rendered):
+    table = rendered / "reports/tables/fedcrl-old.tex"
     table.write_text("old")
-    render(root=measured)
+    render(root=rendered)
     assert not table.exists()
 
 
@@ -204,9 +217,8 @@ def test_a_result_that_arrives_meanwhile_is_drawn_by_the_next_call(measured, mon
 
 
 @pytest.mark.parametrize("after", [0, 3, 8])
-def test_a_kill_between_two_files_leaves_what_the_next_call_mends(measured, monkeypatch, tmp_path, after):
-    render(root=measured)
-    train_again(measured)
+def test_a_kill_between_two_files_leaves_what_the_next_call_mends(rendered, monkeypatch, tmp_path, after):
+    train_again(rendered)
     written = []
 
     def killed(path, text):
@@ -218,19 +230,17 @@ def test_a_kill_between_two_files_leaves_what_the_next_call_mends(measured, monk
     with monkeypatch.context() as patch:
         patch.setattr(writing, "renew_text", killed)
         with pytest.raises(KeyboardInterrupt):
-            render(root=measured)
-    render(root=measured)
-    assert texts(measured / "reports") == whole(measured, tmp_path / "whole")
+            render(root=rendered)
+    render(root=rendered)
+    assert texts(rendered / "reports") == whole(rendered, tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"fedcrl": 1}', '{"fedcrl": {"files": 3}}', '{"fedcrl": {"files": {}}}']
 )
-def test_a_damaged_note_counts_for_nothing(measured, drawn, text):
-    render(root=measured)
-    drawn.clear()
-    (measured / FILE).write_text(text)
-    render(root=measured)
+def test_a_damaged_note_counts_for_nothing(rendered, drawn, text):
+    (rendered / FILE).write_text(text)
+    render(root=rendered)
     assert sorted(drawn) == sorted([*PAPERS, ACROSS, OVERVIEW])
 
 

@@ -54,30 +54,43 @@ class Ours(FedAvg):
 '''
 
 
-@pytest.fixture
-def root(tmp_path) -> Path:
-    """A repository of two papers under other names than here, one of which has a separate method."""
-    shutil.copytree(ROOT / "pipeline", tmp_path / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "stages").symlink_to(ROOT / "stages")
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+@pytest.fixture(scope="module")
+def two_papers(tmp_path_factory) -> Path:
+    """A repository of two papers under other names than here, one of which has a separate method; not to be
+    changed."""
+    folder = tmp_path_factory.mktemp("two_papers")
+    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "stages").symlink_to(ROOT / "stages")
+    shutil.copy(ROOT / "params.yaml", folder)
     for name, order in (("zeta", 1), ("alpha", 2)):
-        copy_of_a_paper(tmp_path, name, order)
+        copy_of_a_paper(folder, name, order)
 
     def with_ours(paper):
         paper["methods"]["ours"] = {"rate": 0.25}
         paper["miniature"]["methods"].append("ours")
 
-    change(tmp_path, "alpha", with_ours)
-    (tmp_path / "papers/alpha/methods").mkdir()
-    (tmp_path / "papers/alpha/methods/ours.py").write_text(OURS)
-    return tmp_path
+    change(folder, "alpha", with_ours)
+    (folder / "papers/alpha/methods").mkdir()
+    (folder / "papers/alpha/methods/ours.py").write_text(OURS)
+    return folder
+
+
+@pytest.fixture
+def root(two_papers, tmp_path) -> Path:
+    """A copy of it that a test may change."""
+    return shutil.copytree(two_papers, tmp_path, symlinks=True, dirs_exist_ok=True)
 
 
 def copy_of_a_paper(root: Path, name: str, order: int) -> None:
     (root / "papers" / name).mkdir(parents=True)
     shutil.copy(ROOT / "papers/fedlsa/paper.yaml", root / "papers" / name)
     shutil.copytree(ROOT / "papers/fedlsa/published", root / "papers" / name / "published")
-    change(root, name, lambda paper: paper.update(order=order))
+
+    def shorten(paper):
+        paper["order"] = order
+        paper["miniature"]["methods"] = ["fedavg", "fedlsa"]
+
+    change(root, name, shorten)
 
 
 def change(root: Path, name: str, how) -> None:

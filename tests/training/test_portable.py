@@ -64,7 +64,7 @@ def scored_models(method, state, trained, world):
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory):
+def exported(tmp_path_factory):
     """{number of a method: ([each client's answers here], [the same by its files], names of the files)}."""
     place, here = tmp_path_factory.mktemp("models"), {}
     patch = pytest.MonkeyPatch()
@@ -94,8 +94,8 @@ def answers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(len(EXPORTED)), ids=list(map(name, EXPORTED)))
-def test_the_written_model_answers_as_the_scored_one(answers, number):
-    mine, theirs, _ = answers[number]
+def test_the_written_model_answers_as_the_scored_one(exported, number):
+    mine, theirs, _ = exported[number]
     if algorithm_of(EXPORTED[number]) in DRAWS:
         assert [len(each) for each in theirs] == [*SIZES]
     else:
@@ -112,6 +112,6 @@ def test_the_written_model_answers_as_the_scored_one(answers, number):
         ("fedper", ["deployed-0.pt2", "deployed-1.pt2"]),
     ],
 )
-def test_a_model_that_all_clients_share_is_written_once(answers, algorithm, files):
+def test_a_model_that_all_clients_share_is_written_once(exported, algorithm, files):
     number = next(n for n, method in enumerate(EXPORTED) if algorithm_of(method) == algorithm)
-    assert answers[number][2] == files
+    assert exported[number][2] == files
