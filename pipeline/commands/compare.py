@@ -378,7 +378,11 @@ def parse_changes(text: str) -> Changes:
 
 
 def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> None:
-    """Print a table with a column for each seed, then a sentence for each difference."""
+    """Print a table with a column for each seed, then a sentence for each difference.
+
+    measured     rows of the table
+    differences  between them
+    """
     rows = [*measured]
     seeds = sorted({seed for row in rows for seed in row.by_seed})
     names = [f"{row.label} (stale)" if row.stale else row.label for row in rows]

@@ -98,6 +98,7 @@ def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Pat
     paper  as paper.yaml describes it
     table  in which the numbers are printed
     words  each a setting, data set, column or method, or a part of one; a whole name goes before a part
+    root   folder of the repository
 
     Raises ParamError for a word that matches nothing, and where no run measures the numbers.
     """

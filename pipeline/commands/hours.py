@@ -72,6 +72,7 @@ class Rate:
 def on_device(result: Result, device: str | None) -> bool:
     """Whether a result was trained on a device.
 
+    result  of a cell
     device  its name or a part of it, in any case of letters; None: any device
     """
     return device is None or device.casefold() in str(result.get("device", "")).casefold()

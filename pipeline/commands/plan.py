@@ -132,6 +132,9 @@ def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
 
     In a scenario all cells that are trained get as many seeds as the one that needs the most, since
     paper.yaml gives the seeds of a scenario and not of a cell.
+
+    runs    that are to be trained
+    prices  of their cells
     """
     runs = list(runs)
     seeds: dict[tuple[str, str], int] = {}

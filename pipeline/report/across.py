@@ -142,7 +142,9 @@ def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
     It is the row with the algorithm's name, else the first one that the miniature has, else the first one;
     empty if no row runs the algorithm.
 
-    planned  rows that the miniature has
+    algorithm  name of the method's module
+    paper      whose rows are looked at
+    planned    rows that the miniature has
     """
     rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
     if algorithm in rows:
@@ -155,6 +157,9 @@ def excluded(algorithm: str, scenario: Scenario) -> str:
     """What an algorithm needs and a scenario lacks, a key of REASONS; empty if it can run.
 
     A projector does not count, as the algorithm's row in paper.yaml would add it.
+
+    algorithm  name of the method's module
+    scenario   in which it would run
     """
     method = described(algorithm)
     lacking = method.requires - scenario.provides if method else ()

@@ -317,7 +317,11 @@ class Axis:
 
     @classmethod
     def of_summaries(cls, summaries: Iterable[Summary], others: Iterable[float] = ()) -> "Axis":
-        """An axis that shows means with one standard deviation on either side, and other numbers."""
+        """An axis that shows means with one standard deviation on either side, and other numbers.
+
+        summaries  the means and standard deviations
+        others     further numbers
+        """
         ends = []
         for number in summaries:
             std = number.std or 0

@@ -1,6 +1,7 @@
 """The sentences below a table about its runs: seeds, scored models, data, twins, dates.
 
-`page` asks for the `footnotes` of each table; each of the other functions writes the sentences on one matter.
+`page` asks for the `footnotes` of each table. Each of the other functions writes the sentences on one matter;
+its arguments are `study`, the results of the paper, and `cells`, those whose numbers the table shows.
 A twin is a test image that is byte for byte equal to a training image.
 """
 

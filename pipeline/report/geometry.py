@@ -55,6 +55,8 @@ def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
     A JSON file of the same name says what it is.
 
     figure  key of the figure in paper.yaml
+    cell    that the table is of
+    root    folder of the repository
     """
     return root / "papers" / cell.paper / "figures" / f"{figure}-{cell.scenario}-{cell.method}.csv"
 

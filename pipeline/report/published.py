@@ -177,7 +177,8 @@ class Layout:
 
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
-        shared = [part for part in first if all(part in other for other in parts.values())]
+        in_all = set(first).intersection(*parts.values())
+        shared = [part for part in first if part in in_all]
         self.words: dict[str, list[str]] = {}
         for setting, several in parts.items():
             self.words[setting] = [setting_words(part) for part in several if part not in shared]

@@ -85,7 +85,8 @@ def signed(number: float) -> str:
 def interval(verdict: Verdict, words: str = "95 % interval ") -> str:
     """The interval of a verdict, `95 % interval 2.0 to 5.5`; empty if there is none.
 
-    words  in front of the numbers
+    verdict  whose interval it is
+    words    in front of the numbers
     """
     if verdict.low is None or verdict.high is None:
         return ""
@@ -274,6 +275,7 @@ def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[s
     """The sentences about one finding: what was measured, what the paper reports, why it is open, and its
     controls.
 
+    finding   that is told
     controls  kinds of the controls that are mentioned
     """
     verdict = finding.verdict
@@ -289,7 +291,8 @@ def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[s
 def headline(findings: Findings, brief: bool = False) -> str:
     """The first sentences of a paper's page, about the first of its main claims that has a number.
 
-    brief  whether `tuned alike` is the only control that is mentioned, as in a table of papers
+    findings  of the paper
+    brief     whether `tuned alike` is the only control that is mentioned, as in a table of papers
     """
     main = [findings.rows[name] for name in findings.study.paper.main]
     if not main:

@@ -123,7 +123,11 @@ class TableView:
         return Value("outside")
 
     def setting(self, name: str, place: Place) -> str:
-        """The setting of a position, which belongs to its row or to its column."""
+        """The setting of a position, which belongs to its row or to its column.
+
+        name   of the row
+        place  the column
+        """
         return self.layout.settings.get(name, place.setting)
 
     def baseline(self, name: str, delta: Place) -> str:

@@ -134,7 +134,11 @@ def by_block(result: Result, measure: str) -> dict[Block, float]:
 
 
 def moved(before: Collection[Block], after: Collection[Block]) -> set[int]:
-    """The seeds that two results have, but on different partitions."""
+    """The seeds that two results have, but on different partitions.
+
+    before  (seed, digest of its partition) of one result
+    after   the same of the other result
+    """
     partitions = dict(after)
     return {seed for seed, partition in before if partitions.get(seed, partition) != partition}
 
@@ -285,6 +289,9 @@ def table_measure(study: Study, scenario: str) -> str:
 
     It is the mean that the scenario's `evaluation.headline` names; else the average that the paper's tables
     show of the scenario, or of the one that it shortens. Empty if no table shows it.
+
+    study     of the paper
+    scenario  name of the scenario
     """
     declared = study.paper.scenarios.get(scenario)
     if declared is not None and declared.evaluation.headline is not None:
