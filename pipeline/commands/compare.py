@@ -45,7 +45,7 @@ SEED_WIDTH = 8
 SAME_POINTS = 1e-4
 # Endings of the pictures that `draw` can write.
 PICTURES = (".svg", ".pdf", ".png")
-# Size of a picture, in inches: a column of a paper and a half.
+# Width and height of a picture, in inches.
 PICTURE_INCHES = (6, 4)
 # Columns of `--csv`; one for each seed follows. Means are in percent, differences and intervals in points.
 COLUMNS = [

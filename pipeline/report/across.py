@@ -1,8 +1,7 @@
 """The page across papers: all algorithms by accuracy, rank and cost; effects of tuning, leakage, rounding.
 
-Every paper has a miniature, a small version of its main setting, in which all algorithms run that can. The
-page compares them there. If several rows of paper.yaml run one algorithm, as in ablations, the unmodified one
-counts.
+A paper's miniature is a small scenario in which all algorithms run that can. The page compares them there. If
+several rows of paper.yaml run one algorithm, as in ablations, the unmodified one counts.
 """
 
 import math
@@ -209,7 +208,10 @@ def _printed_label(algorithm: str, papers: Iterable[Paper]) -> str:
 class Group:
     """Miniatures in which the same algorithms can run.
 
-    title    what they have in common
+    title   what they have in common
+    labels  algorithm -> its name on the page
+    papers  names of the papers, which are those of their methods
+
     columns  the miniatures
     rows     names of the best methods, of the papers' own and of the references, the best first
     rest     names of the other methods, the best first

@@ -130,6 +130,7 @@ def compared(runs: Mapping[str, Mapping[int, float]], proposed: str, lower: bool
     proposed  name of the paper's method, which is compared with each other one
     lower     whether small numbers are the better ones
     """
+    # The seeds that all runs have; none without runs.
     shared = sorted(set[int]().union(*runs.values()).intersection(*runs.values()))
     rows = []
     for name, by_seed in runs.items():

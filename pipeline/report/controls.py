@@ -1,10 +1,10 @@
 """Controls of a claim: the same comparison with one thing made equal, or in another setting.
 
-A method may lead because of its network, because its learning rate suits it better than its rivals', or
-because other models of it are scored. A control makes one of these the same for both sides and judges the
-claim again, over the seeds that its runs share. Only the spread of these runs counts, since the other rows of
-the table are not under the control. In another setting all rows are, so that the claim is judged there as in
-the paper's setting.
+A method may lead because of its network, because of the learning rates with which its rivals train, or
+because other models of it are scored than of its rivals. A control makes one of these the same for both sides
+and judges the claim again, over the seeds that its runs share. Only the spread of these runs counts, since
+the other rows of the table are not under the control. In another setting all rows are, so that the claim is
+judged there as in the paper's setting.
 
 Which controls a claim has follows from its runs. paper.yaml names the rows with the same network
 (`findings.same_network`) and what is tuned (`tuning`).

@@ -1,7 +1,7 @@
 """The sentences about a finding: a few patterns in plain words, filled in from the findings alone.
 
-A finding is a claim of a paper with its verdict, its size and its controls (`findings.py`). The same
-functions write the first sentences of a page, its table of questions, and the README.
+A finding is a claim of a paper with its verdict, its size and its controls (`findings.py`). These
+functions write the first sentences of a page and its table of questions.
 """
 
 from collections.abc import Iterable

@@ -4,9 +4,9 @@ A scenario is a table with one number for each method (row) and block (column). 
 partition: all runs of a block share initial weights, clients and the order of batches. Least squares removes
 the effects of methods and blocks. What is left, the residual, gives one variance for all rows.
 
-With k methods and n blocks this variance has (k - 1)(n - 1) degrees of freedom, the paired t test of two rows
-has n - 1: so few seeds decide more. The price is an assumption, that all rows spread alike; rows that do not
-are found (`outliers`) and compared by their own spread.
+With k methods and n blocks this variance has (k - 1)(n - 1) degrees of freedom; the paired t test of two rows
+has n - 1. The more degrees of freedom, the narrower an interval of few seeds. The price is an assumption,
+that all rows spread alike; rows that do not are found (`outliers`) and compared by their own spread.
 
 Literature: Holm (1979) for several comparisons, Rosner (1983) for outliers, Demsar (2006) for ranks.
 """
