@@ -249,13 +249,13 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[s
         tests = [float(row["test"]) for row in rows]
         if not tests or not all(0 <= count < math.inf for count in (*train.values(), *tests)):
             raise ValueError("no counts")
+        # Clients of one domain share its test images.
+        by_domain = {row["domain"]: float(row["test"]) for row in rows}
         if kind == "clients":
             test = sum(tests)
         elif kind == "pooled":
             test = max(tests)
         else:
-            # Clients of one domain share its test images.
-            by_domain = {row["domain"]: float(row["test"]) for row in rows}
             test = sum(by_domain.values())
     except DAMAGED:
         train, test = _expected(scenario)

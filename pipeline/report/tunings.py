@@ -139,7 +139,8 @@ def moved(before: Collection[Block], after: Collection[Block]) -> set[int]:
     before  (seed, digest of its partition) of one result
     after   the same of the other result
     """
-    partitions = dict(after)
+    # Not dict(after): both may be dictionaries with blocks as keys.
+    partitions = {seed: partition for seed, partition in after}
     return {seed for seed, partition in before if partitions.get(seed, partition) != partition}
 
 
