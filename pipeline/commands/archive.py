@@ -1,8 +1,8 @@
-"""`fedrepro archive PAPER`: pack a paper with its results and the code that trained them, to publish with a
-DOI.
+"""`fedrepro archive PAPER`: pack a paper with its results and the code that trained them into one zip.
 
-The zip is an RO-Crate (https://w3id.org/ro/crate/1.1): ro-crate-metadata.json describes every file. `fedrepro
-import` reads it.
+It is meant to be published with a DOI. The zip is an RO-Crate (https://w3id.org/ro/crate/1.1), a standard for
+research data: ro-crate-metadata.json describes every file with its size and SHA-256. `fedrepro import` adds
+the paper to another checkout.
 """
 
 import hashlib
@@ -28,11 +28,14 @@ from pipeline.git import git
 from pipeline.schema import ROOT, Cell, load_paper, shorten
 from pipeline.schema.loader import check_name
 
+# The file that describes all others; RO-Crate fixes its name.
 METADATA = "ro-crate-metadata.json"
+# Where the terms in it are defined.
 CONTEXT = "https://w3id.org/ro/crate/1.1/context"
+# The version of RO-Crate that it follows.
 PROFILE = "https://w3id.org/ro/crate/1.1"
 LICENCE = "https://spdx.org/licenses/Apache-2.0"
-# What goes in beside the paper's folder, from the root.
+# What is packed besides the paper's folder: patterns from the root of the repository.
 CODE = (
     "pipeline/**/*.py",
     "pipeline/**/*.yaml",
@@ -54,19 +57,25 @@ CODE = (
     ".dvcignore",
     "LICENSE",
 )
-# What stays out of a paper's folder: it can be made again, or is of one machine.
+# What is not packed of a paper's folder: it can be computed again, or belongs to one machine.
 LEFT_OUT = {name.strip("/") for name in IGNORED.split()}
-# Every entry of a zip has a time; this one is the earliest that it can hold, so that equal content is equal.
+# Time of every entry: the earliest that a zip can hold. With the real times equal contents would give
+# different zips.
 TIME = (1980, 1, 1, 0, 0, 0)
-# Bytes of all files that an archive may unpack to; FedCRL's folder, the largest, has less than a tenth.
+# Permissions of every entry, in the upper 16 bits as zips have them: its owner writes, everybody reads.
+PERMISSIONS = 0o644 << 16
+# Bytes that an archive may unpack to. FedCRL's folder, the largest, has less than a tenth.
 MOST_BYTES = 2 * 2**30
 
 
 def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
-    """Write the zip of a paper; returns the exit code. FedReproError for a result that cannot be trusted.
+    """Write the zip of a paper.
 
-    key: of the paper's folder
-    target: the file; None: <key>.zip in the current folder
+    key     of the paper's folder
+    target  file to write; None: <key>.zip in the current folder
+    root    folder of the repository
+
+    Returns the exit code. Raises FedReproError for a result that is damaged or was altered.
     """
     paper = load_paper(key, root)
     results, problems = survey(root)
@@ -75,6 +84,7 @@ def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
         if cell.paper == key:
             raise FedReproError(problem)
 
+    # Cell -> seed -> digest of what it was trained on.
     digests = {}
     for cell, result in of_paper.items():
         digests[str(cell)] = dict(zip(map(str, result["seeds"]), partitions(result)))
@@ -90,8 +100,9 @@ def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
         for name in sorted(contents):
             entry = zipfile.ZipInfo(name, TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
+            entry.external_attr = PERMISSIONS
             pack.writestr(entry, contents[name])
+
     file = Path(target or f"{key}.zip")
     files.write_bytes(file, content.getvalue())
     size = len(content.getvalue()) / 2**20
@@ -101,7 +112,12 @@ def archive(key: str, target: str | None = None, root: Path = ROOT) -> int:
 
 
 def paper_of(file: Path) -> str:
-    """The key of the paper in an archive; FedReproError where it holds none, or several."""
+    """The key of the paper in an archive.
+
+    file  written by `archive`
+
+    Raises FedReproError for a file that is no zip, or holds no paper or several.
+    """
     with _opened(file) as pack:
         parts = [PurePosixPath(name).parts for name in pack.namelist()]
     keys = set()
@@ -118,11 +134,11 @@ def paper_of(file: Path) -> str:
 def unpack(file: Path, target: Path) -> None:
     """Write the folder of an archive's paper, and nothing else of the archive.
 
-    file: written by `archive`
-    target: a folder that does not exist yet
+    file    written by `archive`
+    target  a folder that does not exist yet
 
-    FedReproError for a file that differs from its description in the metadata, or whose name leads out of the
-    folder.
+    Raises FedReproError for an archive that is too large or has no description of its files, and for a file
+    in it that cannot be read, is hidden, differs from its description, or whose name leads out of the folder.
     """
     inside = f"papers/{paper_of(file)}/"
     with _opened(file) as pack:
@@ -132,6 +148,7 @@ def unpack(file: Path, target: Path) -> None:
             described = {entity["@id"]: entity for entity in json.loads(pack.read(METADATA))["@graph"]}
         except (*DAMAGED, RuntimeError) as error:
             raise FedReproError(f"{shorten(file)}: {METADATA}: {error!r}: no archive of a paper") from None
+
         for entry in pack.infolist():
             if entry.is_dir() or not entry.filename.startswith(inside):
                 continue
@@ -144,18 +161,21 @@ def unpack(file: Path, target: Path) -> None:
                 raise FedReproError(
                     f"{shorten(file)}: {entry.filename!r:.80} is hidden, as no file of a paper is"
                 )
+
             try:
                 content = pack.read(entry)
             except (*DAMAGED, RuntimeError) as problem:  # RuntimeError: it is encrypted
                 raise FedReproError(
                     f"{shorten(file)}: {entry.filename!r:.80} cannot be read: {problem}"
                 ) from None
-            if described.get(entry.filename, {}).get("sha256") != hashlib.sha256(content).hexdigest():
+            expected = described.get(entry.filename, {}).get("sha256")
+            if hashlib.sha256(content).hexdigest() != expected:
                 raise FedReproError(f"{shorten(file)}: {entry.filename}: not the file that {METADATA} names")
             files.write_bytes(target / name, content)
 
 
 def _opened(file: Path) -> zipfile.ZipFile:
+    """A zip, open for reading; FedReproError if it is none."""
     try:
         return zipfile.ZipFile(file)
     except (OSError, zipfile.BadZipFile) as error:
@@ -166,7 +186,11 @@ def _opened(file: Path) -> zipfile.ZipFile:
 
 
 def files_of(key: str, root: Path = ROOT) -> Iterator[Path]:
-    """What goes in of the code and of the paper's folder, relative to the root."""
+    """The files of the code and of the paper's folder that are packed.
+
+    key   of the paper
+    root  folder of the repository, which the paths are relative to
+    """
     for pattern in CODE:
         for path in sorted(root.glob(pattern)):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -180,7 +204,7 @@ def files_of(key: str, root: Path = ROOT) -> Iterator[Path]:
 
 
 def _environment(results: dict[Cell, Result]) -> dict:
-    """The packages here, and on what every cell was trained."""
+    """The packages on this machine, and the machine on which each cell's first seed was trained."""
     packages = {package.metadata["Name"]: package.version for package in metadata.distributions()}
     return {
         "python": platform.python_version(),
@@ -190,7 +214,7 @@ def _environment(results: dict[Cell, Result]) -> dict:
 
 
 def _citation(key: str, root: Path) -> str:
-    """CITATION.cff of the archive: the repository's, where there is one, with the paper's reference."""
+    """CITATION.cff of the archive: that of the repository, if it has one, with a reference to the paper."""
     paper = load_paper(key, root)
     file = root / "CITATION.cff"
     document: dict[str, Any] = {"cff-version": "1.2.0", "type": "dataset"}
@@ -207,6 +231,7 @@ def _citation(key: str, root: Path) -> str:
 
 
 def _readme(key: str, title: str, cells: int) -> str:
+    """README.md of the archive; cells: number of results."""
     return f"""# {title}
 
 The results of {cells} cells, in papers/{key}/runs, with the code and the settings that gave them.
@@ -220,7 +245,13 @@ what each seed was trained on, environment.json the packages and machines.
 
 
 def _crate(key: str, paper: Any, contents: dict[str, bytes], root: Path) -> dict:
-    """ro-crate-metadata.json: the root, the paper, the programs, and every file with size and hash."""
+    """ro-crate-metadata.json: the whole data set, the paper, the licence, and every file with size and hash.
+
+    key       of the paper
+    paper     as paper.yaml describes it
+    contents  name in the archive -> bytes
+    root      folder of the repository
+    """
     parts = [
         {
             "@id": name,
@@ -260,7 +291,7 @@ def _crate(key: str, paper: Any, contents: dict[str, bytes], root: Path) -> dict
 
 
 def _date(root: Path) -> str:
-    """Of the last commit, so that the archive of a commit is always the same."""
+    """The date of the last commit, YYYY-MM-DD, so that the archive of a commit is always the same."""
     try:
         return git(root, "log", "-1", "--format=%cs")
     except FedReproError:  # before the first one
@@ -268,4 +299,5 @@ def _date(root: Path) -> str:
 
 
 def _json(document: Any) -> bytes:
+    """A document as JSON, with a newline at the end."""
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()

@@ -2,8 +2,10 @@
 
 It reads results, histories, tunings, stamps, tables of clients and DVC's lock files. Partitions,
 representations and data sets are read if they are on this machine. Every digest is computed from the bytes.
-The exit code is 1 if a file is damaged or contradicts others. Stale results and results that depend on a
-stamp are listed; they are no error.
+The exit code is 1 if a file is damaged or contradicts others.
+
+Two kinds of results are listed that are no error: stale ones, which other code or parameters than today's
+made, and those that count as today's through a stamp, since `fedrepro verify` has trained them again.
 """
 
 import contextlib
@@ -28,27 +30,30 @@ from pipeline.provenance import companions, identity
 from pipeline.schema import ROOT, Cell, papers, planned, read_yaml, shorten, visible
 from pipeline.sealing import is_sealed
 
-# Bytes of a document: larger ones are not read, as nothing here writes one.
+# Largest document that is read, in bytes. FedRepro never writes a larger one; it might not fit in memory.
 LARGEST_DOCUMENT = 64 * 2**20
-# Cells that are named one by one after a line that counts them.
+# At most so many stale cells are named in a line; the others are counted.
 NAMED = 6
 
 
 def check(wanted: Sequence[str] = (), root: Path = ROOT) -> int:
-    """Print what is damaged, stale or verified by a stamp; returns the exit code.
+    """Print what is damaged, stale or verified by a stamp.
 
-    wanted: keys of papers; empty: all papers
+    wanted  keys of papers; empty: all papers
+    root    folder of the repository
 
-    FedReproError for an unknown paper.
+    Returns the exit code: 1 if something is damaged. Raises FedReproError for an unknown paper.
     """
     known = papers(root)
     for name in wanted:
         if name not in known:
             raise FedReproError(unknown("paper", name, known))
+
     keys = list(wanted or known)
     problems = [*_code(root), *_data(root)]
     for key in keys:
         problems += of_paper(key, root)
+
     for problem in problems:
         print(f"damaged: {problem}")
     for line in _stale_and_stamped(keys, root):
@@ -59,7 +64,11 @@ def check(wanted: Sequence[str] = (), root: Path = ROOT) -> int:
 
 
 def of_paper(key: str, root: Path = ROOT) -> Iterator[str]:
-    """A line for each file in a paper's folder that is damaged or contradicts others."""
+    """A line for each file in a paper's folder that is damaged or contradicts others.
+
+    key   of the paper
+    root  folder of the repository
+    """
     folder = root / "papers" / key
     for path in visible(root, f"papers/{key}/runs/*/*/result.json"):
         cell = Cell(key, *path.parts[-3:-1])
@@ -83,7 +92,12 @@ def of_paper(key: str, root: Path = ROOT) -> Iterator[str]:
 
 
 def _problem(path: Path, look: Callable[..., object], *arguments: object) -> Iterator[str]:
-    """The error of a look at a file, in one line that names the file; nothing where it is whole."""
+    """The error that a check of a file finds, in one line that names the file; nothing if the file is whole.
+
+    path       of the file
+    look       the check
+    arguments  of the check
+    """
     try:
         look(*arguments)
     except FileNotFoundError:
@@ -105,10 +119,12 @@ def _bounded(path: Path) -> bytes:
 
 
 def _code(root: Path) -> Iterator[str]:
+    """Whether the code can be read."""
     yield from _problem(root / "pipeline", check_code, root)
 
 
 def _data(root: Path) -> Iterator[str]:
+    """A line for each data set on this machine that is damaged."""
     for path in sorted((root / "data").glob("*/meta.json")):
         if (path.parent / "labels.npy").exists():
             yield from _problem(path, store.verify, path.parent)
@@ -122,7 +138,7 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
     results.check_plausible(document, table, path.with_name("history.csv"))
     try:
         experiment = Experiment.of(cell, root)
-    except ParamError:  # that the paper has no more
+    except ParamError:  # paper.yaml no longer has the cell
         return
     for seed, wrong in _of_clients(document, experiment):
         raise FedReproError(
@@ -131,23 +147,28 @@ def _result(cell: Cell, path: Path, root: Path) -> None:
 
 
 def _of_clients(document: Result, experiment: Experiment) -> Iterator[tuple[int, str]]:
-    """(seed, what cannot be) of the clients of each seed whose partition is here."""
+    """Accuracies of clients that their images rule out.
+
+    Yields (seed, what is wrong) for each seed whose partition is on this machine.
+    """
     kind = experiment.scenario.evaluation.tests
     if not identity.current(document, experiment):
-        return  # stale: another setting may score and deal otherwise
+        return  # stale: today's setting may score, or divide the images, in another way
     digests = results.partitions(document)
     for k, (seed, digest) in enumerate(zip(document["seeds"], digests, strict=True)):
         try:
             if inputs.inputs(experiment, seed)["digest"] != digest:
-                continue  # of today: the result is stale
+                continue  # the partition here is another one than the result's
             dealt = inputs.dealt(experiment, seed)
         except (*DAMAGED, FedReproError):
-            continue  # not here, or damaged, which has a line of its own
+            continue  # the partition is not here, or damaged, which has a line of its own
+
         accuracies = document["clients"][k]
         run: dict[str, Any] = {"clients": accuracies}
         holdings = document.get("holdings")
         if holdings:
             run["holdings"] = {"images": holdings["images"][k], "classes": holdings["classes"][k]}
+
         last = {name: by_seed[k] for name, by_seed in document["final"].items()}
         expected = plausible.Expected(
             document["rounds"], dealt.classes, document["hook"], kind, dealt.clients
@@ -180,7 +201,7 @@ def _stamps(key: str, root: Path) -> None:
 
 
 def _lock(path: Path) -> None:
-    """A lock file of DVC's: that it is one, and that files of git that it names are those."""
+    """A lock file of DVC: that it can be read, and that each result.json has the hash that it names."""
     document = yaml.load(_bounded(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     base = path.parent
     for name, stage in document["stages"].items():
@@ -189,17 +210,22 @@ def _lock(path: Path) -> None:
             file = top / out["path"]
             if file.name != "result.json" or not file.is_file():
                 continue
-            if hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != out["md5"]:
+            # MD5, as DVC names files by it.
+            digest = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+            if digest != out["md5"]:
                 raise FedReproError(f"{shorten(path)}: {name}: {out['path']} is another file by now")
 
 
 def _top(folder: Path) -> Path:
-    """The root of the checkout, to which paths of a paper's stages are relative."""
+    """The root of the checkout, to which the paths of a paper's stages are relative.
+
+    folder  inside of the checkout
+    """
     return next(above for above in (folder, *folder.parents) if (above / "papers").is_dir())
 
 
 def _partition(place: Path, key: str, root: Path) -> None:
-    """A draw of a partition: its digest, and where its data are here, that it fits them and the scenario."""
+    """A partition: its digest and, if its data set is on this machine, that it fits that and the scenario."""
     name = place.relative_to(root / "papers" / key / "partitions").parts[0]
     cell = next((cell for cell in planned(key, root) if cell.partition == name), None)
     if cell is not None:
@@ -225,7 +251,11 @@ def _clients(path: Path, root: Path) -> None:
 
 
 def check_sources(key: str, root: Path = ROOT) -> None:
-    """FedReproError where sources.yaml is not what today's code, results and stamps give."""
+    """Raise FedReproError if sources.yaml is not what today's code, results and stamps give.
+
+    key   of the paper
+    root  folder of the repository
+    """
     from stages.sources import paper_digests  # the stage that writes it
 
     path = root / "papers" / key / "sources.yaml"
@@ -236,7 +266,7 @@ def check_sources(key: str, root: Path = ROOT) -> None:
 
 
 def check_arrays(path: Path) -> None:
-    """FedReproError where an archive of arrays is not whole, or unpacks to more than is ever written."""
+    """Raise FedReproError if an archive of arrays is damaged, or unpacks to more than FedRepro writes."""
     companions.check_archive(path)
     with zipfile.ZipFile(path) as archive:
         name = archive.testzip()
@@ -248,8 +278,10 @@ def check_arrays(path: Path) -> None:
 
 
 def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
-    """Lines on stale results by cause, and on how much the stamps of the others cover."""
+    """A line for each cause of stale results, then a line for each paper about what its stamps cover."""
+    # Cause -> cells.
     stale: dict[str, list[str]] = defaultdict(list)
+    # Paper -> numbers of results, seeds and rounds: in all, and of those that were trained again.
     stamped: dict[str, Counter[Any]] = defaultdict(Counter)
     for key in keys:
         for path in visible(root, f"papers/{key}/runs/*/*/result.json"):
@@ -258,10 +290,12 @@ def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
             if not result:
                 continue  # listed as damaged
             if status.stale(cell, result, root):
-                since = status.not_verified(cell, result, root)
                 why = status.cause(cell, result, root)
-                stale[f"{why}, not verified any more" if since else why].append(str(cell))
+                if status.not_verified(cell, result, root):
+                    why += ", not verified any more"
+                stale[why].append(str(cell))
                 continue
+
             stamp = identity.verified(result, Experiment.of(cell, root))
             if stamp:
                 reach = stamps.reach(stamp)
@@ -276,6 +310,7 @@ def _stale_and_stamped(keys: Sequence[str], root: Path) -> Iterator[str]:
     for why, cells in sorted(stale.items()):
         more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
         yield f"stale by {why}: {len(cells)}: {', '.join(cells[:NAMED])}{more}"
+
     for key, counts in stamped.items():
         share = 100 * counts["walked"] / counts["rounds"]
         yield (

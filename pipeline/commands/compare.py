@@ -1,8 +1,8 @@
-"""`fedrepro compare A B ...`: how much better one cell is, by its difference on common seeds, with an
-interval.
+"""`fedrepro compare A B ...`: how many points of accuracy one cell is ahead of another, with a 95 % interval.
 
-It uses results in git if they exist. Other seeds, and cells with changed values, are trained first; no table
-changes.
+A cell is one method in one scenario of a paper. Two cells are compared by their differences on the seeds that
+both have (a paired t test). Results that are in git are used as they are. Seeds that are missing, and cells
+with changed values (`--set`), are trained first; they change no table of a page.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,12 +34,20 @@ from pipeline.report.statistics import Estimate, one_sample
 from pipeline.schema import ROOT, Cell, load_paper
 from pipeline.schema.cell import Changes, ExtraSeeds, Variant
 
-# Between the file of an archive and the name of a cell in it.
+# What separates the file of an archive from the name of a cell in it: theirs.zip:paper/scenario/method.
 INSIDE = ".zip:"
-# Columns of text, at most.
+# Widest output, in characters: longer lines are hard to read in a wide terminal.
 WIDTH = 100
-# Differences are equal below this many points: numbers are recorded with four decimals.
+# Widths of columns in the printed table, in characters: `57.20 ± 0.31` with its margins, then one seed.
+MEAN_WIDTH = 18
+SEED_WIDTH = 8
+# Differences below this many points count as none: numbers are recorded with four decimals.
 SAME_POINTS = 1e-4
+# Endings of the pictures that `draw` can write.
+PICTURES = (".svg", ".pdf", ".png")
+# Width and height of a picture, in inches.
+PICTURE_INCHES = (6, 4)
+# Columns of `--csv`; one for each seed follows. Means are in percent, differences and intervals in points.
 COLUMNS = [
     "first",
     "second",
@@ -56,16 +64,16 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Contestant:
-    """A cell, as it is or with changed values, and what was measured of it.
+    """One side of a comparison: a cell, as it is or with changed values, and what was measured of it.
 
-    cell: the cell in paper.yaml
-    changes: of its values
-    label: its method, with what tells it from the others
-    measure: the main measure of its scenario
-    by_seed: seed -> accuracy in percent
-    curve: round -> the same, mean over these seeds
-    stale: whether the result in git was made by other code or parameters
-    drawn: seed -> digest of what its clients have
+    cell     the cell in paper.yaml
+    changes  values that differ from paper.yaml; empty: none
+    label    its method, with what tells it from the other contestants
+    measure  the main measure of its scenario, such as `average`
+    by_seed  seed -> accuracy in percent
+    curve    round -> accuracy in percent, mean over these seeds
+    stale    whether other code or parameters than today's made the result in git
+    drawn    seed -> digest of the images that each of its clients holds
     """
 
     cell: Cell
@@ -80,48 +88,54 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two contestants on their common seeds, `first` minus `second`, in points."""
+    """How far `first` is ahead of `second`, in points, on the seeds that both have."""
 
     first: Contestant
     second: Contestant
 
     @property
     def by_seed(self) -> dict[int, float]:
+        """Seed -> accuracy of `first` minus that of `second`, in points."""
         common = [seed for seed in self.first.by_seed if seed in self.second.by_seed]
         return {seed: self.first.by_seed[seed] - self.second.by_seed[seed] for seed in common}
 
     @property
     def paired(self) -> bool:
-        """Whether clients have the same data in both, with each common seed."""
+        """Whether clients hold the same images in both, for every common seed."""
         return all(self.first.drawn.get(seed) == self.second.drawn.get(seed) for seed in self.by_seed)
 
     @property
     def estimate(self) -> Estimate:
-        """By the paired t test."""
+        """Mean difference with its standard error, as the paired t test takes it."""
         return one_sample(np.array([*self.by_seed.values()]))
 
     @property
     def words(self) -> str:
+        """The difference as a sentence."""
         return sentence(self.first.label, self.second.label, self.estimate)
 
 
 def sentence(first: str, second: str, estimate: Estimate) -> str:
     """What a paired difference says, in plain words.
 
-    first, second: what is compared
-    estimate: of first minus second, in points
+    first     name of one side
+    second    name of the other side
+    estimate  of first minus second, in points
     """
-    seeds = f"{estimate.n} seed{'s' * (estimate.n > 1)}"
+    noun = "seeds" if estimate.n > 1 else "seed"
+    seeds = f"{estimate.n} {noun}"
     size = f"{abs(estimate.d):.1f} points"
     better, worse = (first, second) if estimate.d > 0 else (second, first)
     if estimate.n < 2:
         return f"{better} is {size} better than {worse} with one seed; how far seeds spread is not known"
     if abs(estimate.d) < SAME_POINTS and estimate.se < SAME_POINTS:
         return f"{first} and {second} have the same accuracy ({seeds})"
+
     low, high = estimate.interval()
     if low <= 0 <= high:
         between = f"95 % interval {low:.1f} to {high:.1f}, {seeds}"
         return f"Whether {first} beats {second} is open: {estimate.d:+.1f} points ({between})"
+    # The size of the lead, whichever side has it.
     low, high = sorted((abs(low), abs(high)))
     return f"{better} beats {worse} by {size} (95 % interval {low:.1f} to {high:.1f}, {seeds})"
 
@@ -135,29 +149,37 @@ def compare(
     plot: str | None = None,
     jobs: int | None = None,
 ) -> int:
-    """Print how the first cell does beside each other one, and beside itself with changed values; returns the
-    exit code.
+    """Compare the first cell with every other one, and each cell with itself under changed values; print a
+    table and a sentence for each difference.
 
-    names: cells; after the first one also `theirs.zip:paper/scenario/method`, of a file of `fedrepro archive`
-    seeds: `7,8`; empty: those of the results in git
-    settings: `training.local_epochs=5,method.mu=0.1`, one text for each variant
-    csv, latex: files to write
-    plot: a picture to write, .svg, .pdf or .png
-    jobs: processes at once; None: one for each core
+    names     cells, `paper/scenario/method`; after the first one also `theirs.zip:paper/scenario/method`, a
+              cell in a file that `fedrepro archive` wrote
+    seeds     seeds to compare on, such as `7,8`; empty: those of the results in git
+    settings  changed values, such as `training.local_epochs=5,method.mu=0.1`, one text for each variant
+    csv       file for the differences as a table; None: none
+    latex     file for the same as a LaTeX table; None: none
+    plot      file for a picture of the curves, .svg, .pdf or .png; None: none
+    jobs      trainings that run at once; None: one for each core
+
+    Returns the exit code. Raises ParamError for names, seeds or values that cannot be read, and FedReproError
+    for cells without a result, without a common seed, or with different main measures.
     """
     if names and INSIDE in names[0]:
         raise ParamError("compare: the first cell is one of this checkout; name that of an archive after it")
     packed = [name for name in dict.fromkeys(names) if INSIDE in name]
     cells = [*dict.fromkeys(Cell.parse(name) for name in names if name not in packed)]
-    changed = [parse_changes(text) for text in settings]
-    if not cells or len(cells) * (1 + len(changed)) + len(packed) < 2:
+    # () stands for the values of paper.yaml.
+    variants_of_values = [(), *map(parse_changes, settings)]
+    if not cells or len(cells) * len(variants_of_values) + len(packed) < 2:
         raise ParamError("compare: name two cells or more, or one with --set training.local_epochs=5")
     wanted = variants.parse_seeds(seeds) if seeds else None
+
     theirs = [archived(name, wanted) for name in packed]
-    measured = contestants(cells, [(), *changed], wanted, jobs)
-    differences = pairs(measured, cells, [(), *changed])
+    measured = contestants(cells, variants_of_values, wanted, jobs)
+    differences = pairs(measured, cells, variants_of_values)
     differences += [Difference(measured[cells[0], ()], other) for other in theirs]
     check_comparable(differences)
+
     shown = [*measured.values(), *theirs]
     show(shown, differences)
     if csv:
@@ -178,25 +200,39 @@ def compare(
 def contestants(
     cells: Sequence[Cell], changed: Sequence[Changes], seeds: tuple[int, ...] | None, jobs: int | None
 ) -> dict[tuple[Cell, Changes], Contestant]:
-    """Every cell with every list of changes, of which () is none; trains what is missing."""
+    """Every cell with every list of changes; trains what is missing.
+
+    cells    of paper.yaml
+    changed  lists of changed values, of which () is none
+    seeds    that count; None: those of the results in git, else those of the scenario
+    jobs     trainings that run at once; None: one for each core
+
+    Returns (cell, changes) -> contestant. Raises ParamError for a cell that no paper has, and FedReproError
+    where a cell without a result is named without seeds.
+    """
     documents: dict[tuple[Cell, Changes], Result] = {}
     missing: dict[tuple[Cell, Changes], ExtraSeeds | Variant] = {}
     for changes in changed:
         for cell in cells:
             experiment = Experiment.of(cell)  # ParamError for a cell that no paper has
             known = of_cell(cell)
-            if not changes and known and (seeds is None or {*seeds} <= {*known["seeds"]}):
+            has_seeds = known is not None and (seeds is None or {*seeds} <= {*known["seeds"]})
+            if known is not None and has_seeds and not changes:
                 documents[cell, changes] = known
                 continue
             if seeds is None and not changes:
                 raise FedReproError(f"{cell}: has no result: `fedrepro run {cell}`, or name --seeds")
-            wanted = seeds or tuple(known["seeds"] if known else experiment.scenario.seeds)
+
+            declared = known["seeds"] if known else experiment.scenario.seeds
+            wanted = seeds or tuple(declared)
             if changes:
                 missing[cell, changes] = Variant.of(cell, changes, seeds=wanted)
             else:
                 missing[cell, changes] = ExtraSeeds(cell.paper, cell.scenario, cell.method, wanted)
+
     trained = variants.train([*missing.values()], jobs)
     documents |= dict(zip(missing, trained, strict=True))
+
     several = len({(cell.paper, cell.scenario) for cell in cells}) > 1
     found = {}
     for changes in changed:
@@ -210,10 +246,12 @@ def contestants(
 def _contestant(
     cell: Cell, changes: Changes, result: Result, place: Cell, seeds: tuple[int, ...] | None, several: bool
 ) -> Contestant:
-    """result: of the cell with the changes
-    place: in whose folder the result is
-    seeds: that count; None: all of the result
-    several: whether the cells are of more than one scenario, which the labels have to name
+    """A contestant from the result of a cell of this checkout.
+
+    result   of the cell with the changes
+    place    the cell, or the variant or further seeds of it, in whose folder the result is
+    seeds    that count; None: all of the result
+    several  whether the cells are of more than one scenario, which the labels have to name
     """
     label = load_paper(cell.paper).label(cell.method)
     if changes:
@@ -234,10 +272,15 @@ def _of_result(
     changes: Changes = (),
     stale: bool = False,
 ) -> Contestant:
-    """rounds: the result's history; seeds: that count, None: all of the result."""
+    """A contestant from a result and its history.
+
+    rounds  the history: a row for each seed and scored round
+    seeds   that count; None: all of the result
+    """
     measure = result["headline"]
     measured = dict(zip(result["seeds"], result["measures"][measure]))
     chosen = {seed: measured[seed] for seed in seeds} if seeds else measured
+
     means = rounds[rounds["seed"].isin(chosen)].groupby("round")[measure].mean().dropna()
     curve = {int(number): float(value) for number, value in means.items()}
     drawn = dict(zip(result["seeds"], partitions(result)))
@@ -245,11 +288,14 @@ def _of_result(
 
 
 def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Contestant:
-    """A cell of an archive that stays as it is: checked as by `fedrepro import`, and none of its code runs.
-    FedReproError for a result that cannot be trusted or lacks a seed.
+    """A cell of an archive: its result is checked as by `fedrepro import`, and none of its code runs.
 
-    name: `theirs.zip:paper/scenario/method`
-    seeds: that count; None: all of the result
+    name   `theirs.zip:paper/scenario/method`
+    seeds  that count; None: all of the result
+    root   folder of the repository
+
+    Raises ParamError for a cell of another paper than the archive's, and FedReproError for a result that
+    cannot be trusted or lacks a seed.
     """
     before, _, inside = name.rpartition(INSIDE)
     file = Path(before + INSIDE.rstrip(":")).expanduser()
@@ -257,6 +303,7 @@ def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Con
     key = archive.paper_of(file)
     if cell.paper != key:
         raise ParamError(f"{name}: the archive has the paper {key!r}, not {cell.paper!r}")
+
     with other_checkout(root) as checkout:
         archive.unpack(file, checkout / "papers" / key)
         Experiment.of(cell, checkout)
@@ -267,6 +314,7 @@ def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Con
         rounds = checked_history(cell, result, checkout)
         check_plausible(result, rounds, folder / "history.csv")
         label = f"{load_paper(key, checkout).label(cell.method)} [{file.name}]"
+
     lacking = sorted(set(seeds or ()) - set(result["seeds"]))
     if lacking:
         raise FedReproError(f"{name}: has no seed {lacking[0]}, but {', '.join(map(str, result['seeds']))}")
@@ -276,8 +324,13 @@ def archived(name: str, seeds: tuple[int, ...] | None, root: Path = ROOT) -> Con
 def pairs(
     measured: dict[tuple[Cell, Changes], Contestant], cells: Sequence[Cell], changed: Sequence[Changes]
 ) -> list[Difference]:
-    """The first cell beside each other one with the same values, then each cell with changed values beside
-    itself without."""
+    """Which contestants are compared: the first cell with every other one under the same values, then each
+    cell under changed values with itself under those of paper.yaml.
+
+    measured  (cell, changes) -> contestant
+    cells     in the order in which they were named
+    changed   lists of changed values, of which () is none
+    """
     differences = []
     for changes in changed:
         first = measured[cells[0], changes]
@@ -289,7 +342,7 @@ def pairs(
 
 
 def check_comparable(differences: Iterable[Difference]) -> None:
-    """FedReproError where two contestants have no common seed or another measure."""
+    """Raise FedReproError where two contestants have no common seed, or different main measures."""
     for difference in differences:
         first = difference.first
         second = difference.second
@@ -305,7 +358,11 @@ def check_comparable(differences: Iterable[Difference]) -> None:
 
 
 def parse_changes(text: str) -> Changes:
-    """`training.local_epochs=5,method.mu=0.1` -> the values by key; ParamError for what is no such list."""
+    """Read changed values, such as `training.local_epochs=5,method.mu=0.1`.
+
+    Returns pairs (key, value) in the order of the text. Raises ParamError for a text that is no such list, or
+    has a key twice.
+    """
     changes = []
     for item in text.split(","):
         key, _, value = (part.strip() for part in item.partition("="))
@@ -321,23 +378,32 @@ def parse_changes(text: str) -> Changes:
 
 
 def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> None:
-    """Print a table with a column for each seed, then a sentence for each difference."""
+    """Print a table with a column for each seed, then a sentence for each difference.
+
+    measured     rows of the table
+    differences  between them
+    """
     rows = [*measured]
     seeds = sorted({seed for row in rows for seed in row.by_seed})
     names = [f"{row.label} (stale)" if row.stale else row.label for row in rows]
-    wide = max(map(len, names))
+    name_width = max(map(len, names))
     print(f"{rows[0].measure} accuracy in %, mean ± standard deviation, then each seed")
+
     # The columns of seeds are left out where the terminal is too narrow for them.
-    fits = wide + 18 + 8 * len(seeds) <= columns(WIDTH)
-    if fits:
-        print(" " * (wide + 18) + "".join(f"{seed:>8}" for seed in seeds))
+    if name_width + MEAN_WIDTH + SEED_WIDTH * len(seeds) > columns(WIDTH):
+        seeds = []
+    if seeds:
+        heads = "".join(f"{seed:>{SEED_WIDTH}}" for seed in seeds)
+        print(" " * (name_width + MEAN_WIDTH) + heads)
     for name, row in zip(names, rows):
         mean = str(summarise([*row.by_seed.values()])).removesuffix(" %")
-        line = f"{name:<{wide}}  {mean:<16}"
-        for seed in seeds if fits else ():
-            line += f"{row.by_seed[seed]:8.2f}" if seed in row.by_seed else " " * 8
+        line = f"{name:<{name_width}}  {mean:<{MEAN_WIDTH - 2}}"
+        for seed in seeds:
+            number = f"{row.by_seed[seed]:.2f}" if seed in row.by_seed else ""
+            line += f"{number:>{SEED_WIDTH}}"
         print(line)
     print()
+
     for difference in differences:
         print(difference.words)
         by_seed = ", ".join(f"{seed}: {value:+.2f}" for seed, value in difference.by_seed.items())
@@ -349,13 +415,19 @@ def show(measured: Iterable[Contestant], differences: Sequence[Difference]) -> N
 
 
 def table(differences: Sequence[Difference]) -> pd.DataFrame:
-    """A row for each difference, with a column for the difference of each seed, in points."""
+    """A row for each difference, with COLUMNS and a column for the difference of each seed, in points.
+
+    The interval and the p value are empty with one seed.
+    """
     rows = []
     every_seed = set[int]()
     for difference in differences:
         estimate = difference.estimate
         by_seed = difference.by_seed
-        low, high = estimate.interval() if estimate.n > 1 else (None, None)
+        low = high = p = None
+        if estimate.n > 1:
+            low, high = estimate.interval()
+            p = estimate.p()
         row = {
             "first": difference.first.label,
             "second": difference.second.label,
@@ -366,11 +438,12 @@ def table(differences: Sequence[Difference]) -> pd.DataFrame:
             "difference": estimate.d,
             "low": low,
             "high": high,
-            "p": estimate.p() if estimate.n > 1 else None,
+            "p": p,
         }
         rows.append(row | {f"seed {seed}": value for seed, value in by_seed.items()})
         every_seed.update(by_seed)
-    return pd.DataFrame(rows, columns=[*COLUMNS, *(f"seed {seed}" for seed in sorted(every_seed))])
+    of_seeds = [f"seed {seed}" for seed in sorted(every_seed)]
+    return pd.DataFrame(rows, columns=COLUMNS + of_seeds)
 
 
 def _mean(contestant: Contestant, seeds: Iterable[int]) -> float:
@@ -379,7 +452,7 @@ def _mean(contestant: Contestant, seeds: Iterable[int]) -> float:
 
 
 def as_latex(differences: Sequence[Difference]) -> str:
-    """The same as a table of the package booktabs, for \\input."""
+    """The differences as a LaTeX table (package booktabs), for \\input."""
     from pipeline.report.latex import tex
 
     lines = ["% Needs \\usepackage{booktabs}.", "\\begin{tabular}{llrrr}", "\\toprule"]
@@ -399,13 +472,18 @@ def as_latex(differences: Sequence[Difference]) -> str:
 
 
 def draw(measured: Iterable[Contestant], path: Path) -> None:
-    """Write a picture of accuracy over rounds, a line for each contestant, the mean over its seeds."""
+    """Write a picture of accuracy over rounds: a line for each contestant, the mean over its seeds.
+
+    measured  what is drawn
+    path      of the picture; its folder is made if it is missing
+
+    Raises ParamError for a file that does not end with one of PICTURES.
+    """
     from matplotlib.figure import Figure
 
-    kinds = (".svg", ".pdf", ".png")
-    if path.suffix not in kinds:
-        raise ParamError(f"--plot {path}: expected a name that ends with {', '.join(kinds)}")
-    figure = Figure(figsize=(6, 4), layout="constrained")
+    if path.suffix not in PICTURES:
+        raise ParamError(f"--plot {path}: expected a name that ends with {', '.join(PICTURES)}")
+    figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
     axes = figure.subplots()
     for contestant in measured:
         seeds = len(contestant.by_seed)

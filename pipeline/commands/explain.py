@@ -1,4 +1,9 @@
-"""`fedrepro explain`: the data, settings, sources and state behind a number of a paper."""
+"""`fedrepro explain CELL` or `fedrepro explain PAPER TABLE WORD ...`: what is behind a number of a paper.
+
+A cell is one method in one scenario of a paper. For a cell it prints the printed and the measured number, how
+current the result is, the data, the settings with their sources in the paper, the hyper-parameters, and what
+was decided where the paper is silent. Words of a table's row and column find the cell.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -18,26 +23,31 @@ from pipeline.provenance import changes
 from pipeline.schema import ACROSS, MINIATURES, ROOT, Cell, Paper, Table, load_paper, shorten
 from pipeline.training.progress import clock
 
-# Columns of text, at most.
+# Widest output, in characters: longer lines are hard to read in a wide terminal.
 WIDTH = 100
-# Cells that are explained in one call, at most; of more only the names are printed.
+# Indents of continued lines, in characters: of an entry, of an item of a section, and of a reading.
+ENTRY_INDENT = 10
+ITEM_INDENT = 23
+READING_INDENT = 4
+# At most so many cells are explained in one call; of more only the names are printed.
 MOST_CELLS = 2
 # Parts of a scenario, in the order of their sections.
 PARTS = ("data", "public", "partition", "training", "evaluation")
-# Fields of a printed number that words choose it by.
+# Fields of a printed number that are matched with the words of a call.
 FIELDS = ("setting", "dataset", "column", "method")
 # cell -> (row of the CSV, the measure that runs have of it; "" for none)
 NumbersByCell = dict[Cell, list[tuple[dict[str, str], str]]]
 
 
 def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> int:
-    """Print what a cell, or the numbers of a table that the words choose, are, or with `methods` the list of
-    these; returns the exit code.
+    """Print what is behind a cell, or behind the numbers of a table that the words choose.
 
-    what: a cell; a paper, a table and words of row and column; or `methods`
-    clients: print who holds what instead, of a scenario or cell
+    what     a cell, `paper/scenario/method`; or a paper, a table and words of row and column; or `methods`,
+             which lists all methods
+    root     folder of the repository
+    clients  print instead how many images of each class the clients hold; `what` is then a scenario or cell
 
-    Raises ParamError for what is none of these.
+    Returns the exit code. Raises ParamError for what is none of these.
     """
     if clients:
         from pipeline.commands import partition  # with pandas: a second
@@ -49,9 +59,11 @@ def explain(what: Sequence[str], root: Path = ROOT, clients: bool = False) -> in
         from pipeline.commands import methods  # with torch: seconds
 
         return methods.main()
+
     if len(what) == 1 and what[0].count("/") == 2:
         print("\n".join(lines(Cell.parse(what[0]), [], root)))
         return 0
+
     if len(what) > 2 and what[1].lower() == "table":  # without quotes
         what = (what[0], " ".join(what[1:3]), *what[3:])
     if len(what) < 2:
@@ -82,19 +94,30 @@ def _table(paper: Paper, name: str) -> Table:
 def chosen(key: str, paper: Paper, table: Table, words: Sequence[str], root: Path = ROOT) -> NumbersByCell:
     """The cells behind the printed numbers that match every word.
 
-    words: each a setting, data set, column or method, or a part of one
+    key    of the paper
+    paper  as paper.yaml describes it
+    table  in which the numbers are printed
+    words  each a setting, data set, column or method, or a part of one; a whole name goes before a part
+    root   folder of the repository
 
     Raises ParamError for a word that matches nothing, and where no run measures the numbers.
     """
     rows = status.table_rows(key, paper, table, root)
     for word in words:
-        names = [(_names(row), (row, cell, measure)) for row, cell, measure in rows]
-        whole = [entry for known, entry in names if word.lower() in known]
-        part = [entry for known, entry in names if any(word.lower() in name for name in known)]
+        wanted = word.lower()
+        whole = []
+        part = []
+        for entry in rows:
+            names = _names(entry[0])
+            if wanted in names:
+                whole.append(entry)
+            if any(wanted in name for name in names):
+                part.append(entry)
         if not whole and not part:
             printed = {row[field] for row, *_ in rows for field in FIELDS if row[field]}
             raise ParamError(f"table {table.number} of {key}: {unknown('row or column', word, printed)}")
         rows = whole or part
+
     by_cell: NumbersByCell = {}
     for row, cell, measure in rows:
         if cell:
@@ -113,9 +136,12 @@ def _names(row: dict[str, str]) -> list[str]:
 
 
 def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = ROOT) -> Iterator[str]:
-    """Everything about a cell, a line each.
+    """Everything about a cell, as lines of text.
 
-    printed: (row of the published table, the measure that runs have of it) of its numbers
+    cell     that is explained
+    printed  (row of the published table, the measure that runs have of it) of the paper's numbers; if it is
+             empty, the main measure is shown
+    root     folder of the repository
     """
     paper = load_paper(cell.paper, root)
     experiment = Experiment.of(cell, root)
@@ -123,6 +149,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     board = status.Board(root)
     now = board.status(cell)
     result = board.results.get(cell) or status.UNREADABLE
+
     yield from _entry("cell", f"{cell}: {paper.label(cell.method)} ({algorithm}) of {paper.name}")
     title = paper.titles.get(cell.scenario, cell.scenario)
     yield from _entry("scenario", "the miniature" if cell.scenario in MINIATURES else title)
@@ -132,6 +159,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     if result and now.state == status.STALE:
         for line in changes.lines(result, experiment):
             yield from _entry("differs", line)
+
     for row, measure in printed:
         place = ", ".join(filter(None, map(row.get, FIELDS)))
         yield from _entry("printed", f"{row['value']} ({place})")
@@ -141,6 +169,7 @@ def lines(cell: Cell, printed: list[tuple[dict[str, str], str]], root: Path = RO
     yield from _tuned(cell, root)
     for row in findings_file.of_cell(str(cell), root):
         yield from _entry("finding", _finding(row))
+
     yield from _entry("command", f"fedrepro run {cell}" if now.stage else "none: no grid has this cell")
     yield from _entry("stage", now.stage or "none")
     folder = cell.folder(root)
@@ -176,17 +205,22 @@ def _finding(row: dict[str, str]) -> str:
 
 
 def _tuned(cell: Cell, root: Path) -> Iterator[str]:
-    """What was measured with the values that tuning chose, and these; before it the cell's values where
-    other seeds than the cell's have to be compared. Nothing where tuning chose none."""
+    """The accuracy with the values that tuning chose, and these values; nothing if tuning chose none.
+
+    Where the tuning has other seeds than the cell, the accuracy with the row's own values on those seeds
+    comes first.
+    """
     tuning = load_paper(cell.paper, root).tuning.get(cell.scenario)
     if not tuning or cell.method not in tuning.methods or not choices.path(cell, root).exists():
         return
+
     choice = choices.read(cell, root)
     configurations = choice["configurations"]
     best = configurations[choice["chosen"]]
     untuned = choices.published(cell, root)
     if untuned != cell:
         yield from _entry("untuned", f"{_headline(untuned, root)} with the row's values")
+
     values = ", ".join(f"{name} {value}" for name, value in best["values"].items())
     which = "the best" if best["changes"] else "the values of the row, the best"
     where = f"of {len(configurations)} configurations in {shorten(choices.path(cell, root))}"
@@ -195,7 +229,7 @@ def _tuned(cell: Cell, root: Path) -> Iterator[str]:
 
 
 def _headline(cell: Cell, root: Path) -> str:
-    """The accuracy of a cell that belongs to a tuning."""
+    """The main measure of a cell that belongs to a tuning, with a note if it is stale."""
     result = status.read_result(cell, root) or status.UNREADABLE
     accuracy = _measured(result, result.get("headline", ""), cell, root)
     if result and status.stale(cell, result, root):
@@ -206,7 +240,8 @@ def _headline(cell: Cell, root: Path) -> str:
 def _measured(result: Result, measure: str, cell: Cell, root: Path = ROOT) -> str:
     """`71.23 (average; seeds 0, 1: 70.90, 71.56)`, or why there is no number.
 
-    result: of the cell; empty where it has not run
+    result   of the cell; empty if it has not run
+    measure  its name; empty if no run measures it
     """
     if not result:
         return "not yet"
@@ -236,14 +271,18 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
         kind = f" ({settings.kind})" if hasattr(settings, "kind") else ""
         yield from ("", part.capitalize() + kind)
         yield from _values(dataclasses.asdict(settings), sources, f"{part}.")
-        if part in ("data", "public"):
-            yield from _found(settings.set, experiment if part == "data" else None, experiment.root)
+        if part == "data":
+            yield from _found(settings.set, experiment, experiment.root)
+        if part == "public":
+            yield from _found(settings.set, None, experiment.root)
+
     yield from ("", "Networks")
     for client, model in (scenario.models or {"all clients": scenario.networks[0]}).items():
         given = {key: value for key, value in dataclasses.asdict(model).items() if value is not None}
         name = given.pop("name")
         options = [f"{key} {value}" for key, value in given.items()]
         yield from _item(client, ", ".join([name, *options]))
+
     yield from ("", "Seeds")
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     drawn = "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
@@ -251,7 +290,12 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
 
 
 def _found(name: str, experiment: Experiment | None, root: Path) -> Iterator[str]:
-    """What was found of a set when it was prepared, and of a scenario's tests when it was dealt."""
+    """What was noticed about a data set when it was prepared, and about a scenario's test images when they
+    were divided over the clients.
+
+    name        of the data set
+    experiment  whose test images are meant; None: of none
+    """
     from pipeline.data import gate, twins  # with numpy
 
     for line in gate.told(name, root):
@@ -279,16 +323,18 @@ def _method(experiment: Experiment, results: dict[Cell, Result]) -> Iterator[str
         yield from ("", "Readings: what is run where the paper says something else or is silent")
     for reading in readings:
         why = filled(reading.why, "readings", cell.paper, results.get, root=experiment.root)
-        yield from wrapped(f"  - The paper: {reading.paper}", 4, WIDTH)
-        for name, text in (("Run", reading.run), ("Why", why), ("Other form", reading.option)):
+        yield from wrapped(f"  - The paper: {reading.paper}", READING_INDENT, WIDTH)
+        for name, text in {"Run": reading.run, "Why": why, "Other form": reading.option}.items():
             if text:
-                yield from wrapped(f"    {name}: {text}", 4, WIDTH)
+                yield from wrapped(f"    {name}: {text}", READING_INDENT, WIDTH)
 
 
 def _values(values: dict[str, Any], sources: dict[str, str], start: str) -> Iterator[str]:
-    """Values with their sources, those of nested sections by their whole key; what is unset is left out.
+    """A line for each value that is set, with its source; nested sections are named by their whole key.
 
-    start: of the keys, such as `training.`
+    values   key -> value; a value may be a section of its own
+    sources  whole key -> the place in the paper that the value is from
+    start    how the whole keys begin, such as `training.`
     """
     for name, value in values.items():
         key = start + name
@@ -301,9 +347,11 @@ def _values(values: dict[str, Any], sources: dict[str, str], start: str) -> Iter
 
 
 def _entry(name: str, text: object) -> list[str]:
-    return wrapped(f"{name + ':':<10}{text}", 10, WIDTH)
+    """`name:  text`, wrapped: a line at the top of the explanation."""
+    return wrapped(f"{name + ':':<{ENTRY_INDENT}}{text}", ENTRY_INDENT, WIDTH)
 
 
 def _item(name: str, value: object, source: str = "") -> list[str]:
+    """`  name  value   [source]`, wrapped: a line of a section."""
     where = f"   [{source}]" if source else ""
-    return wrapped(f"  {name:<20} {value}{where}", 23, WIDTH)
+    return wrapped(f"  {name:<{ITEM_INDENT - 3}} {value}{where}", ITEM_INDENT, WIDTH)

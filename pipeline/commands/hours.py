@@ -1,14 +1,16 @@
-"""Estimates the training hours of a cell from numbers of operations and the measured speed of finished cells.
+"""Estimate how many hours the training of a cell takes.
 
-It counts three passes of every network over its client's images (one forward, two backward) in each local
-epoch, three over the public images if the method uses them, one over the test images after a round, and those
-of attacks. Whatever else a method does, such as AugMix views, appears only in the speed of its measured
-cells.
+The estimate is (operations of the cell) * (seconds per operation of finished cells that are like it).
+
+Operations are counted in forward passes of one image. These are three passes of every network over its
+client's images (one forward, two backward) in each local epoch, three over the public images if the method
+uses them, one over the test images after a round, and those of attacks. Whatever else a method does, such as
+AugMix views, appears only in the speed of its measured cells.
 
 operations.csv has the operations of one forward pass of one image, for every network at its default widths
 with ten classes. These are the multiply-adds, and WRITTEN for every number that a layer writes, because
-depthwise convolutions and activations are limited by memory and not by arithmetic. The file exists because
-counting them would import torch, which `fedrepro status` avoids.
+depthwise convolutions and activations are limited by memory and not by arithmetic. They are in a file since
+counting them would import torch, which takes seconds that `fedrepro status` avoids.
 """
 
 import contextlib
@@ -27,18 +29,22 @@ from pipeline.errors import DAMAGED, ParamError
 from pipeline.provenance.identity import method_attributes
 from pipeline.schema import ROOT, Cell, Data, Domains, Model, Pooled, Scenario, Subset
 
-# Operations of one image by every network, see above.
+# Operations of one image for every network, see above.
 TABLE = Path(__file__).with_name("operations.csv")
-# Multiply-adds that take as long as one number written. So the training steps of seven networks at 32 pixels
-# come out within a fifth of their CPU seconds on one core; by multiply-adds alone they differ 5-fold.
+# Multiply-adds that take as long as writing one number. With it, the estimated training steps of seven
+# networks at 32 pixels are within a fifth of their CPU seconds on one core; by multiply-adds alone they
+# differ 5-fold.
 WRITTEN = 100
-# Cost of a training step in forward passes: the gradients of activations and of weights cost one each.
+# Cost of a training step in forward passes: the forward pass itself, the gradients of the activations, and
+# those of the weights.
 PASSES = 3
-# A measured cell counts where its step is at most these orders of magnitude farther than the nearest one's.
+# Orders of magnitude by which the size of a measured cell's step may be farther from the estimated one's than
+# the nearest cell's is; cells beyond it do not count, as small steps have more overhead per operation.
 NEAR = 0.5
-# Share of a domain that is its test part where this is index mod 10 in {8, 9}.
+# Share of a domain's images that are tests under the rule `index_mod_10` (index mod 10 is 8 or 9).
 INDEX_TEST = 0.2
-# Default of methods._adversarial.AdversarialTraining.steps.
+# Steps of the attack in adversarial training if a cell gives none: the default of
+# methods._adversarial.AdversarialTraining.steps.
 ATTACK_STEPS = 10
 
 
@@ -46,10 +52,11 @@ ATTACK_STEPS = 10
 class Rate:
     """The speed of a finished cell.
 
-    trained  names of its networks, and its data set
-    device   on which it was trained
-    step     operations of a batch's forward pass
-    seconds  of one process, for an operation
+    algorithm  that it trains with
+    trained    (names of its networks, its data set)
+    device     on which it was trained
+    step       operations of the forward pass of one batch
+    seconds    of one process, for one operation
     """
 
     algorithm: str
@@ -63,13 +70,21 @@ class Rate:
 
 
 def on_device(result: Result, device: str | None) -> bool:
-    """Whether a result was trained on a device of this name, or of a name with this part; None: any."""
+    """Whether a result was trained on a device.
+
+    result  of a cell
+    device  its name or a part of it, in any case of letters; None: any device
+    """
     return device is None or device.casefold() in str(result.get("device", "")).casefold()
 
 
 def rates_of(results: dict[Cell, Result], root: Path = ROOT, device: str | None = None) -> list[Rate]:
-    """The speed of every finished cell, on a device (see `on_device`). Cells of unknown size or with other
-    parameters than today's are left out."""
+    """The speed of every finished cell; those of unknown size or with another number of rounds are left out.
+
+    results  cell -> its result
+    root     folder of the repository
+    device   only cells that were trained on it, as in `on_device`; None: all
+    """
     rates = []
     for cell, result in results.items():
         if not on_device(result, device):
@@ -86,11 +101,16 @@ def rates_of(results: dict[Cell, Result], root: Path = ROOT, device: str | None 
 
 
 def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
-    """Hours of one process that all seeds of a cell take; None where that is not known.
+    """Hours of one process that all seeds of a cell take; None if no estimate is possible.
 
-    Measured cells of the same networks and data set count, of those the same algorithm's, where there are
-    any. Otherwise it is the cells whose training steps are nearest in size, since the smaller a step, the
-    more of its time is overhead.
+    The speed is that of the finished cells with the same networks and data set, if there are any, and among
+    these of those with the same algorithm, if there are any. Otherwise it is that of all finished cells. Of
+    them only those count whose training steps are nearest in size: the smaller a step, the more of its time
+    is overhead. The median of their speeds is used.
+
+    cell   that is estimated
+    rates  of finished cells
+    root   folder of the repository
     """
     try:
         experiment = Experiment.of(cell, root)
@@ -99,17 +119,21 @@ def estimate(cell: Cell, rates: list[Rate], root: Path = ROOT) -> float | None:
     whole, step = work(experiment)
     if not whole or not rates:
         return None
+
     trained = _trained(experiment)
-    same = [rate for rate in rates if rate.trained == trained]
-    known = [rate for rate in same if rate.algorithm == experiment.algorithm] or same or rates
-    far = [abs(math.log10(rate.step / step)) for rate in known]
-    most = min(far) + NEAR
-    seconds = [rate.seconds for rate, orders in zip(known, far, strict=True) if orders <= most]
+    same_task = [rate for rate in rates if rate.trained == trained]
+    same_algorithm = [rate for rate in same_task if rate.algorithm == experiment.algorithm]
+    alike = same_algorithm or same_task or rates
+
+    # Orders of magnitude between the size of each cell's step and this one's.
+    distances = [abs(math.log10(rate.step / step)) for rate in alike]
+    farthest = min(distances) + NEAR
+    seconds = [rate.seconds for rate, distance in zip(alike, distances, strict=True) if distance <= farthest]
     return statistics.median(seconds) * whole * len(experiment.scenario.seeds) / 3600
 
 
 def _trained(experiment: Experiment) -> tuple[set[str], str]:
-    """Names of the networks, and the data set."""
+    """(names of the networks, the data set) that a cell trains."""
     return {model.name for model in experiment.scenario.networks}, experiment.scenario.data.set
 
 
@@ -117,8 +141,11 @@ def _trained(experiment: Experiment) -> tuple[set[str], str]:
 
 
 def work(experiment: Experiment) -> tuple[float, float]:
-    """(operations of one seed, those of a batch's forward pass on the average); 0 where the size of the data
-    is not known, or a network's operations."""
+    """Count the operations of a cell.
+
+    Returns (operations of one seed; operations of the forward pass of a batch, on the average). Both are 0 if
+    the size of the data or the operations of a network are not known.
+    """
     scenario = experiment.scenario
     training = scenario.training
     evaluation = scenario.evaluation
@@ -130,25 +157,30 @@ def work(experiment: Experiment) -> tuple[float, float]:
     if not sum(train.values()):
         return 0, 0
 
-    # Operations of one image: by each client's network, by a network on the average, and by all clients.
+    # Operations of one image: by each client's network, by the mean network, and by the networks of all
+    # clients together.
     by_client = dict(zip(scenario.models or {}, forward))
     mean = statistics.fmean(forward)
     by_all = sum(forward) if scenario.models else mean * scenario.clients
 
-    reads = method_attributes(experiment)
+    # One pass over all training images, then the same with the attack that a method adds, by the clients that
+    # take part in a round.
     epoch = sum(count * by_client.get(client, mean) for client, count in train.items())
     local = epoch
+    reads = method_attributes(experiment)
     if "random_start" in reads:
-        # The attack on every training image; a wrong value is named when the cell is to be trained.
         steps = experiment.hyper.get("steps", ATTACK_STEPS)
-        local *= 1 + steps if isinstance(steps, int) else 1
+        # Another value than a number is reported when the cell is to be trained.
+        if isinstance(steps, int):
+            local *= 1 + steps
     if isinstance(training.participation, int):
         local *= training.participation / scenario.clients
     elif training.participation is not None:
         local *= training.participation
-    whole = PASSES * (local * training.local_epochs * training.rounds + epoch * (training.pretraining or 0))
+    pretraining = epoch * (training.pretraining or 0)
+    whole = PASSES * (local * training.local_epochs * training.rounds + pretraining)
 
-    # Where not every client scores all images, they share the model that is scored or have other test images.
+    # All clients score all images, unless they share the scored model or have test images of their own.
     every_client = evaluation.tests == "cross" or (evaluation.tests != "clients" and scenario.models)
     tests = test * (by_all if every_client else mean)
     if evaluation.sample is not None:
@@ -156,6 +188,7 @@ def work(experiment: Experiment) -> tuple[float, float]:
     whole += tests * training.rounds / evaluation.every
     if evaluation.attack:
         whole += PASSES * tests * (1 + evaluation.attack.steps) * min(evaluation.last, training.rounds)
+
     public = scenario.public
     if public and "public_batches" in reads:
         whole += PASSES * by_all * public.size * public.epochs * training.rounds
@@ -163,12 +196,22 @@ def work(experiment: Experiment) -> tuple[float, float]:
 
 
 def operations(model: Model, data: Data) -> float:
-    """Of one image; between the sizes of the table by the pixels from the nearest."""
+    """Operations of one forward pass of one image.
+
+    For an image size that is not in the table, those of the nearest size are scaled by the number of pixels.
+
+    model  the network
+    data   size and channels of its images
+
+    Raises KeyError for a network that is not in the table.
+    """
     table = _table()
     sizes = table.get((model.name, data.channels)) or table[model.name, 3]
-    near = min(sizes, key=lambda size: abs(math.log(size / data.size)))
-    fixed = len(set(sizes.values())) == 1  # the network reads features, not pixels
-    return sizes[near] if fixed else sizes[near] * (data.size / near) ** 2
+    nearest = min(sizes, key=lambda size: abs(math.log(size / data.size)))
+    reads_features = len(set(sizes.values())) == 1
+    if reads_features:
+        return sizes[nearest]
+    return sizes[nearest] * (data.size / nearest) ** 2
 
 
 @cache
@@ -185,9 +228,18 @@ def _table() -> dict[tuple[str, int], dict[int, int]]:
 
 
 def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[str, float], float]:
-    """What one seed goes through: (client -> its training images, test images that a round scores by one
-    network). Counted where the partition was made; else one entry "" by the partition's parameters and the
-    data set's size, 0 where that is not known."""
+    """The numbers of images that one seed goes through.
+
+    They are counted if the partition was made. Otherwise they follow from the parameters of the partition and
+    the size of the data set, and are 0 if that is not known.
+
+    cell      whose partition is meant
+    scenario  of the cell
+    root      folder of the repository
+
+    Returns (client -> its training images; test images that a round scores by one network). Without a
+    partition the only client is "", which stands for all.
+    """
     path = root / "papers" / cell.paper / "runs" / cell.partition / "clients.csv"
     kind = scenario.evaluation.tests
     try:
@@ -195,25 +247,36 @@ def images_of(cell: Cell, scenario: Scenario, root: Path = ROOT) -> tuple[dict[s
         rows = _rows(path, found.st_mtime_ns, found.st_size)
         train = {row["client"]: float(row["train"]) for row in rows}
         tests = [float(row["test"]) for row in rows]
-        domains = dict(zip([row["domain"] for row in rows], tests))
-        test = {"clients": sum(tests), "pooled": max(tests)}.get(kind, sum(domains.values()))
-        if not all(0 <= count < math.inf for count in (*train.values(), *tests)):
+        if not tests or not all(0 <= count < math.inf for count in (*train.values(), *tests)):
             raise ValueError("no counts")
+        # Clients of one domain share its test images.
+        by_domain = {row["domain"]: float(row["test"]) for row in rows}
+        if kind == "clients":
+            test = sum(tests)
+        elif kind == "pooled":
+            test = max(tests)
+        else:
+            test = sum(by_domain.values())
     except DAMAGED:
         train, test = _expected(scenario)
     if kind == "pooled" and scenario.corruption is not None:
-        test *= 2  # as they are, and corrupted
+        test *= 2  # each image as it is, and corrupted
     return train, test
 
 
 @cache
 def _rows(path: Path, changed: int, size: int) -> list[dict[str, str]]:
-    """A table of clients, read once for all cells of its scenario until it is written again."""
+    """The rows of a table of clients, read once for all cells of its scenario.
+
+    path     of the table
+    changed  when it was written, in nanoseconds; another time or size reads it again
+    size     in bytes
+    """
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
-    """As `images_of`, of a partition that was never made."""
+    """As `images_of`, for a partition that was not made yet."""
     partition = scenario.partition
     counts = _counts(scenario.data.set)
     if isinstance(partition, Pooled):
@@ -222,13 +285,19 @@ def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
     entry = registry.sets().get(scenario.data.set)
     classes = entry.classes if entry else 0
 
-    # Share of the training images that become the test part; 0: it is the set's own.
-    taken = {"official": 0.0, "index_mod_10": INDEX_TEST}.get(partition.test, partition.test_share or 0.0)
+    # Share of the training images that become the test part; 0: the data set has test images of its own.
+    if partition.test == "official":
+        taken = 0.0
+    elif partition.test == "index_mod_10":
+        taken = INDEX_TEST
+    else:
+        taken = partition.test_share or 0.0
     most = (partition.test_per_class or math.inf) * classes
     used = [counts[name] for name in scenario.data.domains.values() if name in counts]
     tests = 0.0
     for train, test in used or counts.values():
-        tests += min(train * taken if taken else test, most)
+        available = train * taken if taken else test
+        tests += min(available, most)
 
     if isinstance(partition, Subset):
         return {client: float(size) for client, size in partition.sizes.items()}, tests
@@ -238,7 +307,10 @@ def _expected(scenario: Scenario) -> tuple[dict[str, float], float]:
 def _expected_of_pool(
     partition: Pooled, counts: dict[str, tuple[int, int]]
 ) -> tuple[dict[str, float], float]:
-    """As `images_of`, of a partition that deals all domains together."""
+    """As `images_of`, for a partition that divides the images of all domains together.
+
+    counts  domain -> (training, test) images of the data set
+    """
     train = sum(train for train, _ in counts.values())
     test = sum(test for _, test in counts.values())
     most = partition.samples or math.inf
@@ -253,8 +325,11 @@ def _expected_of_domains(
 ) -> float:
     """Training images of all clients.
 
-    counts  data set of a domain -> (training, test) images
-    taken   share of the training images that become the test part
+    partition  divides each domain over clients of its own
+    data       the data set of each domain
+    counts     data set of a domain -> (training, test) images
+    taken      share of the training images that become the test part
+    classes    number of classes
     """
     if partition.per_class:
         return float(partition.per_class * classes * sum(partition.clients.values()))
@@ -262,14 +337,16 @@ def _expected_of_domains(
     for domain, clients in partition.clients.items():
         train, _ = counts.get(data.domains.get(domain, domain), (0, 0))
         size = min(train * (1 - taken), partition.samples or math.inf)
-        share = partition.share.get(domain, 0) if isinstance(partition.share, dict) else partition.share
-        # Every client has this share of its domain; None: the clients share all of it.
+        share = partition.share
+        if isinstance(share, dict):
+            share = share.get(domain, 0)
+        # Every client has this share of its domain; None: the clients have all of it together.
         total += size if share is None else size * min(share * clients, 1)
     return total
 
 
 def _counts(name: str) -> dict[str, tuple[int, int]]:
-    """(training, test) images per domain; empty where they are not known beforehand."""
+    """Domain -> (training, test) images of a data set; empty if they are not known beforehand."""
     entry = registry.sets().get(name)
     if entry is None:
         return {}

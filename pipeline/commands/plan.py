@@ -1,7 +1,9 @@
 """`fedrepro plan HOURS [PAPER ...]`: choose the trainings that decide the most claims of papers in HOURS.
 
-A claim without results needs the cells that have not run. An undecided claim needs more seeds; its verdict
-says how many. Several claims may need the same cell. The choice is greedy: the most claims per hour first.
+A claim is a statement of a paper that runs can confirm or refute, such as that a method beats another one.
+A claim without results needs the cells that have not run (a cell is one method in one scenario). An undecided
+claim needs more seeds; its verdict says how many. Several claims may need the same cell. The choice is
+greedy: what decides the most claims per hour comes first.
 """
 
 import math
@@ -26,27 +28,30 @@ from pipeline.report.verdicts import MOST_SEEDS, POWER, Chip, Evidence, Verdict,
 from pipeline.report.words import counted, hours_words
 from pipeline.schema import MINIATURES, ROOT, Cell, Scenario, load_paper
 
-# Chance that the needed seeds show the printed difference, if it is there and the spread stays.
+# Probability that the proposed seeds decide a claim, if the printed difference exists and the spread of the
+# seeds stays as it is; claims are counted by it.
 CHANCE = POWER
-# The cells of the last plan, a line each.
+# The cells of the last plan, a line each, from the root of the repository.
 FILE = ".cells/plan.txt"
-# What a scenario on features needs besides its data.
+# What a scenario on extracted features needs to be downloaded besides its data.
 WEIGHTS = "pretrained ViT-Ti/16 weights"
-# Behind the name of a data set whose address no program can follow.
+# Follows the name of a data set that a person has to download, as its address needs a browser.
 HAND = " (by hand)"
+# Why a claim is left out if its cells wait for a download.
 DOWNLOAD = "their data are not here, see `--with-network`"
-# Why a claim with this verdict is left out where it has no cells to train.
+# Why a claim is left out if further seeds would not be compared by a test.
 ONE_SEED = "judged by one seed, or by seeds that do not differ"
+# Why a claim with this verdict is left out if it has no cells to train.
 LEFT_OUT = {
     Chip.NOT_RUN: "figures, or further seeds of cells that have run, are missing",
     Chip.UNDECIDED: f"undecided; up to {MOST_SEEDS} seeds would hardly decide them",
     Chip.ONE_FOR: ONE_SEED,
     Chip.ONE_AGAINST: ONE_SEED,
 }
-# Below it a cost counts as free: hours are divided by it.
+# Hours that a training takes at least: claims are divided by hours, and none may be 0.
 SMALLEST_HOURS = 1e-9
 
-# The n-th seed of a cell, from 0.
+# One training: (cell, number of its seed in the order of the scenario, from 0).
 Run = tuple[Cell, int]
 
 
@@ -55,7 +60,7 @@ class Price:
     """What a cell costs.
 
     have   number of seeds that are finished
-    hours  of one process, for one more seed
+    hours  of one process, for one further seed
     """
 
     have: int
@@ -64,12 +69,12 @@ class Price:
 
 @dataclass(frozen=True)
 class MissingRuns:
-    """What a claim still needs.
+    """The trainings that a claim still needs.
 
     claim    in words
     runs     that are to be trained
-    value    the chance that these runs settle it
-    figures  the stages that compute its numbers from the runs
+    value    probability that these runs decide it, 0 to 1
+    figures  the stages that compute its numbers from the runs; empty: the runs have them
     """
 
     claim: str
@@ -80,11 +85,11 @@ class MissingRuns:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Claims that are worth settling together.
+    """Claims that are decided together, and what is trained for them.
 
     needs  the claims with their runs
-    cells  to train for it, that no earlier bundle has
-    hours  of one process, for these
+    cells  to train for them, without those of earlier bundles
+    hours  of one process, for these cells
     """
 
     needs: list[MissingRuns]
@@ -96,11 +101,11 @@ class Bundle:
 class PlanInputs:
     """What a plan chooses from.
 
-    needs    claims that runs would settle
+    needs    claims that trainings would decide
     prices   cell -> what it costs
-    without  why a claim is left out -> how many are
+    without  reason -> number of claims that are left out for it
     fetched  cell -> the downloads that it waits for
-    waiting  a download that is missing -> how many claims are left out as it is
+    waiting  missing download -> number of claims that are left out for it
     """
 
     needs: list[MissingRuns] = field(default_factory=list)
@@ -113,7 +118,8 @@ class PlanInputs:
 def runs_of(seeds: dict[Cell, int], prices: dict[Cell, Price]) -> frozenset[Run]:
     """The runs that are missing.
 
-    seeds: cell -> how many it must have
+    seeds   cell -> number of seeds that it must have
+    prices  of these cells, with the number of seeds that they have
     """
     missing = set[Run]()
     for cell, count in seeds.items():
@@ -122,8 +128,14 @@ def runs_of(seeds: dict[Cell, int], prices: dict[Cell, Price]) -> frozenset[Run]
 
 
 def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
-    """Hours of one process for these runs. All cells of a scenario that are trained have as many seeds as the
-    one with the most, since `seeds` is the scenario's."""
+    """Hours of one process for these runs.
+
+    In a scenario all cells that are trained get as many seeds as the one that needs the most, since
+    paper.yaml gives the seeds of a scenario and not of a cell.
+
+    runs    that are to be trained
+    prices  of their cells
+    """
     runs = list(runs)
     seeds: dict[tuple[str, str], int] = {}
     for cell, seed in runs:
@@ -137,8 +149,10 @@ def hours_of(runs: Iterable[Run], prices: dict[Cell, Price]) -> float:
 
 
 def choose(needs: Sequence[MissingRuns], prices: dict[Cell, Price], budget: float) -> list[Bundle]:
-    """The bundles to train within the budget, the most claims an hour first: the runs that one claim needs,
-    or all that the claims about one scenario need, since they share cells.
+    """The bundles to train within the budget, the one with the most claims per hour first.
+
+    A step adds the runs that one claim needs, or those that all claims about one scenario need, since these
+    claims share cells.
 
     needs   claims with their runs
     prices  of all cells of these
@@ -171,8 +185,11 @@ def choose(needs: Sequence[MissingRuns], prices: dict[Cell, Price], budget: floa
 
 
 def _options(needs: Sequence[MissingRuns], prices: dict[Cell, Price], budget: float) -> list[frozenset[Run]]:
-    """What could be trained next, in a fixed order: the runs of each claim within the budget, and of each
-    scenario those of all claims that are about it alone."""
+    """What could be trained in one step, in a fixed order.
+
+    These are the runs of each claim that fits the budget, and for each scenario the runs of all these claims
+    that are about it alone.
+    """
     options = {need.runs for need in needs if hours_of(need.runs, prices) <= budget}
     by_scenario: dict[tuple[str, str], frozenset[Run]] = {}
     for runs in options:
@@ -188,11 +205,12 @@ def _options(needs: Sequence[MissingRuns], prices: dict[Cell, Price], budget: fl
 def plan_inputs(
     wanted: Sequence[str] = (), root: Path = ROOT, network: bool = False, device: str | None = None
 ) -> PlanInputs:
-    """What a plan chooses from.
+    """Look for the claims that trainings would decide, and what these cost.
 
     wanted   keys of papers; empty: all
-    network  whether claims count whose cells wait for a download
-    device   what is to train, as of `status.Board`
+    root     folder of the repository
+    network  whether claims whose cells wait for a download are included
+    device   the device that is to train, as in `status.Board`; None: any
     """
     total = PlanInputs()
     results, problems = survey(root)
@@ -217,12 +235,20 @@ def _left_out(
     network: bool,
     board: status.Board,
 ) -> str:
-    """Why a claim is left out; else "", and what it needs is added, where it is not settled."""
+    """Add what a claim needs to `total`.
+
+    total    to which the claim, its prices and its downloads are added
+    verdict  on the claim
+    cells    cell -> its state
+    network  whether the claim counts if its cells wait for a download
+
+    Returns why the claim is left out; empty if it was added, or is decided already.
+    """
     claim = verdict.claim
     root = board.root
     sources = list(filter(None, map(evidence.source, claim.spots)))
 
-    # How many seeds each of its cells must have.
+    # Cell -> number of seeds that it must have.
     seeds: dict[Cell, int] = {}
     value = 1.0
     if verdict.chip == Chip.NOT_RUN:
@@ -245,14 +271,17 @@ def _left_out(
     if not seeds:
         return LEFT_OUT.get(verdict.chip, "")
 
-    downloads = set[str]().union(*(total.fetched[cell] for cell in seeds))
+    downloads = set[str]()
+    for cell in seeds:
+        downloads |= total.fetched[cell]
     if downloads and not network:
         total.waiting.update(downloads)
         return DOWNLOAD
+
     runs = runs_of(seeds, total.prices)
     if not runs:
         return "their cells have seeds enough, but not in common"
-    figures = dict.fromkeys(filter(None, (_figure(*source) for source in sources)))
+    figures = dict.fromkeys(filter(None, (_figure(cell, measure) for cell, measure in sources)))
     place = f"{evidence.paper.name} {claim.id}"
     if claim.where:
         place += f", {claim.where}"
@@ -269,7 +298,8 @@ def _figure(cell: Cell, measure: str) -> str:
 
 
 def _price(cell: Cell, state: status.Status, evidence: Evidence, board: status.Board) -> Price | None:
-    """None where no estimate is possible."""
+    """What a cell costs, by its own seconds on this device or else by the estimate of `hours`; None if there
+    is no estimate."""
     experiment = Experiment.of(cell, board.root)
     scenario = experiment.scenario
     result = evidence.results.get(cell)
@@ -284,8 +314,10 @@ def _price(cell: Cell, state: status.Status, evidence: Evidence, board: status.B
 
 
 def _downloads(scenario: Scenario, root: Path = ROOT) -> set[str]:
-    """Names of the data sets, and the weights, that must be downloaded before a scenario can be trained; not
-    what a mirror (FEDREPRO_MIRROR) or scikit-learn has."""
+    """Names of the data sets, and the weights, that must be downloaded before a scenario can be trained.
+
+    What a local mirror (FEDREPRO_MIRROR) or scikit-learn has is not among them.
+    """
     names = set(_sets(scenario.data.set, root))
     if scenario.public:
         names.update(_sets(scenario.public.set, root))
@@ -296,7 +328,8 @@ def _downloads(scenario: Scenario, root: Path = ROOT) -> set[str]:
 
 
 def _sets(name: str, root: Path) -> Iterator[str]:
-    """The data sets that must be downloaded for one, which are its parts where it has some."""
+    """The data sets that must be downloaded for the one of this name: its parts, if it is put together from
+    others, else itself."""
     entry = registry.find(name)
     if (root / "data" / name).is_dir() or entry.bundled or _mirror_has(entry):
         return
@@ -308,6 +341,7 @@ def _sets(name: str, root: Path) -> Iterator[str]:
 
 
 def _mirror_has(entry: registry.DataSet) -> bool:
+    """Whether a data set is in the local mirror that FEDREPRO_MIRROR names."""
     if not os.environ.get("FEDREPRO_MIRROR"):
         return False
     from pipeline.data import sources  # and scikit-learn, which takes a second
@@ -326,12 +360,16 @@ def plan(
     network: bool = False,
     device: str | None = None,
 ) -> int:
-    """Print the plan and write its cells to `FILE`; returns the exit code.
+    """Print the plan and write its cells to FILE.
 
-    budget  hours, of `jobs` processes each
-    wanted  keys of papers; empty: all
-    jobs    processes at once; None: one
-    network, device  as of `plan_inputs`
+    budget   hours that each process may take
+    wanted   keys of papers; empty: all
+    jobs     processes that train at once; None: one
+    root     folder of the repository
+    network  whether claims whose cells wait for a download are included
+    device   the device that is to train, as in `status.Board`; None: any
+
+    Returns the exit code. Raises ParamError for an unknown paper.
     """
     for name in wanted:
         load_paper(name, root)  # reports a wrong name before anything is read
@@ -348,7 +386,13 @@ def plan(
 
 
 def chosen(total: PlanInputs, budget: float, jobs: int | None = None) -> list[Bundle]:
-    """The bundles within the budget; a seed is trained by one process, which has its hours alone."""
+    """The bundles that several processes can train within the budget.
+
+    total   what is chosen from
+    budget  hours that each process may take; a claim with a longer seed is left out, since one process
+            trains a seed
+    jobs    processes that train at once; None: one
+    """
     possible = []
     for need in total.needs:
         if all(total.prices[cell].hours <= budget for cell, _ in need.runs):
@@ -359,22 +403,32 @@ def chosen(total: PlanInputs, budget: float, jobs: int | None = None) -> list[Bu
 def lines(
     total: PlanInputs, bundles: list[Bundle], budget: float, jobs: int | None = None, root: Path = ROOT
 ) -> list[str]:
-    """The plan, and what it leaves out."""
+    """The plan as text, and what it leaves out.
+
+    total    what was chosen from
+    bundles  that were chosen
+    budget   hours that each process may take
+    jobs     processes that train at once; None: one
+    root     folder of the repository
+    """
     if bundles:
         text = [*_chosen(bundles, budget, jobs), *_more_seeds(bundles, root)]
     else:
         text = ["Nothing to plan: no claim could be settled in this time."]
+
     others = len(total.needs) - sum(len(bundle.needs) for bundle in bundles)
     if others:
         least = min(hours_of(need.runs, total.prices) for need in total.needs)
         cheapest = "" if bundles else f"; the cheapest takes {hours_words(least)}"
         text.append(f"{counted(others, 'other claim').capitalize()} would take more hours{cheapest}.")
+
     downloads = set[str]()
     for bundle in bundles:
         for cell in bundle.cells:
             downloads.update(total.fetched.get(cell, ()))
     if downloads:
         text += wrapped(f"To be downloaded: {', '.join(sorted(downloads))}.")
+
     for why, count in total.without.items():
         text += wrapped(f"Left out, {counted(count, 'claim')}: {why}.")
     missing = ", ".join(f"{name} for {count}" for name, count in total.waiting.most_common())
@@ -384,7 +438,7 @@ def lines(
 
 
 def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]:
-    """The bundles with their claims."""
+    """The chosen bundles with their claims, a line each."""
     claims = sum(len(bundle.needs) for bundle in bundles)
     spent = sum(bundle.hours for bundle in bundles)
     most = budget * (jobs or 1)
@@ -404,9 +458,14 @@ def _chosen(bundles: list[Bundle], budget: float, jobs: int | None) -> list[str]
 
 
 def _more_seeds(bundles: list[Bundle], root: Path) -> list[str]:
-    """Which `seeds` to write before; empty where all have enough."""
+    """Which seeds to add to paper.yaml or params.yaml before the plan is trained; no lines if none."""
+    runs = set[Run]()
+    for bundle in bundles:
+        for need in bundle.needs:
+            runs |= need.runs
+
+    # Key of paper.yaml -> the seeds to write there.
     seeds: dict[str, list[int]] = {}
-    runs = {run for bundle in bundles for need in bundle.needs for run in need.runs}
     for cell, last in sorted(runs, key=str):
         declared = list(Experiment.of(cell, root).scenario.seeds)
         lacking = last + 1 - len(declared)

@@ -1,4 +1,7 @@
-"""`fedrepro export results`: every measured number of every seed and round as one tidy table."""
+"""`fedrepro export results`: every measured number of every seed and round as one tidy table.
+
+A row has one number, with the paper, scenario, method, seed, round and measure that it is of.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -14,20 +17,26 @@ from pipeline.errors import ParamError
 from pipeline.schema import ROOT, Cell, load_paper
 
 COLUMNS = ["paper", "scenario", "method", "seed", "round", "measure", "value", "hook"]
-# Columns of history.csv that are no measure.
-ASIDE = ("seed", "round", STATE, "participants")
-# Beginnings of measures of no model in particular.
+# Columns of history.csv that are no measures.
+NO_MEASURES = ("seed", "round", STATE, "participants")
+# How the names of measures begin that are not of the models before or after local training.
 WITHOUT_HOOK = ("loss", "method.", "unseen.")
+# Prefixes of measures: of the models before local training in the round, and after it.
 HOOKS = ("pre", "post")
 
 
 def export(
     wanted: Sequence[str] = (), csv: str | None = None, parquet: str | None = None, root: Path = ROOT
 ) -> int:
-    """Write the table as CSV, as Parquet, or both; returns the exit code.
+    """Write the table as CSV, as Parquet, or both.
 
-    wanted: papers; empty: all
-    csv, parquet: files to write
+    wanted   keys of papers; empty: all
+    csv      file to write; None: none
+    parquet  file to write; None: none
+    root     folder of the repository
+
+    Returns the exit code. Raises ParamError for an unknown paper, or without a file. Results that cannot be
+    read are named on standard error and left out.
     """
     if not csv and not parquet:
         raise ParamError("export results: name a file: --csv results.csv or --parquet results.parquet")
@@ -36,6 +45,7 @@ def export(
     results, problems = survey(root)
     for problem in problems.values():
         print(f"left out: {problem}", file=sys.stderr)
+
     chosen = {cell: result for cell, result in results.items() if not wanted or cell.paper in wanted}
     table = tidy(chosen, root)
     if csv:
@@ -48,9 +58,14 @@ def export(
 
 
 def tidy(results: dict[Cell, Result], root: Path = ROOT) -> pd.DataFrame:
-    """A row for each number of a history.csv, in percent but for losses and what methods tell of themselves.
+    """A row for each number of each history.csv, with COLUMNS.
 
-    hook: which models were scored, `pre` or `post` local training; empty where a number is of no model
+    `value` is in percent, except for losses and for what methods report of themselves (`method.`). `hook`
+    says which models were scored, those before (`pre`) or after (`post`) local training; it is empty for a
+    number that is of neither.
+
+    results  cell -> its result
+    root     folder of the repository
     """
     parts = [_of_cell(cell, results[cell], root) for cell in sorted(results, key=str)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=COLUMNS)
@@ -59,7 +74,7 @@ def tidy(results: dict[Cell, Result], root: Path = ROOT) -> pd.DataFrame:
 def _of_cell(cell: Cell, result: Result, root: Path) -> pd.DataFrame:
     """The rows of one cell, with COLUMNS."""
     wide = history_of(cell, root)
-    names = [name for name in wide if name not in ASIDE]
+    names = [name for name in wide if name not in NO_MEASURES]
     table = wide.melt(["seed", "round"], names, var_name="measure", value_name="value").dropna(subset="value")
     measures = {}
     hooks = {}
@@ -71,7 +86,11 @@ def _of_cell(cell: Cell, result: Result, root: Path) -> pd.DataFrame:
 
 
 def _measure_and_hook(name: str, headline: str) -> tuple[str, str]:
-    """`post.average` -> ("average", "post"); a plain name is of the hook that the scenario's tables score."""
+    """Split the name of a column: `post.average` -> ("average", "post").
+
+    name      of the column in history.csv
+    headline  the hook that the scenario's tables score, which a name without prefix is of
+    """
     prefix, _, rest = name.partition(".")
     if prefix in HOOKS:
         return rest, prefix

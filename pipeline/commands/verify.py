@@ -1,14 +1,20 @@
 """`fedrepro verify [cell, scenario or paper ...]`: train again and compare each round with the stored result.
 
-The seeds of a cell are trained again by the real training function (`pipeline/training/walk.py`), from round
-0, in an order that is drawn in each call, until the time is over. Every round is compared with history.csv,
-bit for bit. If all values are equal for enough rounds to distinguish a method from its ablations
-(`stamps.LEAST`), papers/<paper>/verified.yaml records it, and the result counts as today's. If a value
-differs, its cell, seed, round and name are printed, and the exit code is 1. Results trained with another
-arithmetic than this machine's cannot be compared here.
+It answers: does today's code still give the numbers that an earlier version gave? If so, the result counts as
+current, and nobody has to train it to the end again.
 
-With a commit, the code of that commit first trains the seeds on this machine, and its rounds replace the
-stored ones (`former_code.py`). In this way a change of code can be verified on any processor, for results
+The seeds of a cell are trained again from round 0 by the real training function (`pipeline/training/walk.py`)
+until the time is over. Their order is drawn anew in each call. Every round is compared with history.csv, bit
+for bit. There are four outcomes:
+
+same        all values were equal, for enough rounds to tell a method from its ablations (`stamps.LEAST`); a
+            stamp in papers/<paper>/verified.yaml records it
+DIFFERENT   a value differs; its seed, round and name are printed, and the exit code is 1
+too short   too few rounds were trained in the time
+elsewhere   the result was trained with another arithmetic than this machine's, and cannot be compared here
+
+With `--code COMMIT`, the code of that commit first trains the seeds on this machine, and its rounds replace
+the stored ones (`former_code.py`). In this way a change of code can be verified on any processor, for results
 that were valid for that commit.
 """
 
@@ -44,31 +50,34 @@ from pipeline.schema.cell import Seeded
 from pipeline.schema.documents import visible
 from pipeline.training.progress import clock
 
-# Versions that two machines must have in common to round alike, besides portable arithmetic or a processor.
-ALIKE = ("torch", "numpy")
-# Columns of history.csv that say which row it is.
+# Packages whose versions two machines must share to round alike, besides portable arithmetic or a processor.
+SAME_VERSIONS = ("torch", "numpy")
+# Columns of history.csv that say which row it is; all others are compared.
 NOT_COMPARED = ("seed", "round")
 
 
 class Differs(Exception):
-    """A round or a mean that is not what the result has: one line."""
+    """A value of the new training differs from that of the result; the message is one line."""
 
 
 class NotHere(FedReproError):
-    """A training here says nothing of the result, such as with arithmetic of another machine: one line."""
+    """A training on this machine says nothing about the result, for example since the processor rounds
+    otherwise; the message is one line."""
 
 
 @dataclass
 class Walk:
     """A seed that is trained once more, and how far that came.
 
-    result: of its cell
-    rows: of the seed in history.csv, by round
-    machine: that trains it now, once known
-    states: had every walked round a state to compare?
-    walked: the last round that was compared
-    ended: did the training come to its end?
-    former: whether the rows are what the code of an earlier commit gives on this machine
+    cell     that is trained
+    result   the stored result of the cell
+    seed     that is trained
+    rows     round -> the row that is compared with, of history.csv unless `former`
+    machine  that trains it now; empty until it is known
+    states   whether every compared round has a digest of the state of server and clients
+    walked   the last round that was compared; 0: none yet
+    ended    whether the training came to its end
+    former   whether the rows are those of an earlier commit's code, trained on this machine
     """
 
     cell: Cell
@@ -87,8 +96,13 @@ class Walk:
         return self.result["seeds"].index(self.seed)
 
     def take(self, line: dict) -> None:
-        """Compare what the training says; Differs where the result has another value, NotHere where it cannot
-        have the same bits."""
+        """Compare a line of the training's output with the result.
+
+        line  the machine, the result at the end, or a round
+
+        Raises Differs where the result has another value, and NotHere where this machine cannot give the same
+        bits.
+        """
         if "machine" in line:
             self.machine = line["machine"]
             if not self.former:
@@ -108,24 +122,28 @@ class Walk:
             for name, values in measures.items():
                 now = trained[part].get(name, [None])[0]
                 self._compare(now, values[self.at], name, f"the means of {part}")
+
         accuracies = zip(result["clients"][0], self.result["clients"][self.at], strict=True)
         for client, (now, then) in enumerate(accuracies, 1):
             self._compare(now, then, f"accuracy of client {client}", "the last round")
 
     def _row(self, line: dict) -> None:
-        """Compare a round."""
-        recorded = self.rows[line["round"]]
+        """Compare a round: the loss first, where a difference begins, then the measures, then the state."""
+        number = line["round"]
+        recorded = self.rows[number]
         names = recorded.keys() - {*NOT_COMPARED, results.STATE}
         for name in sorted(names, key=lambda name: (name != "loss", name)):
-            self._compare(line.get(name), recorded[name], name, f"round {line['round']}")
+            self._compare(line.get(name), recorded[name], name, f"round {number}")
+
         state = recorded.get(results.STATE)
         if isinstance(state, str):
-            self._compare(line[results.STATE], state, results.STATE, f"round {line['round']}")
+            self._compare(line[results.STATE], state, results.STATE, f"round {number}")
         else:
             self.states = False
-        self.walked = max(self.walked, line["round"])
+        self.walked = max(self.walked, number)
 
     def _compare(self, now: Any, then: Any, name: str, where: str) -> None:
+        """Raise Differs where a value is another one now than then."""
         # NaN, which differs from itself, stands for no value.
         now = None if now != now else now
         then = None if then != then else then
@@ -134,13 +152,18 @@ class Walk:
 
 
 def check_machine(here: dict, there: dict) -> None:
-    """NotHere unless two machines, as results describe them, round alike: both with portable arithmetic or
-    the same processor, and with the same versions of what computes."""
+    """Raise NotHere unless two machines round alike: both with portable arithmetic or the same processor, and
+    with the same versions of the packages that compute.
+
+    here   this machine, as a result describes one
+    there  the machine that trained the result
+    """
     differences = []
+    arithmetic_here = here.get("arithmetic") or here.get("processor")
     arithmetic_there = there.get("arithmetic") or there.get("processor")
-    if (here.get("arithmetic") or here.get("processor")) != arithmetic_there:
+    if arithmetic_here != arithmetic_there:
         differences.append(arithmetic_there or "an unknown processor")
-    for name in ALIKE:
+    for name in SAME_VERSIONS:
         if here[name] != there.get(name):
             differences.append(f"{name} {there.get(name)}")
     if differences:
@@ -150,7 +173,15 @@ def check_machine(here: dict, there: dict) -> None:
 
 @dataclass
 class Recording:
-    """A seed that an earlier commit's code trains, and the rounds that it said."""
+    """A seed that an earlier commit's code trains on this machine.
+
+    cell    that is trained
+    result  the stored result of the cell
+    seed    that is trained
+    rows    round -> what the training said of it
+    walked  the last round so far; 0: none yet
+    ended   whether the training came to its end
+    """
 
     cell: Cell
     result: Result
@@ -160,7 +191,7 @@ class Recording:
     ended: bool = False
 
     def take(self, line: dict) -> None:
-        """Keep what the training says of a round."""
+        """Keep what a line of the training's output says of a round."""
         if "result" in line:
             self.ended = True
         elif "machine" not in line:
@@ -170,13 +201,17 @@ class Recording:
 
 @dataclass
 class Verification:
-    """A cell's result, its seeds in the order in which they are walked, and what was found.
+    """A cell's result that is compared with new trainings, and what was found.
 
-    digests: for the stamp, of the code that trained the result, of today's and of history.csv
-    walks: of the seeds that were begun
-    difference: the first value that is not the same, or why a training fails
-    elsewhere: why the training here says nothing
-    former: the code of an earlier commit, whose rounds stand in the place of the stored ones
+    cell        that is verified
+    result      its stored result
+    seeds       in the order in which they are trained again
+    table       history.csv
+    digests     for the stamp: of the code that trained the result, of today's code, and of history.csv
+    former      the code of an earlier commit, whose rounds replace the stored ones; None: none
+    walks       of the seeds that were begun
+    difference  the first value that differs, or why a training fails; empty: neither
+    elsewhere   why a training on this machine says nothing; empty: it does
     """
 
     cell: Cell
@@ -198,11 +233,16 @@ class Verification:
         wanted: int | None = None,
         former: FormerCode | None = None,
     ) -> "Verification":
-        """Of a stored result.
+        """The verification of a stored result, before its first training.
 
-        wanted: only this seed; None: all
+        cell    of the result
+        result  that is verified
+        root    folder of the repository
+        wanted  only this seed; None: all
+        former  the code of an earlier commit to compare with; None: the stored rounds are compared with
 
-        Raises FedReproError where there is nothing that could be walked or compared.
+        Raises NotHere if no wanted seed can be compared on this machine, and FedReproError if the result is
+        damaged, was not trained on a CPU or not with today's parameters, or lacks the wanted seed.
         """
         if result["device"] != "cpu":
             raise FedReproError(f"it was trained on {result['device']}, which is not compared")
@@ -210,10 +250,12 @@ class Verification:
         made = identity.made_by(result, experiment)
         if made is None:
             raise FedReproError("its parameters have changed since; train it again")
+
         table = results.checked_history(cell, result, root)
         results.check_plausible(result, table, cell.folder(root) / "history.csv")
         if wanted is not None and wanted not in result["seeds"]:
             raise FedReproError(unknown("seed", str(wanted), map(str, result["seeds"])))
+
         expected = _expected_machine(experiment)
         seeds = []
         elsewhere: list[NotHere] = []
@@ -229,6 +271,8 @@ class Verification:
             seeds = [seed for seed in seeds if seed == wanted]
         if not seeds:
             raise elsewhere[0]
+
+        # Unpredictable, so that repeated short calls do not compare the same seed each time.
         random.SystemRandom().shuffle(seeds)
         inputs.verify(Experiment.of(Seeded(cell.paper, cell.scenario, cell.method, tuple(seeds)), root))
         digests = {
@@ -240,16 +284,21 @@ class Verification:
 
     @property
     def seconds(self) -> float:
-        """What a round of the quickest seed took."""
+        """Seconds of a round of the quickest seed."""
         return min(self.result["seconds"]) / self.result["rounds"]
 
     def walk(self, seed: int) -> Walk:
-        """The walk of a seed, before its first round."""
+        """The walk of a seed along the stored rounds, before its first round."""
         stored = self.table[self.table["seed"] == seed].to_dict("records")
         return Walk(self.cell, self.result, seed, {row["round"]: row for row in stored})
 
     def walk_of_former(self, seed: int, seconds: float, rounds: int) -> Walk:
-        """The same, once the former code has trained the seed for so many seconds or rounds."""
+        """The walk of a seed along the rounds of the former code, which trains it here first.
+
+        seed     that is trained
+        seconds  that the former code trains at most
+        rounds   that the former code trains at most
+        """
         assert self.former is not None
         recording = Recording(self.cell, self.result, seed)
         _trained(recording, seconds, rounds, self.former.root)
@@ -257,7 +306,7 @@ class Verification:
 
     @property
     def how(self) -> str:
-        """What was compared."""
+        """What was compared, as a stamp records it: with a former code, bits of states, or numbers alone."""
         if self.former is not None:
             return f"{stamps.FORMER} {self.former.commit}"
         return stamps.BITS if all(walk.states for walk in self.walks) else stamps.NUMBERS
@@ -269,11 +318,11 @@ class Verification:
 
     @property
     def reach(self) -> dict[int, int]:
-        """Seed -> the last round that agrees, of those that came far enough for a stamp."""
+        """Seed -> the last round that agrees, of the seeds that came far enough for a stamp."""
         return {walk.seed: walk.walked for walk in self.walks if walk.walked >= self.least}
 
     def stamp(self, root: Path) -> dict:
-        """The entry of verified.yaml, with what an earlier one says of the same result and code."""
+        """The entry of verified.yaml, joined with an earlier entry about the same result and code."""
         git = identity.git_state(root, self.cell.paper)
         reach = self.reach
         how = self.how
@@ -281,9 +330,10 @@ class Verification:
         earlier = stamps.of(self.cell, root)
         if earlier and any(earlier[key] != now[key] for key in ("result", "code", "made")):
             earlier = None
+
         if earlier and {how, earlier["how"]} == {stamps.BITS, stamps.NUMBERS}:
             how = stamps.NUMBERS
-        elif earlier and how != earlier["how"]:  # two codes, and not a code and a result, were compared
+        elif earlier and how != earlier["how"]:  # one of them compared two codes, the other one a result
             earlier = None
         if earlier:
             for seed, last in stamps.reach(earlier).items():
@@ -291,15 +341,24 @@ class Verification:
         return now | self._entry(reach, how, git)
 
     def refusal(self, root: Path) -> dict:
-        """The entry of verified.yaml that says which number was another one."""
+        """The entry of verified.yaml that says which value differs."""
         git = identity.git_state(root, self.cell.paper)
         now = self.digests | {"result": self.result["self"]}
         return now | self._entry({}, f"{stamps.REFUSED}{self.difference}", git)
 
     def _entry(self, reach: dict[int, int], how: str, git: dict) -> dict:
+        """What an entry of verified.yaml has besides the digests.
+
+        reach  seed -> the last round that agrees
+        how    what was compared
+        git    commit of the checkout, and whether it has changes
+        """
+        commit = git.get("commit", "unknown")
+        if git.get("dirty"):
+            commit += ", with changes"
         return stamps.spans(reach, self.result["rounds"]) | {
             "how": how,
-            "commit": git.get("commit", "unknown") + (", with changes" if git.get("dirty") else ""),
+            "commit": commit,
             "processor": self.walks[0].machine.get("processor", "unknown"),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -319,15 +378,19 @@ def verify(
     code: str | None = None,
     root: Path = ROOT,
 ) -> int:
-    """Walk, record and print; returns the exit code.
+    """Train cells again, compare them with their results, print and record what was found.
 
     what     cells, scenarios (paper/scenario) or papers; empty: every stale cell whose data are here, the
              quickest first
-    seconds  for each cell, from where its first training begins
-    jobs     how many cells at once; None: one for each core
-    seed     only this one; None: all, in an order that is drawn anew
-    rounds   of each seed at most; None: all
-    code     a commit whose code is compared with today's; None: stored results are
+    seconds  time for each cell, counted from the first line of its first training
+    jobs     number of cells at once; None: one for each core
+    seed     only this seed; None: all, in an order that is drawn anew
+    rounds   number of rounds of each seed, at most; None: all
+    code     a commit whose code is compared with today's; None: the stored results are
+    root     folder of the repository
+
+    Returns the exit code: 1 if a value differs, if a cell had too little time, or if a named cell could not
+    be compared. Raises FedReproError for an unknown name or commit.
     """
     with contextlib.ExitStack() as stack:
         former = stack.enter_context(former_code.checked_out(code, root)) if code else None
@@ -343,40 +406,26 @@ def _verify(
     former: FormerCode | None,
     root: Path,
 ) -> int:
-    """As `verify`."""
+    """As `verify`, with the former code checked out; None: without one."""
     begun = time.monotonic()
     found, lacking, elsewhere = _found(wanted, seed, former, root)
     for line in dict.fromkeys(lacking + elsewhere):
         print(f"  not walked {line}", file=sys.stderr, flush=True)
+
     counts = Counter[str]()
     stamped = set[str]()
     parallel = Parallel(jobs or cores(), prefer="threads", return_as="generator_unordered")
     tasks = (delayed(_follow)(verification, seconds, rounds, root) for verification in found)
     for done in parallel(tasks):
-        cell = done.cell
-        if done.difference:
-            kind = "DIFFERENT"
-            text = done.difference
-            if former is None or stamps.of(cell, root) is not None:  # it no longer counts
-                stamps.write({cell: done.refusal(root)}, root)
-                stamped.add(cell.paper)
-        elif done.reach:
-            kind = "same"
-            entry = done.stamp(root)
-            stamps.write({cell: entry}, root)
-            stamped.add(cell.paper)
-            text = stamps.words(entry, len(done.result["seeds"]))
-        elif done.elsewhere:
-            kind = "elsewhere"
-            text = done.elsewhere
-        else:
-            kind = "too short"
-            furthest = max((walk.walked for walk in done.walks), default=0)
-            text = f"{furthest} of the {done.least} rounds that a stamp needs; --seconds gives it more"
-        print(f"  {kind:<10} {cell}: {text}", flush=True)
+        kind, text, is_stamped = _recorded(done, former, root)
+        print(f"  {kind:<10} {done.cell}: {text}", flush=True)
         counts[kind] += 1
-    for paper in sorted(stamped):  # by which DVC knows which cells are stale
+        if is_stamped:
+            stamped.add(done.cell.paper)
+    # DVC learns from the papers' sources.yaml which cells are stale.
+    for paper in sorted(stamped):
         subprocess.run([sys.executable, "-m", "stages.sources", paper], cwd=root, check=True)
+
     different = counts["DIFFERENT"]
     left = counts["too short"] + counts["elsewhere"] + len(lacking) + len(elsewhere)
     took = clock(time.monotonic() - begun)
@@ -386,11 +435,37 @@ def _verify(
     return 1 if different or counts["too short"] or named_but_not_walked else 0
 
 
+def _recorded(done: Verification, former: FormerCode | None, root: Path) -> tuple[str, str, bool]:
+    """Write what a verification found to verified.yaml, if it is to be recorded.
+
+    Returns (outcome in a word, what was found, whether verified.yaml was written).
+    """
+    cell = done.cell
+    if done.difference:
+        # A different former code refutes only what a stamp said.
+        refuted = former is None or stamps.of(cell, root) is not None
+        if refuted:
+            stamps.write({cell: done.refusal(root)}, root)
+        return "DIFFERENT", done.difference, refuted
+    if done.reach:
+        entry = done.stamp(root)
+        stamps.write({cell: entry}, root)
+        return "same", stamps.words(entry, len(done.result["seeds"])), True
+    if done.elsewhere:
+        return "elsewhere", done.elsewhere, False
+    furthest = max((walk.walked for walk in done.walks), default=0)
+    text = f"{furthest} of the {done.least} rounds that a stamp needs; --seconds gives it more"
+    return "too short", text, False
+
+
 def _found(
     wanted: list[str], seed: int | None, former: FormerCode | None, root: Path
 ) -> tuple[list[Verification], list[str], list[str]]:
-    """What is to be walked, the quickest round first; a line for each cell that cannot be; and a line for
-    each that can be on another machine alone."""
+    """Look for the results that are to be verified.
+
+    Returns (what is to be trained again, the quickest round first; a line for each cell that cannot be; a
+    line for each cell that can be on another machine alone). Raises FedReproError for an unknown name.
+    """
     found: list[Verification] = []
     lacking: list[str] = []
     elsewhere: list[str] = []
@@ -424,7 +499,7 @@ def _found(
 
 
 def _counted(found: list[Verification], former: FormerCode) -> tuple[list[Verification], list[str]]:
-    """Those whose result counts for the former code, and a line for each of the others."""
+    """(those whose result was valid for the former code, a line for each of the others)."""
     counted = []
     refused = []
     answers = former.ask([verification.cell for verification in found])
@@ -439,8 +514,10 @@ def _counted(found: list[Verification], former: FormerCode) -> tuple[list[Verifi
 
 
 def _follow(verification: Verification, seconds: float, rounds: int | None, root: Path) -> Verification:
-    """Train the seeds in turn and compare until the time is over, to the first value that is not the same or
-    the first training that fails.
+    """Train the seeds in turn and compare, until the time is over, a value differs or a training fails.
+
+    seconds  for all seeds together
+    rounds   of each seed at most; None: all
 
     Returns the verification, with its walks and what was found.
     """
@@ -453,7 +530,7 @@ def _follow(verification: Verification, seconds: float, rounds: int | None, root
         try:
             if verification.former:
                 walk = verification.walk_of_former(seed, left, last)
-                last = max(walk.rows, default=0)  # its time may have been over before
+                last = max(walk.rows, default=0)  # the former code may have trained fewer rounds
             else:
                 walk = verification.walk(seed)
             verification.walks.append(walk)
@@ -469,17 +546,25 @@ def _follow(verification: Verification, seconds: float, rounds: int | None, root
 
 
 def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) -> float:
-    """Follow a seed, trained by the code in `root`, for so many seconds, from its first line on, or rounds;
-    returns the seconds that it took. Differs for another value; FedReproError where the training fails."""
+    """Train a seed in a process of its own, by the code in `root`; each line of its output goes to `walk`.
+
+    walk     what takes the lines
+    seconds  after which the process is stopped, from its first line on
+    rounds   after which it is stopped
+
+    Returns the seconds that it took. Raises Differs or NotHere as `walk.take` does, NotHere too if a signal
+    ended the process, and FedReproError if the training fails.
+    """
     settings = {"DEVICE": "cpu", "WORKERS": "1", "FORCE": "", "TRACKING": "off", "EVENTS": ""}
     settings |= {"EXECUTOR": walk.result["executor"], "PRECISION": walk.result["precision"]}
     environment = os.environ | {f"FEDREPRO_{name}": value for name, value in settings.items()}
+
     with (
         tempfile.TemporaryDirectory(prefix="fedrepro-verify-", ignore_cleanup_errors=True) as folder,
         open(Path(folder, "errors"), "w+", encoding="utf-8", errors="replace") as errors,
     ):
-        words = map(str, (walk.cell, walk.seed, Path(folder, "root"), root))
-        command = [sys.executable, "-m", former_code.walk_module(root), *words]
+        arguments = map(str, (walk.cell, walk.seed, Path(folder, "root"), root))
+        command = [sys.executable, "-m", former_code.walk_module(root), *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "text": True}
         stopped = False
         begun: float | None = None
@@ -501,6 +586,7 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
                         timer = threading.Timer(seconds, stop)
                         timer.daemon = True
                         timer.start()
+                    # A training to the last round goes on: its means come after it.
                     if walk.walked >= rounds and rounds < walk.result["rounds"]:
                         stopped = True
                         break
@@ -509,8 +595,10 @@ def _trained(walk: Walk | Recording, seconds: float, rounds: int, root: Path) ->
                     timer.cancel()
                 if not walk.ended:
                     process.kill()
+
         if not (walk.ended or stopped or over.is_set()):
-            if process.returncode < 0:  # by the system, short of memory, or by a user: that says nothing
+            # The system, short of memory, or a user ended it: that says nothing about the result.
+            if process.returncode < 0:
                 raise NotHere(f"its training was ended by signal {-process.returncode}; verify it again")
             errors.seek(0)
             lines = errors.read().splitlines()

@@ -1,6 +1,7 @@
 """The page across papers: all algorithms by accuracy, rank and cost; effects of tuning, leakage, rounding.
 
-Of several rows of paper.yaml that run one algorithm, as in ablations, the unmodified one counts.
+A paper's miniature is a small scenario in which all algorithms run that can. The page compares them there. If
+several rows of paper.yaml run one algorithm, as in ablations, the unmodified one counts.
 """
 
 import math
@@ -27,7 +28,7 @@ from pipeline.report.words import measure_words, variant
 from pipeline.schema import MINIATURE, MINIATURES, ROOT, Cell, Paper, Scenario, method_names
 from pipeline.schema.discovery import CEILING
 
-# Why an algorithm does not run in a miniature, in the order in which it is looked for.
+# What a miniature lacks -> why an algorithm does not run in it; the first reason that applies is named.
 REASONS = {
     "public data": "needs unlabelled public images",
     "one network": "needs one network for all clients",
@@ -36,27 +37,41 @@ REASONS = {
     "pixels in [0, 1]": "attacks images, which here are normalised",
     "not listed": "could run, but paper.yaml does not list it",
 }
-# Algorithms that are always listed.
+# Algorithms whose rows are always open: federated averaging, and training without federation.
 REFERENCES = ("fedavg", "local")
-# Methods above the fold, besides those and the papers'.
+# Methods whose rows are open besides those and the papers' own: the best so many.
 TOP = 6
-# Fewer methods or miniatures make no mean ranks; Friedman's test needs three methods.
+# Methods, and miniatures, from which on mean ranks are computed: Friedman's test needs three methods.
 FEWEST_RANKED = 3
-# How far below the best accuracy an axis goes, in distances of the median from it: else one method that fails
-# would press all others together.
+# How far an axis reaches below the best accuracy, in units of the median's distance from it. Further, one
+# method that fails would press all others together.
 AXIS_DEPTH = 2.5
+# Size of a panel of costs, and its margins (left, right without the names, top, bottom), in pixels.
+PANEL_SIZE = (344, 244)
+PANEL_LEFT = 34
+PANEL_RIGHT = 18
+PANEL_TOP = 34
+PANEL_BOTTOM = 32
+# Opacity of the dots without names.
+FAINT = 0.35
+# Bytes in a kB.
+KILO = 1000
 
 
 class Miniature:
     """A paper's miniature.
 
-    labels    algorithm -> its name
-    cells     name of an algorithm -> the cell that it asks for
-    results   the same of those that have run
-    numbers   name -> accuracy, the best first
+    study   of the paper
+    labels  algorithm -> its name on the page
+
+    name      of the paper
+    scenario  the miniature, as paper.yaml describes it
+    cells     name of an algorithm -> its cell, if the miniature has one
+    results   name of an algorithm -> its result, if the cell has run
+    headline  the measure that its cells report; empty: none has run
+    numbers   name -> mean and standard deviation of the accuracy, the largest first
+    lower     whether small numbers are the better ones
     places    name -> rank
-    headline  the measure that its cells report; empty where none has run
-    lower     whether small numbers of it are the better ones
     """
 
     def __init__(self, study: Study, labels: dict[str, str]):
@@ -74,7 +89,8 @@ class Miniature:
             name: study.results[cell] for name, cell in self.cells.items() if cell in study.results
         }
 
-        self.headline = next((result["headline"] for result in self.results.values()), "")
+        headlines = [result["headline"] for result in self.results.values()]
+        self.headline = headlines[0] if headlines else ""
         numbers = {}
         for name, result in self.results.items():
             numbers[name] = summarise(result["measures"][result["headline"]])
@@ -84,11 +100,15 @@ class Miniature:
 
     @property
     def axis(self) -> Axis:
+        """The axis that shows all numbers."""
         return Axis.of_summaries(self.numbers.values())
 
     def about(self, labels: dict[str, str]) -> list[str]:
-        """Data, clients, networks and rounds, what was computed otherwise, and which algorithms have no cell
-        here, by reason."""
+        """What the miniature is, in short texts: data, clients, networks and rounds; what is computed
+        otherwise than in the paper; and by reason which algorithms have no cell in it.
+
+        labels  algorithm -> its name on the page
+        """
         scenario = self.scenario
         training = scenario.training
         networks = []
@@ -116,8 +136,15 @@ class Miniature:
 
 
 def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
-    """The row of paper.yaml that runs an algorithm as the paper does: the one of its name, else the first
-    that the miniature has, else the first; empty where no row runs it."""
+    """The row of paper.yaml that runs an algorithm unmodified.
+
+    It is the row with the algorithm's name, else the first one that the miniature has, else the first one;
+    empty if no row runs the algorithm.
+
+    algorithm  name of the method's module
+    paper      whose rows are looked at
+    planned    rows that the miniature has
+    """
     rows = [key for key in paper.methods if paper.algorithm(key) == algorithm]
     if algorithm in rows:
         return algorithm
@@ -126,23 +153,33 @@ def plain(algorithm: str, paper: Paper, planned: Sequence[str]) -> str:
 
 
 def excluded(algorithm: str, scenario: Scenario) -> str:
-    """What an algorithm needs and a scenario lacks, a key of REASONS; empty where it can run. A projector
-    does not count, as the algorithm's row would add it."""
+    """What an algorithm needs and a scenario lacks, a key of REASONS; empty if it can run.
+
+    A projector does not count, as the algorithm's row in paper.yaml would add it.
+
+    algorithm  name of the method's module
+    scenario   in which it would run
+    """
     method = described(algorithm)
     lacking = method.requires - scenario.provides if method else ()
     return next((need for need in REASONS if need in lacking), "")
 
 
 def labels_of(studies: Iterable[Study]) -> dict[str, str]:
-    """Every federated algorithm -> its label as the papers print it; of several with one label all but the
-    first have the end of their name in brackets."""
+    """Every federated algorithm -> its label as the papers print it, in alphabetical order.
+
+    If several algorithms have one label, all but the first have the end of their own name in brackets.
+    """
     papers = [study.paper for study in studies]
+    # Label -> the algorithms that have it.
     same: dict[str, list[str]] = {}
-    # a centralised model is a ceiling, no rival
     for algorithm in method_names():
-        if algorithm != CEILING:
-            label = _printed_label(algorithm, papers)
-            same.setdefault(variant(label)[0], []).append(algorithm)
+        # A centralised model is a ceiling for federated ones and not their rival.
+        if algorithm == CEILING:
+            continue
+        label = _printed_label(algorithm, papers)
+        name, _ = variant(label)
+        same.setdefault(name, []).append(algorithm)
 
     labels = {}
     for label, (first, *others) in same.items():
@@ -153,8 +190,8 @@ def labels_of(studies: Iterable[Study]) -> dict[str, str]:
 
 
 def _printed_label(algorithm: str, papers: Iterable[Paper]) -> str:
-    """The label of an algorithm in the first paper with a row of its name, else in the first with any row of
-    it; its own name where no paper has one."""
+    """The label of an algorithm in the first paper with a row of its name, else in the first paper with any
+    row that runs it; its own name if no paper has one."""
     labels = []
     for paper in papers:
         row = plain(algorithm, paper, [])
@@ -169,17 +206,22 @@ def _printed_label(algorithm: str, papers: Iterable[Paper]) -> str:
 
 
 class Group:
-    """Miniatures that the same algorithms can run in.
+    """Miniatures in which the same algorithms can run.
+
+    title   what they have in common
+    labels  algorithm -> its name on the page
+    papers  names of the papers, which are those of their methods
 
     columns  the miniatures
-    rows     names of the best methods and of those of the papers
-    rest     the other names
-    shared   mean ranks of those that ran in all; None where these are few
+    rows     names of the best methods, of the papers' own and of the references, the best first
+    rest     names of the other methods, the best first
+    shared   mean ranks of the methods that ran in all of them; None: too few methods or miniatures
     """
 
     def __init__(self, title: str, columns: list[Miniature], labels: dict[str, str], papers: Iterable[str]):
         self.title = title
         self.columns = columns
+        # Name -> the shades of its ranks; their mean tells which methods are the best.
         shades = {}
         for name in labels.values():
             shades[name] = [column.places[name].shade for column in columns if name in column.places]
@@ -188,16 +230,19 @@ class Group:
         self.rows = [name for name in order if name in chosen]
         self.rest = [name for name in order if name not in chosen]
 
+        # Name -> its mean in each miniature, of methods that ran in all of them.
         in_all = {}
         for name in shades:
             if len(shades[name]) == len(columns):
                 in_all[name] = [column.numbers[name].mean for column in columns]
-        few = min(len(columns), len(in_all)) < FEWEST_RANKED
-        self.shared = None if few else ranks(in_all, [column.lower for column in columns])
+        self.shared = None
+        if min(len(columns), len(in_all)) >= FEWEST_RANKED:
+            self.shared = ranks(in_all, [column.lower for column in columns])
 
 
 def groups(miniatures: list[Miniature], labels: dict[str, str]) -> list[Group]:
-    """Miniatures without and with public images, which most algorithms either need or cannot use."""
+    """The finished miniatures in two groups: without public images and with them, which most algorithms
+    either need or cannot use."""
     papers = [miniature.name for miniature in miniatures]
     finished = [miniature for miniature in miniatures if miniature.results]
     without = [miniature for miniature in finished if not miniature.scenario.public]
@@ -214,13 +259,18 @@ def groups(miniatures: list[Miniature], labels: dict[str, str]) -> list[Group]:
 
 
 def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, draw.Picture]]:
-    """(cost, a panel per miniature): accuracy against bytes and against seconds of a round."""
+    """Pictures of accuracy against a cost, with a panel for each miniature.
+
+    Returns (cost, its picture): the traffic of a client in a round, and the seconds of a round. A picture
+    without panels is left out.
+    """
     charts: dict[str, list[draw.Panel]] = {"kB a round": [], "seconds a round": []}
     for miniature in miniatures:
-        rows = [
-            (name, result["traffic"]["bytes"] / 1000, fmean(result["seconds"]) / result["rounds"])
-            for name, result in miniature.results.items()
-        ]
+        rows = []
+        for name, result in miniature.results.items():
+            traffic = result["traffic"]["bytes"] / KILO
+            seconds = fmean(result["seconds"]) / result["rounds"]
+            rows.append((name, traffic, seconds))
         table = pd.DataFrame(rows, columns=["name", *charts])
         table["y"] = [miniature.numbers[name].mean for name in table["name"]]
         for unit, panels in charts.items():
@@ -231,17 +281,23 @@ def costs(miniatures: Iterable[Miniature]) -> list[tuple[str, draw.Picture]]:
 
 
 def front(table: pd.DataFrame) -> pd.DataFrame:
-    """The points (x, y) that no other beats in both, cheapest first."""
+    """The Pareto front: the points that are better than every cheaper one, the cheapest first.
+
+    table  columns x (a cost) and y (an accuracy)
+    """
     ordered = table.sort_values(["x", "y"], ascending=[True, False], kind="stable")
     return ordered[ordered["y"] > ordered["y"].cummax().shift().fillna(-math.inf)]
 
 
 @rc_context(draw.STYLE)
 def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Panel:
-    """A dot per method, x logarithmic; a line and names for the front, the accent for the paper's method.
+    """A panel with a dot for each method, over a logarithmic axis of costs. The Pareto front has a line and
+    names, the paper's method has its name in the accent colour.
 
+    title     of the panel
     unit      what x is
-    table     columns name, x, y (accuracy, %); what is far below the median is drawn at the lower edge
+    table     columns name, x, y (accuracy in percent); what is far below the median is drawn at the lower
+              edge
     proposed  name of the paper's method
     """
     best = front(table)
@@ -252,14 +308,14 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
     inks = {name: draw.Ink("ink") for name in named["name"]}
     if proposed in inks:
         inks[proposed] = draw.Ink("accent", bold=True)
-    right = 18 + draw.LETTER * max(map(len, inks))
-    canvas = draw.Canvas((344, 244), (34, right, 34, 32), title)
+    right = PANEL_RIGHT + draw.LETTER * max(map(len, inks))
+    canvas = draw.Canvas(PANEL_SIZE, (PANEL_LEFT, right, PANEL_TOP, PANEL_BOTTOM), title)
     axes = canvas.axes
     axes.step(best["x"], best["y"], where="post", color=draw.PAINT["line"], lw=1.6, zorder=1)
     for row in table.itertuples():
         gid = canvas.of(row.name, f"{row.name}: {row.x:,.4g}, {row.y:.1f} %")
         ink = inks.get(row.name, draw.Ink("mute"))
-        alpha = 1 if row.name in inks else 0.35
+        alpha = 1 if row.name in inks else FAINT
         draw.dots(canvas, gid, [row.x], [row.y], ink, 8, alpha)
     axes.margins(0.08, 0.1)
     draw.few_ticks(axes, table["x"].to_numpy(), True)
@@ -274,12 +330,13 @@ def pareto(title: str, unit: str, table: pd.DataFrame, proposed: str) -> draw.Pa
 
 
 def processors(root: Path = ROOT) -> dict | None:
-    """Of reports/processors.csv, which has cells that were trained on two processors; None without the file.
+    """A summary of reports/processors.csv, which has cells that were trained on two processors.
 
-    cells    how many were compared
-    same     how many of them have the same numbers in every round
-    earlier  in how many the compared setting is not today's
-    makers   who makes the processors
+    Returns None without the file, else
+    cells    number of cells that were compared
+    same     number of these with the same numbers in every round
+    earlier  number of these that were compared in a setting that is not today's
+    makers   names of the makers of the two processors
     """
     path = root / "reports" / "processors.csv"
     if not path.exists():
@@ -296,7 +353,12 @@ def processors(root: Path = ROOT) -> dict | None:
 
 
 def across(studies: dict[str, Study]) -> dict:
-    """The context of the templates. A malformed leakage.csv is a ParamError that names its line."""
+    """What the templates of the page show.
+
+    studies  paper -> its results
+
+    Raises ParamError for a malformed leakage.csv or processors.csv.
+    """
     labels = labels_of(studies.values())
     miniatures = {
         key: Miniature(study, labels) for key, study in studies.items() if MINIATURE in study.paper.scenarios
@@ -306,6 +368,7 @@ def across(studies: dict[str, Study]) -> dict:
     tabs = tuning_tabs({key: miniature.study for key, miniature in miniatures.items()}, labels, done)
     tuned = [tuning for tab in tabs for tuning in tab.tunings.values()]
 
+    # Cells of the miniatures; of those what `fedrepro run` takes to train the missing ones; stale cells.
     planned: list[Cell] = []
     waiting = []
     older: list[Cell] = []

@@ -1,7 +1,9 @@
-"""Comparisons on equal terms: every method tuned alike, or scored on the same side of local training.
+"""Comparisons on equal terms: all methods tuned alike, or all scored after local training.
 
-Each stands beside the paper's own setting, with the paper's method minus each rival over the seeds that all
-of them have, and the 95 % interval of that difference (Student's t over the seeds).
+A method may lead because it was tuned more than its rivals, or because it alone is scored after local
+training. A table of this kind removes one such inequality. It shows for each method the accuracy on equal
+terms beside that of the paper's setting, and how far the paper's method is ahead: the difference over the
+seeds that all methods have, with its 95 % interval (Student's t over the seeds).
 """
 
 from collections.abc import Mapping
@@ -23,16 +25,17 @@ from pipeline.schema import Cell
 class AlikeRow:
     """One method of a comparison on equal terms.
 
-    number        its accuracy there in percent, over the seeds that all rows have
-    before        the same as the paper has it; None where that has not run
-    ahead         percent points of the paper's method minus this one; None of the paper's method itself
+    name          of the method
+    number        its accuracy on equal terms in percent, over the seeds that all rows have
+    before        its accuracy in the paper's setting; None: that has not run
+    ahead         points by which the paper's method is ahead of it; None for the paper's method itself
     interval      the 95 % interval of `ahead`; None with one seed
     file          the result.json of `number`
     before_file   the result.json of `before`
-    words         what else is to be said of the row
-    chance        accuracy in percent below which a run is at chance level; 0 where that is not known
+    words         a note on the row, or empty
+    chance        accuracy in percent below which a run is at chance level; 0: that is not known
     stale         whether code or parameters have changed since `number` was measured
-    before_stale  the same of `before`
+    before_stale  whether they have since `before` was
     """
 
     name: str
@@ -48,7 +51,11 @@ class AlikeRow:
     before_stale: bool = False
 
     def value(self, number: Summary | None, stale: bool) -> Value:
-        """`number` or `before` as a table shows it."""
+        """A position of a table.
+
+        number  `number` or `before` of the row; None: there is none
+        stale   whether code or parameters have changed since it was measured
+        """
         if number is None:
             return Value("outside")
         return Value("measured", number=number, chance=number.mean < self.chance, stale=stale)
@@ -56,14 +63,15 @@ class AlikeRow:
 
 @dataclass(frozen=True)
 class Alike:
-    """Methods on equal terms, the best first.
+    """A comparison of methods on equal terms, the best first.
 
-    key     for links and files
+    key     names it in links and files
     title   what is compared
-    about   how, in a sentence or two
-    unit    heading of `number`
-    before  heading of what the paper has, whose mark is the hollow one; empty: there is no such column
-    notes   what is to be known of the numbers
+    about   how it is compared, in a sentence or two
+    unit    heading of the numbers on equal terms
+    before  heading of the numbers of the paper's setting, whose mark is the hollow one; empty: there are none
+    rows    the methods
+    notes   sentences below the table
     """
 
     key: str
@@ -76,6 +84,7 @@ class Alike:
 
     @property
     def axis(self) -> Axis:
+        """The axis that shows all numbers."""
         numbers = []
         for row in self.rows:
             numbers.append(row.number)
@@ -85,12 +94,13 @@ class Alike:
 
     @property
     def seeds(self) -> int:
+        """The number of seeds of the row that has the fewest."""
         return min(row.number.seeds for row in self.rows)
 
     def panel(self, proposed: str) -> Panel:
-        """As a table of a page; rows keep the order of the comparison.
+        """The comparison as a table of a page, with the rows in its order.
 
-        proposed  the paper's method, which the last column subtracts each row from
+        proposed  name of the paper's method; the last column says how far it is ahead of each row
         """
         rows = []
         for row in self.rows:
@@ -102,39 +112,51 @@ class Alike:
                 last = Value("measured", number=difference, signed=True, interval=row.interval)
             values = [first, second, last] if self.before else [first, last]
             rows.append(Row(row.name, [row.name], values))
+
         headings = [self.unit, self.before, f"{proposed} minus it [95 %]"]
         heads = [[heading] for heading in headings if heading]
+        # The best accuracies are marked; the last column has differences.
         for column in range(len(heads) - 1):
             mark([row.values[column] for row in rows], lower=False)
         return Panel("", ["method"], heads, rows)
 
 
 def compared(runs: Mapping[str, Mapping[int, float]], proposed: str, lower: bool = False) -> list[AlikeRow]:
-    """The rows of a comparison, the best first, over the seeds that all runs have; where none is in all, each
-    has its own and no difference.
+    """The rows of a comparison, the best first, over the seeds that all runs have.
 
-    runs      name -> accuracy by seed
-    proposed  the name that is compared with each
+    If no seed is in all runs, each row has its own seeds, and no difference.
+
+    runs      name -> seed -> accuracy in percent
+    proposed  name of the paper's method, which is compared with each other one
+    lower     whether small numbers are the better ones
     """
+    # The seeds that all runs have; none without runs.
     shared = sorted(set[int]().union(*runs.values()).intersection(*runs.values()))
     rows = []
     for name, by_seed in runs.items():
         values = [by_seed[seed] for seed in shared] if shared else [*by_seed.values()]
         row = AlikeRow(name, summarise(values))
         if shared and name != proposed and proposed in runs:
-            pairs = np.array([runs[proposed][seed] - by_seed[seed] for seed in shared])
-            estimate = one_sample(pairs)
-            # a difference that two decimals do not show is none, without a sign
+            differences = np.array([runs[proposed][seed] - by_seed[seed] for seed in shared])
+            estimate = one_sample(differences)
+            interval = estimate.interval() if len(differences) > 1 else None
+            # A difference that rounds to 0 has no sign: adding 0.0 turns -0.0 into it.
             ahead = round(estimate.d, 2) + 0.0
-            row = replace(row, ahead=ahead, interval=estimate.interval() if len(pairs) > 1 else None)
+            row = replace(row, ahead=ahead, interval=interval)
         rows.append(row)
     sign = 1 if lower else -1
     return sorted(rows, key=lambda row: sign * row.number.mean)
 
 
 def scored_alike(study: Study, setting: Setting) -> Alike | None:
-    """A setting's methods all after local training, where some are scored before it and others after; None
-    where all are scored alike."""
+    """A setting's methods, all scored after local training.
+
+    study    of the paper
+    setting  whose methods are compared
+
+    Returns None if its tables score all methods on the same side of local training anyway, or if a method was
+    not scored after it.
+    """
     column = setting.first
     cells = {study.label(cell.method): cell for cell in study.runs.get(column.scenario, {})}
     cells = {name: cells[name] for name in column.numbers if name in cells}
@@ -145,6 +167,7 @@ def scored_alike(study: Study, setting: Setting) -> Alike | None:
     before = _by_seed(study, cells, f"before.{column.measure}")
     if len(after) < len(cells):
         return None
+
     shared = set.intersection(*map(set, after.values()))
     rows = []
     for row in compared(after, study.name, lower_is_better(column.measure)):
@@ -176,6 +199,6 @@ def scored_alike(study: Study, setting: Setting) -> Alike | None:
 
 
 def _by_seed(study: Study, cells: Mapping[str, Cell], measure: str) -> dict[str, dict[int, float]]:
-    """name -> the measure by seed, of the cells that have it."""
+    """Name -> seed -> a measure, of the cells that have it."""
     known = {name: numbers(cell, study.results[cell], measure, study.root) for name, cell in cells.items()}
     return {name: by_seed for name, by_seed in known.items() if by_seed}

@@ -1,7 +1,7 @@
 """Parse the claims of a paper's text: expected differences between numbers, in one grammar for all papers.
 
 They are in papers/<paper>/claims.csv, one claim per row. A claim expects something of the difference
-`left - right`, or of `left` where `right` is empty.
+`left - right`, or of `left` if `right` is empty.
 
     side       piece { " - " piece }
     piece      selector, max(sides), min(sides) or mean(sides); sides are separated by " ; "
@@ -19,6 +19,12 @@ has, but that runs measure; `measures.py` has the names.
                 =x  ~x              it is x, or about x: its sign, and its size
                 rank<=k [low]       left is among the k highest (lowest) of right
                 text                the claim is in words that no number settles
+
+For example, "FedCRL has the highest accuracy on CIFAR-10" is
+
+    left        table=2|dataset=CIFAR-10|column=Acc.|method=FedCRL
+    right       max(table=2|dataset=CIFAR-10|column=Acc.|method!=FedCRL)
+    expected    >0
 """
 
 import re
@@ -35,19 +41,31 @@ from pipeline.report.words import split_setting
 from pipeline.schema import Paper, shorten
 from pipeline.schema.paper import NUMBER
 
+# Columns of claims.csv, and those that it may have besides.
 COLUMNS = ["id", "claim", "left", "right", "expected", "where", "slip"]
 OPTIONAL = ["title"]
 # Percent points by which a level may deviate ("reaches 68.40").
 LEVEL_MARGIN = 1.0
-# Percent points by which a difference may deviate, or a share of its size where that is more.
+# Percent points by which a difference may deviate.
 SIZE_MARGIN = 0.5
+# The same as a share of the difference; the larger of the two counts.
 SIZE_MARGIN_SHARE = 0.1
+# Weights of a sum below this count as 0: what is left of weights that cancel.
+NO_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True)
 class Spot:
-    """One number of a claim: a position in a table of the paper or, without a table, a measure of a
-    scenario."""
+    """One number of a claim: a position in a table of the paper or, without a table, a measure of a scenario.
+
+    method    as the paper prints it
+    table     key of the table in paper.yaml; empty: no table has the number
+    setting   of the position
+    dataset   of the position
+    column    of the position
+    scenario  of a number without a table
+    measure   of a number without a table
+    """
 
     method: str
     table: str = ""
@@ -60,11 +78,11 @@ class Spot:
 
 @dataclass(frozen=True)
 class Difference:
-    """A weighted sum of numbers, or one that is chosen from several such sums.
+    """A weighted sum of numbers, or one that is chosen from several such sums by its size.
 
-    weights  (spot, or later the run behind it; weight) of a sum
-    parts    the sums from which one is chosen
-    place    which one, by size: 0 is the smallest, k - 1 the k-th smallest, -1 the largest
+    weights  (spot, or later the run behind it; weight) of a sum; empty if it has parts
+    place    which part is chosen: 0 is the smallest, k - 1 the k-th smallest, -1 the largest
+    parts    the sums, or choices from sums, from which one is chosen
     """
 
     weights: tuple[tuple[Any, float], ...] = ()
@@ -72,19 +90,22 @@ class Difference:
     parts: tuple["Difference", ...] = ()
 
     def at(self, number: Callable[[Any], float]) -> float:
-        """Its value for given numbers."""
+        """Its value.
+
+        number  spot -> its number
+        """
         if self.parts:
             return sorted(part.at(number) for part in self.parts)[self.place]
         return sum(weight * number(spot) for spot, weight in self.weights)
 
     def pick(self, key: Callable[["Difference"], Any]) -> "Difference":
-        """The sum that is chosen, sorted by `key`."""
+        """The sum that is chosen if the sums are sorted by `key`."""
         if not self.parts:
             return self
         return sorted((part.pick(key) for part in self.parts), key=key)[self.place]
 
     def leaves(self) -> list["Difference"]:
-        """All its sums."""
+        """All sums in it, each once; itself, if it is a sum."""
         return list(dict.fromkeys(leaf for part in self.parts for leaf in part.leaves())) or [self]
 
     def spots(self) -> list[Any]:
@@ -92,15 +113,16 @@ class Difference:
         return list(dict.fromkeys(spot for leaf in self.leaves() for spot, _ in leaf.weights))
 
     def scaled(self, factor: float) -> "Difference":
-        """Multiplied by a number; a negative number turns the smallest part into the largest."""
+        """The difference multiplied by a number; a negative one turns the smallest part into the largest."""
         weights = tuple((spot, factor * weight) for spot, weight in self.weights)
         parts = tuple(part.scaled(factor) for part in self.parts)
-        turned = factor < 0 and bool(parts)
-        # ~k is the k-th place from the other end.
-        return Difference(weights, ~self.place if turned else self.place, parts)
+        place = self.place
+        if factor < 0 and parts:
+            place = ~place  # the same place from the other end
+        return Difference(weights, place, parts)
 
     def plus(self, other: "Difference") -> "Difference":
-        """The sum of two differences; if one has several parts, each of them is added to the other."""
+        """The sum of two differences; if one has parts, the other is added to each of them."""
         if self.parts:
             return replace(self, parts=tuple(part.plus(other) for part in self.parts))
         if other.parts:
@@ -108,11 +130,14 @@ class Difference:
         return Difference((*self.weights, *other.weights)).renamed(lambda spot: spot) or Difference()
 
     def renamed(self, name: Callable[[Any], Any]) -> "Difference | None":
-        """With other names for the numbers, and each number once; None if all cancel out."""
+        """The difference with other names for its numbers, and each number once; None if all cancel out.
+
+        name  spot -> the new name, such as the run behind it
+        """
         total: dict[Any, float] = {}
         for spot, weight in self.weights:
             total[name(spot)] = total.get(name(spot), 0.0) + weight
-        weights = tuple((spot, weight) for spot, weight in total.items() if abs(weight) > 1e-12)
+        weights = tuple((spot, weight) for spot, weight in total.items() if abs(weight) > NO_WEIGHT)
         parts = tuple(filter(None, [part.renamed(name) for part in self.parts]))
         if not weights and not parts:
             return None
@@ -126,10 +151,11 @@ class Expected:
     """What a claim expects of its difference.
 
     text    as written in the file
-    kind    bound, size, value, abs, rank or text
-    sign    of `bound` its direction, for example `>` and 0; also of a rank, and of a size other than 0
+    kind    `bound`, `size` (of a difference), `value` (a level), `abs`, `rank` or `text`
+    sign    direction from `bound`: `>`, `<`, `>=` or `<=`; empty: none, as for a value, `abs` or a size of 0
+    bound   that the difference is compared with
     number  the size, the value or the rank
-    margin  by which a size or a value may deviate
+    margin  by which a size or a value may deviate, or the x of `abs<x`
     low     of a rank: whether small numbers come first
     """
 
@@ -142,7 +168,11 @@ class Expected:
     low: bool = False
 
     def fits(self, value: float) -> bool:
-        """Whether a difference has the claimed direction or else the claimed size, or is such a rank."""
+        """Whether a difference has the claimed direction, or without one the claimed size; or a rank is as
+        claimed.
+
+        value  the difference or the rank
+        """
         if self.kind == "rank":
             return value <= self.number
         if not self.sign:
@@ -156,11 +186,14 @@ class Expected:
 class Claim:
     """A row of claims.csv.
 
-    where  the paper's table or figure
-    slip   what the paper's tables say instead, where its text is wrong
-    title  in a few words, or empty
-    table  key of the table that shows it; empty for a figure's claim or one in words
-    tree   the difference; of a rank the lead over the rival that decides it; None: it compares nothing
+    id        of the claim
+    text      the claim in words
+    expected  of its difference
+    where     the paper's table or figure
+    slip      what the paper's tables say instead, if its text is wrong; empty: it is right
+    title     the claim in a few words, or empty
+    table     key of the table that shows it; empty for a figure's claim or one in words
+    tree      the difference; of a rank the lead over the rival that decides it; None: it compares nothing
     """
 
     id: str
@@ -174,17 +207,26 @@ class Claim:
 
     @property
     def spots(self) -> list[Spot]:
+        """The numbers that it is about, each once."""
         return self.tree.spots() if self.tree else []
 
     def value(self, tree: Difference, number: Callable[[Any], Any]) -> float:
-        """The difference for given numbers, or the rank; tree: the claim's, or that of its runs."""
+        """The difference, or the rank, for given numbers.
+
+        tree    the claim's difference, or the same of the runs behind it
+        number  spot or run -> its number
+        """
         if self.expected.kind == "rank":
             return 1.0 + sum(leaf.at(number) < 0 for leaf in tree.leaves())
         return tree.at(number)
 
 
 class PublishedNumbers:
-    """The paper's numbers (None: lost, or words), without rows that are means over methods."""
+    """The numbers of a paper's tables, without rows that are means over methods.
+
+    study    of the paper
+    numbers  spot -> its number; None: the printed text is no number, or cannot be read
+    """
 
     def __init__(self, study: Study):
         self.study = study
@@ -207,7 +249,7 @@ class PublishedNumbers:
 
 
 class Places:
-    """The spots of a table, found by what stands at them without going through all.
+    """An index of the spots of a table by what is printed at them.
 
     spots    in printed order
     methods  names of all methods, as printed
@@ -216,29 +258,31 @@ class Places:
     def __init__(self, spots: list[Spot]):
         self.spots = spots
         self.methods = {spot.method for spot in spots}
-        # A term, as of `_facts` -> which of the spots have it.
+        # Term (as in `_facts`) -> indices of the spots that have it.
         self._having: dict[str, set[int]] = {}
         for number, spot in enumerate(spots):
             for term in _facts(spot):
                 self._having.setdefault(term, set()).add(number)
 
     def having(self, terms: Collection[str]) -> list[Spot]:
-        """The spots that have all terms, in printed order; all spots where there is no term."""
+        """The spots that have all terms, in printed order; all spots if there is no term."""
         if not terms:
             return self.spots
-        # The rarest term comes first: the time is that of its spots.
-        first, *others = sorted((self._having.get(term, set()) for term in terms), key=len)
-        return [self.spots[number] for number in sorted(first.intersection(*others))]
+        # The rarest term comes first: only its spots are looked up in the others.
+        rarest, *others = sorted((self._having.get(term, set()) for term in terms), key=len)
+        return [self.spots[number] for number in sorted(rarest.intersection(*others))]
 
     def unknown(self, terms: Collection[str]) -> list[str]:
-        """Those of the terms that no spot has, in alphabetical order."""
+        """The terms that no spot has, in alphabetical order."""
         return sorted(term for term in terms if term not in self._having)
 
 
 def read_claims(printed: PublishedNumbers) -> list[Claim]:
     """The claims of a paper in the order of the file; empty if there is no file.
 
-    ParamError names file, line and what is wrong.
+    printed  the paper's numbers
+
+    Raises ParamError for a malformed claim; it names file, line and what is wrong.
     """
     path = printed.study.root / "papers" / printed.study.key / "claims.csv"
     claims: dict[str, Claim] = {}
@@ -252,6 +296,7 @@ def read_claims(printed: PublishedNumbers) -> list[Claim]:
             claims[row["id"]] = parse_claim(row, printed)
         except (ValueError, RecursionError) as error:
             raise ParamError(f"{where}: {str(error):.300}") from None
+
     for name in printed.paper.main:
         if name not in claims:
             where = shorten(path.with_name("paper.yaml"))
@@ -259,17 +304,17 @@ def read_claims(printed: PublishedNumbers) -> list[Claim]:
     return list(claims.values())
 
 
-# A tree for each method; the method is empty where a value is not of a single one.
+# (method, its difference), for each method; the method is empty if a number is not of a single one.
 Methods = list[tuple[str, Difference]]
 
 
 def parse_claim(row: dict[str, str], printed: PublishedNumbers) -> Claim:
-    """One row of claims.csv.
+    """Parse one row of claims.csv.
 
     row      its fields, COLUMNS and OPTIONAL
     printed  the numbers that it may be about
 
-    Raises ValueError, which says what is wrong with it.
+    Raises ValueError for a malformed row; it says what is wrong.
     """
     expected = parse_expected(row["expected"], alone=not row["right"])
     claim = Claim(row["id"], row["claim"], expected, row["where"], row["slip"], row["title"])
@@ -293,7 +338,7 @@ def parse_claim(row: dict[str, str], printed: PublishedNumbers) -> Claim:
 
 
 def _ranked(left: Methods, right: Methods, expected: Expected) -> Difference:
-    """The lead over the k-th of the others: it is above 0 where left is among the first k."""
+    """The lead of left over the k-th of the others: it is above 0 if left is among the first k."""
     own = left[0][1]
     place = int(expected.number) - 1
     others = [tree for _, tree in right if tree != own]
@@ -307,9 +352,10 @@ def _ranked(left: Methods, right: Methods, expected: Expected) -> Difference:
 
 
 def parse_expected(text: str, alone: bool = False) -> Expected:
-    """What a claim expects, from `>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low` or `text`.
+    """Parse what a claim expects.
 
-    alone: whether there is no right side, so that a number is a level and no difference
+    text   `>0`, `abs<1`, `=8.47`, `~2`, `rank<=3 low` or `text`
+    alone  whether there is no right side, so that a number is a level and not a difference
 
     Raises ValueError for any other text.
     """
@@ -330,6 +376,8 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
         return Expected(text, "bound", sign, number)
     if alone:
         return Expected(text, "value", number=number, margin=LEVEL_MARGIN)
+
+    # A difference of a given size: its direction from 0, and how far its size may be off.
     direction = ""
     if number:
         direction = ">" if number > 0 else "<"
@@ -338,13 +386,22 @@ def parse_expected(text: str, alone: bool = False) -> Expected:
 
 
 def parse(text: str, printed: PublishedNumbers) -> Methods:
-    """One side of a claim; ValueError if it cannot be read or selects no number."""
+    """Parse one side of a claim.
+
+    text     as the grammar says
+    printed  the numbers that it may select
+
+    Raises ValueError if it cannot be read or selects no number.
+    """
     pieces = [_piece(piece.strip(), printed) for piece in _cut(text, " - ")]
     return reduce(_minus, pieces)
 
 
 def _minus(left: Methods, right: Methods) -> Methods:
-    """Lists must be of the same methods; a single number is combined with each of a list."""
+    """The difference of two sides, method by method; a single number is combined with each of the others.
+
+    Raises ValueError if the sides have different methods.
+    """
     names = [name for name, _ in max(left, right, key=len)]
     first = _for_methods(left, names)
     second = _for_methods(right, names)
@@ -361,7 +418,7 @@ def _for_methods(side: Methods, names: list[str]) -> dict[str, Difference]:
 
 
 def _cut(text: str, mark: str) -> Iterator[str]:
-    """The pieces between marks that stand in no bracket."""
+    """The pieces of a text between marks outside of brackets; ValueError if brackets do not match."""
     depth = 0
     begin = 0
     for place, letter in enumerate(text):
@@ -392,28 +449,39 @@ def _piece(text: str, printed: PublishedNumbers) -> Methods:
 
 
 def _select(text: str, printed: PublishedNumbers) -> list[Spot]:
-    """The spots of a selector, in printed order; ValueError where there are none."""
+    """The spots of a selector, in printed order; ValueError if there are none."""
     terms = text.split("|")
     pairs = [term.partition("=")[::2] for term in terms]
     keys = [key for key, _ in pairs if key != "method!"]
     if any("=" not in term for term in terms) or len(keys) > len(set(keys)):
         raise ValueError(f"{text!r} is not key=value|key=value, each key once")
-    methods = [name for key, value in pairs if key == "method" for name in value.split(" & ")]
-    without = [value for key, value in pairs if key == "method!"]
-    place = {key: value for key, value in pairs if not key.startswith("method")}
+
+    methods: list[str] = []
+    without: list[str] = []
+    place = {}
+    for key, value in pairs:
+        if key == "method":
+            methods = value.split(" & ")
+        elif key == "method!":
+            without.append(value)
+        elif not key.startswith("method"):
+            place[key] = value
     if "scenario" in place:
         return _runs(place, methods, printed.paper)
+
     number = place.pop("table", "")
     table = number if number in printed.paper.tables else f"table{number}"
     _check("table", [table], printed.paper.tables)
     places = printed.places(table)
-    _check("printed method", (*methods, *without), places.methods)
+    _check("printed method", [*methods, *without], places.methods)
+
     wanted = {f"{key}={value}" for key, value in place.items()}
     selected = [spot for spot in places.having(wanted) if spot.method not in without]
     if not selected:
         lost = places.unknown(wanted) or sorted(wanted)
         raise ValueError(f"table {number} prints nothing with {'|'.join(lost)}")
-    # A named method at every position, even where the scanned paper lost the number.
+
+    # A named method is taken at every position, even if its number there cannot be read.
     named = [replace(spot, method=name) for name in methods for spot in selected]
     return list(dict.fromkeys(named or selected))
 
@@ -426,7 +494,13 @@ def _facts(spot: Spot) -> set[str]:
 
 
 def _runs(terms: dict[str, str], methods: list[str], paper: Paper) -> list[Spot]:
-    """The spots of numbers that no table has, `scenario=..|measure=..|method=..`."""
+    """The spots of `scenario=..|measure=..|method=..`: numbers that runs measure and no table has.
+
+    terms    key -> value, without the methods
+    methods  as printed
+
+    Raises ValueError for another form, or an unknown name.
+    """
     if sorted(terms) != ["measure", "scenario"] or not methods:
         raise ValueError("a run is scenario=..|measure=..|method=..")
     _check("scenario", [terms["scenario"]], paper.scenarios)
@@ -437,7 +511,10 @@ def _runs(terms: dict[str, str], methods: list[str], paper: Paper) -> list[Spot]
 
 
 def _check(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """ValueError for the first name that is not known; kind: of what it is a name."""
+    """Raise ValueError for the first name that is not known.
+
+    kind  of what it is a name
+    """
     for name in names:
         if name not in known:
             raise ValueError(unknown(kind, name, known))

@@ -1,6 +1,8 @@
 """Compare published with measured numbers: the data of dot charts, ranks of methods, and axes of claims.
 
-`page` shows them; the templates draw them.
+A setting is a printed column that compares methods by an average. It is shown beside what was measured for
+it: in the paper's setting, in other ones, by shortened runs, and after tuning. `page` shows these settings;
+the templates draw them.
 """
 
 import math
@@ -20,26 +22,33 @@ from pipeline.report.verdicts import SHORTENED, Verdict
 from pipeline.report.words import GROUPS
 from pipeline.schema import Cell
 
-# Measures that sum up a block of columns.
+# Last parts of the names of measures that are means over clients or domains.
 AVERAGES = ("average", "weighted", "AVG")
-# Headings that papers give such a column.
+# Headings that papers give the column of such a mean.
 HEADINGS = ("Avg", "AVG", "Acc.", "average")
-# Fewer methods than this are not ranked.
+# Methods from which on a column is ranked and drawn.
 FEWEST = 4
-# At most so many charts are on a page.
+# Charts on a page, at most.
 CHARTS = 2
-# If these charts have more rows together, only the first is drawn; the second is in the table.
+# Rows of these charts together, at most: else only the first chart is drawn, and the second is in the table.
 MOST_ROWS = 24
-# The axis of the claims shows at most so many percent points on either side of 0.
+# Percent points that the axis of the claims shows on either side of 0, at most.
 FARTHEST = 20.0
 # Share of its length by which an axis reaches beyond the numbers that it shows.
 AXIS_MARGIN = 0.04
-# Added to the place of a claim that is about another column of the table: more than a paper has main claims.
+# Tick marks of an axis, about.
+TICKS = 5
+# Steps between tick marks, times a power of ten.
+TICK_STEPS = [1, 2, 4, 5, 10]
+# Steps of the colour of a rank, from the last to the best.
+SHADES = 10
+# Added to the place of a claim about another column of the same table, so that it comes after all claims
+# about the column: more than a paper has main claims.
 ANOTHER_COLUMN = 100
 
 
 def sums_up(measure: str) -> bool:
-    """Whether a measure is the mean over clients or domains."""
+    """Whether a measure is the mean over clients or domains, of the models that the tables score."""
     return not measure.startswith(("pre.", "post.")) and measure.rpartition(".")[2] in AVERAGES
 
 
@@ -51,7 +60,7 @@ class Rank:
     """The rank of a method.
 
     place  1 for the best
-    shade  of its colour: 10 for the best, 0 for the last
+    shade  of its colour: SHADES for the best, 0 for the last
     """
 
     place: int
@@ -59,7 +68,7 @@ class Rank:
 
 
 def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
-    """The rank of every name by its number, rounded to two decimals; equal numbers share a place.
+    """The rank of every name by its number with two decimals; equal numbers share a place.
 
     numbers  name -> number
     low      whether small numbers are the better ones
@@ -70,7 +79,8 @@ def ranked(numbers: dict[str, float], low: bool = False) -> dict[str, Rank]:
     ranks = {}
     for name, number in rounded.items():
         better = sum(other < number for other in rounded.values())
-        ranks[name] = Rank(1 + better, round(10 * (rivals - better) / max(rivals, 1)))
+        shade = round(SHADES * (rivals - better) / max(rivals, 1))
+        ranks[name] = Rank(1 + better, shade)
     return ranks
 
 
@@ -79,12 +89,12 @@ class Column:
     """The measured numbers of one setting.
 
     heading   name of the setting
-    numbers   method as printed -> mean and spread
+    numbers   method as printed -> mean and standard deviation, over the seeds that all have
     scenario  of the runs
     measure   of the runs
     runs      method as printed -> seed -> number
-    main      whether it is the paper's setting
-    short     whether training is shortened: then it is not comparable with the printed numbers
+    main      whether it is the paper's own setting
+    short     whether training is shortened; such numbers are not compared with the printed ones
     """
 
     heading: str
@@ -112,9 +122,9 @@ class Setting:
     """One printed column with everything that was measured for it.
 
     title    in words
-    table    key of the table
+    table    key of the paper's table
     printed  method as printed -> printed number
-    columns  measured ones, that of the paper's setting first
+    columns  measured ones, in the order of the tables; the first is compared with the printed one
     """
 
     title: str
@@ -134,8 +144,10 @@ class Setting:
 
     @property
     def rows(self) -> list[tuple[str, Summary, float | None]]:
-        """(method, measured, printed number) of the first column, the best first. The printed number is None
-        if training is shortened."""
+        """(method, measured, printed number) of the first column, the best measured method first.
+
+        The printed number is None if there is none, or if training is shortened.
+        """
         printed = {} if self.first.short else self.printed
         numbers = sorted(self.first.numbers.items(), key=lambda item: -item[1].mean)
         return [(name, number, printed.get(name)) for name, number in numbers]
@@ -143,8 +155,8 @@ class Setting:
     @property
     def axis(self) -> "Axis":
         """The axis that shows all numbers of `rows`."""
-        marks = [mark for *_, mark in self.rows if mark is not None]
-        return Axis.of_summaries(self.first.numbers.values(), marks)
+        printed = [number for _, _, number in self.rows if number is not None]
+        return Axis.of_summaries(self.first.numbers.values(), printed)
 
 
 def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Setting]:
@@ -153,9 +165,12 @@ def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Set
     views  tables of a paper
     main   its main claims, whose columns come first
     """
+    # The printed numbers of a column -> its setting.
     known: dict[tuple, Setting] = {}
     for view in views:
-        if len({row.name.partition(" (")[0] for row in view.panel.rows}) >= FEWEST:  # no ablation
+        methods = {row.name.partition(" (")[0] for row in view.panel.rows}
+        # An ablation has fewer methods, in several variants.
+        if len(methods) >= FEWEST:
             for i in range(len(view.panel.levels)):
                 _add(known, view, i)
     measured = [setting for setting in known.values() if setting.columns]
@@ -163,15 +178,19 @@ def settings(views: Iterable[TableView], main: Sequence[Claim] = ()) -> list[Set
 
 
 def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
-    """Add column `i` of a table to the setting with the same printed numbers, or make a new setting.
+    """Add a column of a table to the setting with the same printed numbers, or make a new setting.
 
     known  printed numbers -> setting
+    view   the table
+    i      index of the column
     """
     values = {row.name: row.values[i] for row in view.panel.rows if not row.mean}
     printed = {name: value.printed for name, value in values.items() if value.printed is not None}
-    measure = next((value.measure for value in values.values() if value.measure), "")  # no delta has one
+    # Empty for a column of differences.
+    measure = next((value.measure for value in values.values() if value.measure), "")
     if len(printed) < FEWEST or not sums_up(measure):
         return
+
     new = Setting(_title(view, i, measure), view.key, printed)
     setting = known.setdefault(tuple(printed.items()), new)
     runs = {name: value.by_seed for name, value in values.items() if value.cell}
@@ -188,11 +207,11 @@ def _add(known: dict[tuple, Setting], view: TableView, i: int) -> None:
 
 
 def add_tuned(compared: Iterable[Setting], scenario: str, runs: dict[str, dict[int, float]]) -> None:
-    """Add a column of tuned methods to every setting that has a column of a scenario.
+    """Add a column of tuned methods to every setting that has a column of their scenario.
 
     compared  the settings
     scenario  in which the methods were tuned
-    runs      method -> seed -> accuracy after tuning
+    runs      method -> seed -> accuracy after tuning, in percent
     """
     for setting in compared:
         like = next((column for column in setting.columns if column.scenario == scenario), None)
@@ -203,16 +222,24 @@ def add_tuned(compared: Iterable[Setting], scenario: str, runs: dict[str, dict[i
 
 
 def _common(runs: dict[str, dict[int, float]]) -> dict[str, Summary]:
-    """The mean and spread of each run over the seeds that all runs have."""
+    """Name -> mean and standard deviation of a run, over the seeds that all runs have.
+
+    runs  name -> seed -> number
+    """
     return dict(zip(runs, map(summarise, common(runs.values()))))
 
 
 def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Column]:
-    """The columns of shortened scenarios (`<scenario>-short`) for the cells of a column that has not run."""
+    """The columns of shortened scenarios (`<scenario>-short`) for a column of which nothing has run.
+
+    cells    method as printed -> its cell in the paper's scenario
+    measure  of the column
+    """
+    # Scenario -> method as printed -> seed -> number.
     runs: dict[str, dict[str, dict[int, float]]] = {}
     for name, cell in cells.items():
         short = study.shortened(cell)
-        if short and measure in study.results.get(short, {"measures": ()})["measures"]:
+        if short in study.results and measure in study.results[short]["measures"]:
             by_seed = numbers(short, study.results[short], measure, study.root)
             runs.setdefault(short.scenario, {})[name] = by_seed
     columns = []
@@ -223,7 +250,11 @@ def _shortened(study: Study, cells: dict[str, Cell], measure: str) -> list[Colum
 
 
 def _title(view: TableView, i: int, measure: str) -> str:
-    """The title of a column: its headings without the name of the average, or else the table's data set."""
+    """The title of a column: its headings without the name of the average, or else the table's data set.
+
+    i        index of the column
+    measure  of the column, whose group is named at the end
+    """
     *upper, last = dict.fromkeys(view.panel.levels[i])
     parts = list(filter(None, [view.panel.title, *upper]))
     if not parts and last not in HEADINGS:
@@ -237,8 +268,8 @@ def _title(view: TableView, i: int, measure: str) -> str:
 
 
 def _importance(setting: Setting, main: Iterable[Claim]) -> float:
-    """A key to sort settings by: the place of the first main claim about its column; if there is none, that
-    of the first about its table."""
+    """A key to sort settings by: the place of the first main claim about its column, else of the first one
+    about another column of its table; infinite if there is none."""
     parts = setting.title.split(", ")
     places = []
     for place, claim in enumerate(main):
@@ -249,7 +280,11 @@ def _importance(setting: Setting, main: Iterable[Claim]) -> float:
 
 
 def compared_cells(study: Study, compared: list[Setting]) -> dict[str, list[Cell]]:
-    """Scenario -> the finished cells of the methods that its column compares."""
+    """Scenario -> the finished cells of the methods that its column compares.
+
+    study     of the paper
+    compared  the settings
+    """
     # The first of several columns of a scenario in a setting comes last and stays.
     columns = {column.scenario: column for setting in compared for column in setting.columns[::-1]}
     cells = {}
@@ -272,16 +307,21 @@ class Axis:
 
     @classmethod
     def over(cls, numbers: Sequence[float]) -> "Axis":
-        """An axis that shows all the numbers."""
-        margin = AXIS_MARGIN * ((max(numbers) - min(numbers)) or 1.0)
+        """An axis that shows all of these numbers, one or more."""
+        span = max(numbers) - min(numbers)
+        margin = AXIS_MARGIN * (span or 1.0)
         low = min(numbers) - margin
         high = max(numbers) + margin
-        ticks = MaxNLocator(5, steps=[1, 2, 4, 5, 10]).tick_values(low, high)
+        ticks = MaxNLocator(TICKS, steps=TICK_STEPS).tick_values(low, high)
         return cls(low, high, tuple(round(float(tick), 6) for tick in ticks if low <= tick <= high))
 
     @classmethod
     def of_summaries(cls, summaries: Iterable[Summary], others: Iterable[float] = ()) -> "Axis":
-        """An axis that shows means with their standard deviations, and other numbers."""
+        """An axis that shows means with one standard deviation on either side, and other numbers.
+
+        summaries  the means and standard deviations
+        others     further numbers
+        """
         ends = []
         for number in summaries:
             std = number.std or 0
@@ -289,18 +329,22 @@ class Axis:
         return cls.over([*ends, *others])
 
     def beyond(self, *numbers: float | None) -> tuple[bool, bool]:
-        """Whether some of these numbers lie left of the axis, and right of it."""
+        """(whether some of these numbers lie left of the axis, whether some lie right of it); None: no
+        number."""
         known = [number for number in numbers if number is not None]
-        return any(number < self.low for number in known), any(number > self.high for number in known)
+        left = any(number < self.low for number in known)
+        right = any(number > self.high for number in known)
+        return left, right
 
     def at(self, number: float) -> float:
         """The position of a number, in percent of the width; the end of the axis for one beyond it."""
-        return round(100 * min(max((number - self.low) / (self.high - self.low), 0), 1), 2)
+        share = (number - self.low) / (self.high - self.low)
+        return round(100 * min(max(share, 0), 1), 2)
 
 
 def charts(compared: list[Setting]) -> list[Setting]:
     """The settings that are drawn: the first ones whose measured column is of the paper's setting or of
-    shortened runs."""
+    shortened runs; CHARTS at most, and one alone if they have more than MOST_ROWS rows."""
     drawn = [setting for setting in compared if setting.first.main or setting.first.short][:CHARTS]
     rows = sum(len(setting.rows) for setting in drawn)
     return drawn[:1] if rows > MOST_ROWS else drawn

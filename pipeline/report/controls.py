@@ -1,10 +1,13 @@
 """Controls of a claim: the same comparison with one thing made equal, or in another setting.
 
-A lead may come from the network, from the rate at which the rivals train, or from the model that is scored. A
-control gives both sides the same and judges the claim again, over the seeds that its runs share and by the
-spread of these runs alone: the other rows of the table are not under the control. In another setting, where
-all rows are, it is judged as in the paper's. Which controls a claim has follows from its runs; paper.yaml
-names the rows with the same network (`findings.same_network`) and what is tuned (`tuning`).
+A method may lead because of its network, because of the learning rates with which its rivals train, or
+because other models of it are scored than of its rivals. A control makes one of these the same for both sides
+and judges the claim again, over the seeds that its runs share. Only the spread of these runs counts, since
+the other rows of the table are not under the control. In another setting all rows are, so that the claim is
+judged there as in the paper's setting.
+
+Which controls a claim has follows from its runs. paper.yaml names the rows with the same network
+(`findings.same_network`) and what is tuned (`tuning`).
 """
 
 from collections.abc import Callable
@@ -24,10 +27,11 @@ from pipeline.report.verdicts import SHORTENED, Chip, Evidence, Source, Verdict,
 from pipeline.report.words import counted, ordinal
 from pipeline.schema import MINIATURES, Cell
 
+# Kinds of controls: both sides have the same network, were tuned alike, or are scored after local training.
 NETWORK = "same network"
 TUNED = "tuned alike"
 HOOK = "same scored model"
-# Ends the name of the scenario in which a tuning's chosen values are trained.
+# How the scenario of cells with tuned values is called here: the name of the untuned one and this.
 TUNED_SUFFIX = "-tuned"
 
 
@@ -38,11 +42,12 @@ class Control:
     kind      NETWORK, TUNED, HOOK, the heading of another setting, or the name of a declared experiment
     verdict   on the claim under this control; None: its runs are missing
     place     (rank of the claim's method by the means, number of methods); None: there is only one rival
-    sources   its runs and their measures
-    planned   the experiment that declared it, as a table shows it; empty: exploratory
-    left_out  how many rivals it lacks
-    looks     the stricter level that several looks require, if it leaves open what a single look would decide
-    stale     whether one of its runs is of other code or parameters than today's
+    sources   its runs, each with its measure
+    planned   the experiment that declared it, as a table shows it; empty: no experiment did (exploratory)
+    left_out  number of rivals without runs under this control
+    looks     the stricter level that several looks at the results require, if it leaves open what a single
+              look would decide; else empty
+    stale     whether other code or parameters than today's made one of its runs
     """
 
     kind: str
@@ -61,24 +66,27 @@ class Control:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has an interval that decides nothing."""
+        """Whether it leaves the claim open."""
         return self.verdict is not None and self.verdict.chip == Chip.UNDECIDED
 
     @property
     def measured(self) -> bool:
-        """Whether its runs have a number."""
+        """Whether its runs give a number."""
         return self.verdict is not None and self.verdict.point is not None
 
     @property
     def text(self) -> str:
-        """Its number in words: `+2.9 [0.5, 5.3], 5 seeds`; `−1.6 [−4.5, 1.3], 3 seeds, 3rd of 13, 3 rivals
-        left out`; or `not run`."""
+        """Its number in words.
+
+        `+2.9 [0.5, 5.3], 5 seeds`; `−1.6 [−4.5, 1.3], 3 seeds, 3rd of 13, 3 rivals left out`; or `not run`.
+        """
         if self.verdict is None or self.verdict.point is None:
             return "not run"
         numbers = " ".join(filter(None, [self.verdict.text(self.verdict.point), self.verdict.interval]))
         parts = [numbers, counted(self.verdict.seeds, "seed")]
         if self.place:
-            parts.append(f"{ordinal(self.place[0])} of {self.place[1]}")
+            place, methods = self.place
+            parts.append(f"{ordinal(place)} of {methods}")
         if self.left_out:
             parts.append(f"{counted(self.left_out, 'rival')} left out")
         return ", ".join(parts)
@@ -87,10 +95,11 @@ class Control:
 class Controlled(Evidence):
     """The evidence of a claim with other runs in place of its own.
 
+    printed  the paper's numbers
     change   run -> the run that takes its place; None: there is none
-    results  of these runs, if they are not among the paper's
-    paired   whether only the compared runs give the spread, and not all rows of their table
-    variant  as of `Evidence`, for the runs that are replaced
+    results  of the runs that take the place; None: they are among the paper's results
+    paired   whether only the compared runs give the spread; else all rows of their table do
+    variant  as in `Evidence`, for the runs that are replaced
     """
 
     def __init__(
@@ -108,16 +117,17 @@ class Controlled(Evidence):
             self.results = results
 
     def source(self, spot: Spot) -> Source | None:
-        """The run that takes the place of that of a spot."""
+        """The run that takes the place of the one at a spot; None if there is none."""
         run = super().source(spot)
         return self.change(run) if run else None
 
     def pool(self, spot: Spot) -> tuple[Source, ...]:
-        """Nothing if only the compared runs give the spread."""
+        """The runs whose spread is used besides that of the compared ones."""
         return () if self.paired else super().pool(spot)
 
     def classes(self, cell: Cell) -> int:
-        """The same with the values that tuning chose, whose scenario is not in paper.yaml."""
+        """The number of classes of a cell's data set; 0 if it has none."""
+        # The scenario of tuned values is not in paper.yaml, but the untuned one is.
         scenario = cell.scenario.removesuffix(TUNED_SUFFIX)
         return super().classes(Cell(cell.paper, scenario, cell.method))
 
@@ -125,8 +135,10 @@ class Controlled(Evidence):
 class Controls:
     """The controls of a paper's claims.
 
+    printed   the paper's numbers
     variant   SHORTENED: for the verdicts of shortened runs; empty: for those of the paper's setting
-    outdated  runs with tuned values that are of other code or parameters than today's
+    plain     the evidence without a control
+    outdated  cells with tuned values whose results other code or parameters than today's made
     """
 
     def __init__(self, printed: PublishedNumbers, variant: str = ""):
@@ -146,11 +158,13 @@ class Controls:
         runs = list(filter(None, map(self.plain.source, claim.spots)))
         if not self._compares(claim, runs):
             return ()
+
         cells = list(dict.fromkeys(cell for cell, _ in runs))
         found = []
         if self._differ(cells, self._networks):
             found.append(self._same_network(claim, cells))
-        if len({self.paper.algorithm(cell.method) for cell in cells}) > 1:
+        algorithms = {self.paper.algorithm(cell.method) for cell in cells}
+        if len(algorithms) > 1:
             found.append(self._tuned_alike(claim, cells))
         if self._differ(cells, self._hook):
             found.append(self._control(HOOK, claim, self._changed(self._locally_trained)))
@@ -163,12 +177,19 @@ class Controls:
         """The control that tests the direction of a claim in another scenario of the paper.
 
         The paper prints other numbers for it, so that the size is not compared.
+
+        claim     that is tested
+        scenario  of the paper
         """
         if claim.expected.kind == "size":
             claim = replace(claim, expected=parse_expected(f"{claim.expected.sign}0"))
-        moved = Controlled(
-            self.printed, lambda run: (self.study.cell(scenario, run[0].method), run[1]), paired=False
-        )
+
+        def change(run: Source) -> Source:
+            """The run of the same method in the other scenario."""
+            cell, measure = run
+            return self.study.cell(scenario, cell.method), measure
+
+        moved = Controlled(self.printed, change, paired=False)
         control = self._control(in_words(self.study.title(scenario)), claim, moved)
         if control.verdict is None:
             return control
@@ -181,14 +202,18 @@ class Controls:
         name      of the experiment
         declared  its declaration; rows without all declared seeds are left out
         """
-        lead, *rivals = (
-            Spot(self.study.label(method), scenario=declared.scenario, measure=declared.measure)
-            for method in (declared.rows[0], *declared.controls)
-        )
+        spots = []
+        for method in (declared.rows[0], *declared.controls):
+            label = self.study.label(method)
+            spots.append(Spot(label, scenario=declared.scenario, measure=declared.measure))
+        lead, *rivals = spots
+
         whole = [spot for spot in rivals if self._has_seeds(spot, declared)]
         kind = declared_words(name)
         if not whole or not self._has_seeds(lead, declared):
             return Control(kind, left_out=len(rivals) - len(whole))
+
+        # The smallest of the leads over the rivals must be above 0.
         sign = -1.0 if lower_is_better(declared.measure) else 1.0
         parts = tuple(Difference(((lead, sign), (spot, -sign))) for spot in whole)
         asked = replace(claim, tree=Difference((), 0, parts), expected=parse_expected(">0"))
@@ -202,7 +227,7 @@ class Controls:
 
     @cached_property
     def other_settings(self) -> dict[str, Evidence]:
-        """The tables that measure the same printed numbers in other scenarios: heading -> their evidence."""
+        """Heading -> the evidence of a table that measures the printed numbers in other scenarios."""
         tables = self.paper.tables
         found = {}
         for key, (base, name) in variants(self.paper).items():
@@ -215,27 +240,29 @@ class Controls:
         return found
 
     def _elsewhere(self, heading: str, verdict: Verdict) -> Control:
-        """The control of another setting, whose verdict is known."""
+        """The control of another setting, whose verdict is known already."""
         evidence = self.other_settings[heading]
         runs = tuple(filter(None, map(evidence.source, verdict.claim.spots)))
-        return Control(heading, verdict, sources=runs, stale=any(self._is_stale(cell) for cell, _ in runs))
+        stale = any(self._is_stale(cell) for cell, _ in runs)
+        return Control(heading, verdict, sources=runs, stale=stale)
 
     def _changed(
         self, change: Callable[[Source], Source | None], results: dict[Cell, Result] | None = None
     ) -> Controlled:
-        """The evidence with other runs, see `Controlled`."""
+        """The evidence with other runs; change, results: as in `Controlled`."""
         return Controlled(self.printed, change, results, variant=self.variant)
 
     def _compares(self, claim: Claim, runs: list[Source]) -> bool:
         """Whether a claim compares the accuracy of methods that all have runs in one scenario."""
         if not claim.tree or len(runs) < len(claim.spots) or not claim.expected.sign:
             return False
-        cells = {cell for cell, _ in runs}
         accuracy = all(measures.in_points(measure) for _, measure in runs)
-        return accuracy and len(cells) > 1 and len({cell.scenario for cell in cells}) == 1
+        cells = {cell for cell, _ in runs}
+        scenarios = {cell.scenario for cell in cells}
+        return accuracy and len(cells) > 1 and len(scenarios) == 1
 
     def _differ(self, cells: list[Cell], property_of: Callable[[Cell], object]) -> bool:
-        """Whether these cells have different values of a property."""
+        """Whether a property is not the same for all of these cells."""
         values = [property_of(cell) for cell in cells]
         return any(value != values[0] for value in values)
 
@@ -244,7 +271,7 @@ class Controls:
         return Experiment.of(cell, self.study.root).scenario.networks
 
     def _hook(self, cell: Cell) -> object:
-        """Which models a cell is scored by, `pre` or `post` local training; empty if it has not run."""
+        """Which models of a cell are scored, `pre` or `post` local training; empty if it has not run."""
         result = self.study.results.get(cell)
         return result["hook"] if result else ""
 
@@ -256,6 +283,7 @@ class Controls:
             return Control(NETWORK)
 
         def change(run: Source) -> Source:
+            """The run of the row with the same network."""
             cell, measure = run
             return self.study.cell(cell.scenario, known.get(cell.method, cell.method)), measure
 
@@ -274,22 +302,28 @@ class Controls:
             return Control(TUNED)
 
         def change(run: Source) -> Source | None:
+            """The run of the same method with tuned values."""
             cell, measure = run
-            result = results.get(_tuned(cell))
-            return (_tuned(cell), measure) if result and measure in result["measures"] else None
+            tuned = _tuned(cell)
+            if tuned not in results or measure not in results[tuned]["measures"]:
+                return None
+            return tuned, measure
 
         rivals = len(_alternatives(claim)) - len(_alternatives(compared))
         control = self._control(TUNED, compared, self._changed(change, results))
         return replace(control, left_out=rivals)
 
     def _of_methods(self, claim: Claim, known: set[str]) -> Claim | None:
-        """The claim about the methods `known` alone.
+        """The claim about known methods alone.
 
-        A claim about one method against several leaves out the other rivals. None if nothing is left to
+        A claim about one method against several leaves out the unknown rivals. None if nothing is left to
         claim, or if the claim needs all its methods.
+
+        known  methods of paper.yaml
         """
 
         def has(part: Difference) -> bool:
+            """Whether all methods of a comparison are known."""
             runs = [self.plain.source(spot) for spot in part.spots()]
             return all(run and run[0].method in known for run in runs)
 
@@ -303,7 +337,7 @@ class Controls:
         return replace(claim, tree=replace(claim.tree, parts=left))
 
     def _chosen(self, cell: Cell) -> Result | None:
-        """The result of a cell with the values that tuning chose."""
+        """The result of a cell with the values that tuning chose; None if there is none."""
         root = self.study.root
         try:
             tuned = choices.tuned(cell, root)
@@ -315,11 +349,13 @@ class Controls:
         return result
 
     def _is_stale(self, cell: Cell) -> bool:
-        """Whether a run, also one with tuned values, is of other code or parameters than today's."""
-        return self.study.is_stale(cell) if cell in self.study.results else cell in self.outdated
+        """Whether other code or parameters than today's made a result, which may be one with tuned values."""
+        if cell in self.study.results:
+            return self.study.is_stale(cell)
+        return cell in self.outdated
 
     def _locally_trained(self, run: Source) -> Source | None:
-        """The same run, scored by the clients' models after local training; None if that was not measured."""
+        """The same run with its measure of the models after local training; None if that was not measured."""
         cell, measure = run
         if self._hook(cell) == "post":
             return run
@@ -330,8 +366,11 @@ class Controls:
         return None
 
     def _control(self, kind: str, claim: Claim, evidence: Controlled) -> Control:
-        """The control of this kind: the claim judged by other runs; without a verdict if they have no
-        number."""
+        """The claim judged by other runs.
+
+        kind      of the control
+        evidence  the runs that it is judged by; if they give no number, the control has no verdict
+        """
         verdict = judge(claim, evidence)
         if verdict.point is None:
             return Control(kind)
@@ -340,8 +379,8 @@ class Controls:
         return Control(kind, verdict, self._place(claim, evidence), runs, stale=stale)
 
     def _place(self, claim: Claim, evidence: Controlled) -> tuple[int, int] | None:
-        """(rank by the means over the common seeds, number of methods) of a method against several rivals;
-        None for another claim."""
+        """(rank by the means over the common seeds, number of methods) of a method that is compared with
+        several rivals; None for another claim."""
         if claim.expected.kind == "rank" or claim.tree is None:
             return None
         parts = claim.tree.parts
@@ -367,12 +406,12 @@ def declared_words(name: str) -> str:
 
 
 def _alternatives(claim: Claim) -> tuple[Difference, ...]:
-    """The comparisons that a claim consists of, one for each rival; none if it compares nothing."""
+    """The comparisons of a claim, one for each rival; none if it compares nothing."""
     if claim.tree is None:
         return ()
     return claim.tree.parts or (claim.tree,)
 
 
 def _tuned(cell: Cell) -> Cell:
-    """The cell that stands for a cell with the values that tuning chose."""
+    """The name here of a cell with the values that tuning chose."""
     return Cell(cell.paper, cell.scenario + TUNED_SUFFIX, cell.method)

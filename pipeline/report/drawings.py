@@ -1,6 +1,14 @@
 """Choose and draw the figures of a paper's page: first those of the paper, then additional ones.
 
-`figures(study)` gives them in order; `curves(study, cells)` the accuracy over rounds of any cells.
+`figures(study)` gives them in order; `curves(study, cells)` gives the accuracy over rounds of any cells. Each
+kind of figure in paper.yaml has a function, see KINDS at the end. The arguments of such a function are
+
+study      the paper's results
+key        of the figure in paper.yaml
+figure     as paper.yaml describes it
+scenarios  whose runs are drawn
+
+and it returns a picture, without panels if nothing of it has run.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,9 +36,11 @@ from pipeline.schema import MINIATURE, MINIATURES, Cell, Figure, shorten
 
 # Heading of a figure that the paper does not have.
 OURS = "Ours"
-# How the title of such a figure ends in paper.yaml.
+# How the title of such a figure ends in paper.yaml; the page leaves it out.
 ELSEWHERE = " (not in the paper)"
-# What is stored for a figure: title -> the cell and its table.
+# Points from which on a swept number has a line.
+FEWEST_POINTS = 2
+# Title of a panel -> (cell, its stored table).
 Stored = dict[str, tuple[Cell, pd.DataFrame]]
 
 
@@ -38,9 +48,11 @@ Stored = dict[str, tuple[Cell, pd.DataFrame]]
 class FigureView:
     """A figure of the paper, or one of ours.
 
+    key        of the figure in paper.yaml, or of an additional one
     heading    `Figure 5`, or OURS
-    picture    from the paper's scenarios
-    miniature  the same from the miniature; empty where another figure shows it already
+    title      what it shows
+    picture    of the paper's scenarios
+    miniature  the same of the miniature; without panels if another figure shows it already
     """
 
     key: str
@@ -51,7 +63,10 @@ class FigureView:
 
 
 def figures(study: Study) -> list[FigureView]:
-    """The paper's figures that are drawn at all, in its order, then those of ours that show something."""
+    """The paper's figures that are drawn, in its order, then additional ones that show something.
+
+    study  of the paper
+    """
     views: list[FigureView] = []
     for key, figure in study.paper.figures.items():
         miniature = Picture()
@@ -62,18 +77,21 @@ def figures(study: Study) -> list[FigureView]:
             if any(miniature == view.miniature for view in views):
                 miniature = Picture()
         elif figure.function:
-            # Not of the miniature: a function may need what the paper's scenarios alone measure.
+            # The miniature is not drawn: a function may need what only the paper's scenarios measure.
             picture = drawn(study, key, figure, figure.scenarios)
         else:
             continue
-        printed = any(letter.isdigit() for letter in figure.number)  # also R1, R2 of a supplement
+
+        # A figure of the paper has a number, R1 and R2 of a supplement too.
+        printed = any(letter.isdigit() for letter in figure.number)
         heading = f"Figure {figure.number}" if printed else OURS
-        views.append(FigureView(key, heading, figure.title.removesuffix(ELSEWHERE), picture, miniature))
+        title = figure.title.removesuffix(ELSEWHERE)
+        views.append(FigureView(key, heading, title, picture, miniature))
     return views + list(_ours(study))
 
 
 def _ours(study: Study) -> Iterator[FigureView]:
-    """Pictures that no paper has: of the setting with most runs of one grid, and of the miniature."""
+    """Figures that no paper has: of the scenario with the most trained seeds, and of the miniature."""
     main = max(
         (scenario for scenario in study.runs if scenario not in MINIATURES),
         key=lambda scenario: _trained_seeds(study, scenario),
@@ -88,15 +106,17 @@ def _ours(study: Study) -> Iterator[FigureView]:
 
 
 def _trained_seeds(study: Study, scenario: str) -> int:
-    """How many seeds of a scenario were trained, over the methods of one grid."""
+    """Number of trained seeds of a scenario, over the methods of one grid."""
     return sum(len(study.results[cell]["seeds"]) for cell in finished_methods(study, scenario))
 
 
 def _title(study: Study, scenario: str) -> str:
+    """The title of a panel: that of its scenario; empty for the miniature, which is drawn alone."""
     return "" if scenario == MINIATURE else study.title(scenario)
 
 
 def _unit(measure: str) -> str:
+    """The label of an axis with a measure."""
     return "training loss" if measure == "loss" else f"accuracy, % ({measure_words(measure)})"
 
 
@@ -104,7 +124,11 @@ def _unit(measure: str) -> str:
 
 
 def curves(study: Study, cells: list[Cell]) -> Picture:
-    """Accuracy over rounds of these cells of a scenario, mean over seeds; empty without cells."""
+    """Accuracy over rounds, a line for each cell, the mean over its seeds; no panels without cells.
+
+    study  of the paper
+    cells  of one scenario, which have run
+    """
     if not cells:
         return Picture([])
     headline = study.results[cells[0]]["headline"]
@@ -112,6 +136,7 @@ def curves(study: Study, cells: list[Cell]) -> Picture:
 
 
 def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Measures over rounds, a panel for each measure and scenario."""
     panels = []
     for measure in _measures(study, figure, scenarios):
         for scenario in scenarios:
@@ -123,7 +148,8 @@ def _curves(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
 
 
 def _measures(study: Study, figure: Figure, scenarios: list[str]) -> list[str]:
-    """Those of the figure, else the main one of the first cell that has run; none without such a cell."""
+    """The measures of a figure, else the main one of its first cell that has run; none without such a
+    cell."""
     if figure.measures:
         return figure.measures
     first = next(study.finished(scenarios, figure.methods), None)
@@ -131,18 +157,25 @@ def _measures(study: Study, figure: Figure, scenarios: list[str]) -> list[str]:
 
 
 def _curve(study: Study, title: str, measure: str, cells: list[Cell], window: int) -> Panel:
+    """A panel with a measure over rounds, a line for each cell.
+
+    window  rounds of the trailing mean; 1: none
+
+    Raises FedReproError for a history without the measure.
+    """
     tables = {}
     for cell in cells:
         history = study.history(cell)
         if measure in history and history[measure].notna().any():
             tables[label(study, cell.method)] = over_seeds(history, measure, window)
-        elif measure != "loss":  # the steps of some methods descend no single loss
+        elif measure != "loss":  # some methods minimise no single loss, and record none
             path = shorten(cell.folder(study.root) / "history.csv")
             raise FedReproError(f"{path}: the column {measure!r} is missing or empty")
     return draw.lines(title, _unit(measure), "round", entering(tables), method_inks(study, tables))
 
 
 def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Measures against a number that is swept, a panel for each measure and number."""
     cells = list(study.finished(scenarios, figure.methods))
     panels = []
     for measure, over in product(_measures(study, figure, scenarios), figure.over):
@@ -155,13 +188,20 @@ def _sweep(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pict
 
 
 def sweep_lines(study: Study, over: str, measure: str, cells: list[Cell], figure: Figure) -> draw.Tables:
-    """name -> columns x, mean, low, high by x, of lines with two points or more.
+    """The lines of a sweep: name -> columns x, mean, low, high, sorted by x.
 
-    over     what is swept. A number of the scenario, `partition.beta`, gives a line per method; one of the
-             method, `alpha`, a line per scenario, in which all else stays as in the figure's first method
-    measure  what y is
-    cells    finished ones
+    Lines of fewer than FEWEST_POINTS points are left out; low and high are one standard deviation from the
+    mean.
+
+    study    of the paper
+    over     key of the number that is swept. A number of the scenario, `partition.beta`, gives a line for
+             each method. One of the method, `alpha`, gives a line for each scenario, from the cells whose
+             other hyper-parameters are those of the figure's first method
+    measure  on the y axis
+    cells    that have run
+    figure   as paper.yaml describes it
     """
+    # Name of a line -> (x, mean, low, high) of its points.
     points: dict[str, list] = {}
     for cell in cells:
         if "." in over:
@@ -181,13 +221,13 @@ def sweep_lines(study: Study, over: str, measure: str, cells: list[Cell], figure
     for name, rows in points.items():
         table = pd.DataFrame(rows, columns=["x", "mean", "low", "high"])
         table = table.drop_duplicates("x").sort_values("x")
-        if len(table) > 1:
+        if len(table) >= FEWEST_POINTS:
             lines[name] = table
     return lines
 
 
 def _of_scenario(study: Study, cell: Cell, key: str) -> Any:
-    """The value of a cell's scenario at `partition.beta`; None where there is none."""
+    """The value of a cell's scenario at a key such as `partition.beta`; None if there is none."""
     value: Any = asdict(study.paper.scenarios[cell.scenario])
     for part in key.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -195,7 +235,11 @@ def _of_scenario(study: Study, cell: Cell, key: str) -> Any:
 
 
 def _of_method(study: Study, cell: Cell, key: str, first_method: str) -> Any:
-    """A hyper-parameter of a finished cell; None where another one differs from the first method's."""
+    """A hyper-parameter of a finished cell; None if another hyper-parameter is not that of the first method.
+
+    key           of the hyper-parameter
+    first_method  of the figure
+    """
     hyper = study.results[cell]["hyper"]
     first = study.results.get(study.cell(cell.scenario, first_method))
     base = first["hyper"] if first else {}
@@ -209,6 +253,7 @@ def _of_method(study: Study, cell: Cell, key: str, first_method: str) -> Any:
 
 
 def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Two measures side by side, a row for each method."""
     names = map(measure_words, figure.measures)
     ink = dict(zip(names, (Ink("mute", mark="○"), Ink("line-1"))))
     panels = []
@@ -225,6 +270,7 @@ def _pairs(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pict
 
 
 def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Numbers of training images by class and client."""
     panels = []
     for scenario in scenarios:
         path = study.root / "papers" / study.key / "runs" / scenario / "clients.csv"
@@ -240,13 +286,13 @@ def _clients(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
 
 
 def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    """One scenario's: the miniature, or the first of the figure's whose picture is there."""
+    """Example images of the first scenario whose picture was stored."""
     for scenario in scenarios:
         path = examples_path(study.key, key, scenario, study.root)
         if path.exists():
             caption = f"{study.title(scenario)}: the first training image of each class, a row per domain."
             width, height = size(path, f"python -m stages.figures {study.key}")
-            # its address is relative to reports/
+            # Addresses are relative to reports/, where the pages are.
             src = f"../{path.relative_to(study.root).as_posix()}"
             return Picture([Panel("", width, src=src, height=height, words=caption)], caption)
     return Picture()
@@ -256,7 +302,7 @@ def _images(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
 
 
 def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Stored:
-    """Method, with its scenario if there are several -> the cell and what is stored of it for the figure."""
+    """The stored tables of a figure; titles are the methods, with their scenarios if there are several."""
     stored = []
     for cell in study.finished(scenarios, figure.methods):
         table = geometry.read(figure.kind or "", key, cell, study.root)
@@ -273,6 +319,7 @@ def _tables(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Sto
 
 
 def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Margins of class prototypes, a panel for each method."""
     ink = {
         "largest of a client's classes": Ink("mute", mark="○"),
         "mean over clients": Ink("line-1"),
@@ -289,6 +336,7 @@ def _margins(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pi
 
 
 def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Cross-correlations of logits, a square for each method, client and kind of images."""
     tables = _tables(study, key, figure, scenarios)
     panels = []
     for title, (_, table) in tables.items():
@@ -304,13 +352,15 @@ def _matrices(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
 
 
 def _classes(tables: Iterable[tuple[Cell, pd.DataFrame]]) -> dict[str, Ink]:
-    """An ink for every label of these tables."""
-    labels = set[Any]().union(*(table["label"] for _, table in tables))
+    """Class label -> the ink that its points have in all panels."""
+    labels = set[Any]()
+    for _, table in tables:
+        labels.update(table["label"])
     return draw.label_inks(map(str, sorted(labels)))
 
 
 def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
-    """Of the kinds embedding and sphere."""
+    """Points of representations, a panel for each method; of the kinds `embedding` and `sphere`."""
     tables = _tables(study, key, figure, scenarios)
     ink = _classes(tables.values())
     sphere = figure.kind == "sphere"
@@ -327,6 +377,7 @@ def _clouds(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Pic
 
 
 def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """One client's features on its own domain and on another one, two panels for each method."""
     tables = _tables(study, key, figure, scenarios)
     ink = _classes(tables.values())
     panels = []
@@ -343,6 +394,7 @@ def _transfer(study: Study, key: str, figure: Figure, scenarios: list[str]) -> P
 
 
 def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -> Picture:
+    """Accuracy on corrupted images: by severity, and by corruption, the hardest first."""
     tables = {title: table for title, (_, table) in _tables(study, key, figure, scenarios).items()}
     if not tables:
         return Picture()
@@ -363,11 +415,18 @@ def _corruptions(study: Study, key: str, figure: Figure, scenarios: list[str]) -
 
 
 def pooled(table: pd.DataFrame, column: str) -> pd.Series:
-    """The accuracy over all images of each value of a column."""
+    """The accuracy over all images with the same value in a column.
+
+    table   columns accuracy, images (their number), and `column`
+    column  such as `severity`
+
+    Returns value -> accuracy in percent.
+    """
     right = table["accuracy"] * table["images"]
     return right.groupby(table[column]).sum() / table["images"].groupby(table[column]).sum()
 
 
+# Kind of a figure in paper.yaml -> the function that draws it.
 KINDS: dict[str, Callable[[Study, str, Figure, list[str]], Picture]] = {
     "curves": _curves,
     "sweep": _sweep,

@@ -1,6 +1,8 @@
 """The sentences below a table about its runs: seeds, scored models, data, twins, dates.
 
-`page` asks for the `footnotes` of each table. A twin is a test image with a byte-identical training image.
+`page` asks for the `footnotes` of each table. Each of the other functions writes the sentences on one matter;
+its arguments are `study`, the results of the paper, and `cells`, those whose numbers the table shows.
+A twin is a test image that is byte for byte equal to a training image.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,16 +15,22 @@ from pipeline.report.study import Study, processor, seed_words
 from pipeline.report.words import counted
 from pipeline.schema import Cell
 
-# At most so many names are listed; of more only the number is given.
+# At most so many names of methods are listed; of more only the number is given.
 NAMED = 6
-# Test images with a byte-identical twin among the training images, by data set and rule of the test part;
-# `python -m stages.twins` writes it from the images.
+# Numbers of test images with a twin, by data set and rule of the test part; `python -m stages.twins` counts
+# them in the images.
 TWINS = "data/twins.csv"
 TWIN_COLUMNS = ["set", "digest", "rule", "domain", "tests", "twins"]
+# Source of images in a result -> in words.
+SOURCES = {"mirror": "a local copy", "bundled": "scikit-learn", "canonical": "the official files"}
 
 
 def footnotes(study: Study, panel: Panel) -> list[str]:
-    """The sentences below a table, those that change how its numbers are read first."""
+    """The sentences below a table; those that change how its numbers are read come first.
+
+    study  of the paper
+    panel  the table
+    """
     values = [value for row in panel.rows for value in row.values]
     cells = [*dict.fromkeys(value.cell for value in values if value.cell in study.results)]
     return [
@@ -44,19 +52,23 @@ def listed(names: Iterable[str]) -> str:
 
 
 def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """For each scenario whose rows have other seeds than declared: which rows have which seeds."""
+    """Which rows have which seeds, for each scenario in which some have other seeds than paper.yaml
+    declares."""
+    # Scenario -> seeds -> labels of the rows that have them.
     scenarios: dict[str, dict[tuple[int, ...], list[str]]] = {}
     for cell in cells:
+        trained = tuple(sorted(study.results[cell]["seeds"]))
         rows = scenarios.setdefault(cell.scenario, {})
-        rows.setdefault(tuple(sorted(study.results[cell]["seeds"])), []).append(study.label(cell.method))
+        rows.setdefault(trained, []).append(study.label(cell.method))
+
     sentences = []
     for scenario, rows in scenarios.items():
         declared = sorted(study.paper.scenarios[scenario].seeds)
         if [*rows] == [tuple(declared)]:
             continue
-        groups = "; ".join(f"{listed(names)} {seed_words([*trained])}" for trained, names in rows.items())
+        groups = [f"{listed(names)} {seed_words([*trained])}" for trained, names in rows.items()]
         where = f" of {study.title(scenario)}" if len(scenarios) > 1 else ""
-        text = f"Seeds{where}: {groups}; declared are {seed_words(declared)}."
+        text = f"Seeds{where}: {'; '.join(groups)}; declared are {seed_words(declared)}."
         shared = set[int]().union(*rows).intersection(*rows)
         if len(rows) > 1 and shared:
             text += f" Means are over the {counted(len(shared), 'seed')} that all rows have."
@@ -65,14 +77,16 @@ def seeds(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """Which rows are scored before and which after local training; nothing if it is the same for all."""
+    """Which rows are scored before local training and which after it; nothing if it is the same for all."""
     sides = study.hooks(cells)
     if len(sides) < 2:
         return []
     after = [study.label(cell.method) for cell in sides["post"]]
     before = [study.label(cell.method) for cell in sides["pre"]]
-    # First the side of the paper's method, else that of fewer methods.
-    if (study.name not in after, len(after)) <= (study.name not in before, len(before)):
+    # The side of the paper's method comes first; without it, that of fewer methods.
+    place_of_after = (study.name not in after, len(after))
+    place_of_before = (study.name not in before, len(before))
+    if place_of_after <= place_of_before:
         scored = f"{listed(after)} after local training, {listed(before)} before it"
     else:
         scored = f"{listed(before)} before it, {listed(after)} after it"
@@ -80,17 +94,18 @@ def hooks(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def samples(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """For each scenario in which only some clients are scored: how many, of how many."""
+    """How many of the clients are scored, for each scenario in which not all are."""
     counts = {}
     for cell in cells:
         result = study.results[cell]
         if "sample" in result:
             counts[cell.scenario] = f"{result['sample']} clients of {len(result['clients'][0])}"
-    where = {scenario: study.title(scenario) for scenario in counts}
-    return [
-        f"{where[scenario]}: accuracies are over {count}, drawn once for every seed."
-        for scenario, count in counts.items()
-    ]
+
+    sentences = []
+    for scenario, count in counts.items():
+        title = study.title(scenario)
+        sentences.append(f"{title}: accuracies are over {count}, drawn once for every seed.")
+    return sentences
 
 
 def marks(values: Iterable[Value]) -> list[str]:
@@ -101,27 +116,31 @@ def marks(values: Iterable[Value]) -> list[str]:
 
 def origins(study: Study, cells: Iterable[Cell]) -> list[str]:
     """Where the images come from, and how they differ from the official ones."""
+    # (data set, source) -> how its images differ from the official ones; empty: they do not.
     sets = {}
     for cell in cells:
         for data in (study.results[cell]["data"], study.results[cell]["public"]):
             if data:
                 sets[data["set"], data["source"]] = data["deviation"]
-    words = {"mirror": "a local copy", "bundled": "scikit-learn", "canonical": "the official files"}
+
     sentences = []
     for (name, source), deviation in sets.items():
-        text = f"{name}: from {words.get(source, source)}"
-        sentences.append(f"{text}, {deviation}." if deviation else f"{text}.")
+        text = f"{name}: from {SOURCES.get(source, source)}"
+        if deviation:
+            text += f", {deviation}"
+        sentences.append(f"{text}.")
     return sentences
 
 
 def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
     """How many test images have a twin.
 
-    They are known if they were counted for exactly these images and for the rule by which the scenario takes
-    its test part.
+    The number is known if twins were counted in exactly these images and for the rule by which the scenario
+    takes its test part.
     """
     sentences = []
-    for scenario, cell in {cell.scenario: cell for cell in cells}.items():
+    by_scenario = {cell.scenario: cell for cell in cells}
+    for scenario, cell in by_scenario.items():
         data = study.results[cell]["data"]
         rule = getattr(study.paper.scenarios[scenario].partition, "test", "")
         wanted = (data["set"], rule, data["digest"])
@@ -139,7 +158,7 @@ def twins(study: Study, cells: Iterable[Cell]) -> list[str]:
 
 
 def found(study: Study, cells: Iterable[Cell]) -> list[str]:
-    """What was noticed when the data sets were prepared, such as images of the archive that were left out."""
+    """What was noticed when the data sets were prepared, for example images that were left out."""
     of_sets = {study.results[cell]["data"]["set"]: cell.scenario for cell in cells}
     sentences = []
     for name, scenario in of_sets.items():
@@ -150,7 +169,9 @@ def found(study: Study, cells: Iterable[Cell]) -> list[str]:
 def counted_twins(study: Study) -> list[dict[str, str]]:
     """The rows of the file TWINS; none if the project does not have it."""
     path = study.root / TWINS
-    return [row for _, row in read_csv(path, TWIN_COLUMNS)] if path.exists() else []
+    if not path.exists():
+        return []
+    return [row for _, row in read_csv(path, TWIN_COLUMNS)]
 
 
 def process(study: Study, cells: Collection[Cell]) -> list[str]:
@@ -160,7 +181,9 @@ def process(study: Study, cells: Collection[Cell]) -> list[str]:
     """
     runs = [study.results[cell] for cell in cells]
     days = sorted({run["started"][:10] for run in runs if run.get("started")})
-    makes = {processor(machine) for run in runs for machine in run.get("machines", [run["versions"]])}
+    makes = set[str]()
+    for run in runs:
+        makes.update(map(processor, run.get("machines", [run["versions"]])))
     if not days:
         return []
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"

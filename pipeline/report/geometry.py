@@ -1,13 +1,16 @@
-"""Compute and store data behind figures: t-SNE, class margins, logit correlations, corruption accuracy.
+"""Compute and store the data behind figures: t-SNE, class margins, logit correlations, corruption accuracy.
 
-The tables are small and lie in papers/<paper>/figures, from where any clone draws them.
+Training stores the representations of a cell, which are large and not in git. From them a table is computed
+for each figure. The tables are small and lie in papers/<paper>/figures, so that every clone can draw them.
 
+kind         what its table has
 embedding    t-SNE of representations (FedCRL Fig. 4); their silhouette by label
-sphere       their directions and lengths (FedLSA Fig. 2); their uniformity
-margins      between the clients' class means, and what the server sends (FedLSA Fig. 1)
+sphere       directions and lengths of representations (FedLSA Fig. 2); their uniformity
+margins      distances between the clients' class means, and between the vectors that the server sends (FedLSA
+             Fig. 1)
 matrix       cross-correlations of logits (FCCL+ Fig. 8)
-transfer     t-SNE of one client's features of its domain and of another (FCCL+ Fig. 9)
-corruptions  accuracy by corruption and severity (not in a paper)
+transfer     t-SNE of one client's features on its domain and on another (FCCL+ Fig. 9)
+corruptions  accuracy by corruption and severity (in no paper)
 """
 
 import json
@@ -24,9 +27,10 @@ from pipeline.files import write_json, write_text
 from pipeline.schema import COMPUTED, MINIATURE, ROOT, Cell, load_paper, shorten
 from pipeline.schema.paper import PICTURE
 
-# Of t-SNE: about how many neighbours a point has. Fewer points have a third of their number.
+# Perplexity of t-SNE: about how many neighbours a point has. If there are few points, it is a third of their
+# number.
 PERPLEXITY = 30
-# Of t-SNE: the same points give the same picture.
+# Seed of t-SNE, so that the same points give the same picture.
 SEED = 0
 # Kind -> columns of its table.
 COLUMNS = {
@@ -37,24 +41,36 @@ COLUMNS = {
     "transfer": ["client", "domain", "x", "y", "label", "right"],
     "corruptions": ["corruption", "severity", "images", "accuracy"],
 }
-# Columns that need not be numbers.
+# Columns that may be text.
 WORDS = ("label", "client", "images", "domain", "corruption")
-# A length below it counts as 0: a column of logits that varies less counts as constant.
+# Lengths below this count as 0, and a column of logits that varies less as constant: they are divided by.
 SMALLEST = 1e-12
-# What a training stage stores of a cell: name -> array.
+# Name -> array, of what a training stage stores of a cell.
 Arrays = Mapping[str, np.ndarray]
 
 
 def table_path(figure: str, cell: Cell, root: Path = ROOT) -> Path:
-    """papers/<paper>/figures/<figure>-<scenario>-<method>.csv; a JSON of that name says what it is."""
+    """The file of a cell's table: papers/<paper>/figures/<figure>-<scenario>-<method>.csv.
+
+    A JSON file of the same name says what it is.
+
+    figure  key of the figure in paper.yaml
+    cell    that the table is of
+    root    folder of the repository
+    """
     return root / "papers" / cell.paper / "figures" / f"{figure}-{cell.scenario}-{cell.method}.csv"
 
 
 def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = ROOT) -> Path:
-    """Store a table as CSV, and what it is with the numbers in `table.attrs` as JSON; returns the CSV's path.
+    """Store a table as CSV, and what it is as JSON, with the numbers in `table.attrs`.
 
     kind    a key of COLUMNS
-    figure  a figure's key in paper.yaml
+    figure  key of the figure in paper.yaml
+    cell    that the table is of
+    table   with these columns
+    root    folder of the repository
+
+    Returns the path of the CSV.
     """
     path = table_path(figure, cell, root)
     if kind == "embedding":
@@ -70,8 +86,15 @@ def write(kind: str, figure: str, cell: Cell, table: pd.DataFrame, root: Path = 
 
 
 def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame | None:
-    """The stored table of a cell, with an embedding's `silhouette` and a sphere's `uniformity` in its attrs;
-    None where there is none. FedReproError for a file that is not such a table."""
+    """The stored table of a cell, with an embedding's `silhouette` or a sphere's `uniformity` in its attrs.
+
+    kind    a key of COLUMNS
+    figure  key of the figure in paper.yaml
+    cell    that the table is of
+    root    folder of the repository
+
+    Returns None if there is no table. Raises FedReproError for a file that is no such table.
+    """
     path = table_path(figure, cell, root)
     if not path.exists():
         return None
@@ -94,12 +117,15 @@ def read(kind: str, figure: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame 
 
 
 def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
-    """Compute and store what figures show of a cell (`fedcrl/mini/fedavg`), of a scenario's data
-    (`fcclplus/mini`), or of every cell and data set of a paper that is there (`fcclplus`); returns the paths.
+    """Compute and store what figures show.
 
-    only: key of the figure that is computed; None: all
+    what  a cell (`fedcrl/mini/fedavg`); a scenario, whose data are shown (`fcclplus/mini`); or a paper
+          (`fcclplus`), for all its cells and data sets that are on this machine
+    only  key of the figure that is computed; None: all
+    root  folder of the repository
 
-    Raises FedReproError for what no figure of the paper shows, or for a cell without representations.
+    Returns the paths of the files. Raises FedReproError for what no figure of the paper shows, or for a cell
+    without representations.
     """
     from pipeline.data import pictures  # with matplotlib, which reading a table does without
 
@@ -109,11 +135,8 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
     for key, figure in paper.figures.items():
         if only not in (None, key):
             continue
-        scenarios = [
-            scenario
-            for scenario in dict.fromkeys([MINIATURE, *figure.scenarios])
-            if scenario in paper.scenarios
-        ]
+        named = dict.fromkeys([MINIATURE, *figure.scenarios])
+        scenarios = [scenario for scenario in named if scenario in paper.scenarios]
         if figure.kind in COMPUTED:
             kind = str(figure.kind)
             for scenario, method in product(scenarios, figure.methods or paper.methods):
@@ -135,7 +158,14 @@ def update(what: str, only: str | None = None, root: Path = ROOT) -> list[Path]:
 
 
 def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
-    """The table of a cell; FedReproError for a missing or broken file."""
+    """Compute the table of a cell from its representations.
+
+    kind  a key of KINDS
+    cell  that was trained
+    root  folder of the repository
+
+    Raises FedReproError if the file of representations is missing, damaged or lacks what the kind needs.
+    """
     path = cell.representations(root)
     missing, table_of = KINDS[kind]
     try:
@@ -150,7 +180,12 @@ def compute(kind: str, cell: Cell, root: Path = ROOT) -> pd.DataFrame:
 
 
 def plane(values: np.ndarray) -> np.ndarray:
-    """(n, 2): t-SNE of values (n, d); one thread, so that the number of cores does not change it."""
+    """t-SNE of points in one thread, so that the number of cores does not change it.
+
+    values  (n, d)
+
+    Returns (n, 2).
+    """
     from sklearn.manifold import TSNE  # here, because a report draws what is stored without computing it
     from threadpoolctl import threadpool_limits
 
@@ -175,7 +210,12 @@ def _embedding(arrays: Arrays) -> pd.DataFrame:
 
 
 def margins(prototypes: np.ndarray) -> np.ndarray:
-    """(C,) margin of each of (C, d) prototypes: smallest L2 distance to another one; NaN rows are absent."""
+    """The margin of each class's prototype: its smallest L2 distance to another one.
+
+    prototypes  (C, d), NaN rows for classes without a prototype
+
+    Returns (C,), NaN for classes without a prototype or without another one.
+    """
     distances = np.linalg.norm(prototypes[:, None] - prototypes[None], axis=2)
     distances[np.eye(len(prototypes), dtype=bool)] = np.inf
     least = np.where(np.isnan(distances), np.inf, distances).min(1)
@@ -185,16 +225,17 @@ def margins(prototypes: np.ndarray) -> np.ndarray:
 def margin_table(
     prototypes: np.ndarray, labels: np.ndarray, clients: np.ndarray, vectors: np.ndarray | None = None
 ) -> pd.DataFrame:
-    """Per label the largest margin that a client's prototypes have (`clients`), that of the means over
-    clients (`mean`), and that of what the server sends (`vectors`; NaN where it sends nothing for the class).
+    """The margins of each class, a row for each label: the largest of a client's prototypes (`clients`), that
+    of the mean prototypes over clients (`mean`), and that of the vectors that the server sends (`vectors`).
 
-    prototypes  (m, d), a row per client and class that it holds: the mean of its training images by its
-                trained model (FedLSA Eq. 1 and Fig. 1)
+    The mean counts every client that has the class once, as FedProto's global prototypes do.
+
+    prototypes  (m, d), a row for each client and class that it holds: the mean of the representations of its
+                training images by its trained model (FedLSA Eq. 1 and Fig. 1)
     labels      (m,), the class of each row
     clients     (m,), the client of each row
-    vectors     (C, d), row c is what the server sends for class c, NaN where unknown; None: nothing
-
-    The mean over clients counts every client that has the class once, as FedProto's global prototypes do.
+    vectors     (C, d), row c is what the server sends for class c, NaN if that is nothing; None: it sends
+                none
     """
     classes, places = np.unique(labels, return_inverse=True)
     owners, rows = np.unique(clients, return_inverse=True)
@@ -211,28 +252,41 @@ def margin_table(
 
 
 def _margins(arrays: Arrays) -> pd.DataFrame:
+    """Margins of the prototypes of a cell's clients and server (FedLSA Fig. 1)."""
     prototypes = arrays["prototypes"].astype(np.float64)
     vectors = arrays["vectors"].astype(np.float64) if "vectors" in arrays else None
     return margin_table(prototypes, arrays["prototype_labels"], arrays["prototype_clients"], vectors)
 
 
 def sphere_table(values: np.ndarray, labels: np.ndarray, clients: np.ndarray) -> pd.DataFrame:
-    """Representations (n, d) in three dimensions: the direction is that of the projection on the three right
-    singular vectors that reach farthest, the distance from the origin is the representation's length over the
-    mean length, so that representations of one length lie on the unit sphere."""
+    """Representations as points in three dimensions, with their uniformity in the table's attrs.
+
+    The direction of a point is that of the projection on the three right singular vectors with the largest
+    singular values. Its distance from the origin is the representation's length divided by the mean length,
+    so that representations of one length lie on the unit sphere.
+
+    values   (n, d) representations
+    labels   (n,) their classes
+    clients  (n,) their clients
+    """
     lengths = np.linalg.norm(values, axis=1)
     axes = np.linalg.svd(values, full_matrices=False)[2][:3]
     projected = values @ np.pad(axes, ((0, 3 - len(axes)), (0, 0))).T
     directions = projected / np.maximum(np.linalg.norm(projected, axis=1, keepdims=True), SMALLEST)
-    x, y, z = (directions * (lengths / max(lengths.mean(), SMALLEST))[:, None]).T
+    distances = lengths / max(lengths.mean(), SMALLEST)
+    x, y, z = (directions * distances[:, None]).T
     table = pd.DataFrame({"x": x, "y": y, "z": z, "label": labels, "client": clients})
     table.attrs["uniformity"] = uniformity(values)
     return table
 
 
 def uniformity(values: np.ndarray) -> float:
-    """ln of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v of representations (n, d); Wang
-    and Isola (2020). Lower: more uniform."""
+    """How uniformly directions cover the sphere (Wang and Isola 2020); the lower, the more uniform.
+
+    It is the logarithm of the mean of exp(-2 |u - v|^2) over all pairs of directions u, v.
+
+    values  (n, d) representations, whose directions are meant
+    """
     u = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), SMALLEST)
     from scipy.spatial.distance import pdist
 
@@ -240,22 +294,31 @@ def uniformity(values: np.ndarray) -> float:
 
 
 def cross_correlation(logits: np.ndarray, consensus: np.ndarray) -> np.ndarray:
-    """M (C, C) of FCCL+ Eq. 1: Pearson's correlation of the columns of logits and consensus, (n, C) both."""
+    """The matrix M of FCCL+ Eq. 1: Pearson's correlation of the columns of two arrays of logits.
+
+    logits     (n images, C classes), of a client
+    consensus  (n, C), the mean over clients
+
+    Returns (C, C).
+    """
     return _standardised(logits).T @ _standardised(consensus)
 
 
 def _standardised(values: np.ndarray) -> np.ndarray:
-    """Columns with mean 0 and length 1; a constant one is 0."""
+    """The columns shifted to mean 0 and scaled to length 1; a constant column becomes 0."""
     centred = values - values.mean(0)
     return centred / np.maximum(np.linalg.norm(centred, axis=0), SMALLEST)
 
 
 def _matrices(arrays: Arrays) -> pd.DataFrame:
-    """Every client's M with the mean logits of all clients on the public images and, where the scenario has
-    such, on the test images of the client's domain (`private`)."""
+    """Each client's cross-correlation with the mean logits of all clients (FCCL+ Fig. 8): on the public
+    images (`public`) and, if they were stored, on the test images of the client's domain (`private`)."""
     public = arrays["logits"].astype(np.float64)
-    names = arrays["names"].tolist() if "names" in arrays else [f"client {k}" for k in range(len(public))]
-    # (which images, client, logits of all clients on them)
+    if "names" in arrays:
+        names = arrays["names"].tolist()
+    else:
+        names = [f"client {k}" for k in range(len(public))]
+    # (which images, index of the client, logits of all clients on them)
     parts = [("public", k, public) for k in range(len(names))]
     if "names" in arrays:
         domains = zip(range(len(names)), arrays["domains"].tolist(), strict=True)
@@ -271,8 +334,8 @@ def _matrices(arrays: Arrays) -> pd.DataFrame:
 
 
 def _transfer(arrays: Arrays) -> pd.DataFrame:
-    """t-SNE of the first client's features of its domain's images, and another one of the next domain's
-    (the paper's M and U); `right` is 1 where the model's answer is the label."""
+    """t-SNE of the first client's features on images of its own domain, and another t-SNE on images of
+    another domain (FCCL+ Fig. 9, M and U); `right` is 1 where the model's answer is the label."""
     client = str(arrays["names"][0])
     home = str(arrays["domains"][0])
     features = arrays[f"features.{client}"].astype(np.float32)
@@ -297,7 +360,7 @@ def _transfer(arrays: Arrays) -> pd.DataFrame:
 
 
 def _corruptions(arrays: Arrays) -> pd.DataFrame:
-    """Mean over clients, in percent, and the number of images."""
+    """Accuracy by corruption and severity, mean over clients in percent, and the number of images."""
     images = pd.DataFrame(
         {
             "corruption": arrays["corruptions"],
@@ -310,10 +373,11 @@ def _corruptions(arrays: Arrays) -> pd.DataFrame:
 
 
 def _sphere(arrays: Arrays) -> pd.DataFrame:
+    """A cell's representations as points around the unit sphere (FedLSA Fig. 2)."""
     return sphere_table(arrays["values"].astype(np.float64), arrays["labels"], arrays["clients"])
 
 
-# Kind -> (what is wrong with a file that lacks what it needs, how its table is computed).
+# Kind -> (what is said of a file that lacks what it needs, the function that computes its table).
 KINDS: dict[str, tuple[str, Callable[[Arrays], pd.DataFrame]]] = {
     "embedding": ("not representations", _embedding),
     "sphere": ("not representations", _sphere),

@@ -1,6 +1,6 @@
-r"""Write a paper's tables as LaTeX, one file a table: measured numbers with the published ones below them.
+r"""Write a paper's tables as LaTeX, a file for each: measured numbers, and the published ones below them.
 
-A file is for \input inside a paper. A table that is wider than the page is scaled down to it.
+A file is for \input in a document. A table that is wider than the page is scaled down to its width.
 """
 
 import re
@@ -11,8 +11,9 @@ from pipeline.report.page import Page, Tab
 from pipeline.report.published import Panel, Value
 from pipeline.report.words import GREEK
 
+# First line of each file: what the document has to load.
 PACKAGES = "% Needs \\usepackage{amssymb,booktabs,graphicx}.\n"
-# Letter -> how LaTeX prints it.
+# Character -> how LaTeX prints it.
 ESCAPES: dict[str, str | int | None] = {
     **{letter: rf"\{letter}" for letter in "{}$&#%_"},
     "\\": r"\textbackslash{}",
@@ -29,17 +30,17 @@ ESCAPES: dict[str, str | int | None] = {
     "†": r"$^{\dagger}$",
     **{letter: rf"$\{name.title() if letter.isupper() else name}$" for name, letter in GREEK.items()},
 }
-# Scales a table down to the width of the page where it is wider.
+# Scales a table down to the width of the page if it is wider.
 FIT = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{"
 
 
 def tex(text: str) -> str:
-    """Escaped, in one line."""
+    """A text with LaTeX's special characters escaped, in one line."""
     return " ".join(text.split()).translate(str.maketrans(ESCAPES))
 
 
 def caption(tab: Tab) -> list[str]:
-    """What has to be known of a table's numbers, in short sentences."""
+    """The caption of a table: its title and what has to be known of its numbers, in short sentences."""
     sentences = [f"{tab.title}.", f"{tab.seeds}."]
     if tab.done:
         sentences.append(f"{tab.done} numbers measured.")
@@ -55,17 +56,24 @@ def caption(tab: Tab) -> list[str]:
 
 
 def _measured(value: Value) -> str:
-    """The number with its marks, spread and interval; empty where nothing was measured."""
+    """A measured number with its marks, spread and interval; empty if nothing was measured."""
     if not value.mean:
         return ""
-    form = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}.get(value.mark, "%s")
-    spread = rf"{{\scriptsize$\pm${tex(value.spread)}}}" if value.spread else ""
-    interval = rf" {{\scriptsize {tex(value.ends)}}}" if value.ends else ""
-    return form % tex(value.mean) + tex(value.signs) + spread + interval
+    number = tex(value.mean)
+    if value.mark == "best":
+        number = rf"\textbf{{{number}}}"
+    elif value.mark == "second":
+        number = rf"\underline{{{number}}}"
+    number += tex(value.signs)
+    if value.spread:
+        number += rf"{{\scriptsize$\pm${tex(value.spread)}}}"
+    if value.ends:
+        number += rf" {{\scriptsize {tex(value.ends)}}}"
+    return number
 
 
 def _tabular(panel: Panel) -> str:
-    """A row of a panel, and below it the printed numbers where there are some."""
+    """The tabular of a panel: each row, and below it its printed numbers, if there are some."""
     lines = []
     for row in panel.rows:
         lines.append([*map(tex, row.stub), *map(_measured, row.values)])
@@ -73,6 +81,8 @@ def _tabular(panel: Panel) -> str:
         if any(printed):
             texts = [rf"{{\scriptsize({tex(text)})}}" if text else "" for text in printed]
             lines.append([""] * len(row.stub) + texts)
+
+    # The headings of the stub stand in the lowest row of the header.
     above = [""] * (len(panel.heads) - 1)
     heads = [*([*above, name] for name in panel.stub), *panel.levels]
     levels = [list(map(tex, texts)) for texts in zip(*heads, strict=True)]
@@ -82,7 +92,7 @@ def _tabular(panel: Panel) -> str:
 
 
 def table(tab: Tab, paper: str) -> str:
-    """A table as a file.
+    """The content of a table's file.
 
     tab    the table
     paper  name of the paper
@@ -97,5 +107,5 @@ def table(tab: Tab, paper: str) -> str:
 
 
 def files(page: Page) -> dict[str, str]:
-    """{path under reports/: text} of a paper's measured tables."""
+    """Path under reports/ -> content, of the files of a paper's measured tables."""
     return {f"tables/{page.key}-{tab.key}.tex": table(tab, page.name) for tab in page.tabs}

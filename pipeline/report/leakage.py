@@ -1,7 +1,8 @@
-"""What a server can reconstruct of clients' images, for the page "Across papers".
+"""How well clients' images can be reconstructed from what they send, for the page "Across papers".
 
 `benchmarks/studies/leakage_stage.py` attacks what methods send in a miniature, and writes the files that this
-module reads.
+module reads. A reconstruction is scored by its structural similarity (SSIM) with the client's image, and
+compared with two guesses that need no attack: a random image, and the mean image of the class.
 """
 
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ from pipeline.schema import ROOT
 
 # The paper whose miniature is attacked: its methods send gradients, models and class means.
 ATTACKED = "fedcrl"
+# Where the study writes its files, from the root.
 FOLDER = Path("reports", "leakage")
-# Structural similarity (SSIM) with the client's image: of the reconstruction, of a random image, and of the
-# mean image of the class.
+# Columns with the SSIM of the reconstruction, of a random image, and of the mean image of the class.
 SCORES = ("ssim", "random", "mean")
-# What a reconstruction is compared with, in the words of the page.
+# What a reconstruction is compared with -> in the words of the page.
 TARGETS = {"batch": "the batch", "nearest": "nearest image", "class mean": "mean image"}
+# Images of a class from which on their number is given as "10 or more".
+MANY_IMAGES = 10
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,11 @@ class Leakage:
 
     rounds   in which they were attacked
     axis     of SSIM
-    rows     (method, what was sent, images, compared with), and for every round the mean SSIM of
-             reconstruction (ssim), random image and class mean, and how many of the attempts are closer than
-             both (above); None for a round without attempts
-    picture  width and height of leakage.png in pixels; None without it
+    rows     ((method, what was sent, number of images, compared with), scores by round). The scores of a
+             round are the mean SSIM of the reconstruction (`ssim`), of the random image (`random`) and of the
+             class mean (`mean`), and how many of the `attempts` are closer than both guesses (`above`); None
+             for a round without attempts
+    picture  (width, height) of leakage.png in pixels; None: there is none
     """
 
     rounds: list[int]
@@ -45,8 +49,8 @@ class Leakage:
 
     @property
     def against_images(self) -> dict[str, list[tuple[str, list[Any]]]]:
-        """Rows of the picture, which are compared with images and not with their mean: what was sent ->
-        (images, a score per round)."""
+        """What was sent -> (number of images, scores by round), of reconstructions that are compared with
+        images and not with their mean."""
         groups: dict[str, list[tuple[str, list[Any]]]] = {}
         for (method, sent, images, target), scores in self.rows:
             if target != TARGETS["class mean"]:
@@ -54,16 +58,27 @@ class Leakage:
         return groups
 
     def more(self, number: int) -> tuple[int, int]:
-        """(kinds of attack of which most come closer than both guesses, kinds) of a round."""
+        """(number of kinds of attack of which most attempts are closer than both guesses, number of all
+        kinds) in a round.
+
+        number  of the round, one of `rounds`
+        """
         place = self.rounds.index(number)
         scores = []
         for rows in self.against_images.values():
             scores += [by_round[place] for _, by_round in rows if by_round[place]]
-        return sum(score.above > score.attempts / 2 for score in scores), len(scores)
+        closer = sum(score.above > score.attempts / 2 for score in scores)
+        return closer, len(scores)
 
 
 def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
-    """Of reports/leakage/; None where the stage has not run. ParamError for a malformed leakage.csv."""
+    """Read what the study wrote.
+
+    studies  paper -> its results, for the labels of methods
+    root     folder of the repository
+
+    Returns None if the study has not run. Raises ParamError for a malformed leakage.csv.
+    """
     path = root / FOLDER / "leakage.csv"
     if not path.exists() or ATTACKED not in studies:
         return None
@@ -72,7 +87,7 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
         guess = table[["random", "mean"]].max(axis=1)
         words = [*map(images_in_words, table["images"], table["target"])]
         table = table.assign(above=table["ssim"] > guess, size=words)
-        # Of one image the mean is that image.
+        # The mean of one image is that image.
         table = table[(table["size"] != "1") | (table["target"] != "class mean")]
 
         means = {name: (name, "mean") for name in SCORES}
@@ -91,14 +106,19 @@ def leakage(studies: dict[str, Study], root: Path = ROOT) -> Leakage | None:
 
 
 def _order(kind: tuple[str, str, str, str]) -> tuple:
-    """To sort attacks by: method, what was sent, what it is compared with, number of images."""
+    """A key to sort kinds of attack by: method, what was sent, compared with images or their mean, number of
+    images."""
     method, sent, images, target = kind
     # `10 or more` comes behind `2 to 9`.
     return method, sent, target == "class mean", len(images), images
 
 
 def images_in_words(images: int, target: str) -> str:
-    """The size of a batch; of a class roughly its number of images."""
+    """The number of images that were attacked together: that of a batch; roughly that of a class.
+
+    images  their number
+    target  what a reconstruction is compared with, a key of TARGETS
+    """
     if target == "batch" or images == 1:
         return str(images)
-    return "2 to 9" if images < 10 else "10 or more"
+    return "2 to 9" if images < MANY_IMAGES else "10 or more"

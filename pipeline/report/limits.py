@@ -1,7 +1,8 @@
 """Reasons why the runs of a claim cannot test it, however many seeds they have.
 
-These are rounds that the runs do not have, times measured on several machines, and curves of a few points.
-Each reason is a text; it is empty if there is none.
+There are four: the claim is about rounds that the runs do not have; it asks for fewer than so many rounds,
+and the runs are not longer; a curve has too few points; times were measured on several machines. Each check
+returns a reason as text, or an empty text.
 """
 
 from collections.abc import Iterable
@@ -13,29 +14,33 @@ from pipeline.report.measures import window
 from pipeline.report.study import Study
 from pipeline.schema import Cell
 
-# Fewer evaluated rounds show no unsteadiness of a curve: of two rounds there is a single change.
+# Evaluated rounds from which on a curve shows how unsteady it is: two rounds have a single change.
 CURVE_ROUNDS = 5
-# With so many seeds the residual of all rows says nothing that the difference of the pair does not bear out:
-# a difference has one degree of freedom.
+# Up to so many seeds, a verdict by the residual of all rows counts only if the spread of the compared rows
+# alone bears it out: the difference of two rows then has one degree of freedom.
 PAIRED_SEEDS = 2
 
-# a run and one of its measures
+# (a run, the name of one of its measures)
 Source = tuple[Cell, str]
 
 
 class Runs(Protocol):
-    """Where results are looked up."""
+    """Where results are looked up.
+
+    study    the results of the paper, with their histories
+    results  cell -> result, of the runs that the claim is judged by
+    """
 
     study: Study
     results: dict[Cell, Result]
 
 
 def untestable(claim: Claim, sources: Iterable[Source], evidence: Runs) -> str:
-    """Why these runs cannot test a claim.
+    """Why these runs cannot test a claim; empty if they can.
 
-    claim    as the paper has it
-    sources  the finished runs that it compares, and in which measure
-    evidence their results
+    claim     of claims.csv
+    sources   the finished runs that it compares, each with its measure
+    evidence  where their results are looked up
     """
     sources = list(sources)
     return (
@@ -47,17 +52,20 @@ def untestable(claim: Claim, sources: Iterable[Source], evidence: Runs) -> str:
 
 
 def _window(sources: list[Source], evidence: Runs) -> str:
-    """Of a mean over rounds that a shorter run does not have."""
+    """The reason of a mean over rounds that the runs do not have."""
     for cell, measure in sources:
         rounds = evidence.results[cell]["rounds"]
         span = window(measure)
-        if span and span[1] > rounds:
-            return f"asks for rounds {span[0]} to {span[1]}, the runs have {rounds}"
+        if span is None:
+            continue
+        first, last = span
+        if last > rounds:
+            return f"asks for rounds {first} to {last}, the runs have {rounds}"
     return ""
 
 
 def _pace(claim: Claim, sources: list[Source], evidence: Runs) -> str:
-    """Of a number of rounds that no shorter run can exceed."""
+    """The reason of "fewer than so many rounds", which runs that are not longer always confirm."""
     lengths = [evidence.results[cell]["rounds"] for cell, measure in sources if measure.startswith("pace.")]
     if lengths and claim.expected.sign.startswith("<") and claim.expected.bound >= max(lengths):
         return f"asks for fewer than {claim.expected.bound:g} rounds, the runs have {max(lengths)}"
@@ -65,7 +73,7 @@ def _pace(claim: Claim, sources: list[Source], evidence: Runs) -> str:
 
 
 def _few_rounds(sources: list[Source], evidence: Runs) -> str:
-    """Of the unsteadiness of a curve that was scored only a few times."""
+    """The reason of the unsteadiness of a curve that was evaluated in too few rounds."""
     for cell, measure in sources:
         if measure.startswith("changes."):
             table = evidence.study.history(cell)
@@ -77,13 +85,13 @@ def _few_rounds(sources: list[Source], evidence: Runs) -> str:
 
 
 def _machines(sources: list[Source], evidence: Runs) -> str:
-    """Of wall times that several kinds of processor took."""
-    timed = [evidence.results[cell] for cell, measure in sources if measure == "run.seconds"]
-    machines = {
-        machine.get("processor", "unknown")
-        for result in timed
-        for machine in result.get("machines", [result["versions"]])
-    }
-    if len(machines) < 2:
+    """The reason of wall times that were measured on several kinds of processor."""
+    processors = set[str]()
+    for cell, measure in sources:
+        if measure == "run.seconds":
+            result = evidence.results[cell]
+            for machine in result.get("machines", [result["versions"]]):
+                processors.add(machine.get("processor", "unknown"))
+    if len(processors) < 2:
         return ""
-    return f"wall times of {len(machines)} kinds of processor do not compare"
+    return f"wall times of {len(processors)} kinds of processor do not compare"

@@ -1,4 +1,6 @@
-"""Look up a measure of a run by name: accuracies, statistics of its curve, costs, and values of figures.
+"""Look up a measure of a run by its name: accuracies, statistics of its curve, costs, and values of figures.
+
+`numbers` gives a measure for each seed. The names are those that paper.yaml and claims.csv use:
 
 average, clean.AVG, ...  a measure of result.json
 rounds.10-100.average    mean over the evaluated rounds 10 to 100 of a column of history.csv
@@ -36,32 +38,41 @@ from pipeline.cells.results import history, traffic_of_seeds
 from pipeline.report import geometry
 from pipeline.schema import ROOT, Cell
 
-# Measures that are no accuracies -> their unit.
+# Measures of costs -> their unit.
 COSTS = {"run.traffic": "kB", "run.memory": "MB", "run.seconds": "s"}
-# Sides of local training, as measures name them -> as results do.
+# Prefix of a measure that names the models before or after local training -> the prefix in results.
 SIDES = {"before": "pre", "after": "post"}
-# Names of measures, as at the top.
+# Names of measures with parameters: (first round, last round, column), (row, column), (figure, statistic).
 _ROUNDS = re.compile(r"rounds\.(\d+)-(\d+)\.(.+)")
 _ABOVE = re.compile(r"above\.([\w-]+)\.(.+)")
 _FIGURE = re.compile(r"(figure[\w-]*)\.(clients|mean|vectors|silhouette|uniformity)")
-# Beginnings of those that are computed from a curve.
+# How names begin of measures that are computed from a curve.
 _CURVES = ("rounds.", "changes.", "pace.")
-# Beginnings of those that are numbers of rounds or shares of them, no accuracies.
+# How names begin of measures that are numbers or shares of rounds, and not accuracies.
 _OF_ROUNDS = ("above.", "pace.")
+# Share of the way from a curve's first value to its last that `pace` waits for.
+PACE_SHARE = 0.9
+# `scarce.accuracy` is over this fraction of the clients: one in so many, those with the fewest images.
+SCARCE_ONE_IN = 4
+# Bytes in a kB.
+KILO = 1000
 
 
 def draws(result: Result) -> dict[int, str]:
-    """Seed -> the digest of its partition, of a result."""
+    """Seed -> the digest of the partition that it was trained on."""
     seeds = result["seeds"]
-    return dict(zip(seeds, result.get("partitions") or [result["partition"]] * len(seeds)))
+    # Older results have one partition for all seeds.
+    partitions = result.get("partitions") or [result["partition"]] * len(seeds)
+    return dict(zip(seeds, partitions))
 
 
 def numbers(cell: Cell, result: Result, measure: str, root: Path = ROOT) -> dict[int, float]:
-    """{seed: number} of one measure of a finished cell, seeds in order; empty where there is no such number.
+    """One measure of a finished cell: seed -> number, seeds in order; empty if the cell has no such number.
 
+    cell     that was trained
     result   of the cell
     measure  its name, as at the top of this module
-    root     the checkout, for what is in other files
+    root     folder of the repository, for what is in other files than the result
     """
     measure = _of_side(measure, result["hook"])
     figure = _FIGURE.fullmatch(measure)
@@ -74,7 +85,7 @@ def numbers(cell: Cell, result: Result, measure: str, root: Path = ROOT) -> dict
     if measure.startswith(_CURVES):
         return _of_curve(cell, measure, root)
 
-    # The others have a number for every seed, in the order of the result.
+    # The others have a number for each seed, in the order of the result.
     if measure in COSTS:
         values = _costs(result, measure)
     elif measure == "domains.std":
@@ -87,22 +98,25 @@ def numbers(cell: Cell, result: Result, measure: str, root: Path = ROOT) -> dict
 
 
 def _of_side(measure: str, hook: str) -> str:
-    """The name in result.json of a measure that names a side of local training; others stay as they are.
+    """The name in result.json of a measure of the models before or after local training; other names stay.
 
-    hook: the side of the reported numbers, `pre` or `post`, whose names have no prefix there
+    measure  such as `before.average`, `after.average` or `other.average`
+    hook     which models the result reports, `pre` or `post` local training; their names have no prefix there
     """
     side, _, rest = measure.partition(".")
     if side == "other":
         other = "post" if hook == "pre" else "pre"
         return f"{other}.{rest}"
-    if side in SIDES:
-        return rest if SIDES[side] == hook else f"{SIDES[side]}.{rest}"
-    return measure
+    if side not in SIDES:
+        return measure
+    return rest if SIDES[side] == hook else f"{SIDES[side]}.{rest}"
 
 
 def locally_trained(measure: str) -> str:
-    """The same measure of the models after local training, of a run that is scored before it:
-    `post.average`, `rounds.1-20.post.average`."""
+    """The same measure of the models after local training, for a run that is scored before it.
+
+    `average` -> `post.average`, `rounds.1-20.average` -> `rounds.1-20.post.average`
+    """
     match = _ROUNDS.fullmatch(measure)
     if match:
         return f"{measure.removesuffix(match[3])}post.{match[3]}"
@@ -113,22 +127,22 @@ def locally_trained(measure: str) -> str:
 
 
 def window(measure: str) -> tuple[int, int] | None:
-    """(first, last) round of `rounds.10-100.average`; None of another measure."""
+    """(first, last) round of a measure such as `rounds.10-100.average`; None for another measure."""
     match = _ROUNDS.fullmatch(measure)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def in_points(measure: str) -> bool:
-    """Whether a difference is one of percent points of accuracy."""
+    """Whether differences in a measure are percent points of accuracy."""
     if measure in COSTS or measure.startswith(_OF_ROUNDS) or _FIGURE.fullmatch(measure):
         return False
     return measure.rpartition(".")[2] != "loss"
 
 
 def _costs(result: Result, measure: str) -> list[float]:
-    """Of each seed; none where it is not known of all."""
+    """A cost of each seed, in the unit of COSTS; none if it is not known for all seeds."""
     if measure == "run.traffic":
-        return [sent / 1000 for sent in traffic_of_seeds(result, "bytes")]
+        return [sent / KILO for sent in traffic_of_seeds(result, "bytes")]
     if measure == "run.seconds":
         return [seconds / result["rounds"] for seconds in result["seconds"]]
     memory = result.get("memory") or {}
@@ -140,7 +154,7 @@ def _costs(result: Result, measure: str) -> list[float]:
 
 
 def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
-    """{seed: number} that a curve gives, without seeds whose curve gives none."""
+    """Seed -> the statistic of its curve, without seeds whose curve gives none."""
     rounds = _ROUNDS.fullmatch(measure)
     column = rounds[3] if rounds else measure.partition(".")[2]
     table = _curve(cell, column, root)
@@ -156,7 +170,8 @@ def _of_curve(cell: Cell, measure: str, root: Path) -> dict[int, float]:
 
 
 def _curve(cell: Cell, column: str, root: Path) -> pd.DataFrame:
-    """seed, round and a column of the evaluated rounds from 1 on, in order; no rows without such a column."""
+    """The columns seed, round and `column` of the evaluated rounds from 1 on, in order; no rows if the
+    history has no such column."""
     table = history(cell, root)
     if column not in table:
         return pd.DataFrame(columns=["seed", "round", column])
@@ -170,15 +185,22 @@ def _unsteadiness(curve: pd.Series) -> float:
 
 
 def _pace(curve: pd.Series) -> float:
-    """The first round with 90 % of the way from the first value to the last; the first one of a level
-    curve."""
+    """The first round in which a curve has covered PACE_SHARE of the way from its first value to its last;
+    the first round of a curve that ends where it begins.
+
+    curve  numbers by round
+    """
     way = curve.iloc[-1] - curve.iloc[0]
-    return (np.sign(way) * (curve - curve.iloc[0]) >= 0.9 * abs(way)).idxmax()
+    covered = np.sign(way) * (curve - curve.iloc[0])
+    return (covered >= PACE_SHARE * abs(way)).idxmax()
 
 
 def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, float]:
-    """{seed: percent of the rounds that both rows evaluated in which `cell` is above}; empty where the other
-    row has not run."""
+    """Seed -> percent of the rounds that both rows evaluated in which `cell` is above.
+
+    other   method of the other row of the scenario; if it has not run, there are no numbers
+    column  of history.csv
+    """
     rival = replace(cell, method=other)
     if not (rival.folder(root) / "history.csv").exists():
         return {}
@@ -189,16 +211,15 @@ def _share_above(cell: Cell, other: str, column: str, root: Path) -> dict[int, f
 
 
 def _over_domains(cell: Cell, result: Result, root: Path) -> list[float]:
-    """The spread over the domains (divided by their number) of every seed; empty where no domain is
-    scored."""
+    """The standard deviation of each seed over the domains (ddof 0); empty if no domain is scored."""
     domains = Experiment.of(cell, root).scenario.data.domains
     by_domain = [result["measures"].get(name, []) for name in domains]
     return [float(np.std(accuracies)) for accuracies in zip(*by_domain)]
 
 
 def _of_scarce(cell: Cell, result: Result, root: Path) -> list[float]:
-    """Of each seed the mean accuracy of the clients with the fewest training images; none where seeds have
-    different partitions, or where none of these clients is scored."""
+    """The mean accuracy of each seed over the clients with the fewest training images; none if seeds have
+    different partitions, or if none of these clients is scored."""
     path = cell.folder(root).with_name("clients.csv")
     if not path.exists() or len(set(result.get("partitions", ()))) > 1:
         return []
@@ -207,7 +228,7 @@ def _of_scarce(cell: Cell, result: Result, root: Path) -> list[float]:
     with reading(path):
         images = pd.read_csv(path)["train"].astype(int).to_numpy()
         order = images.argsort(kind="stable")
-        scarce = order[: max(1, round(len(order) / 4))]
+        scarce = order[: max(1, round(len(order) / SCARCE_ONE_IN))]
         means = []
         for accuracies in result["clients"]:
             scored = [accuracies[k] for k in scarce if accuracies[k] is not None]
@@ -218,8 +239,9 @@ def _of_scarce(cell: Cell, result: Result, root: Path) -> list[float]:
 
 
 def _stored(figure: str, statistic: str, cell: Cell, root: Path) -> float | None:
-    """Of the points of a figure; None where none are stored, or where they do not have it."""
-    kind = {"silhouette": "embedding", "uniformity": "sphere"}.get(statistic, "margins")
+    """A statistic of the stored points of a figure; None if none are stored, or if they do not have it."""
+    kinds = {"silhouette": "embedding", "uniformity": "sphere"}
+    kind = kinds.get(statistic, "margins")
     table = geometry.read(kind, figure, cell, root)
     if table is None:
         return None

@@ -1,8 +1,9 @@
-"""Read the published numbers of a paper's tables from CSV files, and rebuild the rows and columns of the
-tables.
+"""Read the published numbers of a paper's tables, and rebuild the tables' rows and columns.
 
-The files are papers/<paper>/published/*.csv. A file has one row for each number, as text, in the paper's
-order. The order determines the rows and the grouped columns.
+The files are papers/<paper>/published/*.csv. A file has one row for each number, as text, in the order in
+which the paper prints them. From this order follow the rows of a table and its grouped columns.
+
+`Layout` is the shape of a table, `Value` one position of it, `Panel` what a page shows.
 """
 
 import math
@@ -25,22 +26,23 @@ from pipeline.schema.paper import NUMBER, PUBLISHED
 
 # Fields of a row that say where a number is printed: setting, data set, method and column.
 PLACE = PUBLISHED[2:6]
-# What a value may be: nothing, a number, a formula or a name. A formula has bars, 2|theta|; a name has two
-# letters, which a misread digit has not.
+# What a value may be: nothing, a number, a formula or a name. A formula has bars, as 2|theta|; a name begins
+# with two letters, which no misread digit does.
 PRINTED = rf"|{NUMBER}|[^|]*\|.*|[A-Za-z]{{2}}[A-Za-z0-9 -]*"
-# The number that a note gives for a garbled one.
+# The number that a note gives where the printed one cannot be read: `likely=68.4`.
 LIKELY = re.compile(r"likely=([^\s;]*)")
-# Fields of a row that has no such thing, for example no data set.
+# Texts of a field that a number does not have, for example of the data set.
 BLANK = {"", "n/a"}
-# Percent points between measured and printed number from which on the colour is full.
+# Percent points between the measured and the printed number from which on the colour is full.
 FULL_COLOUR = 15.0
 # Steps of the colour up to there; the style sheet has a class for each.
 TINTS = 6
-# Prefixes of measures of the model on the other side of local training than the headline's.
+# Prefixes of measures of the model (before or after local training) that the headline does not score.
 OTHER = ("pre.", "post.", "other.")
-# Marks behind a number, and what they say in a table's note.
+# Marks behind a number.
 CHANCE = "°"
 STALE = "†"
+# Mark -> what it means, for the note of a table.
 MARKS = {
     CHANCE: "at chance level: below 1.5 times the share of one class",
     STALE: "by code, parameters or seeds that have changed since",
@@ -54,10 +56,11 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
     """The rows of a published CSV as text, in printed order.
 
     paper  key of its folder
-    table  names the file
+    table  of paper.yaml, which names the file
+    root   folder of the repository
 
-    Raises ParamError, with file and line, for what is no such table, or for a value that is neither a number,
-    a formula nor a name.
+    Raises ParamError, with file and line, for a file that is missing, empty or no such table, for a value
+    that is neither a number, a formula nor a name, and for two numbers at one place.
     """
     path = root / "papers" / paper / "published" / table.published
     try:
@@ -68,17 +71,20 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
         ) from None
     if not rows:
         raise ParamError(f"{shorten(path)}: no rows")
+
+    # Place -> the first line that prints a number there.
     lines: dict[tuple[str, ...], int] = {}
     for line, row in rows:
         where = f"{shorten(path)}:{line}"
         if row["paper"] != paper:
             raise ParamError(f"{where}: paper: {row['paper']!r:.80} is not {paper!r}")
+
+        _check_form(where, "value", row["value"], PRINTED)
+        _check_form(where, "std", row["std"], f"|{NUMBER}")
         likely = LIKELY.search(row["note"])
-        note = likely[1] if likely else "0"
-        forms = (("value", row["value"], PRINTED), ("std", row["std"], f"|{NUMBER}"), ("note", note, NUMBER))
-        for name, text, form in forms:
-            if not re.fullmatch(form, text):
-                raise ParamError(f"{where}: {name}: {text!r:.80} is not a number")
+        if likely:
+            _check_form(where, "note", likely[1], NUMBER)
+
         place = tuple(row[name] for name in PLACE)
         first = lines.setdefault(place, line)
         if first != line:
@@ -86,9 +92,22 @@ def read_published(paper: str, table: Table, root: Path = ROOT) -> list[dict[str
     return [row for _, row in rows]
 
 
+def _check_form(where: str, name: str, text: str, form: str) -> None:
+    """ParamError if a field's text has not the form of a number.
+
+    where  file and line
+    name   of the field
+    form   a regular expression
+    """
+    if not re.fullmatch(form, text):
+        raise ParamError(f"{where}: {name}: {text!r:.80} is not a number")
+
+
 def printed_number(record: dict[str, str]) -> float | None:
-    """The number of a published row, or for a garbled one the number that its note gives; None for words and
-    formulas."""
+    """The number of a published row; None for words and formulas.
+
+    record  the row; where its number cannot be read, its note gives the likely one
+    """
     likely = LIKELY.search(record["note"])
     text = likely[1] if likely else record["value"]
     return float(text) if re.fullmatch(NUMBER, text) else None
@@ -98,7 +117,7 @@ def printed_number(record: dict[str, str]) -> float | None:
 
 
 class Place(NamedTuple):
-    """A column of a table; setting and data set are empty where they belong to the rows."""
+    """A column of numbers of a table; setting and data set are empty if they belong to the rows."""
 
     setting: str
     dataset: str
@@ -106,18 +125,26 @@ class Place(NamedTuple):
 
 
 class Layout:
-    """How a paper lays out a table: rows, columns and their header texts, from the records in printed order.
+    """How a paper lays out a table: rows, columns and their header texts.
 
-    row       the field that names a row: method; in a table without methods the data set, where all have the
+    records  rows of the published CSV, in printed order
+    table    of paper.yaml
+
+    row       the field that names a row: the method; in a table without methods the data set, if all have the
               same columns, else the setting
-    settings  row -> its setting, where settings belong to the rows
+    names     of the rows
+    settings  row -> its setting, if settings belong to the rows; else empty
     printed   (row, place) -> the published record
-    places    columns, block by block; behind each block that is measured come those that are ours
+    places    columns, block by block; behind a measured block come the columns that only we have
+    units     column -> its unit as text, of costs
+    words     setting -> its parts in words, without those that all settings share
+    datasets  names of the data sets; empty if they name the rows
     about     what all columns share, for the caption
     """
 
     def __init__(self, records: list[dict[str, str]], table: Table):
         methods = _per(records, "method", "setting")
+        # Whether a setting belongs to a row, and not to a column.
         by_row = False
         self.row = "method"
         if BLANK.issuperset(methods):
@@ -130,14 +157,16 @@ class Layout:
         fields_of_row = {self.row, "setting"} if by_row else {self.row}
         self.printed = {(record[self.row], _place(record, fields_of_row)): record for record in records}
 
-        # The baseline prints no delta, so delta may appear late in its block.
+        # (setting, data set) -> its columns. They are collected over all rows, since a baseline prints no
+        # difference to itself.
         blocks: dict[tuple[str, str], dict[Place, None]] = {}
         for _, place in self.printed:
             blocks.setdefault((place.setting, place.dataset), {})[place] = None
         for (setting, dataset), block in blocks.items():
-            filled = table.blocks.get(f"{setting}|{dataset}")
-            ours = [name for name in table.also if filled and table.measure(filled, name)]
-            block |= dict.fromkeys(Place(setting, dataset, name) for name in ours)
+            measured_block = table.blocks.get(f"{setting}|{dataset}")
+            if measured_block:
+                ours = [name for name in table.also if table.measure(measured_block, name)]
+                block |= dict.fromkeys(Place(setting, dataset, name) for name in ours)
         self.places = [place for block in blocks.values() for place in block]
         self._headers(records, table)
 
@@ -148,11 +177,13 @@ class Layout:
 
         parts = {record["setting"]: split_setting(record["setting"]) for record in records}
         first = next(iter(parts.values()))
-        shared = [part for part in first if all(part in other for other in parts.values())]
+        in_all = set(first).intersection(*parts.values())
+        shared = [part for part in first if part in in_all]
         self.words: dict[str, list[str]] = {}
         for setting, several in parts.items():
             self.words[setting] = [setting_words(part) for part in several if part not in shared]
-        if len({*map(len, self.words.values())}) > 1:  # not comparable part by part
+        # Settings with different numbers of parts cannot be compared part by part.
+        if len({*map(len, self.words.values())}) > 1:
             self.words = {setting: [", ".join(several)] for setting, several in self.words.items()}
 
         self.datasets = {record["dataset"] for record in records} if self.row != "dataset" else set()
@@ -161,19 +192,21 @@ class Layout:
         self.about = ", ".join(text for text in about if text.lower() not in table.title.lower())
 
     def stub(self, name: str) -> list[str]:
-        """A row's name in words, and its setting where that belongs to the rows."""
+        """The texts in front of a row's numbers: its name in words, and its setting if that belongs to it."""
         if name in self.words:
             text = self.setting(name) or "value"
         else:
             text = method_words(name)
-        return [text, self.setting(self.settings.get(name, ""))] if self.settings else [text]
+        if not self.settings:
+            return [text]
+        return [text, self.setting(self.settings.get(name, ""))]
 
     def setting(self, name: str) -> str:
         """A setting in words, without the parts that all settings of the table share."""
         return ", ".join(self.words.get(name, []))
 
     def headers(self) -> tuple[str, list[list[str]]]:
-        """(what the columns share, the differing header texts of each column, the topmost first)."""
+        """(header texts that all columns share, the other header texts of each column, the topmost first)."""
         blank = [""] * len(next(iter(self.words.values())))
         several_datasets = len(self.datasets) > 1
         columns = []
@@ -182,7 +215,7 @@ class Layout:
             column = pretty(place.column) + self.units.get(place.column, "")
             columns.append([*self.words.get(place.setting, blank), dataset, column])
 
-        # What is the same in all columns is said once; the last level, the column itself, always stays.
+        # A text that all columns share is said once; the lowest level, the column itself, always stays.
         levels = [*zip(*columns, strict=True)]
         same = [len(set(texts)) == 1 for texts in levels[:-1]]
         kept = [level for level, alike in zip(levels, [*same, False], strict=True) if not alike]
@@ -191,13 +224,17 @@ class Layout:
 
 
 def _place(record: dict[str, str], fields_of_row: Collection[str]) -> Place:
-    """The column of a published row, without what belongs to the table's row."""
-    values = ("" if key in fields_of_row else record[key] for key in Place._fields)
-    return Place(*values)
+    """The column of a published number.
+
+    record         its row of the CSV
+    fields_of_row  fields that belong to the rows of the table: they are empty in the column
+    """
+    values = {key: "" if key in fields_of_row else record[key] for key in Place._fields}
+    return Place(**values)
 
 
 def _per(records: list[dict[str, str]], key: str, value: str) -> dict[str, list[str]]:
-    """Distinct values of a field for each of another one, both in order of appearance."""
+    """Value of the field `key` -> the distinct values of the field `value`, both in order of appearance."""
     groups: dict[str, dict[str, None]] = {}
     for record in records:
         groups.setdefault(record[key], {})[record[value]] = None
@@ -211,21 +248,20 @@ def _per(records: list[dict[str, str]], key: str, value: str) -> dict[str, list[
 class Value:
     """One position of a table.
 
-    state      `measured`; `missing`, to be measured; `outside`, nothing can be measured here
-    by_seed    of a measured number, the seeds that it is compared over; empty for one that is computed from
-               others
-    number     its mean and sample standard deviation over these seeds
-    published  as the paper prints it
-    printed    the same as a number; None where it is none or misread
+    state      `measured`; `missing`: a run would measure it; `outside`: no run measures it
+    by_seed    seed -> number, of the seeds that it is compared over; empty if it is computed from others
+    number     mean and sample standard deviation over these seeds; None: not measured
+    published  as the paper prints it; empty: it prints nothing
+    printed    the same as a number; None if it is none, or cannot be read
     mark       `best` or `second` of the column; empty: neither
     signed     whether it is a difference, which is written with its sign
-    cell       of a measured number: the run that it comes from
-    target     of a missing one: what `fedrepro run` takes to measure it
-    measure    its name in result.json, of a missing number too
+    cell       the run that a measured number comes from; None: it is computed from others, or not measured
+    target     what `fedrepro run` takes to measure a missing number; empty: no stage measures it
+    measure    its name in result.json, also of a missing number
     every      seeds of the run, of which `by_seed` may be a part
     chance     whether it is an accuracy at chance level, which is never marked as the best
     stale      whether code or parameters have changed since it was measured
-    interval   of a difference: the ends of its 95 % interval; None where there is none
+    interval   the ends of a difference's 95 % interval; None: there is none
     """
 
     state: str
@@ -260,35 +296,44 @@ class Value:
 
     @property
     def mean(self) -> str:
-        """With two decimals; empty where nothing was measured."""
+        """The number as text, with two decimals; empty if it was not measured."""
         if not self.number:
             return ""
-        return minus(format(self.number.mean, "+.2f" if self.signed else ".2f"))
+        form = "+.2f" if self.signed else ".2f"
+        return minus(format(self.number.mean, form))
 
     @property
     def ends(self) -> str:
-        """`[−4.4, 4.6]`; empty where there is no interval."""
-        return interval_words(*self.interval) if self.interval else ""
+        """The interval as text, `[−4.4, 4.6]`; empty if there is none."""
+        if not self.interval:
+            return ""
+        low, high = self.interval
+        return interval_words(low, high)
 
     @property
     def signs(self) -> str:
-        """What is to be known of the number before it is quoted, as marks behind it (`MARKS`)."""
+        """The marks behind the number, which warn before it is quoted (`MARKS`)."""
         return CHANCE * self.chance + STALE * self.stale
 
     @property
     def spread(self) -> str:
-        return f"{self.number.std:.2f}" if self.number and self.number.std is not None else ""
+        """The standard deviation as text, with two decimals; empty if there is none."""
+        if self.number is None or self.number.std is None:
+            return ""
+        return f"{self.number.std:.2f}"
 
     @property
     def difference(self) -> float | None:
-        """Measured minus published, of the rounded numbers; None for a difference, which says it already."""
+        """Measured number, with two decimals, minus the printed one; None if one is missing, or if it is a
+        difference itself."""
         if self.number is None or self.printed is None or self.signed:
             return None
         return round(self.number.mean, 2) - self.printed
 
     @property
     def tint(self) -> str:
-        """The colour of the difference to the print: u1 to u6 above it, d1 to d6 below."""
+        """Class of the style sheet that colours the difference to the printed number: u1 to u6 above it, d1
+        to d6 below it; empty without a difference."""
         difference = round(self.difference or 0.0, 2)
         if not difference or self.other:
             return ""
@@ -297,7 +342,7 @@ class Value:
         return f"{side}{step}"
 
     def less(self, baseline: "Value") -> "Value":
-        """What a delta column shows; measured only where both numbers are."""
+        """This value minus a baseline, as a column of differences shows it; measured only if both are."""
         states = {self.state, baseline.state}
         if states == {"measured"}:
             ours, theirs = _means([self, baseline])
@@ -309,9 +354,10 @@ class Value:
 class Row:
     """A row of a panel.
 
-    name  in words
-    stub  what the paper prints in front of the numbers, one text per stub column
-    mean  the mean over the other rows
+    name    in words
+    stub    texts in front of the numbers, one for each heading of the panel's stub
+    values  one for each column
+    mean    whether it is the mean over the other rows
     """
 
     name: str
@@ -324,8 +370,10 @@ class Row:
 class Panel:
     """A block of rows under one header.
 
-    stub    headings of the stub columns
-    levels  heading texts of every column of numbers, the topmost first
+    title   what its columns share; empty: nothing
+    stub    headings of the columns in front of the numbers
+    levels  for each column of numbers its heading texts, the topmost first
+    rows    from top to bottom
     """
 
     title: str
@@ -335,8 +383,10 @@ class Panel:
 
     @property
     def heads(self) -> list[list[tuple[str, int]]]:
-        """Header rows of (text, columns that it is over), top first: neighbours that agree down to a level
-        share one cell there."""
+        """The header, row by row from the top: (text, number of columns that it spans).
+
+        Neighbouring columns whose texts agree from the top down to a level share one text there.
+        """
         depth = len(self.levels[0]) if self.levels else 1
         rows = []
         for level in range(1, depth):
@@ -346,8 +396,8 @@ class Panel:
 
 
 def share_seeds(values: Iterable[Value]) -> None:
-    """Cut numbers that are compared to the seeds that all of them have, so that every mean that is shown is
-    one that can be compared. Where no seed is in all, each keeps its own."""
+    """Reduce values that are compared to the seeds that all of them have, so that the means that are shown
+    can be compared. If no seed is in all of them, each keeps its own."""
     runs = [value for value in values if value.by_seed]
     shared = _seeds_in_all([value.by_seed for value in runs])
     for value in runs:
@@ -356,8 +406,11 @@ def share_seeds(values: Iterable[Value]) -> None:
 
 
 def common(runs: Iterable[dict[int, float]]) -> list[list[float]]:
-    """The numbers of each run over the seeds that all of them have: a mean over three seeds is not compared
-    with means over one. Where no seed is in all, each has its whole mean."""
+    """The numbers of each run on the seeds that all runs have, so that a mean over three seeds is not
+    compared with a mean over one. If no seed is in all of them, each has all its numbers.
+
+    runs  seed -> number, for each run
+    """
     runs = list(runs)
     shared = _seeds_in_all(runs)
     numbers = []
@@ -367,12 +420,12 @@ def common(runs: Iterable[dict[int, float]]) -> list[list[float]]:
 
 
 def _seeds_in_all(runs: list[dict[int, float]]) -> set[int]:
-    """The seeds that every run has; none of no runs."""
+    """The seeds that every run has; none if there are no runs."""
     return set.intersection(*map(set, runs)) if runs else set()
 
 
 def _means(values: list[Value]) -> list[float]:
-    """Of measured values, to be compared."""
+    """The means of measured values, over the seeds that all of them have."""
     means = []
     for value, numbers in zip(values, common(value.by_seed for value in values)):
         # A number without seeds is computed from others.
@@ -382,10 +435,13 @@ def _means(values: list[Value]) -> list[float]:
 
 
 def mark(values: list[Value], lower: bool) -> None:
-    """Mark the best and the second best of the measured values, with two decimals. Ties share a mark; a value
-    alone and a value at chance level have none.
+    """Mark the best and the second best of the measured values.
 
-    lower: whether small numbers are the better ones
+    Values that are equal with two decimals share a mark. A single value has none, nor has one at chance
+    level.
+
+    values  of one column
+    lower   whether small numbers are the better ones
     """
     measured = [value for value in values if value.number]
     means = [round(mean, 2) for mean in _means(measured)]

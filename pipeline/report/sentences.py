@@ -1,4 +1,8 @@
-"""The sentences about a finding: a few patterns in plain words, filled in from the findings alone."""
+"""The sentences about a finding: a few patterns in plain words, filled in from the findings alone.
+
+A finding is a claim of a paper with its verdict, its size and its controls (`findings.py`). These
+functions write the first sentences of a page and its table of questions.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,11 +17,15 @@ from pipeline.report.study import Study
 from pipeline.report.verdicts import Chip, Verdict
 from pipeline.report.words import counted, method_words, minus, ordinal, setting_words
 
-# Verdicts by which a direction is shown.
+# Verdicts by which the direction of a claim is shown.
 SHOWN = (Chip.HOLDS, Chip.DIRECTION)
-# Verdicts that leave it open.
+# Verdicts that leave the direction open.
 STILL_OPEN = (Chip.UNDECIDED, Chip.CONTRADICTED)
-# How a sentence about a control begins.
+# Differences below this many points have two decimals: with one they would be printed as 0.0.
+SMALL_POINTS = 0.05
+# Differences below this many points are printed as 0.00, without a sign.
+NO_POINTS = 0.005
+# Kind of a control -> how a sentence about it begins.
 UNDER = {
     NETWORK: "With the same network for both",
     TUNED: "Tuned alike",
@@ -35,8 +43,10 @@ BRIEFLY = {
 
 
 def lead_and_rivals(verdict: Verdict) -> tuple[str, list[str]] | None:
-    """(the method that is claimed to be above, the others) of a comparison of single methods; None for any
-    other claim, or where small numbers are the better ones."""
+    """(the method that is claimed to lead, its rivals) of a claim that compares single methods.
+
+    None for any other claim, and for one about a measure of which small numbers are the better ones.
+    """
     claim = verdict.claim
     if claim.tree is None or claim.expected.kind not in ("bound", "size"):
         return None
@@ -54,25 +64,32 @@ def lead_and_rivals(verdict: Verdict) -> tuple[str, list[str]] | None:
             return None
         leads.add(method_words(above[0].method))
         rivals.append(method_words(below[0].method))
-    return (leads.pop(), rivals) if len(leads) == 1 else None
+    if len(leads) != 1:
+        return None
+    [lead] = leads
+    return lead, rivals
 
 
 def points(number: float) -> str:
-    """`3.8`, without a sign; what one decimal would show as 0.0 has two."""
+    """A difference in points without its sign: `3.8`."""
     size = abs(number)
-    return f"{size:.1f}" if size >= 0.05 else f"{size:.2f}"
+    return f"{size:.1f}" if size >= SMALL_POINTS else f"{size:.2f}"
 
 
 def signed(number: float) -> str:
-    """`+3.8`, `−0.4`; `0.00` without a sign."""
-    if abs(number) < 0.005:
+    """A difference in points with its sign: `+3.8`, `−0.4`, or `0.00`."""
+    if abs(number) < NO_POINTS:
         return "0.00"
-    digits = 1 if abs(number) >= 0.05 else 2
+    digits = 1 if abs(number) >= SMALL_POINTS else 2
     return minus(f"{number:+.{digits}f}")
 
 
 def interval(verdict: Verdict, words: str = "95 % interval ") -> str:
-    """`95 % interval 2.0 to 5.5`."""
+    """The interval of a verdict, `95 % interval 2.0 to 5.5`; empty if there is none.
+
+    verdict  whose interval it is
+    words    in front of the numbers
+    """
     if verdict.low is None or verdict.high is None:
         return ""
     low = signed(verdict.low).removeprefix("+")
@@ -81,13 +98,14 @@ def interval(verdict: Verdict, words: str = "95 % interval ") -> str:
 
 
 def _in_brackets(verdict: Verdict) -> str:
-    """` (95 % interval 2.0 to 5.5)`; empty where there is no interval."""
+    """The interval in brackets, ` (95 % interval 2.0 to 5.5)`; empty if there is none."""
     text = interval(verdict)
     return f" ({text})" if text else ""
 
 
 def _numbers(verdict: Verdict) -> str:
-    """`+0.1, −4.4 to 4.6` of points, `−300 kB [−310, −290]` of another kind; empty without a number."""
+    """The number with its interval: `+0.1, −4.4 to 4.6` in points, `−300 kB [−310, −290]` in another unit;
+    empty without a number."""
     if verdict.point is None:
         return ""
     if verdict.points:
@@ -101,7 +119,8 @@ def _numbers(verdict: Verdict) -> str:
 def measured(verdict: Verdict, chip: Chip | None = None) -> str:
     """What was measured, in a sentence.
 
-    chip: the verdict to tell, if not its own
+    verdict  on the claim
+    chip     the verdict in a word that the sentence tells; None: its own
     """
     chip = chip or verdict.chip
     sides = lead_and_rivals(verdict)
@@ -113,6 +132,7 @@ def measured(verdict: Verdict, chip: Chip | None = None) -> str:
     lead, rivals = sides
     if len(rivals) > 1:
         return _against_several(verdict, chip, lead, len(rivals))
+
     [rival] = rivals
     if chip in SHOWN:
         return f"{lead} beats {rival} by {points(verdict.point)} points{_in_brackets(verdict)}."
@@ -126,13 +146,18 @@ def measured(verdict: Verdict, chip: Chip | None = None) -> str:
 
 
 def _open_numbers(verdict: Verdict) -> str:
-    """`+1.5 points, 95 % interval −4.6 to 7.6`."""
+    """The difference with its interval: `+1.5 points, 95 % interval −4.6 to 7.6`."""
     assert verdict.point is not None
     return ", ".join(filter(None, [f"{signed(verdict.point)} points", interval(verdict)]))
 
 
 def _against_several(verdict: Verdict, chip: Chip, lead: str, rivals: int) -> str:
-    """The sentence about a method and so many rivals; the numbers are those of the nearest one."""
+    """The sentence about a method and several rivals.
+
+    chip    the verdict that it tells
+    lead    name of the method
+    rivals  number of its rivals; the numbers are those of the nearest one
+    """
     nearest = f" against {verdict.rival}" if verdict.rival else ""
     numbers = _open_numbers(verdict).replace(" points", f" points{nearest}", 1)
     if chip in SHOWN:
@@ -143,8 +168,10 @@ def _against_several(verdict: Verdict, chip: Chip, lead: str, rivals: int) -> st
 
 
 def compared(finding: Finding) -> str:
-    """`The paper reports 7.0: same direction, about half the size.`; empty where it prints nothing, or where
-    the run is no setting of the paper."""
+    """The printed number beside the measured one: `The paper reports 7.0: same direction, half the size.`
+
+    Empty if the paper prints nothing, or if the run is no setting of the paper.
+    """
     number = finding.number
     verdict = finding.verdict
     if number is None or not verdict.points or verdict.point is None:
@@ -153,7 +180,8 @@ def compared(finding: Finding) -> str:
 
 
 def _beside_print(finding: Finding) -> str:
-    """What the measured number says of the printed one, behind it; empty where it says nothing."""
+    """How the printed number compares with the measured one, to follow the printed one; empty if that is
+    open."""
     word, _, share = finding.size.partition(": ")
     if finding.direction == "open":
         return ", which lies outside the interval" if word in sizes.OTHER else ""
@@ -171,20 +199,27 @@ def _beside_print(finding: Finding) -> str:
 
 
 def under(control: Control) -> str:
-    """`Tuned alike no difference is shown (+0.1, −4.4 to 4.6).`; empty for a control without a number."""
+    """The sentence about a control: `Tuned alike no difference is shown (+0.1, −4.4 to 4.6).`
+
+    Empty for a control without a number.
+    """
     verdict = control.verdict
     if verdict is None or verdict.point is None:
         return ""
+
     start = UNDER.get(control.kind, f"In another setting ({control.kind})")
     numbers = _numbers(verdict)
     if control.stale:
         numbers += "; stale"
+
+    # One method against several rivals: its place among them.
     sides = lead_and_rivals(verdict)
     if control.place and sides:
         lead, _ = sides
         place, methods = control.place
         notes = _notes(control, undecided=verdict.chip in STILL_OPEN)
         return f"{start.replace('both', 'all')}, {lead} is {ordinal(place)} of {methods}{notes}."
+
     if control.looks:
         return f"{start} it is open ({numbers}; {control.looks})."
     if verdict.chip in SHOWN:
@@ -197,7 +232,10 @@ def under(control: Control) -> str:
 
 
 def _notes(control: Control, undecided: bool = False) -> str:
-    """` (undecided, 2 rivals not run, stale)`; empty where nothing has to be said of a place."""
+    """What is to be known of a place, in brackets: ` (undecided, 2 rivals not run)`; else empty.
+
+    undecided  whether the control leaves the claim open
+    """
     words = []
     if undecided:
         words.append("undecided")
@@ -209,8 +247,11 @@ def _notes(control: Control, undecided: bool = False) -> str:
 
 
 def undone(finding: Finding) -> str:
-    """What several looks at the results, unequal scoring or the spread of the compared rows alone change;
-    empty where they change nothing."""
+    """Why a finding is open although its verdict is not; empty if it is not.
+
+    There are three reasons: methods are scored on different sides of local training; the spread of the
+    compared rows alone leads to another verdict; several looks at the results ask for a stricter level.
+    """
     if finding.unequal:
         return "It fails as scored; where all are scored after local training it is open."
     if finding.other_spread:
@@ -221,7 +262,7 @@ def undone(finding: Finding) -> str:
 
 
 def place(finding: Finding) -> str:
-    """`Office Caltech`: the data set of a claim, or its setting; empty where it has several."""
+    """The data set of a claim, or else its setting in words: `Office Caltech`; empty if it has several."""
     spots = finding.claim.spots
     names = {spot.dataset for spot in spots if spot.table} - {"", "n/a"}
     if len(names) == 1:
@@ -233,8 +274,12 @@ def place(finding: Finding) -> str:
 
 
 def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[str]:
-    """The sentences about one finding: what was measured, the print, the looks, and these kinds of
-    controls."""
+    """The sentences about one finding: what was measured, what the paper reports, why it is open, and its
+    controls.
+
+    finding   that is told
+    controls  kinds of the controls that are mentioned
+    """
     verdict = finding.verdict
     texts = [measured(verdict), compared(finding), undone(finding)]
     if finding.own_stale:
@@ -248,7 +293,8 @@ def told(finding: Finding, controls: Iterable[str] = (NETWORK, TUNED)) -> list[s
 def headline(findings: Findings, brief: bool = False) -> str:
     """The first sentences of a paper's page, about the first of its main claims that has a number.
 
-    brief: for a table of papers, without the print
+    findings  of the paper
+    brief     whether `tuned alike` is the only control that is mentioned, as in a table of papers
     """
     main = [findings.rows[name] for name in findings.study.paper.main]
     if not main:
@@ -266,8 +312,9 @@ def headline(findings: Findings, brief: bool = False) -> str:
 
 
 def _headline_of(finding: Finding, brief: bool) -> str:
-    """The sentences about a claim, the first with its data set."""
-    first, *further = told(finding, (TUNED,)) if brief else told(finding)
+    """The sentences about a claim, the first one with its data set."""
+    controls = (TUNED,) if brief else (NETWORK, TUNED)
+    first, *further = told(finding, controls)
     where = place(finding)
     if where:
         first = f"On {where}, {_lower(first)}"
@@ -275,11 +322,12 @@ def _headline_of(finding: Finding, brief: bool) -> str:
 
 
 def _headline_of_short(finding: Finding, brief: bool) -> str:
-    """The sentences about a claim of which only a shortened run has a number; they follow a colon."""
+    """The sentences, after a colon, about a claim of which only a shortened run has a number."""
     texts = [_lower(measured(finding.shown)), undone(finding)]
     if finding.own_stale:
         texts.append("Code or parameters have changed since (stale).")
-    for kind in (TUNED,) if brief else (HOOK, TUNED):
+    controls = (TUNED,) if brief else (HOOK, TUNED)
+    for kind in controls:
         control = finding.control(kind)
         texts.append(under(control) if control else "")
     return " ".join(filter(None, texts))
@@ -358,7 +406,7 @@ def _place_of(study: Study, lead: str, accuracies: dict[str, float]) -> str:
 
 
 def _lower(sentence: str) -> str:
-    """A sentence after a colon: `No difference` becomes `no difference`, a name stays."""
+    """A sentence as it follows a colon or a comma: `No difference` becomes `no difference`, a name stays."""
     starts = ("No ", "Whether ")
     return sentence[0].lower() + sentence[1:] if sentence.startswith(starts) else sentence
 
@@ -370,14 +418,15 @@ def _lower(sentence: str) -> str:
 class AnswerRow:
     """A question with what the results say.
 
-    printed   number as text; empty: there is none
-    measured  number as text, its interval in brackets; empty: there is none
+    question  in words
+    printed   the paper's number as text; empty: there is none
+    measured  the measured number as text, with its interval in brackets; empty: there is none
     seeds     `3 seeds`; empty without a measured number
-    chip      of the answer, for its colour
+    chip      the answer in a word, which gives its colour
     answer    in words
-    claim     id of the claim that it asks for
-    further   whether it asks the same of the claim before under another condition
-    stale     whether a number in it is of other code or parameters than today's
+    claim     id of the claim that it asks about
+    further   whether it asks about the claim under another condition (a control)
+    stale     whether a number in it was measured with other code or parameters than today's
     """
 
     question: str
@@ -392,8 +441,9 @@ class AnswerRow:
 
 
 def answers(findings: Findings) -> list[AnswerRow]:
-    """Of the questions in paper.yaml, in order."""
+    """A row for each question in paper.yaml, in its order."""
     asked = findings.study.paper.findings.answers
+    # (claim, kind of control) that a question of its own asks about.
     own_questions = {(answer.claim, answer.control) for answer in asked if answer.control}
     rows = []
     for answer in asked:
@@ -406,15 +456,16 @@ def answers(findings: Findings) -> list[AnswerRow]:
         if kind:
             control = finding.control(kind) or Control(kind)
             rows.append(_row_of_control(answer.question, finding, control))
-        else:
-            others = [
-                control for control in finding.controls if (answer.claim, control.kind) not in own_questions
-            ]
-            rows.append(_row(answer.question, finding.shown, _answer(finding, others), finding))
+            continue
+        others = [
+            control for control in finding.controls if (answer.claim, control.kind) not in own_questions
+        ]
+        rows.append(_row(answer.question, finding.shown, _answer(finding, others), finding))
     return rows
 
 
 def _row_of_control(question: str, finding: Finding, control: Control) -> AnswerRow:
+    """The row of a question about a claim under a control."""
     verdict = control.verdict or Verdict(finding.claim, Chip.NOT_RUN)
     answer = f"open: {control.looks}" if control.looks else _yes_or_no(verdict)
     if verdict.size in sizes.OTHER and verdict.chip in STILL_OPEN and finding.number is not None:
@@ -430,7 +481,13 @@ def _row_of_control(question: str, finding: Finding, control: Control) -> Answer
 
 
 def _row(question: str, verdict: Verdict, answer: str, finding: Finding | None = None) -> AnswerRow:
-    """A question with an answer; finding: whose printed number is shown, None of a control."""
+    """A question with an answer.
+
+    question  in words
+    verdict   whose number is shown
+    answer    in words
+    finding   whose printed number is shown; None: none is
+    """
     printed = ""
     if finding and finding.number is not None and verdict.points:
         printed = signed(finding.number)
@@ -442,19 +499,23 @@ def _row(question: str, verdict: Verdict, answer: str, finding: Finding | None =
 
 
 def _yes_or_no(verdict: Verdict) -> str:
-    """The direction alone."""
+    """Whether the direction of a claim is shown: yes, no, or why that is open."""
     if verdict.chip in SHOWN:
         return "yes"
     if verdict.chip == Chip.FAILS:
         return "no"
     if verdict.chip in STILL_OPEN:
         sides = lead_and_rivals(verdict)
-        return "no difference shown" if sides and len(sides[1]) == 1 else "open"
+        one_rival = sides is not None and len(sides[1]) == 1
+        return "no difference shown" if one_rival else "open"
     return verdict.chip.value
 
 
 def _answer(finding: Finding, controls: Iterable[Control]) -> str:
-    """The direction, its size, and the controls that no other question asks for."""
+    """The answer in words: the direction, its size, and what controls say.
+
+    controls  of the claim, without those that a question of its own asks about
+    """
     text = _yes_or_no(finding.shown)
     if finding.other_spread:
         text = f"open: {finding.other_spread}"
@@ -463,9 +524,11 @@ def _answer(finding: Finding, controls: Iterable[Control]) -> str:
     elif finding.direction == "confirmed" and finding.size:
         _, _, share = finding.size.partition(": ")
         words = {sizes.AS_PRINTED: "as large as printed", sizes.OPEN: "size open"}
-        text += f", {words.get(finding.verdict.size, share or finding.verdict.size)}"
+        size = words.get(finding.verdict.size, share or finding.verdict.size)
+        text += f", {size}"
     if finding.shortened:
         text = f"shortened run: {text}"
+
     for control in controls:
         if not control.measured or control.kind not in UNDER:
             continue

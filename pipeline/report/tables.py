@@ -1,6 +1,7 @@
 """A paper's tables laid out as in the paper, with measured and published numbers.
 
-Measured numbers come only from results. A published number appears only as the text `published` of a Value.
+The two kinds of numbers cannot be mixed up: measured numbers come only from results, and a published number
+appears only in the fields `published` and `printed` of a `Value`.
 """
 
 import re
@@ -29,11 +30,17 @@ from pipeline.schema.paper import DELTA
 class TableView:
     """A table of a paper, with what was measured.
 
+    key       of the table in paper.yaml
+    study     of the paper
+    layout    its rows and columns, as the paper prints them
     names     of the rows
-    methods   names of the rows that are no mean over the others
-    values    (row name, place) -> its value
+    methods   names of the rows that are no means over the others
+    plain     columns that are no differences to a baseline
+    values    (row name, column) -> its value
     measured  number of positions with a measured number
     fillable  number of positions that runs fill, measured ones included
+    note      what paper.yaml says about it, and what was computed otherwise than in the paper
+    panel     the table as a page shows it
     """
 
     def __init__(self, key: str, study: Study):
@@ -51,8 +58,8 @@ class TableView:
         self.values = {(name, place): self._value(name, place) for name in self.names for place in self.plain}
         self._complete()
 
-        # Of our columns, those of costs count among the numbers to be measured; another accuracy of the same
-        # runs does not.
+        # Columns that only we have count among the numbers to be measured if they are costs, not if they are
+        # further accuracies of the same runs.
         extra = {heading for heading, measure in self.table.also.items() if measure not in COSTS}
         shown = [place for place in self.plain if place.column not in extra]
         counted = [self.values[name, place] for name in self.methods for place in shown]
@@ -66,17 +73,19 @@ class TableView:
         self.panel = Panel(title, stub, levels, [self._row(name) for name in self.names])
 
     def _row(self, name: str) -> Row:
+        """A row as a page shows it."""
         stub = self.layout.stub(name)
         values = [self.values[name, place] for place in self.layout.places]
         return Row(stub[0], stub, values, mean=name not in self.methods)
 
     @property
     def heading(self) -> str:
-        """`Table 2`; a table inset of a figure keeps the figure's number."""
+        """What the paper calls it: `Table 2`; a table inside of a figure has the figure's number."""
         return self.number if self.number.startswith("Fig") else f"Table {self.number}"
 
     def _complete(self) -> None:
-        """Marks, means over rows, differences, and the printed numbers."""
+        """Add what is computed from other values (marks, means over rows, differences), and the printed
+        numbers."""
         self._mark()
         for name in self.names:
             if name not in self.methods:
@@ -87,12 +96,18 @@ class TableView:
         for position, record in self.printed.items():
             value = self.values[position]
             value.published = re.sub(r"^-(?=\d)", "−", record["value"])
-            value.printed = None if "likely=" in record["note"] else printed_number(record)
+            # A number that cannot be read is not compared with the measured one.
+            is_garbled = "likely=" in record["note"]
+            value.printed = None if is_garbled else printed_number(record)
 
     def _value(self, name: str, place: Place) -> Value:
-        """What was measured for a row in a column; missing where a grid plans it or the paper prints a
-        number."""
-        source = self.study.source(self.table, self.setting(name, place), place.dataset, name, place.column)
+        """What was measured for a row in a column.
+
+        A number that was not measured is missing if a grid plans its run, if the paper prints it, or if its
+        result is damaged; otherwise it is outside.
+        """
+        setting = self.setting(name, place)
+        source = self.study.source(self.table, setting, place.dataset, name, place.column)
         if source is None:
             return Value("outside")
         cell, measure = source
@@ -101,25 +116,37 @@ class TableView:
             if by_seed:
                 return measured(self.study, cell, measure, by_seed)
             return Value("missing", measure=measure)
+
         target = self.study.target(cell)
         if target or (name, place) in self.printed or cell in self.study.problems:
             return Value("missing", target=target, measure=measure)
         return Value("outside")
 
     def setting(self, name: str, place: Place) -> str:
-        """The setting of a position, which belongs to its row or to its column."""
+        """The setting of a position, which belongs to its row or to its column.
+
+        name   of the row
+        place  the column
+        """
         return self.layout.settings.get(name, place.setting)
 
     def baseline(self, name: str, delta: Place) -> str:
-        """The method that paper.yaml names, else the one of the row's setting that is printed without a
-        delta."""
-        block = [other for other in self.names if self.setting(other, delta) == self.setting(name, delta)]
+        """The row that a column of differences subtracts from a row: the method that paper.yaml names, else
+        the one of the same setting for which the paper prints no difference; empty if there is none.
+
+        name   of the row
+        delta  the column of differences
+        """
+        setting = self.setting(name, delta)
+        block = [other for other in self.names if self.setting(other, delta) == setting]
         plain = (other for other in block if (other, delta) not in self.printed)
         return self.table.baseline or next(plain, "")
 
     def _mark(self) -> None:
-        """The best of the methods of a column that compare with one another, over the seeds that these share:
-        in one setting, by one order."""
+        """Mark the best methods of each column, over the seeds that the compared methods share.
+
+        Methods are compared within one setting, and if the same numbers (large or small) are good for them.
+        """
         for place in self.plain:
             groups: dict[tuple[str, bool], list[Value]] = {}
             for name in self.methods:
@@ -131,7 +158,8 @@ class TableView:
                 mark(values, lower)
 
     def _average(self, row: str) -> None:
-        """The mean over the methods that the paper prints in a column, once all of them are measured."""
+        """Fill a row of means: the mean over the methods that the paper prints in a column, once all of them
+        are measured."""
         for place in self.plain:
             others = [self.values[name, place] for name in self.methods if (name, place) in self.printed]
             means = [value.number.mean for value in others if value.number]
@@ -141,8 +169,11 @@ class TableView:
                 self.values[row, place] = Value("measured", number=Summary(fmean(means), None, 1))
 
     def _subtract(self, delta: Place) -> None:
-        """Measured minus the measured baseline, in the last printed column of the block before delta that is
-        no cost."""
+        """Fill a column of differences to the baseline.
+
+        They are differences in the last column of the same setting and data set that the paper prints and
+        that is no cost.
+        """
         block = [
             place
             for place in self.plain
@@ -158,8 +189,13 @@ class TableView:
 
 
 def measured(study: Study, cell: Cell, measure: str, by_seed: dict[int, float]) -> Value:
-    """A measured number of a finished cell with what is to be known of it: whether it is at chance level, and
-    whether code or parameters have changed since."""
+    """A measured number of a finished cell, with whether it is at chance level and whether it is stale.
+
+    study    of the paper
+    cell     that was trained
+    measure  its name
+    by_seed  seed -> number
+    """
     value = Value("measured", by_seed, cell=cell, measure=measure, stale=study.is_stale(cell))
     accuracy = is_percent(measure) and measure not in COSTS and not lower_is_better(measure)
     if accuracy and value.number and study.guesses(cell):
@@ -168,7 +204,8 @@ def measured(study: Study, cell: Cell, measure: str, by_seed: dict[int, float]) 
 
 
 def _records(key: str, study: Study) -> list[dict[str, str]]:
-    """The printed numbers of a table; of one that measures them in another setting those that it measures."""
+    """The printed numbers of a table; for one that measures another table's numbers in another setting, those
+    that it measures. ParamError if there are none."""
     table = study.paper.tables[key]
     records = read_published(study.key, table, study.root)
     if key in variants(study.paper):

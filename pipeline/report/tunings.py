@@ -1,4 +1,8 @@
-"""Methods that were equally tuned: what was chosen, and the accuracies before and after."""
+"""Methods that were tuned alike: what was chosen, and the accuracies before and after.
+
+Each method of a scenario chose among several configurations, by its clients' validation images, and was then
+trained with the chosen values. "Before" is the method with the values of its row in paper.yaml.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,24 +22,26 @@ from pipeline.report.words import counted
 from pipeline.schema import MINIATURES, ROOT, Cell
 from pipeline.schema.discovery import CEILING
 
-# (seed, digest of its partition)
+# (seed, digest of its partition): runs of one block are compared as pairs.
 Block = tuple[int, str]
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """One method of a scenario.
+    """What the tuning of one method of a scenario gave.
 
-    before          with the row's own values: seed -> accuracy, in percent on test images; empty where the
-                    cell has not run
+    cell            the method of a scenario, as paper.yaml has it
+    before          seed -> accuracy with the row's own values, in percent on test images; empty: it has not
+                    run
     after           the same with the chosen values
-    same            whether the chosen values are the row's
-    configurations  validation accuracy of each, the row's first; None: diverged
-    older           whether either result is of other code or parameters than today's
-    files           the two results, from the repository's root; empty where there is none
-    measure         what `before` and `after` are
-    hook            side of local training on which `after` is scored: `pre` or `post`; empty where both sides
-                    have the same numbers
+    same            whether the chosen values are the row's own
+    configurations  validation accuracy of each configuration, that of the row's own values first; None: it
+                    diverged
+    older           whether one of the results was made by other code or parameters than today's
+    files           (result before, result after), from the repository's root; an empty path: there is none
+    measure         name of the accuracy
+    hook            side of local training on which `after` is scored, `pre` or `post`; empty: both sides have
+                    the same numbers
     """
 
     cell: Cell
@@ -50,10 +56,11 @@ class Tuning:
 
     @classmethod
     def of(cls, cell: Cell, root: Path, measure: str = "") -> "Tuning":
-        """From the files of a tuning.
+        """Read the files of a tuning.
 
         cell     the method of a scenario, as paper.yaml has it
-        measure  in which the methods are compared; empty: each result's main one
+        root     folder of the repository
+        measure  name of the accuracy by which methods are compared; empty: the main one of each result
 
         Raises FedReproError for a file that is no tuning of this cell.
         """
@@ -64,11 +71,13 @@ class Tuning:
         after = results.get(tuned)
         before = results.get(untuned)
         if before is None and after is not None:
-            # The scenario's own cell will do where its seeds have the tuning's partitions.
+            # The scenario's own cell has the row's values, too; seeds with other partitions are left out
+            # below.
             untuned = cell
             before = of_cell(cell, root)
-        if not measure:
-            measure = (after or before or {"headline": ""})["headline"]
+        measured = after or before
+        if not measure and measured:
+            measure = measured["headline"]
 
         numbers_before = by_block(before, measure) if before else {}
         numbers_after = by_block(after, measure) if after else {}
@@ -78,6 +87,7 @@ class Tuning:
             numbers_before = {
                 block: value for block, value in numbers_before.items() if block[0] not in unpaired
             }
+
         configurations = document["configurations"]
         return cls(
             cell,
@@ -96,12 +106,13 @@ class Tuning:
 
     @property
     def file(self) -> str:
-        """What was tried, from the repository's root."""
+        """The file of the configurations that were tried, from the repository's root."""
         return choices.path(self.cell, Path()).as_posix()
 
     @property
     def words(self) -> str:
-        """What the choice was, where the two numbers do not tell it."""
+        """A note on the two numbers: the row's own values diverged, were chosen, or have not run; else
+        empty."""
         if self.configurations[0] is None and not self.before:
             return "diverged"
         if self.same:
@@ -110,7 +121,7 @@ class Tuning:
 
 
 def _hook(result: Result, measure: str) -> str:
-    """The side of local training on which a result is scored; empty where the other side is the same."""
+    """The side of local training on which a result is scored; empty if both sides have the same numbers."""
     other = "pre" if result["hook"] == "post" else "post"
     measures = result["measures"]
     same = measures.get(f"{other}.{measure}") == measures.get(measure)
@@ -118,26 +129,36 @@ def _hook(result: Result, measure: str) -> str:
 
 
 def by_block(result: Result, measure: str) -> dict[Block, float]:
-    """(seed, its partition) -> a measure of a result."""
+    """(seed, its partition) -> a measure of a result; empty if it has no such measure."""
     return dict(zip(draws(result).items(), result["measures"].get(measure, [])))
 
 
 def moved(before: Collection[Block], after: Collection[Block]) -> set[int]:
-    """The seeds that two results have on different partitions."""
-    partitions = {seed: draw for seed, draw in after}
-    return {seed for seed, draw in before if partitions.get(seed, draw) != draw}
+    """The seeds that two results have, but on different partitions.
+
+    before  (seed, digest of its partition) of one result
+    after   the same of the other result
+    """
+    # Not dict(after): both may be dictionaries with blocks as keys.
+    partitions = {seed: partition for seed, partition in after}
+    return {seed for seed, partition in before if partitions.get(seed, partition) != partition}
 
 
 class TuningTab:
-    """A scenario's methods on one axis.
+    """The tuned methods of a scenario on one axis.
 
-    scenario        empty: the miniature
+    key             names it in links and files
+    name            of the paper
+    scenario        its name; empty: the miniature
+    title           of the scenario
+    label           the paper and the scenario in a few words
     tunings         name of a method -> what its tuning gave
-    alike           the rows, the best afterwards first, over the seeds that all results have
-    files           name -> what was tried, from the repository's root
-    configurations  `9` or `8 or 9`: how many were tried of a method
+    files           name -> the file of the configurations that were tried, from the repository's root
+    configurations  how many were tried of a method: `9`, or `8 or 9`
+    alike           the table: the best after tuning first, over the seeds that all results have
+    axis            that shows all numbers of the table
     before          name -> mean accuracy with the paper's values
-    best            the row that leads before tuning; None where nothing of it has run
+    best            the method that leads before tuning; None: none has run before tuning
     changes         percent points that tuning added, of the methods that ran with both values
     """
 
@@ -158,7 +179,7 @@ class TuningTab:
         self.changes = [row.number.mean - row.before.mean for row in self.alike.rows if row.before]
 
     def _alike(self, study: Study, scenario: str) -> Alike:
-        """The rows of the table, with the seeds that all results have where there are such."""
+        """The table, over the seeds that all results have, if there are such."""
         after = {name: tuning.after for name, tuning in self.tunings.items()}
         before = {name: tuning.before for name, tuning in self.tunings.items() if tuning.before}
         shared = sorted(set.intersection(*map(set, (*after.values(), *before.values()))))
@@ -170,10 +191,13 @@ class TuningTab:
         for row in compared(after, self.name):
             tuning = self.tunings[row.name]
             file_before, file = tuning.files
+            number_before = None
+            if row.name in before:
+                number_before = summarise([*before[row.name].values()])
             rows.append(
                 replace(
                     row,
-                    before=summarise([*before[row.name].values()]) if row.name in before else None,
+                    before=number_before,
                     words=tuning.words,
                     before_file=file_before,
                     file=file,
@@ -190,7 +214,8 @@ class TuningTab:
         return Alike(f"tuned-{scenario or 'mini'}", title, about, "tuned", "paper’s values", rows, notes)
 
     def _notes(self, study: Study, scenario: str, shared: list[int]) -> Iterator[str]:
-        """Whose seeds were left out, which methods were not tuned, and which are scored on another side."""
+        """Sentences below the table: which seeds are shown, which methods have no number before tuning or
+        were not tuned, and which are scored on another side of local training."""
         tunings = self.tunings.values()
         tuned_seeds = set[int]().union(*(tuning.after for tuning in tunings))
         table_seeds = set[int]().union(*(tuning.before for tuning in tunings))
@@ -226,7 +251,7 @@ def _of_seeds(by_seed: Mapping[int, float], seeds: Iterable[int]) -> dict[int, f
 
 
 def tuned_settings(study: Study) -> list[TuningTab]:
-    """The paper's own scenarios in which methods were tuned, without its miniature."""
+    """A table for each scenario of a paper in which methods were tuned, without its miniature."""
     cells = []
     for cell in choices.tuned_cells(study.root):
         if cell.paper == study.key and cell.scenario not in MINIATURES:
@@ -240,10 +265,13 @@ def tuned_settings(study: Study) -> list[TuningTab]:
 def tunings(
     root: Path = ROOT, studies: Mapping[str, Study] = {}, cells: Iterable[Cell] | None = None
 ) -> tuple[list[Tuning], list[str]]:
-    """Every method that was tuned, in the order of the paths, and a line for each file that was altered.
+    """Read the tunings.
 
-    studies  papers whose tables say in which measure their scenarios are compared
-    cells    those that are read; None: all
+    root     folder of the repository
+    studies  paper -> its results; the tables of these papers say by which measure methods are compared
+    cells    whose tunings are read; None: all
+
+    Returns (the tunings in the order of their paths, a line for each file that was altered).
     """
     done = []
     problems = []
@@ -258,8 +286,14 @@ def tunings(
 
 
 def table_measure(study: Study, scenario: str) -> str:
-    """The mean that a scenario's `evaluation.headline` names, else the average that the paper's tables have
-    of it or of the one that it shortens; empty where no table has it."""
+    """The measure by which a scenario's methods are compared.
+
+    It is the mean that the scenario's `evaluation.headline` names; else the average that the paper's tables
+    show of the scenario, or of the one that it shortens. Empty if no table shows it.
+
+    study     of the paper
+    scenario  name of the scenario
+    """
     declared = study.paper.scenarios.get(scenario)
     if declared is not None and declared.evaluation.headline is not None:
         return declared.evaluation.headline
@@ -273,10 +307,11 @@ def table_measure(study: Study, scenario: str) -> str:
 
 
 def tuning_tabs(studies: dict[str, Study], labels: dict[str, str], done: Iterable[Tuning]) -> list[TuningTab]:
-    """Of methods that were tuned and then trained; scenarios of the papers come before the miniatures.
+    """The tables of methods that were tuned and then trained; scenarios of papers come before miniatures.
 
-    studies  the papers, in the order of the tables
-    labels   algorithm -> name
+    studies  paper -> its results, in the order of the tables
+    labels   algorithm -> name of the method
+    done     what tunings gave
     """
     # (paper, its scenario; empty: the miniature)
     groups: dict[tuple[str, str], list[Tuning]] = {}

@@ -1,13 +1,18 @@
 """Verdicts: test whether runs confirm each claim of a paper, and count the outcomes.
 
-A direction is decided if the difference of the runs is significant, corrected for the number of comparisons.
-The size of a difference is judged separately, by comparing its 95 % interval with the paper's number
-(`sizes.py`). Claims about a level, or about closeness, have no direction. They are confirmed by the 90 %
-interval, and contradicted by the range of a result from as few runs as the paper's.
+Direction. A claim that one method beats another is decided if the difference of the runs is significant,
+corrected for the number of comparisons.
 
-The rows that are used for a comparison (its pool) are those that the paper shows in the same block of a
-table, or draws in the figure. So a verdict does not change if other methods are run later. Without such rows,
-all rows of the scenario are used.
+Size. It is judged separately, by comparing the 95 % interval of the difference with the paper's number
+(`sizes.py`).
+
+Level and closeness. Claims such as "reaches 68.4 %" or "differs by less than 1 point" have no direction. They
+are confirmed if the 90 % interval lies within a margin, and contradicted if the paper's number lies outside
+the range of a result from as few runs as the paper's.
+
+The pool of a comparison are the rows whose spread it uses: those that the paper shows in the same block of a
+table, or draws in the same figure. So a verdict does not change if other methods are run later. Without such
+rows, all rows of the scenario are used.
 """
 
 from bisect import bisect_left
@@ -37,22 +42,28 @@ from pipeline.report.study import CHANCE_LEVEL, Study
 from pipeline.report.words import minus, ordinal, signed
 from pipeline.schema import Cell, Paper
 
-# a run and one of its measures
+# (a run, the name of one of its measures)
 Source = tuple[Cell, str]
-# a seed and the partition that it used
+# (a seed, the digest of the partition that it used): runs of one block are compared as pairs.
 Block = tuple[int, str]
-# the heading under which shortened runs judge
+# Heading of the verdict of shortened runs, which is no setting of the paper.
 SHORTENED = "shortened"
-# Half of the last digit of a printed number, which has two decimals.
+# Half of the last digit of a printed number, in points: papers print two decimals.
 ROUNDING = 0.005
 # Seeds from which on a result has a spread.
 FEWEST_SEEDS = 2
-# More seeds than these are not proposed for an undecided claim: nobody would train them.
+# Most seeds that are proposed for an undecided claim: nobody would train more.
 MOST_SEEDS = 100
-# The chance with which the proposed number of seeds shows the printed difference, if it is there.
+# Probability that the proposed number of seeds shows the printed difference, if it exists.
 POWER = 0.8
-# A measure that the protocol fixes: the same in every seed it needs no test.
+# The measure that the protocol fixes: if it is the same in every seed, its difference needs no test.
 DETERMINISTIC = "run.traffic"
+# A sum of weights below this counts as 0: then the sum is a difference, else a level.
+NO_SUM = 1e-9
+# Differences below this many points have two decimals: with one they would be printed as 0.0.
+SMALL_POINTS = 0.05
+# Other numbers from this size on are printed without decimals, smaller ones with three digits.
+LARGE_NUMBER = 1000
 
 
 # -- the runs behind a claim ---------------------------------------------------------------------------------
@@ -61,8 +72,10 @@ DETERMINISTIC = "run.traffic"
 class Evidence:
     """The results of one paper, looked up for its claims.
 
-    variant  empty: in the paper's setting; else the variant of its tables that is read (`full` of
-             `table2-full`), or SHORTENED: the scenarios `<scenario>-short`, which are no setting of the paper
+    printed  the paper's numbers
+    variant  empty: results of the paper's setting. The name of a variant of its tables (`full` of
+             `table2-full`): results of that. SHORTENED: results of the scenarios `<scenario>-short`, which
+             are no setting of the paper
     """
 
     def __init__(self, printed: PublishedNumbers, variant: str = ""):
@@ -84,20 +97,25 @@ class Evidence:
 
     def source(self, spot: Spot) -> Source | None:
         """The run and the measure of the number at a spot; None if no run measures it."""
-        if not spot.table:
-            method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
-            run: Source | None = (self.study.cell(spot.scenario, method), spot.measure)
-        else:
+        run: Source | None
+        if spot.table:
             table = self.paper.tables.get(f"{spot.table}-{self.variant}", self.paper.tables[spot.table])
             run = self.study.source(table, spot.setting, spot.dataset, spot.method, spot.column)
-        if run and self.variant == SHORTENED:
-            cell, measure = run
-            short = self.study.shortened(cell)
-            return (short, measure) if short else None
-        return run
+        else:
+            method = next(name for name in self.paper.methods if self.paper.label(name) == spot.method)
+            run = (self.study.cell(spot.scenario, method), spot.measure)
+        if run is None or self.variant != SHORTENED:
+            return run
+
+        cell, measure = run
+        short = self.study.shortened(cell)
+        return (short, measure) if short else None
 
     def _same_column(self, column: Spot) -> tuple[Source, ...]:
-        """The runs of one printed column, each once; column: a spot without a method."""
+        """The runs of one printed column, each once.
+
+        column  a spot without a method
+        """
         sources = [self.source(spot) for spot in self.columns.get(column, [])]
         return tuple(dict.fromkeys(source for source in sources if source))
 
@@ -119,9 +137,11 @@ class Evidence:
         """
         if spot.table:
             return self.same_column(replace(spot, method=""))
+
         same = [runs for runs in map(self.same_column, self.columns) if _has(runs, spot)]
         if same:
             return max(same, key=len)
+
         figures = [figure for figure in self.paper.figures.values() if spot.scenario in figure.scenarios]
         methods = next((figure.methods for figure in figures if figure.methods), self.paper.methods)
         return tuple((self.study.cell(spot.scenario, method), spot.measure) for method in methods)
@@ -137,7 +157,7 @@ class Evidence:
         return {source[0] for source in every if source[0].scenario in scenarios and self.values(source)}
 
     def classes(self, cell: Cell) -> int:
-        """The number of classes of the data that a cell is tested on; 0 if they have none."""
+        """The number of classes of a cell's data set; 0 if it has none."""
         return find(self.paper.scenarios[cell.scenario].data.set, self.study.root).classes
 
     def estimate(self, difference: Difference, pool: Collection[Source]) -> Estimate | None:
@@ -146,7 +166,7 @@ class Evidence:
         difference  the sum
         pool        the runs whose spread is used
 
-        None if the runs of a scenario share no block.
+        Returns None if the runs of a scenario share no block.
         """
         scenarios: dict[str, dict[Source, float]] = {}
         for source, weight in difference.weights:
@@ -160,11 +180,15 @@ class Evidence:
 
         Several measures of one run are first added to one number. A contrast of methods then uses the spread
         of all rows of the pool, any other sum only its own spread.
+
+        sources  run -> its weight
+        pool     the runs whose spread is used
         """
         weights, methods = _factors(sources)
         if not weights:
             sums = np.array([*self.sums(sources).values()])
             return one_sample(sums) if len(sums) else None
+
         rows = [cell for cell, measure in pool if cell.scenario == scenario and measure in dict(weights)]
         printed = tuple(dict.fromkeys(cell.method for cell in rows))
         others = tuple(name for name in methods if name not in printed)
@@ -188,7 +212,10 @@ class Evidence:
         return of_common_blocks({method: row for method, row in rows.items() if row}, own, printed)
 
     def sums(self, sources: dict[Source, float]) -> dict[Block, float]:
-        """A weighted sum of runs in every block that all of them have."""
+        """A weighted sum of runs, in every block that all of them have.
+
+        sources  run -> its weight
+        """
         rows = [(self.values(source), weight) for source, weight in sources.items()]
         shared = sorted(set.intersection(*(set(row) for row, _ in rows)))
         sums = {}
@@ -203,9 +230,12 @@ def _has(runs: Iterable[Source], spot: Spot) -> bool:
 
 
 def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
-    """Write a sum over runs as a sum over methods of one number for each run, if it is of this form.
+    """Write a weighted sum of runs as a weighted sum of methods, if it has this form.
 
-    Returns ((measure, weight) of the parts of this number, method -> weight of its number); both empty if the
+    The number of a method is then itself a weighted sum of measures, with the same weights for every method.
+    The table of weights by method and measure has rank 1 in this case.
+
+    Returns ((measure, weight) of a method's number, method -> weight of its number); both are empty if the
     sum has another form.
     """
     methods = list(dict.fromkeys(cell.method for cell, _ in sources))
@@ -223,7 +253,7 @@ def _factors(sources: dict[Source, float]) -> tuple[tuple, dict[str, float]]:
 
 
 class Chip(StrEnum):
-    """The verdict on a claim in a word, in the order of the pages."""
+    """The verdict on a claim in a word or two, in the order of the pages."""
 
     HOLDS = "holds"
     DIRECTION = "direction holds"
@@ -236,7 +266,7 @@ class Chip(StrEnum):
     NOT_TESTABLE = "not testable"
 
 
-# What `_closeness` says -> the verdict on a claim that names no direction.
+# Result of `_closeness` -> the verdict on a claim that names no direction.
 CLOSENESS = {"confirmed": Chip.HOLDS, "contradicted": Chip.FAILS, "open": Chip.UNDECIDED}
 
 
@@ -244,22 +274,24 @@ CLOSENESS = {"confirmed": Chip.HOLDS, "contradicted": Chip.FAILS, "open": Chip.U
 class Verdict:
     """What the runs say about one claim.
 
+    claim      that is judged
+    chip       the verdict in a word
     point      the measured difference, level or rank; None: not measured
-    low, high  its 95 % interval; None: there is none
-    printed    the same number from the published tables; None where the paper prints none
+    low        lower end of its 95 % interval; None: there is none
+    high       upper end of its 95 % interval; None: there is none
+    printed    the same number from the published tables; None: the paper does not print it
     points     whether it is a difference in percent points
-    seeds      number of seeds, of the run that has the fewest
-    p          of the direction, corrected for the number of comparisons; None without a direction
-    alone      as p, by the spread of the compared rows alone, where p is by the residual of all rows of the
-               table
+    seeds      number of seeds of the run that has the fewest
+    p          p value of the direction, corrected for the number of comparisons; None without a direction
+    alone      the same by the spread of the compared rows alone; None if `p` is by that already
     by_seed    seed -> the claim's number in it, for the seeds that all runs have
     size       as printed, smaller, larger, opposite or open (`sizes.py`); empty: nothing is printed
-    rival      of several comparisons the one that decides
+    rival      of several comparisons the one that decides; empty: there is only one
     method     how the verdict was computed
-    reason     why no verdict was computed
-    needed     number of seeds that would show the printed difference of an undecided claim in four of five
-               repetitions; None: not asked, or too many
-    hours      of one process, for the seeds that are still to be trained of these
+    reason     why no verdict was computed; empty: there is one
+    needed     number of seeds with which the printed difference of an undecided claim is shown with the
+               probability POWER, if it exists; None: not asked, or more than MOST_SEEDS
+    hours      of one process, for those of these seeds that are still to be trained; None as `needed`
     elsewhere  heading -> the verdict of a table that measures the same printed numbers in another setting
     """
 
@@ -284,6 +316,7 @@ class Verdict:
 
     @property
     def title(self) -> str:
+        """The claim in a few words, with a capital letter."""
         title = self.claim.title or self.claim.text
         return title[:1].upper() + title[1:]
 
@@ -313,10 +346,12 @@ class Verdict:
         if self.points and abs(value) < ROUNDING:
             return "0.00"
         if self.points:
-            # What one decimal would round to 0.0 has two.
-            return signed(value, 1 if abs(value) >= 0.05 else 2)
-        form = ",.0f" if abs(value) >= 1000 else ".3g"
-        return minus(format(value, form if self.claim.expected.kind == "value" else f"+{form}"))
+            return signed(value, 1 if abs(value) >= SMALL_POINTS else 2)
+        form = ",.0f" if abs(value) >= LARGE_NUMBER else ".3g"
+        # A level has no sign, a difference has one.
+        if self.claim.expected.kind != "value":
+            form = f"+{form}"
+        return minus(format(value, form))
 
 
 def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
@@ -325,7 +360,7 @@ def count(verdicts: Iterable[Verdict]) -> dict[Chip, int]:
 
 
 def variants(paper: Paper) -> dict[str, tuple[str, str]]:
-    """The tables that measure the numbers of another table in other scenarios.
+    """The tables that measure the printed numbers of another table in other scenarios.
 
     Returns key of the table -> (key of the other table, name of the variant): `table2-full` ->
     (`table2`, `full`).
@@ -379,6 +414,8 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """
     if claim.tree is None:
         return Verdict(claim, Chip.NOT_TESTABLE, reason="no number settles it")
+
+    # What the paper prints, then what runs measure.
     numbers = {spot: evidence.printed.numbers.get(spot) for spot in claim.spots}
     printed = None if None in numbers.values() else claim.value(claim.tree, numbers.__getitem__)
     empty = Verdict(claim, Chip.NOT_TESTABLE, printed=printed)
@@ -396,8 +433,10 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
 class _Case:
     """One claim about numbers that runs measure.
 
-    tree    the claim's difference, of runs in place of printed positions
-    by_run  run -> the number that the paper prints for it; None: lost, or none
+    claim     that is judged
+    evidence  the results that are looked up for it
+    tree      the claim's difference, of runs in place of printed positions
+    by_run    run -> the number that the paper prints for it; None: it prints none, or the scan lost it
     """
 
     def __init__(
@@ -424,6 +463,7 @@ class _Case:
         if missing:
             done = len(cells) - len(missing)
             return replace(empty, chip=Chip.NOT_RUN, reason=f"{done} of {len(cells)} cells measured")
+
         guessing = self._at_chance()
         if guessing:
             return replace(empty, reason=f"at chance: {', '.join(guessing)}")
@@ -443,6 +483,7 @@ class _Case:
         base = replace(empty, seeds=seeds, by_seed=self._by_seed(), points=points)
         if min(seeds, *(estimate.n for estimate in known.values())) < FEWEST_SEEDS:
             return self._one_seed(base)
+
         constant = [estimate for estimate in known.values() if estimate.v <= ZERO**2]
         deterministic = {measure for _, measure in self.sources} == {DETERMINISTIC}
         if deterministic and len(constant) == len(known):
@@ -454,27 +495,31 @@ class _Case:
         tie = 1 if self.expected.sign in (">=", "<") else -1
         family = Family(known, self.expected.bound, tie)
         tested = self._tested(base, family)
+
+        # With two seeds a verdict counts only if the spread of the compared rows alone bears it out.
         careful = self._paired(family) if tested.chip != Chip.UNDECIDED else None
         if careful:
             tested_alone = self._tested(base, careful)
             if tested_alone.chip == Chip.UNDECIDED:
                 tested = tested_alone
                 family = careful
+
         tested = replace(tested, alone=self._alone(family))
-        open_still = tested.chip in (Chip.UNDECIDED, Chip.CONTRADICTED)
-        return self._outlook(tested, family) if open_still else tested
+        if tested.chip in (Chip.UNDECIDED, Chip.CONTRADICTED):
+            return self._outlook(tested, family)
+        return tested
 
     def _paired(self, family: Family) -> Family | None:
-        """The same comparisons by the spread of each pair alone, where two seeds are decided by the residual
-        of all rows; None with more seeds, or where nothing was pooled."""
+        """The same comparisons by the spread of the compared rows alone, if they have PAIRED_SEEDS seeds or
+        fewer; None with more seeds, or if no comparison used the residual of all rows."""
         pooled = [estimate for estimate in family.estimates.values() if estimate.route == "pooled"]
         if not pooled or max(estimate.n for estimate in pooled) > limits.PAIRED_SEEDS:
             return None
         return self._pairs(family)
 
     def _alone(self, family: Family) -> float | None:
-        """The p of the direction by the spread of the compared rows alone; None where that is the verdict's
-        own p, or where there is no direction."""
+        """The p value of the direction by the spread of the compared rows alone; None if the verdict's own p
+        value is of this kind, or if there is no direction."""
         if not self.expected.sign:
             return None
         if all(estimate.route != "pooled" for estimate in family.estimates.values()):
@@ -483,7 +528,7 @@ class _Case:
         return pairs.p[self.tree.pick(pairs.evidence)] if pairs else None
 
     def _pairs(self, family: Family) -> Family | None:
-        """The same comparisons by the spread of each pair; None where one has too few seeds."""
+        """The same comparisons by the spread of the compared rows alone; None if one has too few seeds."""
         sums = {leaf: self.evidence.sums(dict(leaf.weights)) for leaf in family.estimates}
         if any(len(values) < FEWEST_SEEDS for values in sums.values()):
             return None
@@ -491,7 +536,10 @@ class _Case:
         return Family(pairs, family.bound, family.tie)
 
     def _at_chance(self) -> list[str]:
-        """The methods at chance level among those of the closest comparison; none for a level or a rank."""
+        """The methods at chance level among those of the closest comparison; none for a level or a rank.
+
+        An accuracy below CHANCE_LEVEL / classes counts as chance level.
+        """
         if self.level or self.expected.kind == "rank":
             return []
         means = {source: fmean(values.values()) for source, values in self.values.items()}
@@ -518,7 +566,7 @@ class _Case:
         return claimed
 
     def _one_seed(self, base: Verdict) -> Verdict:
-        """The verdict without an interval: the side of the claim on which the mean lies."""
+        """The verdict of runs that give no interval: on which side of the claim their mean lies."""
         if not base.by_seed:
             return replace(base, chip=Chip.NOT_RUN, reason="the runs share no seed")
         if self.level and base.seeds < FEWEST_SEEDS:
@@ -538,7 +586,7 @@ class _Case:
         """The verdict of comparisons that have a spread: direction, p, interval and size."""
         nearest = self.tree.pick(lambda leaf: family.estimates[leaf].d)
         decides = self.tree.pick(family.evidence)
-        # The closest rival is named, unless another one, with a larger spread, decides differently.
+        # The closest rival is named, unless another one, of larger spread, leads to another verdict.
         leaf = nearest if family.side(nearest) == family.side(decides) else decides
         estimate = family.estimates[leaf]
         level = family.level[leaf]
@@ -561,7 +609,9 @@ class _Case:
         )
         if self.expected.kind != "rank":
             return tested
-        # At best only the rivals that are surely ahead are ahead, at worst all that are not surely behind.
+
+        # At best only the rivals that are significantly ahead are ahead; at worst all rivals are that are not
+        # significantly behind.
         sides = [family.side(leaf) for leaf in self.leaves]
         place = 1.0 + sum(estimate.d < 0 for estimate in family.estimates.values())
         best = 1.0 + sides.count(-1)
@@ -584,8 +634,12 @@ class _Case:
     def _size(self, base: Verdict, low: float, high: float) -> str:
         """How the measured difference compares with the paper's (`sizes.size`).
 
-        The paper's is the one that the claim names, or else a difference of percent points in its tables.
-        Empty if it has neither.
+        The paper's difference is the one that the claim names, or else the one of percent points in its
+        tables; the text is empty if there is neither.
+
+        base  says what the tables print
+        low   lower end of the measured interval
+        high  upper end of the measured interval
         """
         expected = self.expected
         named = expected.kind == "size"
@@ -599,10 +653,14 @@ class _Case:
     def _closeness(self, estimate: Estimate, level: float) -> str:
         """Whether the measured number is as close to the claimed one as the claim says.
 
+        Returns one of
         confirmed     its 90 % interval lies within the margin (two one-sided tests at 5 %)
-        contradicted  the printed number lies outside the range of a mean over as few runs as the paper's; for
-                      `abs<x`, outside the 95 % interval widened by the margin
+        contradicted  the claimed number lies outside the range of a mean over as few runs as the paper's; for
+                      `abs<x`, 0 lies outside the 95 % interval widened by the margin x
         open          neither
+
+        estimate  of the measured number
+        level     of significance
         """
         number = self.expected.number
         margin = self.expected.margin
@@ -620,32 +678,40 @@ class _Case:
     def _outlook(self, tested: Verdict, family: Family) -> Verdict:
         """Add how many seeds would show the printed difference, if it exists and the spread stays as it is.
 
-        The observed difference is not used: it is what is in doubt.
+        The measured difference is not used: it is what is in doubt.
+
+        tested  the undecided verdict
+        family  its comparisons
         """
         by_run = {source: number for source, number in self.by_run.items() if number is not None}
         if not self.expected.sign or len(by_run) < len(self.by_run):
             return tested
         printed = {leaf: leaf.at(by_run.__getitem__) for leaf in self.leaves}
         nearest = self.tree.pick(printed.__getitem__)
+        # Nothing is proposed where the paper's own tables do not show what it claims.
         if not self.expected.fits(self.claim.value(self.tree, by_run.__getitem__)):
             return tested
+
         claimed = replace(family.estimates[nearest], d=printed[nearest])
+        # The smallest p of several comparisons is tested at this level (Holm).
         level = ALPHA / len(self.leaves)
 
         def shown(n: int) -> bool:
+            """Whether n seeds are enough."""
             return claimed.grown(n).power(family.bound, level) >= POWER
 
         trained = min(estimate.n for estimate in family.estimates.values())
         needed = trained + bisect_left(range(trained, MOST_SEEDS + 1), True, key=shown)
         if not trained < needed <= MOST_SEEDS:
             return tested
+
         cells = self.evidence.compared(self.claim.spots)
         seconds_per_seed = sum(fmean(self.evidence.results[cell]["seconds"]) for cell in cells)
         return replace(tested, needed=needed, hours=(needed - trained) * seconds_per_seed / 3600)
 
     def _name(self, leaf: Difference) -> str:
-        """The name of a comparison: the methods that the others do not have, and the measure if there are
-        several."""
+        """The name of a comparison: the methods that tell it from the others, and its measures if the claim
+        is about several."""
         shared = set.intersection(*(set(dict(other.weights)) for other in self.leaves))
         sources = [source for source, _ in sorted(leaf.weights, key=lambda pair: -pair[1])]
         different = [source for source in sources if source not in shared] or sources
@@ -675,4 +741,4 @@ class _Case:
 
 def _is_difference(leaf: Difference) -> bool:
     """Whether the weights of a sum cancel; else it is a level."""
-    return abs(sum(weight for _, weight in leaf.weights)) <= 1e-9
+    return abs(sum(weight for _, weight in leaf.weights)) <= NO_SUM

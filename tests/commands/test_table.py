@@ -15,7 +15,7 @@ def test_every_number_of_a_history_has_a_row(measured):
     for cell in collect(measured):
         wide = history(cell, measured)
         mine = tidy[(tidy.scenario == cell.scenario) & (tidy.method == cell.method)]
-        names = [name for name in wide if name not in table.ASIDE]
+        names = [name for name in wide if name not in table.NO_MEASURES]
         assert len(mine) == int(wide[names].notna().sum().sum())
         last = wide.iloc[-1]
         (value,) = mine[
