@@ -102,7 +102,7 @@ LONGEST_WAIT = 0
 IMPORTERS = 3
 LONGEST_FILE = 30
 # Such tests run commands in processes, which do not have the fault.
-OUTSIDE = {"made_once", "browser", "server"}
+OUTSIDE = {"made_once", "browser"}
 # Bytes that a process may write before they are read.
 PIPE = 2**20
 # Exit code of a process whose fault is none of a function: the module has to be imported anew.
