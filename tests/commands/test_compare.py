@@ -13,6 +13,7 @@ from pipeline.commands.compare import Contestant, Difference
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report.statistics import one_sample
 from pipeline.schema import Cell
+from pipeline.schema.cell import ExtraSeeds, Variant
 
 WITHOUT_DVC = "from pipeline.commands import run, compare; run.main = lambda *_: 0"
 A, B = (Cell("fedlsa", "mini", method) for method in ("fedlsa", "fedavg"))
@@ -86,6 +87,22 @@ def test_a_variant_is_compared_with_its_cell_and_with_the_first_cell_under_the_s
         ("fedlsa1", "fedlsa0"),
         ("fedavg1", "fedavg0"),
     ]
+
+
+def test_what_is_missing_is_trained_as_a_variant_or_with_further_seeds(monkeypatch):
+    class Asked(Exception):
+        pass
+
+    def train(missing, jobs):
+        raise Asked(missing)
+
+    monkeypatch.setattr(compare.variants, "train", train)
+    with pytest.raises(Asked) as asked:
+        compare.contestants([A], [(), (("training.local_epochs", 5),)], (1000,), None)
+    [further, variant] = asked.value.args[0]
+    assert isinstance(further, ExtraSeeds)
+    assert isinstance(variant, Variant)
+    assert (further.seeds, variant.seeds) == ((1000,), (1000,))
 
 
 def test_the_table_has_a_column_for_every_seed():
