@@ -1,0 +1,44 @@
+"""Which missing files of a cell do not have it trained again."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.commands.schedule import Task
+
+RESULT = "papers/fedcrl/runs/mini/fedavg/result.json"
+PICTURES = "papers/fedcrl/representations/mini/fedavg.npz"
+MODELS = "papers/fedcrl/final-models/mini/fedavg"
+
+
+def file(path: str, exists: bool) -> SimpleNamespace:
+    return SimpleNamespace(fs_path=f"/checkout/{path}", exists=exists)
+
+
+def cell(*missing: str) -> Task:
+    """A cell that lacks these of its files."""
+    outs = [file(path, path not in missing) for path in (RESULT, PICTURES, MODELS)]
+    return Task(SimpleNamespace(outs=outs), "mini@fedavg", Path("log"))
+
+
+def needing(path: str) -> Task:
+    """A stage that depends on a file or folder."""
+    return Task(SimpleNamespace(deps=[file(path, False)]), "figure", Path("log"))
+
+
+@pytest.mark.parametrize("missing", [[PICTURES], [MODELS], [PICTURES, MODELS]])
+def test_representations_and_models_that_nothing_needs_may_be_missing(missing):
+    assert cell(*missing).pictures_alone_missing()
+
+
+@pytest.mark.parametrize("needed", [PICTURES, "papers/fedcrl/representations"])
+def test_what_a_stage_of_the_run_needs_may_not_be_missing(needed):
+    one = cell(PICTURES)
+    one.downstream.append(needing(needed))
+    assert not one.pictures_alone_missing()
+
+
+@pytest.mark.parametrize("missing", [[RESULT], [RESULT, PICTURES], []])
+def test_a_cell_lacks_more_or_nothing(missing):
+    assert not cell(*missing).pictures_alone_missing()
