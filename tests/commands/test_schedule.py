@@ -1,5 +1,8 @@
-"""Which missing files of a cell do not have it trained again."""
+"""Which missing files of a cell do not have it trained again, and the time that a training reports."""
 
+import json
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,3 +45,14 @@ def test_what_a_stage_of_the_run_needs_may_not_be_missing(needed):
 @pytest.mark.parametrize("missing", [[RESULT], [RESULT, PICTURES], []])
 def test_a_cell_lacks_more_or_nothing(missing):
     assert not cell(*missing).pictures_alone_missing()
+
+
+@pytest.mark.parametrize("ago, left", [(0, 30), (10, 20), (60, 0)])
+def test_the_time_left_is_that_of_the_last_event_less_what_has_passed_since(tmp_path, ago, left):
+    task = Task(None, "mini@fedavg", tmp_path / "log")
+    first = {"seed": 0, "round": 1, "rounds": 9, "left": 99}
+    last = {"seed": 0, "round": 2, "rounds": 9, "left": 30}
+    task.events.write_text(f"{json.dumps(first)}\n{json.dumps(last)}\n")
+    moment = time.time() - ago
+    os.utime(task.events, (moment, moment))
+    assert task.progress()["left"] == pytest.approx(left, abs=5 if left else 0)
