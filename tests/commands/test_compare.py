@@ -164,6 +164,15 @@ def test_a_picture_has_a_line_for_each(tmp_path):
         compare.draw(drawn, compare.Path("x.txt"))
 
 
+def test_a_cell_of_an_archive_is_compared_with_the_first_one(monkeypatch, capsys):
+    theirs = Contestant(B, (), "theirs", "average", {0: 4.0, 1: 5.0})
+    monkeypatch.setattr(compare, "archived", lambda name, seeds: theirs)
+    made = {(A, ()): contestant(A, {0: 5.0, 1: 6.0})}
+    monkeypatch.setattr(compare, "contestants", lambda *_: made)
+    compare.compare(["fedlsa/mini/fedlsa", "theirs.zip:fedlsa/mini/fedavg"])
+    assert "fedlsa beats theirs by 1.0 points" in capsys.readouterr().out
+
+
 def test_one_cell_alone_is_refused():
     with pytest.raises(ParamError, match="two cells or more"):
         compare.compare(["fedlsa/mini/fedavg"])
