@@ -8,7 +8,9 @@ A fault is one small change of the code as it runs; no file is touched. Tests ar
 for each fault a process is forked from there, gets the changed functions, and runs the tests that concern the
 module until the first one fails or the time is over. These are the tests of the module's own file and then of
 the files that import it, the quickest first. Tests that take long, and those that run commands as processes
-of their own, are left out.
+of their own, are left out. With --tests, those that are named run instead, whatever they take:
+
+    python benchmarks/mutants.py pipeline.clusters.order --tests tests/clusters/test_clusters.py
 
 benchmarks/mutants.csv gets a line for each fault. A line holds as long as the definition with the fault
 stays as it was; faults with such a line are not run again, so an interrupted run goes on where it was.
@@ -74,9 +76,9 @@ OPTIONS = [
     "no:cacheprovider",
     "-p",
     "no:xdist",
-    "-m",
-    "not rest",
 ]
+# ... and where the tests are not named.
+QUICK = ["-m", "not rest"]
 # Imported once, before processes fork: what takes seconds and is not the project's.
 LARGE = [
     "pytest",
@@ -102,7 +104,7 @@ LONGEST_WAIT = 0
 IMPORTERS = 3
 LONGEST_FILE = 30
 # Such tests run commands in processes, which do not have the fault.
-OUTSIDE = {"made_once", "browser", "server"}
+OUTSIDE = {"made_once", "browser"}
 # Bytes that a process may write before they are read.
 PIPE = 2**20
 # Exit code of a process whose fault is none of a function: the module has to be imported anew.
@@ -397,6 +399,7 @@ class Tests:
     def __init__(self, chosen: list[str], pipe: int):
         self.rank = {name: number for number, name in enumerate(chosen)}
         self.pipe = pipe
+        self.passed = 0
 
     def pytest_collection_modifyitems(self, items):
         items[:] = sorted(
@@ -407,6 +410,7 @@ class Tests:
         if report.failed:
             os.write(self.pipe, report.nodeid.encode())
             os._exit(1)
+        self.passed += report.when == "call" and report.passed
 
 
 class Times:
@@ -505,10 +509,16 @@ class Campaign:
                 self.functions[thing.__code__.co_filename].append(thing)
         gc.freeze()
         for module, line in self.drawn:
-            for file in files_of(module):
-                known.measure(session, file)
-            self.faults_of(session, module, line, known.choice(module))
+            self.faults_of(session, module, line, self.chosen(session, known, module))
         return True
+
+    def chosen(self, session, known: Known, module: str) -> list[str]:
+        """The tests for a module: those that are named, or those that concern it."""
+        if self.given.tests:
+            return [item.nodeid for item in session.items]
+        for file in files_of(module):
+            known.measure(session, file)
+        return known.choice(module)
 
     def faults_of(self, session, module: str, line: int | None, chosen: list[str]) -> None:
         path = module_path(module)
@@ -521,8 +531,11 @@ class Campaign:
             if changed is not None and not change_functions(self.functions[str(path)], path, tree, changed):
                 os._exit(ANEW)
             session.items = selected
-            session.config.pluginmanager.register(Tests(chosen, pipe))
+            tests = Tests(chosen, pipe)
+            session.config.pluginmanager.register(tests)
             run_loop(session)
+            if not tests.passed:  # all are skipped
+                os._exit(1)
 
         result, by = in_a_process(lambda pipe: work(pipe, None), limit)
         self.say(f"{module}: {len(selected)} tests, without a fault {result} {by}")
@@ -652,6 +665,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=4, help="faults that each module has in the list")
     parser.add_argument("--seed", type=int, default=0, help="draws the faults")
     parser.add_argument("--survivors", action="store_true", help="plant those again that nothing noticed")
+    parser.add_argument(
+        "--tests", nargs="+", default=[], metavar="TEST", help="run these for every module, and no others"
+    )
     given = parser.parse_args()
     drawn = []
     for name in given.modules:
@@ -662,8 +678,9 @@ def main() -> None:
         import_module(large)
     screen = os.fdopen(os.dup(2), "w", buffering=1)
     campaign = Campaign(drawn, given, lambda text: print(text, file=screen))
-    files = dict.fromkeys(file for module, _ in drawn for file in files_of(module))
-    raise SystemExit(import_module("pytest").main([*files, *OPTIONS], plugins=[campaign]))
+    concerned = dict.fromkeys(file for module, _ in drawn for file in files_of(module))
+    asked = [*given.tests, *OPTIONS] if given.tests else [*concerned, *OPTIONS, *QUICK]
+    raise SystemExit(import_module("pytest").main(asked, plugins=[campaign]))
 
 
 if __name__ == "__main__":

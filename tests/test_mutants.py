@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,3 +186,20 @@ def test_a_modules_own_tests_come_before_those_that_import_it():
 
 def test_tests_of_the_rest_are_left_out():
     assert "tests/clusters/test_clusters.py" not in mutants.files_of("pipeline.clusters.local")
+
+
+@pytest.mark.parametrize(
+    "when, outcome, passed", [("call", "passed", 1), ("call", "skipped", 0), ("setup", "passed", 0)]
+)
+def test_only_a_test_that_ran_can_have_noticed_nothing(when, outcome, passed):
+    tests = mutants.Tests([], pipe=-1)
+    report = SimpleNamespace(when=when, failed=False, passed=outcome == "passed")
+    tests.pytest_runtest_logreport(report)
+    assert tests.passed == passed
+
+
+def test_named_tests_run_in_place_of_those_that_concern_a_module():
+    given = SimpleNamespace(tests=["tests/test_x.py"])
+    campaign = mutants.Campaign([], given, print)
+    session = SimpleNamespace(items=[SimpleNamespace(nodeid="tests/test_x.py::test_y")])
+    assert campaign.chosen(session, None, "pipeline.methods.moon") == ["tests/test_x.py::test_y"]

@@ -5,6 +5,7 @@ import json
 import pytest
 from repository import ODD
 
+from pipeline import files
 from pipeline.clusters.cluster import Mark
 
 MARK = {
@@ -41,3 +42,9 @@ def test_the_only_job_of_a_submission_needs_no_place():
 def test_an_id_may_have_any_form():
     assert Mark(**MARK | {"id": "lsf_job"}).job([("other_job", "n"), ("lsf_job", "n")]) == ("lsf_job", "n")
     assert Mark(**MARK | {"id": "lsf_job"}).job([("lsf_job", "another")]) is None
+
+
+def test_a_mark_is_read_in_any_locale(tmp_path, ascii_locale):
+    path = tmp_path / "mark.json"
+    files.write_json(path, MARK | {"title": "slurm cluster 'Köln'"})
+    assert Mark.read(path).title == "slurm cluster 'Köln'"

@@ -85,6 +85,15 @@ def test_what_can_be_made_again_stays_out(measured, tmp_path):
     assert not [name for name in names if "partitions/" in name or "extra" in name or "secret" in name]
 
 
+def test_of_the_code_files_go_in_without_folders_and_compiled_modules(measured):
+    folder = measured / "pipeline" / "inner"
+    (folder / "__pycache__").mkdir(parents=True)
+    for name in ("one.py", "__pycache__/one.cpython-311.pyc", "__pycache__/two.py"):
+        (folder / name).touch()
+    packed = {str(path) for path in archive.files_of("fedcrl", measured)}
+    assert {name for name in packed if name.startswith("pipeline")} == {"pipeline/inner/one.py"}
+
+
 def test_a_damaged_result_is_not_packed(measured, tmp_path):
     file = next((measured / "papers/fedcrl/runs").glob("*/*/result.json"))
     file.write_text(file.read_text()[:-20])

@@ -13,6 +13,7 @@ from pipeline.commands.compare import Contestant, Difference
 from pipeline.errors import FedReproError, ParamError
 from pipeline.report.statistics import one_sample
 from pipeline.schema import Cell
+from pipeline.schema.cell import ExtraSeeds, Variant
 
 WITHOUT_DVC = "from pipeline.commands import run, compare; run.main = lambda *_: 0"
 A, B = (Cell("fedlsa", "mini", method) for method in ("fedlsa", "fedavg"))
@@ -88,6 +89,22 @@ def test_a_variant_is_compared_with_its_cell_and_with_the_first_cell_under_the_s
     ]
 
 
+def test_what_is_missing_is_trained_as_a_variant_or_with_further_seeds(monkeypatch):
+    class Asked(Exception):
+        pass
+
+    def train(missing, jobs):
+        raise Asked(missing)
+
+    monkeypatch.setattr(compare.variants, "train", train)
+    with pytest.raises(Asked) as asked:
+        compare.contestants([A], [(), (("training.local_epochs", 5),)], (1000,), None)
+    [further, variant] = asked.value.args[0]
+    assert isinstance(further, ExtraSeeds)
+    assert isinstance(variant, Variant)
+    assert (further.seeds, variant.seeds) == ((1000,), (1000,))
+
+
 def test_the_table_has_a_column_for_every_seed():
     table = compare.table([Difference(contestant(A, {0: 5.0, 7: 7.0}), contestant(B, {0: 4.0, 7: 5.0}))])
     row = table.iloc[0]
@@ -145,6 +162,15 @@ def test_a_picture_has_a_line_for_each(tmp_path):
     assert "fedlsa (1 seed)" in text
     with pytest.raises(ParamError, match="--plot x.txt: expected a name that ends with .svg"):
         compare.draw(drawn, compare.Path("x.txt"))
+
+
+def test_a_cell_of_an_archive_is_compared_with_the_first_one(monkeypatch, capsys):
+    theirs = Contestant(B, (), "theirs", "average", {0: 4.0, 1: 5.0})
+    monkeypatch.setattr(compare, "archived", lambda name, seeds: theirs)
+    made = {(A, ()): contestant(A, {0: 5.0, 1: 6.0})}
+    monkeypatch.setattr(compare, "contestants", lambda *_: made)
+    compare.compare(["fedlsa/mini/fedlsa", "theirs.zip:fedlsa/mini/fedavg"])
+    assert "fedlsa beats theirs by 1.0 points" in capsys.readouterr().out
 
 
 def test_one_cell_alone_is_refused():

@@ -67,6 +67,18 @@ def test_every_clients_network_and_the_public_images_count(root):
     assert alone[1] == pytest.approx(16 * (100 * cnn + 10 * lenet) / 110)
 
 
+def test_every_client_scores_all_images_where_tests_are_crossed(root):
+    """Four clients of one network: each scores what one of them would."""
+    experiment = Experiment.of(AVG, root)
+    scenario = experiment.scenario
+    crossed = replace(scenario, evaluation=replace(scenario.evaluation, tests="cross"))
+    images = hours._expected(scenario)[1]
+    own, _ = hours.work(experiment)
+    all_images, _ = hours.work(replace(experiment, scenario=crossed))
+    operations = hours._table()["cnn4", 3][16]
+    assert all_images - own == pytest.approx((4 * hours._expected(crossed)[1] - images) * 10 * operations)
+
+
 def test_only_the_test_images_of_scored_clients_are_estimated(root):
     """One client of four: a quarter of the 449.25 test images, in ten rounds."""
     operations = hours._table()["cnn4", 3][16]

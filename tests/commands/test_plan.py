@@ -178,3 +178,17 @@ def test_numbers_of_figures_come_with_the_stages_that_compute_them():
     cell = Cell("fedlsa", "digits", "fedlsa")
     assert plan._figure(cell, "average") == ""
     assert plan._figure(cell, "figure2.uniformity") == "papers/fedlsa/grids/dvc.yaml:figure2@digits-fedlsa"
+
+
+@pytest.mark.parametrize("given, network", [({}, False), ({"network": True}, True)])
+def test_claims_that_wait_for_a_download_are_planned_on_request_alone(given, network, monkeypatch):
+    class Asked(Exception):
+        pass
+
+    def inputs(wanted, root, network, device):
+        raise Asked(network)
+
+    monkeypatch.setattr(plan, "plan_inputs", inputs)
+    with pytest.raises(Asked) as asked:
+        plan.plan(1.0, **given)
+    assert asked.value.args == (network,)

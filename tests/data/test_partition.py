@@ -129,6 +129,18 @@ def test_many_classes_and_clients_are_drawn_a_few_at_a_time(monkeypatch):
     assert sum(sizes) == 400_000
 
 
+def test_one_draw_at_a_time_where_two_are_too_many(monkeypatch):
+    class Recording:
+        def dirichlet(self, alpha, shape):
+            draws.append(shape[0])
+            return np.full((*shape, len(alpha)), 1 / len(alpha))
+
+    draws: list[int] = []
+    monkeypatch.setattr(label_skew, "AT_ONCE", 2 * 20 * 10 - 1)
+    dirichlet_counts(np.full(10, 600), Dirichlet(20, 0.1, tries=5), Recording())
+    assert draws == [1] * 5
+
+
 KINDS = {
     "iid": Iid(7),
     "shards": Shards(10, shards=2),
@@ -285,6 +297,12 @@ def test_pathological_owners_per_class(clients, classes, k, per_class):
     counts = pathological_counts(np.full(classes, 600), settings, np.random.default_rng(0))
     assert {len(owners(counts, c)) for c in range(classes)} == {per_class}
     assert ((counts > 0).sum(1) == k).all()
+
+
+def test_each_client_owns_as_many_random_classes_as_wanted():
+    settings = Pathological(20, 3, owners="random")
+    counts = pathological_counts(np.full(10, 600), settings, np.random.default_rng(0))
+    assert ((counts > 0).sum(1) == 3).all()
 
 
 def test_pathological_emnist_leaves_seven_classes_unowned_and_says_so():

@@ -126,6 +126,12 @@ def test_stragglers_do_one_to_all_epochs():
         training(stragglers=0.5)
 
 
+def test_before_the_first_round_everyone_does_all_epochs():
+    """Also if a round was asked for first."""
+    w = image_world((9,) * 20, local_epochs=4, stragglers=0.5)
+    assert [w.at(7).at(0).epochs_of(k) for k in range(20)] == [4] * 20
+
+
 def test_the_rate_decays_from_round_to_round():
     w = image_world(optimiser=Optimiser(lr=0.4, lr_decay=0.5, clip=2.0))
     assert [w.at(number).training.optimiser.lr for number in (0, 1, 2, 3)] == [0.4, 0.4, 0.2, 0.1]

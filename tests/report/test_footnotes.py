@@ -6,9 +6,10 @@ from reporting import BALANCED, write_run
 from repository import edit
 
 from pipeline.cells import results
-from pipeline.report.footnotes import footnotes
+from pipeline.report.footnotes import footnotes, seeds
 from pipeline.report.study import Study
 from pipeline.report.tables import TableView
+from pipeline.schema import Cell
 from pipeline.sealing import seal
 
 
@@ -29,6 +30,21 @@ def test_rows_with_fewer_seeds_than_declared_are_named(measured):
     write_run(measured, "balanced/ours", one)
     text = "Seeds: FedAvg 0, 1; Ours 0; declared are 0, 1. Means are over the 1 seed that all rows have."
     assert text in notes(measured)
+
+
+def test_seeds_that_all_rows_lack_are_told_without_what_means_are_over(measured):
+    for method, measures in BALANCED.items():
+        one = {name: numbers[:1] for name, numbers in measures.items()}
+        write_run(measured, f"balanced/{method}", one)
+    [note] = [note for note in notes(measured) if note.startswith("Seeds")]
+    assert note == "Seeds: FedAvg, Ours 0; declared are 0, 1."
+
+
+def test_seeds_of_two_scenarios_are_told_with_the_name_of_each(measured):
+    write_run(measured, "skewed/ours", {name: numbers[:1] for name, numbers in BALANCED["ours"].items()})
+    study = Study.of("fedcrl", results.collect(measured), measured)
+    [note] = seeds(study, [Cell("fedcrl", "balanced", "ours"), Cell("fedcrl", "skewed", "ours")])
+    assert note == f"Seeds of {study.title('skewed')}: Ours 0; declared are 0, 1."
 
 
 def test_with_all_declared_seeds_nothing_is_said_of_them(measured):

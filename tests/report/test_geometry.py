@@ -217,9 +217,12 @@ def test_representations_of_one_length_lie_on_the_sphere():
     close(places @ places.T, flat @ flat.T / np.linalg.norm(flat, axis=1).mean() ** 2)
 
 
-def test_uniformity_is_that_of_the_representations_in_all_dimensions(root, drawn):
+def test_uniformity_of_two_opposite_directions():
     opposite = np.array([[2.0, 0, 0, 0], [-1.0, 0, 0, 0]])
     assert geometry.uniformity(opposite) == pytest.approx(-8)  # |u - v| = 2
+
+
+def test_uniformity_is_that_of_the_representations_in_all_dimensions(root, drawn):
     view = drawn({"kind": "sphere", "methods": ["ours"]})
     geometry.update("fedcrl", root=root)
     table = geometry.read("sphere", "figure4", OURS, root)

@@ -93,6 +93,13 @@ def test_a_table_has_the_measured_numbers_with_their_marks_alone(tab):
     assert "43.33" not in text
 
 
+def test_a_table_may_have_one_row(tab):
+    row = tab.panel.rows[0]
+    one = replace(tab, panel=replace(tab.panel, rows=[row]))
+    text = latex.table(one, "X")
+    assert all(value.mean in text for value in row.values)
+
+
 def test_everything_special_is_escaped():
     assert latex.tex(r"a_b & 5% #1 {x} $y^2~\z") == (
         r"a\_b \& 5\% \#1 \{x\} \$y\textasciicircum{}2\textasciitilde{}\textbackslash{}z"

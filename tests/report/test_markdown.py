@@ -118,6 +118,11 @@ def test_markup_in_texts_is_text(small):
     assert "Ours|&lt;img src=x onerror=y&gt;_1_" in html
 
 
+def test_a_text_in_a_template_is_escaped_without_a_filter():
+    template = markdown.environment().from_string("{{ text }}")
+    assert template.render(text="*a* | <b>") == r"\*a\* \| \<b\>"
+
+
 def test_a_number_with_its_print():
     value = Value(
         "measured", number=Summary(71.23, 0.41, 5), published="2|θ|", mark="best", cell=Cell("x", "y", "z")

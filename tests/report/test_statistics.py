@@ -220,6 +220,13 @@ def test_mean_ranks():
     assert low == mixed == ranks(SIX)
 
 
+def test_blocks_that_differ_in_one_place_are_not_taken_for_one_order():
+    """Five methods, and two neighbours exchanged in one of three blocks: chi2 is 12 - 8 / 15."""
+    rows = {"A": [5, 5, 5], "B": [4, 4, 4], "C": [3, 3, 3], "D": [2, 2, 1], "E": [1, 1, 2]}
+    chi2 = 12 - 8 / 15
+    assert ranks(rows).p == pytest.approx(stats.f.sf(2 * chi2 / (12 - chi2), 4, 8))
+
+
 def test_on_tables_of_equal_methods_intervals_cover_and_claims_err_as_they_should():
     """Six methods in three blocks, all equal: an interval covers 0 in 95 %, `A > B` holds in 2.5 %, some pair
     of a family is called different in at most 5 %, `best of all` holds in far fewer; within the binomial

@@ -121,6 +121,16 @@ def test_seeds_are_below_the_run_of_their_cell_which_has_their_means(fresh):
     assert cell.info.end_time == max(run.info.end_time for run in runs_of(fresh))
 
 
+def test_reported_numbers_have_the_time_at_which_their_run_ended(root):
+    mlflow_runs.import_results(root)
+    import mlflow
+
+    client = mlflow.MlflowClient(mlflow_runs.uri(root))
+    for run in runs_of(root, ""):
+        [reported] = client.get_metric_history(run.info.run_id, "reported/weighted")
+        assert reported.timestamp == run.info.end_time > 0
+
+
 @pytest.mark.parametrize(("headline", "other"), [("average", "weighted"), ("weighted", "average")])
 def test_the_spread_over_seeds_is_that_of_the_headline(fresh, headline, other):
     path = CELL.folder(fresh) / "result.json"

@@ -69,3 +69,13 @@ def test_a_line_has_the_accuracy_where_the_round_was_evaluated(row, share, capsy
     progress.begun = progress.printed = progress.sent = -1e6
     progress.report({"seed": 0, "round": 2, **row})
     assert share in capsys.readouterr().err
+
+
+def test_an_event_tells_which_round_is_over(tmp_path, monkeypatch):
+    file = tmp_path / "events"
+    monkeypatch.setenv("FEDREPRO_EVENTS", str(file))
+    cell = Cell("fedcrl", "mini", "fedavg")
+    progress = Progress(cell, load_paper("fedcrl").scenarios["mini"])
+    progress.report({"seed": 0, "round": 2, "average": 50.0, "weighted": 60.0})
+    told = event(file.read_bytes())
+    assert (told["seed"], told["round"], told["rounds"]) == (0, 2, progress.rounds)
