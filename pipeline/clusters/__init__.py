@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from pipeline.clusters.interface import Executor
 from pipeline.errors import FedReproError, ParamError, unknown
 
 
@@ -33,7 +34,7 @@ CLUSTERS = {
 }
 
 
-def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> Any:
+def executor(on: str, cores: int, jobs: int | None, options: dict[str, Any]) -> Executor:
     """The executor of this name.
 
     on: `local`, or a name in CLUSTERS

@@ -4,14 +4,13 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from pipeline import files
-from pipeline.clusters.job import Job, file_name
+from pipeline.clusters.job import Job, StageTask, file_name
 from pipeline.clusters.local import Local
 from pipeline.clusters.order import Order
 from pipeline.errors import DAMAGED, FedReproError
@@ -139,10 +138,10 @@ class Cluster(Local):
         """The last lines that the cluster has of a job which ended without a result."""
         return []
 
-    def far(self, task: Any) -> bool:
+    def far(self, task: StageTask) -> bool:
         return task.cell is not None
 
-    def submit(self, task: Any, force: bool) -> Job:
+    def submit(self, task: StageTask, force: bool) -> Job:
         """Add a cell to the next submission, unless it has been trained already or its job still runs."""
         if task.cell is None:
             return super().submit(task, force)
@@ -191,7 +190,7 @@ class Cluster(Local):
             self._see()
             self.polled = time.monotonic()
 
-    def cancel(self, tasks: list) -> int:
+    def cancel(self, tasks: Sequence[StageTask]) -> int:
         """End the jobs of these stages; returns how many were ended."""
         marks = [self._mark(task) for task in tasks]
         marked = {mark: left for mark in marks if (left := Mark.read(mark)) and left.title == self.title}
@@ -230,7 +229,7 @@ class Cluster(Local):
         passed = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
         return {"OMP_NUM_THREADS": "1", **tracking, **passed}
 
-    def _mark(self, task: Any) -> Path:
+    def _mark(self, task: StageTask) -> Path:
         return self.root / ".cells" / "jobs" / f"{file_name(task.name)}.json"
 
     def _store_mark(self, job: Sent, position: int = 0) -> None:

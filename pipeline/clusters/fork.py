@@ -6,8 +6,8 @@ As processes of `dvc repro` each would import for five seconds, and the miniatur
 import os
 import shlex
 import sys
-from typing import Any
 
+from pipeline.clusters.job import StageTask
 from pipeline.errors import guarded
 
 # What the server of the forks imports for them.
@@ -15,7 +15,7 @@ IMPORTS = ["pipeline.training.trainer", "pipeline.report.geometry", "pipeline.cl
 FIGURES, RESULTS = ("python", "-m", "stages.figures"), ("python", "-m", "stages.results")
 
 
-def arguments_of(task: Any) -> list[str] | None:
+def arguments_of(task: StageTask) -> list[str] | None:
     """The words of its command after `python -m`, where the stage is one that can be such a fork: the
     figure of a cell or the table of a paper's results. None elsewhere: examples of images are drawn by torch,
     which rounds otherwise in a process that trains miniatures."""

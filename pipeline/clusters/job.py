@@ -1,9 +1,42 @@
 """Job: a stage that an executor runs, here or on a cluster."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class StageTask(Protocol):
+    """What an executor may read of a stage in this run (the Task of pipeline/commands/schedule.py)."""
+
+    # DVC's stage; its `cmd` is the command line
+    @property
+    def stage(self) -> Any: ...
+
+    # as `dvc repro` takes it
+    @property
+    def name(self) -> str: ...
+
+    # <paper>/<scenario>/<method> that it trains; None: it trains none
+    @property
+    def cell(self) -> str | None: ...
+
+    # the file with what it prints
+    @property
+    def log(self) -> Path: ...
+
+    # the file to which its training reports progress
+    @property
+    def events(self) -> Path: ...
+
+    # cores that it was given
+    @property
+    def workers(self) -> int: ...
+
+    # stages that it depends on
+    @property
+    def upstream(self) -> Sequence["StageTask"]: ...
 
 
 def file_name(stage: str) -> str:
@@ -15,13 +48,13 @@ def file_name(stage: str) -> str:
 class Job:
     """A stage that an executor runs.
 
-    task: the Task of pipeline/commands/schedule.py
+    task: the stage in this run
     where: a text such as `queued` or `on n2, requeued 1x`; empty on this machine
     code: the exit code; None while the job waits, runs or has not been recorded
     trained: whether the scheduler has to record the cell; `write` then makes the result of its seeds
     """
 
-    task: Any
+    task: StageTask
     where: str = ""
     code: int | None = None
     trained: bool = False

@@ -11,16 +11,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import Any
 
 from pipeline import arithmetic
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters import fork, guard
-from pipeline.clusters.job import Job
+from pipeline.clusters.job import Job, StageTask
 from pipeline.clusters.worker import train_here
 from pipeline.place import HOME, cards, short_temporary, surroundings
 from pipeline.schema import ROOT, Cell
@@ -41,11 +40,11 @@ class Local:
         self.card: dict[Job, str] = {}
         self._guard: subprocess.Popen | None = None
 
-    def far(self, task: Any) -> bool:
+    def far(self, task: StageTask) -> bool:
         """Whether the stage uses no core of this machine."""
         return False
 
-    def submit(self, task: Any, force: bool) -> Job:
+    def submit(self, task: StageTask, force: bool) -> Job:
         """Run the stage, or attach to it if it runs already; its output goes to its log."""
         task.log.parent.mkdir(parents=True, exist_ok=True)
         task.events.unlink(missing_ok=True)
@@ -80,6 +79,10 @@ class Local:
         """Do the same at once, for an impatient user."""
         if self._guard:
             guard.kill(self._guard.pid)
+
+    def cancel(self, tasks: Sequence[StageTask]) -> int:
+        """Nothing: jobs of this machine end with the process that started them."""
+        return 0
 
     @cached_property
     def cards(self) -> list[str]:
@@ -117,7 +120,7 @@ class Local:
             os.environ.update(before)
         return server
 
-    def _environment(self, task: Any, force: bool) -> dict[str, str]:
+    def _environment(self, task: StageTask, force: bool) -> dict[str, str]:
         # A report draws its pages in so many processes: it runs last, or beside `track` alone.
         most = self.cores if REPORT in str(task.stage.cmd) else task.workers
         workers = min(most, int(os.environ.get("FEDREPRO_WORKERS") or most))
@@ -131,7 +134,7 @@ class Local:
             "DVC_NO_ANALYTICS": "1",
         }
 
-    def _repro(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
+    def _repro(self, task: StageTask, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
         command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item"]
         with open(task.log, "wb") as log:
             return subprocess.Popen(
@@ -143,7 +146,7 @@ class Local:
                 process_group=self.group,
             ).poll
 
-    def _fork(self, task: Any, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
+    def _fork(self, task: StageTask, environment: dict[str, str], force: bool) -> Callable[[], int | None]:
         kind, words = self._arithmetic_of(task), fork.arguments_of(task)
         environment = arithmetic.environment(kind) | environment
         work, what = (train_here, task.cell) if words is None else (fork.run_here, words)
@@ -153,10 +156,10 @@ class Local:
             process.start()
         return lambda: process.exitcode
 
-    def _arithmetic_of(self, task: Any) -> str | None:
+    def _arithmetic_of(self, task: StageTask) -> str | None:
         """That of a cell's scenario; of a figure that of the miniatures, which most are of. Tables of results
         hold numbers of files alone: whichever is there."""
-        if _trains_cell(task):
+        if task.cell is not None and _trains_cell(task):
             return Experiment.of(Cell.parse(task.cell)).scenario.arithmetic
         words = fork.arguments_of(task) or [""]
         there = list(SERVERS) if words[0] == fork.RESULTS[-1] else []
@@ -174,10 +177,10 @@ def _forked_by(server: forkserver.ForkServer) -> Iterator[None]:
         forkserver.connect_to_new_process = before
 
 
-def _is_fork(task: Any) -> bool:
+def _is_fork(task: StageTask) -> bool:
     """Is it a stage whose imports take longer than its work, or may?"""
     return FORKS and (fork.arguments_of(task) is not None or _trains_cell(task))
 
 
-def _trains_cell(task: Any) -> bool:
+def _trains_cell(task: StageTask) -> bool:
     return task.cell is not None and task.stage.cmd == f"python -m stages.train {task.cell}"

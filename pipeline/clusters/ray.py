@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.clusters import node
 from pipeline.clusters.cluster import Cluster, Sent
+from pipeline.clusters.job import StageTask
 from pipeline.errors import FedReproError, ParamError
 from pipeline.schema import ROOT
 
@@ -124,7 +125,7 @@ def _reach(address: str) -> None:
         raise FedReproError(f"--on ray: no cluster at {address}: {error.strerror or error}") from None
 
 
-def _made_before(task: Any) -> set[Path]:
+def _made_before(task: StageTask) -> set[Path]:
     """Data and partitions, made by the stages that the cell needs."""
     outs = {Path(out.fs_path) for needed in task.upstream for out in needed.stage.outs}
     return {path for path in outs if path.is_dir()}.union(*map(_made_before, task.upstream))

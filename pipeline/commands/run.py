@@ -24,6 +24,7 @@ from rich.text import Text
 
 from pipeline.cells.experiment import Experiment
 from pipeline.clusters import executor
+from pipeline.clusters.interface import Executor
 from pipeline.commands import unchanged
 from pipeline.commands.schedule import Schedule, StageState, Task
 from pipeline.commands.sync import show_grids, sync
@@ -328,7 +329,7 @@ def _queued(task: Task) -> bool:
 # -- the loop ------------------------------------------------------------------------------------------------
 
 
-def run(schedule: Schedule, jobs: int, where: Any) -> int:
+def run(schedule: Schedule, jobs: int, where: Executor) -> int:
     """Run what has changed; returns the exit code.
 
     schedule  the stages

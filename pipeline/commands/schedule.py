@@ -21,6 +21,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from pipeline import locks
+from pipeline.clusters.interface import Executor
 from pipeline.clusters.job import Job, file_name
 from pipeline.commands import lock_entries
 from pipeline.errors import DAMAGED, ParamError, unknown
@@ -258,7 +259,7 @@ class Schedule:
         task.ask_at = time.monotonic() + SECONDS_TO_ASK_AGAIN
         return True
 
-    def launch(self, executor: Any) -> None:
+    def launch(self, executor: Executor) -> None:
         """Start what is ready, the longest first; cores of this machine that are left over become workers of
         a training stage."""
         for task in filter(executor.far, self._longest_first(StageState.READY)):
@@ -276,7 +277,7 @@ class Schedule:
             candidates -= 1
             self._start(task, executor)
 
-    def poll(self, executor: Any) -> Iterator[Task]:
+    def poll(self, executor: Executor) -> Iterator[Task]:
         """The stages that ended since the last call. What needs a failed one is skipped."""
         executor.poll()
         self.record()
@@ -439,7 +440,7 @@ class Schedule:
             if task.ask_at <= now and all(needed.state in FINISHED for needed in task.upstream):
                 yield task
 
-    def _start(self, task: Task, executor: Any) -> None:
+    def _start(self, task: Task, executor: Executor) -> None:
         task.job = executor.submit(task, self.force)
         task.state = StageState.RUNNING
         task.begun = time.monotonic()
