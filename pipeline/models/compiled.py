@@ -131,9 +131,9 @@ class _ConvReluPool(torch.autograd.Function):
         outputs = len(weight)
         pixels = _pixels(images, library.lanes())
         weights, biases = _by_lanes(weight, bias, library.lanes())
-        pooled = (count, outputs, (height - KERNEL + 1) // POOL, (width - KERNEL + 1) // POOL)
-        values = torch.empty(pooled, memory_format=torch.channels_last)
-        chosen = torch.empty(values.numel(), dtype=torch.uint8)
+        rows, columns = (height - KERNEL + 1) // POOL, (width - KERNEL + 1) // POOL
+        values = images.new_empty(count, rows, columns, outputs).permute(0, 3, 1, 2)
+        chosen = images.new_empty(values.numel(), dtype=torch.uint8)
         library.conv_relu_pool_forward(
             *(tensor.data_ptr() for tensor in (pixels, weights, biases, values, chosen)),
             *(count, inputs, height, width, outputs),
@@ -152,15 +152,15 @@ class _ConvReluPool(torch.autograd.Function):
         outputs, numbers = len(weight), count * inputs * height * width
         gradient = gradient.contiguous(memory_format=torch.channels_last)
 
-        of_images = torch.zeros(numbers + lanes) if ctx.needs_input_grad[0] else None
+        of_images = gradient.new_zeros(numbers + lanes) if ctx.needs_input_grad[0] else None
         rows = _kernel_rows(weight, lanes)
         of_rows = torch.zeros_like(rows)
-        of_bias = torch.zeros(outputs, dtype=torch.float64)
+        of_bias = gradient.new_zeros(outputs, dtype=torch.float64)
 
         room = outputs * IMAGES_AT_ONCE * gradient[:1, 0].numel()
-        places = torch.empty(room, dtype=torch.int32)
-        listed = torch.empty(room)
-        first = torch.empty((IMAGES_AT_ONCE + 1) * outputs, dtype=torch.int32)
+        places = gradient.new_empty(room, dtype=torch.int32)
+        listed = gradient.new_empty(room)
+        first = gradient.new_empty((IMAGES_AT_ONCE + 1) * outputs, dtype=torch.int32)
         library.conv_relu_pool_backward(
             *(tensor.data_ptr() for tensor in (pixels, rows, gradient, chosen)),
             None if of_images is None else of_images.data_ptr(),

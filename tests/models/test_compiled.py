@@ -215,6 +215,16 @@ def test_an_expanded_gradient_is_read_as_torch_reads_it(kernel):
     assert equal(results(conv_relu_pool, tensors, incoming), results(conv_relu_pool, tensors))
 
 
+def test_a_default_of_torch_changes_no_bit(kernel):
+    tensors = drawn((3, 6, 12, 12), 4)
+    expected = results(conv_relu_pool, tensors)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert equal(results(conv_relu_pool, tensors), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_inputs_that_need_no_gradient_get_none(kernel):
     images, weight, bias = drawn((3, 6, 12, 12), 2)
     expected = results(conv_relu_pool, (images, weight, bias))
