@@ -22,11 +22,11 @@ SOURCE = r"""
 
 // What fits into the vector registers, 32 of 16 lanes or 16 of 8 lanes.
 #if LANES == 16
-constexpr int COLUMNS = 14;       // of the convolution, computed together in two rows; even
-constexpr int ACCUMULATORS = 25;  // of the weight's gradient
+constexpr int COLUMNS = 14;     // of the convolution, computed together in two rows; even
+constexpr int KERNEL_PART = 5;  // vectors of each of the kernel's rows, whose gradient is summed together
 #else
 constexpr int COLUMNS = 6;
-constexpr int ACCUMULATORS = 10;
+constexpr int KERNEL_PART = 2;
 #endif
 constexpr int KERNEL = 5;
 constexpr int OFF = 4;  // in `chosen`, where others have 0 to 3
@@ -161,20 +161,20 @@ static void list_gradients(const float* __restrict__ dy, const uint8_t* __restri
   }
 }
 
-// dw[k][v] += sum over a channel's list of value * x[at + ...], for `rows` rows of the kernel and `vectors`
-// vectors of each, which are in registers during the walk.
-template <int inputs, int rows, int vectors>
+// dw[k][v] += sum over a channel's list of value * x[at + ...], for all rows k of the kernel and `vectors`
+// vectors v of each: these sums are in registers during the walk.
+template <int inputs, int vectors>
 static void add_weight_gradient(const float* x, int64_t row, List list, float* dw) {
-  Vector sums[rows][vectors];
-  UNROLL for (int k = 0; k < rows; k++)
+  Vector sums[KERNEL][vectors];
+  UNROLL for (int k = 0; k < KERNEL; k++)
     UNROLL for (int v = 0; v < vectors; v++) sums[k][v] = Vector{};
   for (int64_t e = 0; e < list.count; e++) {
     const float* from = x + list.at[e];
     Vector value = Vector{} + list.values[e];
-    UNROLL for (int k = 0; k < rows; k++)
+    UNROLL for (int k = 0; k < KERNEL; k++)
       UNROLL for (int v = 0; v < vectors; v++) sums[k][v] += value * load(from + k * row + v * LANES);
   }
-  UNROLL for (int k = 0; k < rows; k++)
+  UNROLL for (int k = 0; k < KERNEL; k++)
     UNROLL for (int v = 0; v < vectors; v++) {
       float* to = dw + (k * VECTORS<inputs> + v) * LANES;
       store(to, load(to) + sums[k][v]);
@@ -183,20 +183,12 @@ static void add_weight_gradient(const float* x, int64_t row, List list, float* d
 
 template <int inputs>
 static void weight_gradient(const float* x, int64_t row, List list, float* dw) {
-  constexpr int vectors = std::min(VECTORS<inputs>, ACCUMULATORS);
-  constexpr int rows = std::clamp(ACCUMULATORS / vectors, 1, KERNEL);
-  constexpr int rest = KERNEL % rows;
-  constexpr int last = KERNEL - rest;
-  constexpr int length = VECTORS<inputs> * LANES;  // of a row of the kernel
-  static_assert(VECTORS<inputs> % vectors == 0, "no vector of a row may be left out");
-  for (int v = 0; v < VECTORS<inputs>; v += vectors) {
-    const float* from = x + v * LANES;
-    float* to = dw + v * LANES;
-    for (int k = 0; k + rows <= KERNEL; k += rows)
-      add_weight_gradient<inputs, rows, vectors>(from + k * row, row, list, to + k * length);
-    if constexpr (rest > 0)
-      add_weight_gradient<inputs, rest, vectors>(from + last * row, row, list, to + last * length);
-  }
+  constexpr int vectors = std::min(VECTORS<inputs>, KERNEL_PART);
+  constexpr int rest = VECTORS<inputs> % vectors;
+  constexpr int last = VECTORS<inputs> - rest;
+  for (int v = 0; v < last; v += vectors)
+    add_weight_gradient<inputs, vectors>(x + v * LANES, row, list, dw + v * LANES);
+  if constexpr (rest > 0) add_weight_gradient<inputs, rest>(x + last * LANES, row, list, dw + last * LANES);
 }
 
 // dx[at + ...] += value * w for a channel's list, one row of the kernel after the other.
