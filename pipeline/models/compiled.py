@@ -40,10 +40,10 @@ FLAGS = (
     "-march=native",
     # a * b + c is rounded once, so that all compilers and processors give the same bits
     "-ffp-contract=fast",
-    # GCC would carry loaded values from one pass of a loop to the next, in registers that the sums need
-    "-fno-predictive-commoning",
     "-DEACH_INPUTS(X)=" + " ".join(f"X({inputs})" for inputs in INPUTS),
 )
+# GCC would carry loaded values from one pass of a loop to the next, in registers that the sums need.
+GCC_FLAGS = ("-fno-predictive-commoning",)
 # seconds for a call of the compiler
 PATIENCE = 300
 # bytes of the SHA-256 behind a library: loading one that is cut off can kill the process
@@ -244,6 +244,8 @@ def load(flags: tuple[str, ...], root: Path) -> ctypes.CDLL:
     compiler = _compiler()
     # All macros: version of the compiler, instructions of the processor, and the flags' effect on both.
     macros = _run([*compiler, *flags, "-x", "c++", "-E", "-dM", "-"], "", dict(os.environ))
+    if "__clang__" not in macros:
+        flags = (*flags, *GCC_FLAGS)
     parts = (SOURCE, macros, *compiler, *flags)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     path = root / FOLDER / f"{digest}.so"

@@ -1,7 +1,9 @@
 """The compiled convolution: torch's values and gradients, built once, and a sentence where it cannot be."""
 
+import hashlib
 import multiprocessing
 import os
+import shutil
 import signal
 import stat
 import time
@@ -425,6 +427,22 @@ def test_a_processor_without_the_instructions_is_told(kernel, fresh, monkeypatch
     says(fresh, "only for x86-64 processors with AVX2 and FMA")
 
 
+def test_clang_gets_no_option_that_only_gcc_knows(kernel, fresh, monkeypatch):
+    compiler = " ".join(compiled._compiler())
+    says_clang = f'case "$*" in *-dM*) exec {compiler} -D__clang__ "$@" ;; esac'
+    refuses = 'case "$*" in *commoning*) echo error: unknown option >&2; exit 1 ;; esac'
+    monkeypatch.setenv("CXX", program(fresh / "clang", f'{says_clang}\n{refuses}\nexec {compiler} "$@"'))
+    assert compiled.unavailable() == ""
+
+
+def test_gcc_keeps_registers_for_the_sums(kernel, fresh, monkeypatch):
+    monkeypatch.setenv("CXX", program(fresh / "gcc", f'echo "$*" >> {fresh}/options\nexec g++ "$@"'))
+    if not shutil.which("g++"):
+        pytest.skip("this machine has no g++")
+    assert compiled.unavailable() == ""
+    assert "-fno-predictive-commoning" in (fresh / "options").read_text()
+
+
 def test_a_folder_that_cannot_be_written_is_told(fresh):
     (fresh / ".cells").write_text("")
     assert compiled.unavailable().startswith("compiled convolutions: ")
@@ -442,7 +460,7 @@ def test_an_intact_library_is_not_built_again(built, monkeypatch):
         lambda content: content[: len(content) // 2],
         lambda content: content[:3000] + bytes([content[3000] ^ 1]) + content[3001:],
         lambda content: b"",
-        lambda content: b"text" + compiled.hashlib.sha256(b"text").digest(),
+        lambda content: b"text" + hashlib.sha256(b"text").digest(),
     ],
     ids=["cut", "one bit", "empty", "no library"],
 )
