@@ -443,7 +443,7 @@ def test_gcc_keeps_registers_for_the_sums(kernel, fresh, monkeypatch):
     assert "-fno-predictive-commoning" in (fresh / "options").read_text()
 
 
-def test_a_folder_that_cannot_be_written_is_told(fresh):
+def test_a_folder_that_cannot_be_written_is_told(kernel, fresh):
     (fresh / ".cells").write_text("")
     assert compiled.unavailable().startswith("compiled convolutions: ")
     assert ".cells" in compiled.unavailable()
