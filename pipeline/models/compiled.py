@@ -48,8 +48,8 @@ GCC_FLAGS = ("-fno-predictive-commoning",)
 PATIENCE = 300
 # bytes of the SHA-256 behind a library: loading one that is cut off can kill the process
 SEAL = 32
-# Images whose gradients are listed at a time. With all 64 of a batch at once, the backward pass took 1.2 to 1.9
-# times as long.
+# Images whose gradients are listed at a time. With all 64 of a batch, the backward pass took 1.2 to 1.9 times
+# as long.
 IMAGES_AT_ONCE = 4
 # Places in these images are 32-bit numbers.
 MOST_NUMBERS = 2**31 // IMAGES_AT_ONCE
