@@ -2,6 +2,7 @@
 a stand-in of a few lines."""
 
 import csv
+import itertools
 import json
 import subprocess
 import sys
@@ -12,6 +13,10 @@ import pytest
 from repository import ROOT, run
 
 from benchmarks import against_pfllib, gpu_train, scale
+from benchmarks import compiled as compiled_steps
+from pipeline.models import build, compiled
+from pipeline.models.small import STACKS
+from pipeline.schema import Model
 
 CLIENTS = 20
 IMAGES = 16
@@ -109,6 +114,34 @@ def test_a_case_of_the_growth_of_clients():
     assert (row["clients"], row["samples"]) == (4, 64)
     assert row["cpu"] > 0
     assert row["peak_mb"] > 100
+
+
+def test_a_step_of_every_small_network_is_measured_with_and_without_compiled_convolutions(tmp_path):
+    why = compiled.unavailable()
+    if why:
+        pytest.skip(why)
+    out = tmp_path / "rows.csv"
+    script("compiled", "--pairs", "1", "--images", "64", "--out", str(out))
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    measured = {(row["arithmetic"], row["network"], row["batch"]) for row in rows}
+    names = {name for name, _, _ in compiled_steps.NETWORKS}
+    assert measured == set(itertools.product(compiled_steps.ARITHMETICS, names, ("16", "64")))
+    assert {STACKS[name].convolutions for name in names} == {
+        stack.convolutions for stack in STACKS.values() if stack.convolutions
+    }
+    for row in rows:
+        ratio = float(row["torch_ms"]) / float(row["compiled_ms"])
+        assert float(row["ratio"]) == pytest.approx(ratio, rel=0.02)
+        assert row["ratio"] == row["least_ratio"] == row["largest_ratio"]
+
+
+def test_compiled_convolutions_take_the_place_of_torch_s_in_a_network():
+    network = build(Model("lenet"), 3, 32, 10)
+    copied = compiled_steps.with_compiled(network)
+    assert copied.state_dict().keys() == network.state_dict().keys()
+    kinds = [type(layer).__name__ for layer in copied.features.encoder]
+    assert kinds[:6] == ["Block", "Identity", "Identity"] * 2
 
 
 def test_more_workers_end_sooner_in_the_simulated_cluster():
