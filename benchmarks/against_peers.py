@@ -9,7 +9,6 @@ and BlazeFL (blazefl) as packages. What does not start is named and left out.
 """
 
 import argparse
-import asyncio
 import itertools
 import json
 import logging
@@ -134,61 +133,15 @@ def flbench(clients: list[tuple], batch: int):
 
 def pfl(clients: list[tuple], batch: int):
     import torch
-    from pfl.aggregate.simulate import SimulatedBackend
-    from pfl.algorithm.base import NNAlgorithmParams
-    from pfl.algorithm.federated_averaging import FederatedAveraging
-    from pfl.callback.base import TrainingProcessCallback
-    from pfl.data.dataset import Dataset
-    from pfl.data.federated_dataset import FederatedDataset
-    from pfl.data.sampling import get_user_sampler
-    from pfl.hyperparam.base import NNTrainHyperParams
-    from pfl.metrics import Metrics
-    from pfl.model.pytorch import PyTorchModel
 
-    go, done = threading.Semaphore(0), threading.Semaphore(0)
+    from benchmarks.peers import pfl_rounds
 
-    class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.network = network()
-
-        def loss(self, images, labels):
-            return torch.nn.functional.cross_entropy(self.network(images), labels)
-
-        def metrics(self, images, labels):
-            return {}
-
-    class Mark(TrainingProcessCallback):
-        def on_train_begin(self, *, model):
-            go.acquire()
-            return Metrics()
-
-        def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-            done.release()
-            go.acquire()
-            return False, Metrics()
-
-    def member(k: int) -> Dataset:
+    def shuffled(k: int) -> tuple:
         order = torch.randperm(len(clients[k][1]))
-        return Dataset(tuple(values[order] for values in clients[k]), user_id=k)
+        return tuple(values[order] for values in clients[k])
 
-    module = Module()
-    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    users = FederatedDataset(member, get_user_sampler("minimize_reuse", list(range(len(clients)))))
-    algorithm = NNAlgorithmParams(1000, 10**9, len(clients), 0)
-    training = NNTrainHyperParams(batch, 1, LR)
-    arguments = algorithm, SimulatedBackend(users, users), model, training
-    keywords = {"callbacks": [Mark()], "send_metrics_to_platform": False}
-
-    def run() -> None:
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        FederatedAveraging().run(*arguments, **keywords)
-
-    threading.Thread(target=run, daemon=True).start()
-    while True:
-        yield
-        go.release()
-        done.acquire()
+    count = len(clients)
+    return pfl_rounds(network, shuffled, count, count, batch, LR, sampler="minimize_reuse")
 
 
 def blazefl(clients: list[tuple], batch: int):

@@ -8,7 +8,6 @@ arithmetic and with the portable one, in a process each. Writes benchmarks/resul
 
 import argparse
 import copy
-import csv
 import json
 import statistics
 import time
@@ -138,7 +137,7 @@ def main() -> None:
     if chosen.here:
         print(json.dumps(measure(chosen.here, chosen.pairs, chosen.images)))
         return
-    from benchmarks.machine import measured_alone
+    from benchmarks.machine import measured_alone, write_rows
     from pipeline.provenance import identity
 
     rows = []
@@ -147,10 +146,7 @@ def main() -> None:
         for row in measured_alone(__file__, "--here", arithmetic, *numbers):
             rows.append({**row, "processor": identity.machine()["processor"]})
             print(rows[-1], flush=True)
-    with chosen.out.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    write_rows(chosen.out, rows)
 
 
 if __name__ == "__main__":

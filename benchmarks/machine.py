@@ -1,5 +1,6 @@
 """What a benchmark ran on, and what a process has used."""
 
+import csv
 import json
 import os
 import resource
@@ -34,6 +35,14 @@ def measured_alone(script: str, *case: object) -> dict:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     return json.loads(done.stdout)
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    """A CSV file of rows that all have the keys of the first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
 
 
 def machine() -> dict:

@@ -7,7 +7,6 @@ alone is measured and printed. Without arguments, writes benchmarks/results/many
 """
 
 import argparse
-import csv
 import json
 import resource
 import time
@@ -87,16 +86,13 @@ def main() -> None:
     if case:
         print(json.dumps(measure(int(case[0]), int(case[1]), case[2])))
         return
-    from benchmarks.machine import measured_alone
+    from benchmarks.machine import measured_alone, write_rows
 
     rows = []
     for clients, taking_part, made in CASES:
         rows.append(measured_alone(__file__, clients, taking_part, made))
         print(rows[-1], flush=True)
-    with TABLE.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    write_rows(TABLE, rows)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,12 @@ Writes benchmarks/results/many_clients_peers.csv, FedRepro's rows among it, meas
 """
 
 import argparse
-import asyncio
-import csv
 import json
 import logging
 import os
 import statistics
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,82 +79,10 @@ def fedrepro(clients: int, taking_part: int) -> Iterator[None]:
         state = method.round(state, world.at(number))
 
 
-class Turns:
-    """Two threads by turns: a framework's own loop, and the one that times its rounds."""
-
-    def __init__(self) -> None:
-        self.begin = threading.Semaphore(0)
-        self.end = threading.Semaphore(0)
-
-    def rounds(self, loop: Callable[[], object]) -> Iterator[None]:
-        """Everything until a `yield` is one round of this loop."""
-        threading.Thread(target=loop, daemon=True).start()
-        while True:
-            yield
-            self.begin.release()
-            self.end.acquire()
-
-
 def pfl_research(clients: int, taking_part: int) -> Iterator[None]:
-    import torch
-    from pfl.aggregate.simulate import SimulatedBackend
-    from pfl.algorithm.base import NNAlgorithmParams
-    from pfl.algorithm.federated_averaging import FederatedAveraging
-    from pfl.callback.base import TrainingProcessCallback
-    from pfl.data.dataset import Dataset
-    from pfl.data.federated_dataset import FederatedDataset
-    from pfl.data.sampling import get_user_sampler
-    from pfl.hyperparam.base import NNTrainHyperParams
-    from pfl.metrics import Metrics
-    from pfl.model.pytorch import PyTorchModel
+    from benchmarks.peers import pfl_rounds
 
-    turns = Turns()
-
-    class Module(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network()
-
-        def loss(self, images, labels):
-            return torch.nn.functional.cross_entropy(self.network(images), labels)
-
-        def metrics(self, images, labels):
-            return {}
-
-    class Marked(TrainingProcessCallback):
-        def on_train_begin(self, *, model):
-            turns.begin.acquire()
-            return Metrics()
-
-        def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-            turns.end.release()
-            turns.begin.acquire()
-            return False, Metrics()
-
-    module = Module()
-    model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    sampler = get_user_sampler("random", list(range(clients)))
-    users = FederatedDataset(lambda k: Dataset(images_of(k), user_id=k), sampler)
-    algorithm = NNAlgorithmParams(
-        central_num_iterations=1000,
-        evaluation_frequency=10**9,
-        train_cohort_size=taking_part,
-        val_cohort_size=0,
-    )
-    training = NNTrainHyperParams(local_batch_size=BATCH, local_num_epochs=1, local_learning_rate=LR)
-
-    def loop() -> None:
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        FederatedAveraging().run(
-            algorithm,
-            SimulatedBackend(users, users),
-            model,
-            training,
-            callbacks=[Marked()],
-            send_metrics_to_platform=False,
-        )
-
-    return turns.rounds(loop)
+    return pfl_rounds(network, images_of, clients, taking_part, BATCH, LR)
 
 
 def flower(clients: int, taking_part: int) -> Iterator[None]:
@@ -168,6 +93,8 @@ def flower(clients: int, taking_part: int) -> Iterator[None]:
     from flwr.server.client_manager import SimpleClientManager
     from flwr.server.strategy import FedAvg
     from flwr.simulation import start_simulation
+
+    from benchmarks.peers import Turns
 
     turns = Turns()
 
@@ -288,7 +215,7 @@ def main() -> None:
 
     import subprocess
 
-    from benchmarks.machine import measured_alone
+    from benchmarks.machine import measured_alone, write_rows
 
     rows = []
     for words in arguments.cases:
@@ -301,10 +228,7 @@ def main() -> None:
                 print(f"left out: {framework} with {clients} clients: {reason}")
                 continue
             print(rows[-1], flush=True)
-    with arguments.out.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    write_rows(arguments.out, rows)
 
 
 if __name__ == "__main__":

@@ -307,7 +307,8 @@ def _opened(path: Path) -> ctypes.CDLL | None:
         library: Any = ctypes.CDLL(str(path))
     except OSError:
         return None
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    pointer = ctypes.c_void_p
+    number = ctypes.c_int64
     library.lanes.argtypes = []
     library.lanes.restype = number
     library.conv_relu_pool_forward.argtypes = [pointer] * 5 + [number] * 5
