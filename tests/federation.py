@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.engine import federation as engine
 from pipeline.engine.handle import Batch
-from pipeline.engine.phase import Client, only
+from pipeline.engine.phase import Client, Present
 from pipeline.engine.state import Clients, Params, State, tensors_of
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
@@ -204,7 +204,7 @@ def miniature_world(
         Client(f"c{k}", f"c{k}", networks[k % len(networks)], images(n), labels(n))
         for k, n in enumerate(sizes)
     ]
-    clients = only(clients, [k for k in range(len(clients)) if k not in empty])
+    clients = Present(clients, [k for k in range(len(clients)) if k not in empty])
     training = dataclasses.replace(
         scenario.training, rounds=rounds, batch_size=8, local_epochs=1, pretraining=0
     )

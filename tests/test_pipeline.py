@@ -29,6 +29,8 @@ from repository import (
 
 from pipeline.cells import loading
 from pipeline.cells.experiment import Experiment
+from pipeline.models.compiled import unavailable
+from pipeline.provenance import identity
 from pipeline.schema import Cell, papers
 from pipeline.training.cache import _committed
 from pipeline.training.seeds import Job, train_seed
@@ -137,6 +139,22 @@ def test_stacked_seeds_keep_to_their_draws(project, reference):
     assert (abs(actual["weighted"] - alone["weighted"]) < 1).all()
     by_seed = [alone[alone["seed"] == seed]["loss"].to_numpy()[1:] for seed in (0, 1)]
     assert (abs(by_seed[0] / by_seed[1] - 1) > 2e-2).any()
+
+
+def test_a_training_with_compiled_convolutions_is_another_result(project, reference):
+    """The result names its executor, has a digest of its own, and its numbers to rounding."""
+    why = unavailable()
+    if why:
+        pytest.skip(why)
+    forget(project)
+    stage(project, "train", CELL, FEDREPRO_EXECUTOR="compiled")
+    result = json.loads((project / "papers/fedcrl/runs/mini/fedprox/result.json").read_text())
+    assert result["executor"] == "compiled"
+    experiment = Experiment.of(Cell.parse(CELL), project)
+    assert identity.digest_of(experiment, "compiled") != identity.digest_of(experiment, "sequential")
+    actual, by_torch = (pd.read_csv(io.StringIO(text)) for text in (outputs(project)[1], reference[1]))
+    assert list(actual["state"]) != list(by_torch["state"])
+    assert actual["loss"].to_numpy() == pytest.approx(by_torch["loss"].to_numpy(), rel=1e-2, nan_ok=True)
 
 
 def test_a_paper_can_fix_one_draw_for_all_seeds(project, reference):

@@ -15,7 +15,7 @@ from pipeline.errors import ParamError
 from pipeline.provenance import identity
 from pipeline.schema import ROOT, Cell
 
-EXECUTORS = ("sequential", "stacked")
+EXECUTORS = ("sequential", "stacked", "compiled")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ import torch
 
 from pipeline.errors import ParamError, unknown
 
-EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked"}  # module of pipeline.engine: class
+# module of pipeline.engine: class
+EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked", "compiled": "Compiled"}
 PRECISIONS = {"fp32": None, "tf32": None, "bf16": torch.bfloat16}
 
 
@@ -18,8 +19,7 @@ def default_device() -> torch.device:
 
 
 def executor_name(device: torch.device) -> str:
-    """FEDREPRO_EXECUTOR, `sequential` or `stacked`; by default `stacked` on a GPU and `sequential` on a
-    CPU."""
+    """FEDREPRO_EXECUTOR, one of EXECUTORS; by default `stacked` on a GPU and `sequential` on a CPU."""
     wanted = os.environ.get("FEDREPRO_EXECUTOR") or ("stacked" if device.type == "cuda" else "sequential")
     if wanted not in EXECUTORS:
         raise ParamError(f"FEDREPRO_EXECUTOR: {unknown('executor', wanted, EXECUTORS)}")

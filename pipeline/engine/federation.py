@@ -15,11 +15,11 @@ from pipeline.engine.environment import new_executor
 from pipeline.engine.handle import Batch
 from pipeline.engine.phase import (
     Client,
+    Present,
     Roster,
     batches,
     draw,
     models_of,
-    only,
     share_of_epochs,
     sizes_of,
 )
@@ -166,7 +166,9 @@ class Federation:
             )
         if training.participation is None and training.failing is None:
             return replace(self, work=work)
-        return replace(self, clients=only(self.clients, present), participants=present, full=self, work=work)
+        return replace(
+            self, clients=Present(self.clients, present), participants=present, full=self, work=work
+        )
 
     def epochs_of(self, k: int) -> int:
         """Number of local epochs of client k in this round."""
@@ -220,5 +222,5 @@ def able(
         k for k, size in enumerate(sizes) if steps(size, models[0] if len(models) == 1 else clients[k].model)
     ]
     if len(present) < len(clients):
-        return only(clients, present)
+        return Present(clients, present)
     return clients if isinstance(clients, Roster) else tuple(clients)

@@ -171,15 +171,6 @@ class Present(Roster):
         return replace(client, images=client.images[:0], labels=client.labels[:0])
 
 
-def only(clients: Sequence[Client], present: Sequence[int]) -> Present:
-    """The clients of a round, in which the absent ones have no data.
-
-    clients: all clients of the federation
-    present: indices of those that take part
-    """
-    return Present(clients, present)
-
-
 def sizes_of(clients: Sequence[Client]) -> tuple[int, ...]:
     """The number of training samples of each client."""
     return clients.sizes if isinstance(clients, Roster) else tuple(len(client.labels) for client in clients)

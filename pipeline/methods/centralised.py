@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 
 from pipeline.engine import Client, Clients, LocalOptions, Params, State, World
-from pipeline.engine.phase import only
+from pipeline.engine.phase import Present
 from pipeline.methods.base import Method
 
 
@@ -47,7 +47,7 @@ def pooled(world: World) -> World:
     """The round with everyone's data at the first client that has any; it alone takes part."""
     whole = world.whole
     holder = next(k for k, n in enumerate(whole.sizes) if n)
-    clients = list(only(whole.clients, ()))
+    clients = list(Present(whole.clients, ()))
     clients[holder] = merged(whole.clients)
     return replace(world, clients=tuple(clients), participants=(holder,), full=whole)
 

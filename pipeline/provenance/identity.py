@@ -112,7 +112,7 @@ ASIDE = {
     "stages._stage",
 }
 # Constants that change no result, each with a test that they do not (tests/provenance/test_provenance.py).
-CONSTANTS = {"CHECKPOINT_SECONDS"}
+CONSTANTS = {"CHECKPOINT_SECONDS", "EXECUTORS"}
 # Dictionaries of which a scenario names the entries that it uses.
 REGISTRIES = {
     "pipeline.models:DEEP",
@@ -203,7 +203,7 @@ def digest_of(experiment: Experiment, executor: str = "sequential") -> str:
     names.
 
     experiment  the cell with its parameters
-    executor    that trains it: "sequential" or "stacked"
+    executor    that trains it: one of `engine.environment.EXECUTORS`
 
     Raises FedReproError for code that cannot be followed.
     """

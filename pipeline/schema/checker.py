@@ -183,24 +183,20 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def keys(kinds: dict[str, Any], optional: dict[str, Any] = {}) -> type:  # noqa: B006
+def keys(kinds: dict[str, Any]) -> type:
     """The kind of a mapping with these keys of these types."""
-    fields: list[Any] = [*kinds.items(), *((key, kind, None) for key, kind in optional.items())]
-    return dataclasses.make_dataclass("Document", fields, frozen=True)
+    return dataclasses.make_dataclass("Document", list(kinds.items()), frozen=True)
 
 
-def check_keys(
-    value: Any,
-    kinds: dict[str, Any],
-    where: str,
-    more: bool = False,
-    optional: dict[str, Any] = {},  # noqa: B006
-) -> None:
-    """ParamError, beginning with `where`, unless the mapping has these keys of these types. more: it may have
-    others. optional: those that may be absent."""
+def check_keys(value: Any, kinds: dict[str, Any], where: str, more: bool = False) -> None:
+    """ParamError unless a mapping has these keys of these types.
+
+    where: begins the error's message
+    more: the mapping may have other keys as well
+    """
     if more and isinstance(value, dict):
-        value = {key: item for key, item in value.items() if key in (*kinds, *optional)}
-    check(keys(kinds, optional), value, where)
+        value = {key: item for key, item in value.items() if key in kinds}
+    check(keys(kinds), value, where)
 
 
 def check_known(kind: Any, value: Any, where: str) -> None:

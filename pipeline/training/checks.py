@@ -238,5 +238,10 @@ def _check_device() -> None:
     wanted = os.environ.get("FEDREPRO_DEVICE")
     if wanted and wanted not in known:
         raise ParamError(f"FEDREPRO_DEVICE: torch has no device {wanted!r} here; it has {', '.join(known)}")
-    executor_name(default_device())
+    if executor_name(default_device()) == "compiled":
+        from pipeline.models.compiled import unavailable
+
+        why = unavailable()
+        if why:
+            raise ParamError(f"FEDREPRO_EXECUTOR: {why}")
     precision()

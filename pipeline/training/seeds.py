@@ -23,7 +23,7 @@ from pipeline.cells.results import STATE
 from pipeline.cells.test_sets import sampled
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
-from pipeline.engine.phase import Client, only
+from pipeline.engine.phase import Client, Present
 from pipeline.engine.state import Clients, pack, unpack
 from pipeline.engine.trained import Trained, Watch
 from pipeline.engine.world import World
@@ -203,7 +203,7 @@ class SeedTraining:
     def _scored_clients(self) -> Sequence[Client]:
         """All clients; those that are not scored have no data."""
         clients = self.world.whole.clients
-        return clients if self.sample is None else only(clients, self.sample)
+        return clients if self.sample is None else Present(clients, self.sample)
 
     def models(self, hook: str, scored: bool = False) -> Clients | None:
         """The models that a hook scores; None for `post` before anything was trained.

@@ -28,7 +28,7 @@ from quadratic import DOUBLE, UNIFORM, from_zero, quadratic, y, ys
 from pipeline import methods
 from pipeline.cells import loading
 from pipeline.engine import federation
-from pipeline.engine.phase import LocalOptions, Made, only
+from pipeline.engine.phase import LocalOptions, Made, Present
 from pipeline.engine.state import Clients, State, tensors_of, zeros
 from pipeline.engine.world import World
 from pipeline.errors import ParamError, TrainingError
@@ -354,7 +354,7 @@ def test_perfedavg_needs_as_many_batches_as_a_step_takes(variant, size):
         return run(PerFedAvg(variant=variant), world, 2)
 
     three = image_clients((12, size, 24))
-    assert same(end(three), end(only(three, (0, 2))))
+    assert same(end(three), end(Present(three, (0, 2))))
     assert not same(end(three), end(image_clients((12, 12, 24))))
 
 

@@ -198,6 +198,7 @@ def test_a_cell_counts_what_its_scenario_names(tmp_path):
     for path, old, new in (  # harmless: what no cell uses, new entries of registries and of the schema, texts
         ("models/googlenet.py", "STEM = 192", "STEM = 193"),
         ("training/seeds.py", "CHECKPOINT_SECONDS = 20.0", "CHECKPOINT_SECONDS = 21.0"),
+        ("engine/environment.py", '"compiled": "Compiled"', '"compiled": "Compiled", "new": "New"'),
         ("models/__init__.py", '"cnn3_bn": cnn3_bn,', '"cnn3_bn": cnn3_bn, "new": cnn3_bn,'),
         ("data/partition.py", '"domains": domains', '"new": subset, "domains": domains'),
         (
@@ -234,10 +235,15 @@ def test_the_table_of_data_sets_counts_in_their_stage(monkeypatch):
     assert {stage for stage in after if after[stage] != before[stage]} == {"data"}
 
 
+def test_each_constant_that_changes_no_result_has_a_test():
+    """CHECKPOINT_SECONDS: the next test. EXECUTORS: the digest counts the module of the executor that trains,
+    as test_pipeline.py and the changes of engine/ above show."""
+    assert identity.CONSTANTS == {"CHECKPOINT_SECONDS", "EXECUTORS"}
+
+
 def test_neither_the_checkpoint_interval_nor_missing_libraries_change_a_result(project, reference):
-    """Every constant of identity.CONSTANTS has a test like this one. The training stage runs on a machine
-    with torch, torchvision, numpy, pandas, PyYAML and Jinja2 alone."""
-    assert identity.CONSTANTS == {"CHECKPOINT_SECONDS"}
+    """The training stage runs on a machine with torch, torchvision, numpy, pandas, PyYAML and Jinja2
+    alone."""
     forget(project)
     # Pillow comes with torchvision
     blocked = "dvc mlflow pydantic rich sklearn scipy matplotlib skimage timm imagecorruptions".split()

@@ -8,6 +8,7 @@ from repository import edit
 
 from pipeline.cells.experiment import Experiment
 from pipeline.errors import ParamError
+from pipeline.models import compiled
 from pipeline.schema import Cell
 from pipeline.training import checks
 from pipeline.training.checks import check_environment, check_names, runnable
@@ -66,4 +67,11 @@ def test_another_value_of_what_is_kept_is_refused(monkeypatch):
 def test_an_executor_that_does_not_exist_is_refused(monkeypatch):
     monkeypatch.setenv("FEDREPRO_EXECUTOR", "magic")
     with pytest.raises(ParamError, match="magic"):
+        check_environment()
+
+
+def test_an_executor_that_cannot_be_built_is_refused_before_anything_trains(monkeypatch):
+    monkeypatch.setenv("FEDREPRO_EXECUTOR", "compiled")
+    monkeypatch.setattr(compiled, "unavailable", lambda: "compiled convolutions: no compiler")
+    with pytest.raises(ParamError, match="FEDREPRO_EXECUTOR: compiled convolutions: no compiler"):
         check_environment()
