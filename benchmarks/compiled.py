@@ -78,6 +78,7 @@ def _times(
     """Of each pair of epochs, milliseconds of a step with torch's operators and with the compiled ones."""
     import torch
 
+    from pipeline.engine.compiled import join_convolutions
     from pipeline.engine.phase import Client
     from pipeline.engine.world import World, supervised
     from pipeline.schema import Model, Optimiser, Training
@@ -93,7 +94,8 @@ def _times(
     networks = world.executor.networks
     (key,) = networks
     by_torch = networks[key]
-    by_block = with_compiled(by_torch)
+    by_block = copy.deepcopy(by_torch)
+    join_convolutions(by_block.features.encoder)
 
     def step(network) -> float:
         networks[key] = network
@@ -104,27 +106,6 @@ def _times(
     step(by_torch)
     step(by_block)
     return [(step(by_torch), step(by_block)) for _ in range(pairs)]
-
-
-def with_compiled(network):
-    """A copy of a Network of small.py whose convolutions, with pooling and ReLU, are compiled; the names of
-    its parameters stay."""
-    from torch import nn
-
-    from pipeline.models.compiled import conv_relu_pool
-
-    class Block(nn.Conv2d):
-        def forward(self, images):
-            return conv_relu_pool(images, self.weight, self.bias)
-
-    copied = copy.deepcopy(network)
-    layers = copied.features.encoder
-    for k, layer in enumerate(layers):
-        if isinstance(layer, nn.Conv2d):
-            layer.__class__ = Block
-            layers[k + 1] = nn.Identity()
-            layers[k + 2] = nn.Identity()
-    return copied
 
 
 def main() -> None:

@@ -14,9 +14,8 @@ from repository import ROOT, run
 
 from benchmarks import against_pfllib, gpu_train, scale
 from benchmarks import compiled as compiled_steps
-from pipeline.models import build, compiled
+from pipeline.models import compiled
 from pipeline.models.small import STACKS
-from pipeline.schema import Model
 
 CLIENTS = 20
 IMAGES = 16
@@ -134,14 +133,6 @@ def test_a_step_of_every_small_network_is_measured_with_and_without_compiled_con
         ratio = float(row["torch_ms"]) / float(row["compiled_ms"])
         assert float(row["ratio"]) == pytest.approx(ratio, rel=0.02)
         assert row["ratio"] == row["least_ratio"] == row["largest_ratio"]
-
-
-def test_compiled_convolutions_take_the_place_of_torch_s_in_a_network():
-    network = build(Model("lenet"), 3, 32, 10)
-    copied = compiled_steps.with_compiled(network)
-    assert copied.state_dict().keys() == network.state_dict().keys()
-    kinds = [type(layer).__name__ for layer in copied.features.encoder]
-    assert kinds[:6] == ["Block", "Identity", "Identity"] * 2
 
 
 def test_more_workers_end_sooner_in_the_simulated_cluster():

@@ -1,8 +1,8 @@
 """Convolution 5 x 5, ReLU and max pooling 2 x 2 of a CPU in one C++ kernel, with its gradient.
 
 The system's C++ compiler builds the text in `compiled_source.py` when the kernel is first asked for. Values
-and gradients are torch's up to rounding, so a training's numbers have other bits. No network calls it yet
-(docs/decisions/compiled-convolutions.md).
+and gradients are torch's up to rounding, so a training's numbers have other bits. The executor `compiled`
+uses it (pipeline/engine/compiled.py, docs/decisions/compiled-convolutions.md).
 """
 
 import ctypes

@@ -12,7 +12,7 @@ from pipeline.engine.compiled import ConvReluPool
 from pipeline.engine.world import supervised
 from pipeline.errors import ParamError
 from pipeline.methods.fedavg import FedAvg
-from pipeline.models import Network
+from pipeline.models import Network, build
 from pipeline.models.compiled import unavailable
 from pipeline.models.small import STACKS
 from pipeline.schema import Model, Optimiser
@@ -83,6 +83,13 @@ def test_models_begin_with_the_same_parameters_under_the_same_names(name, world_
 def test_every_convolution_of_a_small_network_is_compiled(world_of):
     (network,) = world_of("compiled").networks.values()
     assert len(joined(network)) == len(STACKS["cnn4"].convolutions)
+
+
+def test_pooling_and_relu_behind_a_joined_convolution_do_nothing():
+    encoder = build(Model("lenet"), 3, 32, 10).features.encoder
+    compiled.join_convolutions(encoder)
+    assert [type(layer) for layer in encoder][:6] == [ConvReluPool, nn.Identity, nn.Identity] * 2
+    assert not any(isinstance(layer, nn.MaxPool2d) for layer in encoder)
 
 
 def test_the_kernel_computes_training_and_evaluation(world_of, monkeypatch):
