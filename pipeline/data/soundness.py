@@ -27,7 +27,7 @@ def check(parts: Parts, scenario: Scenario, stored: Stored, public: Stored | Non
     for what, indices in (training | tests).items():
         _indices(indices, len(stored), what, where)
     _clients(parts, settings, pool, where)
-    _disjoint(training, tests, overlap=settings.overlap, where=where)
+    _disjoint(training, tests, len(stored), overlap=settings.overlap, where=where)
     for what, indices in (training | tests).items():
         if (pool.domains[indices] < 0).any():
             raise ParamError(f"{where}: {what} include some of a domain that the scenario does not use")
@@ -66,10 +66,12 @@ def _indices(indices: np.ndarray, total: int, what: str, where: str) -> None:
         raise ParamError(f"{where}: {what} name an image twice")
 
 
-def _disjoint(training: dict, tests: dict, overlap: bool, where: str) -> None:
-    tested = np.unique(np.concatenate([*tests.values(), np.empty(0, np.int64)]))
+def _disjoint(training: dict, tests: dict, total: int, overlap: bool, where: str) -> None:
+    tested = np.zeros(total, bool)
+    for indices in tests.values():
+        tested[indices] = True
     for what, indices in training.items():
-        if np.isin(indices, tested).any():
+        if tested[indices].any():
             raise ParamError(f"{where}: {what} are among the test images")
     together = np.concatenate(list(training.values()))
     if not overlap and len(np.unique(together)) != len(together):

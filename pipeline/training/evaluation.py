@@ -5,6 +5,7 @@ and 22; on one test set as in RAHFL Sec. 4.1.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -298,12 +299,16 @@ def _sampled(models: Clients, world: World, tests: Sequence[TestSet], limit: int
     """values, labels, clients and ids of `representations`; nothing where networks differ in width."""
     labels = torch.cat([test.labels for test in tests]).cpu().numpy()
     starts = np.cumsum([0, *(len(test.labels) for test in tests)])
-    sampled, used = _balanced(labels, limit), client_tests(world, tests)
+    sampled = np.zeros(len(labels), bool)
+    sampled[_balanced(labels, limit)] = True
+    used = client_tests(world, tests)
+    sharing = Counter(used)  # how many clients have a test set
+    seen: Counter[int] = Counter()
     parts = []
     for k, j in enumerate(used):
-        mates = [i for i, other in enumerate(used) if other == j]
         ids = np.arange(starts[j], starts[j + 1])
-        ids = ids[np.isin(ids, sampled) & (ids % len(mates) == mates.index(k))]
+        ids = ids[sampled[ids] & (ids % sharing[j] == seen[j])]
+        seen[j] += 1
         if len(ids):
             images = tests[j].images[torch.from_numpy(ids - starts[j]).to(tests[j].images.device)]
             values = _features(world.network(k, models[k]), images).half().cpu().numpy()
