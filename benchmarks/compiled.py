@@ -4,17 +4,22 @@ Each network of pipeline/models/small.py that has convolutions trains epochs on 
 with torch's operators and with `pipeline.models.compiled` in turn: batches, loss, gradient and a step of SGD,
 float32, one thread, CPU time. The first epoch of each does not count. This is done with the default
 arithmetic and with the portable one, in a process each. Writes benchmarks/results/compiled.csv.
+
+With `--cell CELL`, whose data and partition must be there, it is instead the first round of this cell, by the
+executors `sequential` and `compiled` in turn. Writes benchmarks/results/compiled_rounds.csv.
 """
 
 import argparse
 import copy
 import json
+import os
 import statistics
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "benchmarks" / "results" / "compiled.csv"
+ROUNDS = ROOT / "benchmarks" / "results" / "compiled_rounds.csv"
 ARITHMETICS = ("default", "portable")
 # (network, channels, side of its images)
 NETWORKS = (
@@ -108,11 +113,58 @@ def _times(
     return [(step(by_torch), step(by_block)) for _ in range(pairs)]
 
 
+def rounds_of(cell: str, pairs: int) -> list[dict[str, float | int | str]]:
+    """CPU seconds of a cell's first round without scoring: a row for each pair, `sequential` first.
+
+    cell: its name, such as "fedcrl/cifar10-dir-01-rounds/fedavg"
+    pairs: how many times both executors train the round
+    """
+    from pipeline.arithmetic import adopt
+    from pipeline.cells.experiment import Experiment
+    from pipeline.schema import Cell
+
+    experiment = Experiment.of(Cell.parse(cell))
+    adopt(experiment.scenario.arithmetic)
+    import torch
+
+    from pipeline import methods
+    from pipeline.cells.loading import load_world
+
+    torch.set_num_threads(1)
+    method = methods.load(
+        experiment.algorithm, experiment.hyper, experiment.where, experiment.cell.paper, experiment.root
+    )
+    worlds = {}
+    for executor in ("sequential", "compiled"):
+        os.environ["FEDREPRO_EXECUTOR"] = executor
+        worlds[executor], _ = load_world(experiment, seed=0)
+    state = method.init(worlds["sequential"])
+    rows = []
+    for _ in range(pairs):
+        seconds = {}
+        for executor, world in worlds.items():
+            begun = time.process_time()
+            method.round(state, world.at(1))
+            seconds[executor] = round(time.process_time() - begun, 2)
+        ratio = round(seconds["sequential"] / seconds["compiled"], 2)
+        row = {
+            "cell": cell,
+            "sequential_s": seconds["sequential"],
+            "compiled_s": seconds["compiled"],
+            "ratio": ratio,
+        }
+        rows.append(row)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--images", type=int, default=512)
-    parser.add_argument("--out", type=Path, default=TABLE)
+    parser.add_argument("--cell", help="measure the first round of this cell instead")
+    parser.add_argument(
+        "--out", type=Path, help="file for the rows, instead of the one in benchmarks/results"
+    )
     parser.add_argument("--here", choices=ARITHMETICS, help=argparse.SUPPRESS)  # in this process, as JSON
     chosen = parser.parse_args()
     if chosen.here:
@@ -121,13 +173,18 @@ def main() -> None:
     from benchmarks.machine import measured_alone, write_rows
     from pipeline.provenance import identity
 
+    if chosen.cell:
+        rows = rounds_of(chosen.cell, chosen.pairs)
+        processor = identity.machine()["processor"]
+        write_rows(chosen.out or ROUNDS, [{**row, "processor": processor} for row in rows])
+        return
     rows = []
     for arithmetic in ARITHMETICS:
         numbers = ("--pairs", chosen.pairs, "--images", chosen.images)
         for row in measured_alone(__file__, "--here", arithmetic, *numbers):
             rows.append({**row, "processor": identity.machine()["processor"]})
             print(rows[-1], flush=True)
-    write_rows(chosen.out, rows)
+    write_rows(chosen.out or TABLE, rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from repository import ROOT, run
+from repository import CELL, ROOT, run
 
 from benchmarks import against_pfllib, gpu_train, scale
 from benchmarks import compiled as compiled_steps
@@ -133,6 +133,22 @@ def test_a_step_of_every_small_network_is_measured_with_and_without_compiled_con
         ratio = float(row["torch_ms"]) / float(row["compiled_ms"])
         assert float(row["ratio"]) == pytest.approx(ratio, rel=0.02)
         assert row["ratio"] == row["least_ratio"] == row["largest_ratio"]
+
+
+def test_a_round_of_a_cell_is_measured_with_both_executors(project, tmp_path):
+    why = compiled.unavailable()
+    if why:
+        pytest.skip(why)
+    out = tmp_path / "rows.csv"
+    words = ["--cell", CELL, "--pairs", "2", "--out", str(out)]
+    script = str(ROOT / "benchmarks/compiled.py")
+    run(project, sys.executable, script, *words, PYTHONPATH=f"{project}:{ROOT}")
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["cell"] for row in rows] == [CELL, CELL]
+    for row in rows:
+        ratio = float(row["sequential_s"]) / float(row["compiled_s"])
+        assert float(row["ratio"]) == pytest.approx(ratio, abs=0.01)
 
 
 def test_more_workers_end_sooner_in_the_simulated_cluster():
