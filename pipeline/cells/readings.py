@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
@@ -21,6 +21,9 @@ from pipeline.schema.discovery import method_module
 from pipeline.schema.loader import overlay, varied_keys
 from pipeline.schema.paper import Source
 from pipeline.schema.scenario import setting
+
+if TYPE_CHECKING:
+    from pipeline.methods import Method
 
 FILE = ROOT / "pipeline" / "methods" / "readings.yaml"
 # The source of a value that a user has changed.
@@ -98,7 +101,7 @@ def filled(
     return _PLACE.sub(number, text)
 
 
-def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> Any:
+def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> "Method | None":
     """The method, of all papers or of this one, with its defaults; None where it has no file."""
     if method_module(algorithm, paper, root) is None:
         return None
@@ -107,7 +110,7 @@ def described(algorithm: str, paper: str | None = None, root: Path = ROOT) -> An
     return methods.find(algorithm, f"method {algorithm!r}", paper, root)()
 
 
-def _method_of(experiment: Experiment) -> Any:
+def _method_of(experiment: Experiment) -> "Method | None":
     return described(experiment.algorithm, experiment.cell.paper, experiment.root)
 
 
@@ -115,7 +118,7 @@ def model_copies(experiment: Experiment) -> int | None:
     """Models that a client of the cell holds while it trains, as many times |theta| (FCCL+, Tables 3 and 4:
     `Para. Space`); None where the cell's algorithm has no file."""
     method = _method_of(experiment)
-    return method and dataclasses.replace(method, **experiment.hyper).copies
+    return None if method is None else dataclasses.replace(method, **experiment.hyper).copies
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def sections() -> dict[str, Section]:
     return check(dict[str, Section], read_yaml(FILE), f"{shorten(FILE)}:")
 
 
-def _of(method: Any, part: str) -> dict:
+def _of(method: "Method", part: str) -> dict:
     """A part of the sections of a method's class and its bases."""
     merged: dict = {}
     for kind in type(method).__mro__[::-1]:

@@ -27,6 +27,7 @@ from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, Cell, load_paper, shorten
 from pipeline.schema.loader import check_name
+from pipeline.schema.paper import Paper
 
 # The file that describes all others; RO-Crate fixes its name.
 METADATA = "ro-crate-metadata.json"
@@ -244,7 +245,7 @@ what each seed was trained on, environment.json the packages and machines.
 """
 
 
-def _crate(key: str, paper: Any, contents: dict[str, bytes], root: Path) -> dict:
+def _crate(key: str, paper: Paper, contents: dict[str, bytes], root: Path) -> dict:
     """ro-crate-metadata.json: the whole data set, the paper, the licence, and every file with size and hash.
 
     key       of the paper

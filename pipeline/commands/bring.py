@@ -16,7 +16,6 @@ from pipeline.commands.ui import printed
 from pipeline.errors import DAMAGED, FedReproError
 from pipeline.git import git
 from pipeline.schema import ROOT, load_paper, shorten
-from pipeline.schema.discovery import UNREAD
 from pipeline.schema.documents import UNTRUSTED
 from pipeline.schema.loader import check_name
 from pipeline.tracking.mlflow_runs import say_import
@@ -96,14 +95,15 @@ def bring(source: str, name: str | None, root: Path = ROOT) -> int:
 def other_checkout(root: Path = ROOT) -> Iterator[Path]:
     """A temporary checkout without papers, in which a paper is read before it is added to the others.
 
-    Code in it does not run. A FedReproError names files as if they were in this repository.
+    The checkout is marked as only read, so that no Python file in it runs. A FedReproError names files as if
+    they were in this repository.
 
     root  folder of the repository
     """
     papers = root / "papers"
     papers.mkdir(exist_ok=True)  # git keeps no empty folder
     with files.temporary_folder(papers / "import") as checkout:
-        UNREAD.add(checkout)
+        (checkout / UNTRUSTED).touch()
         shutil.copy(root / "params.yaml", checkout)
         (checkout / "papers").mkdir()
         try:

@@ -34,6 +34,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from joblib import Parallel, delayed
 
 from pipeline.cells import inputs, results, stamps
@@ -217,7 +218,7 @@ class Verification:
     cell: Cell
     result: Result
     seeds: list[int]
-    table: Any
+    table: pd.DataFrame
     digests: dict[str, str]
     former: FormerCode | None = None
     walks: list[Walk] = field(default_factory=list)

@@ -2,11 +2,13 @@
 
 import importlib
 import os
-from typing import Any
 
 import torch
 
+from pipeline.engine.trained import Executor
 from pipeline.errors import ParamError, unknown
+from pipeline.models import Network
+from pipeline.schema import Model, Training
 
 # module of pipeline.engine: class
 EXECUTORS = {"sequential": "Sequential", "stacked": "Stacked", "compiled": "Compiled"}
@@ -61,7 +63,7 @@ def autocast(device: torch.device, precision: torch.dtype | None, cached: bool =
     return torch.autocast(device.type, precision, enabled=precision is not None, cache_enabled=cached)
 
 
-def new_executor(networks: dict, training, device: torch.device) -> Any:
+def new_executor(networks: dict[Model, Network], training: Training, device: torch.device) -> Executor:
     """The executor that the environment selects, for these networks and settings.
 
     It is looked up by its name, so that a cell's digest contains the executor that trained it.

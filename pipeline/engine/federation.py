@@ -24,7 +24,7 @@ from pipeline.engine.phase import (
     sizes_of,
 )
 from pipeline.engine.public import Public
-from pipeline.engine.trained import streams
+from pipeline.engine.trained import Executor, streams
 from pipeline.models import Network, build
 from pipeline.schema import Data, Model, Training
 from pipeline.schema import Public as PublicSettings
@@ -125,7 +125,7 @@ class Federation:
             augmentation=AUGMENTATIONS[None if data is None else data.augmentation],
         )
 
-    def at(self, round: int, executor: Any = None) -> Self:
+    def at(self, round: int, executor: Executor | None = None) -> Self:
         """The same federation in another round. The trainer calls this, methods do not.
 
         round: 1, 2, ...; 0 while the method makes its first state

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -153,6 +153,36 @@ def _finite_rows(models: Sequence[Params]) -> Tensor:
     return torch.stack(kinds).all(0)
 
 
+class Executor(Protocol):
+    """What trains the clients of a phase: Sequential, Compiled, Stacked, or a wrapper of one of them."""
+
+    def run(self, phase: Phase) -> Trained:
+        """Train every client with data; a client without data keeps its model.
+
+        phase: which clients, their models, and how they train
+        """
+
+
+class Streaming(Executor, Protocol):
+    """An executor that hands out each client's result when it has it, and keeps none."""
+
+    def each(self, phase: Phase) -> Iterator[tuple[int, Result]]:
+        """Train the clients with data; yields each one's index and result.
+
+        phase: as in `run`
+        """
+
+
+class Joining(Executor, Protocol):
+    """An executor that trains the clients of several seeds together."""
+
+    def run_all(self, phases: Sequence[Phase]) -> list[Trained]:
+        """Train a phase of each seed; returns their results in the same order.
+
+        phases: one of each seed
+        """
+
+
 class Watch:
     """Wraps an executor and records for the trainer what the local training of a round returns.
 
@@ -163,7 +193,7 @@ class Watch:
     first.
     """
 
-    def __init__(self, executor: Any, keep: bool = True):
+    def __init__(self, executor: Executor, keep: bool = True):
         self.executor = executor
         self.streams = not keep and streams(executor)
         self.trained: Trained | None = None
@@ -177,6 +207,7 @@ class Watch:
 
     def each(self, phase: Phase) -> Iterator[tuple[int, Result]]:
         """As the executor's; only the losses are recorded."""
+        assert hasattr(self.executor, "each")
         losses = [math.nan] * len(phase.clients)
         for k, result in self.executor.each(phase):
             losses[k] = result[1]
@@ -184,6 +215,6 @@ class Watch:
         self.trained = Trained(Clients(), losses)
 
 
-def streams(executor: Any) -> bool:
+def streams(executor: Executor) -> TypeGuard[Streaming]:
     """Can the executor hand out each client's result when it has it, by `each`, and keep none?"""
     return getattr(executor, "streams", hasattr(executor, "each"))

@@ -115,7 +115,7 @@ def parsed(source: bytes, package: str, file: str) -> Module:
             module.imports |= _bound(node, package)
             module.loads += _loads(node, package)
             module.stars |= any(alias.name == "*" for alias in node.names)
-        elif not _is_inert(node):
+        elif not _is_inert(node, module.imports):
             module.effects.append(node)
     return module
 
@@ -280,8 +280,15 @@ def _bound(node: ast.Import | ast.ImportFrom, package: str) -> Imports:
     return {alias.asname or alias.name: (source, alias.name) for alias in node.names}
 
 
-def _is_inert(node: ast.stmt) -> bool:
-    """Whether a statement does nothing on import: a docstring, or `if __name__ == "__main__"`."""
+def _is_inert(node: ast.stmt, imports: Imports) -> bool:
+    """Whether a statement does nothing on import: a docstring, `if __name__ == "__main__"`, or the imports
+    that `if TYPE_CHECKING` gives to a type checker alone.
+
+    node     the statement
+    imports  the names that the module has imported before
+    """
+    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and not node.orelse:
+        return imports.get(node.test.id) == ("typing", "TYPE_CHECKING")
     if isinstance(node, ast.If) and isinstance(node.test, ast.Compare):
         return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pipeline.errors import ParamError, cause
 from pipeline.schema.checker import Spelling
-from pipeline.schema.documents import ROOT, check_trusted, read_yaml, shorten
+from pipeline.schema.documents import ROOT, check_may_run, is_only_read, read_yaml, shorten
 from pipeline.schema.partitions import KINDS, Partition, Pooled
 from pipeline.source_code import Loader
 
@@ -28,8 +28,6 @@ CEILING = "centralised"
 SPACES = "pipeline/methods/spaces.yaml"
 # the same of a paper's own methods, in its folder, or of others otherwise than there
 SPACES_OF_PAPER = "spaces.yaml"
-# roots of papers whose code nobody has read yet: it is not run
-UNREAD: set[Path] = set()
 
 
 def method_names(paper: str | None = None, root: Path = ROOT) -> list[str]:
@@ -87,7 +85,7 @@ def partition_kinds(paper: str, root: Path = ROOT) -> dict[str, type[Partition]]
     file = root / "papers" / paper / "partitions.py"
     if not file.is_file():
         return KINDS
-    if root in UNREAD:
+    if is_only_read(root):
         return KINDS | _outlines(file)
     module = load_module(f"papers.{paper}.partitions", file)
     of_paper = {
@@ -141,13 +139,12 @@ def _parsed(file: Path) -> ast.Module:
 def load_module(name: str, file: Path) -> ModuleType:
     """A module of a paper's folder, which is no package: its name may hold what an import statement cannot.
 
-    Raises ParamError naming file and line where it cannot be imported."""
+    Raises ParamError naming file and line where it cannot be imported, and for a paper that nobody trusts
+    yet."""
     known = sys.modules.get(name)
     if known is not None and known.__file__ == str(file):
         return known
-    places = [folder for folder in file.parents if folder.name == "papers"]
-    if places:
-        check_trusted(file, places[0].parent)
+    check_may_run(file)
     loader = Loader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None

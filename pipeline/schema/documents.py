@@ -17,7 +17,8 @@ MOST_VALUES = 100_000
 DEEPEST = 50
 # of dvc.lock, of which the largest here has 30,000
 MOST_OF_OTHERS = 3_000_000
-# in an imported paper's folder, until somebody has read its files: nothing of it runs
+# A folder with this file is only read, and no Python file in it runs: the folder of an imported paper until
+# somebody has read its files, and the whole temporary checkout in which `fedrepro import` reads a paper.
 UNTRUSTED = ".untrusted"
 # folders of a paper that git leaves out
 MADE = frozenset("partitions representations final-models extra-seeds sweeps".split())
@@ -52,6 +53,22 @@ def check_trusted(path: Path, root: Path = ROOT) -> None:
         name = path.relative_to(root).parts[1]
         advice = f"read its Python files, then `fedrepro trust {name}`"
         raise ParamError(f"papers/{name}: was imported, and nothing of it runs yet: {advice}")
+
+
+def is_only_read(root: Path) -> bool:
+    """Does a checkout hold papers that nobody trusts yet, which are read and do not run?"""
+    return root.joinpath(UNTRUSTED).exists()
+
+
+def check_may_run(file: Path) -> None:
+    """ParamError for a Python file of an imported paper that nobody trusts yet, or of a checkout that is only
+    read. A file that lies in no folder `papers` may run."""
+    for folder in file.parents:
+        if folder.name != "papers":
+            continue
+        if is_only_read(folder.parent):
+            raise ParamError(f"{shorten(file)}: nobody trusts its paper yet: it is read and does not run")
+        check_trusted(file, folder.parent)
 
 
 def check_files(*folders: Path) -> None:

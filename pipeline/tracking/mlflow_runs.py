@@ -27,6 +27,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.errors import FedReproError, ParamError, warn
 from pipeline.git import unchanged
 from pipeline.schema import LISTED, ROOT, Cell, Trial, load_paper, visible
+from pipeline.schema.paper import Block
 from pipeline.tracking import mlflow_bulk, mlflow_database, mlflow_registry, system_metrics
 from pipeline.tracking.mlflow_bulk import METRICS_AT_ONCE, Bulk
 from pipeline.tracking.mlflow_database import uri
@@ -96,7 +97,7 @@ class Finished:
         return cls({Cell.parse(document["cell"]): document for document in documents}, {}, {})
 
 
-def _blocks(paper: str, root: Path) -> Iterator[Any]:
+def _blocks(paper: str, root: Path) -> Iterator[Block]:
     """The blocks of the paper's tables."""
     for table in load_paper(paper, root).tables.values():
         yield from table.blocks.values()

@@ -23,7 +23,7 @@ from pipeline.cells.inputs import inputs
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.engine.phase import Phase
 from pipeline.engine.state import pack, unpack
-from pipeline.engine.trained import Trained
+from pipeline.engine.trained import Executor, Trained
 from pipeline.engine.world import supervised
 from pipeline.errors import FedReproError
 from pipeline.provenance import identity, modules
@@ -40,7 +40,7 @@ KEEP = "FEDREPRO_KEEP"
 class Pretraining:
     """An executor that carries out a cell's pretraining unless another run has, in `seconds`."""
 
-    def __init__(self, executor: Any, experiment: Experiment, seed: int):
+    def __init__(self, executor: Executor, experiment: Experiment, seed: int):
         self.executor, self.experiment, self.seed = executor, experiment, seed
         self.seconds = 0.0
 

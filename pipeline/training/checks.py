@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.cells.experiment import Experiment
 from pipeline.data.registry import sets
@@ -27,6 +27,9 @@ from pipeline.schema import (
 )
 from pipeline.schema.paper import PICTURE, scenario_key
 from pipeline.schema.scenario import REQUIREMENTS
+
+if TYPE_CHECKING:
+    from pipeline.methods import Method
 
 # Columns of history.csv and measures, next to which are the accuracies of domains and clients.
 COLUMNS = (
@@ -167,7 +170,7 @@ def _twice(values: Mapping[Any, str]) -> Iterator[tuple[Any, Any, str]]:
             yield first[value], key, value
 
 
-def runnable(experiment: Experiment) -> Any:
+def runnable(experiment: Experiment) -> "Method":
     """The method of a cell. ParamError for one without a file, for its hyper-parameters, and for a scenario
     that lacks what it needs or asks for what it cannot."""
     from pipeline import methods, models  # a second, for torch

@@ -28,6 +28,8 @@ EMBEDDED = 128
 CROSSED = 200
 # (network, images, client) -> (B, classes), larger is likelier
 Scores = Callable[[Network, Tensor, int], Tensor]
+# measure -> percent, and each client's accuracy in percent
+Measured = tuple[dict[str, float], list[float]]
 
 
 @torch.inference_mode()
@@ -176,7 +178,7 @@ def under_attack(
     return {name: measures[protocol.measure] for name, (measures, _) in measured.items()}
 
 
-def by_client(table, world, tests):
+def by_client(table: _Table, world: World, tests: Sequence[TestSet]) -> Measured:
     """Each client's model on its test part: mean, mean by test size, population std over clients."""
     scored = range(len(tests)) if table.sample is None else table.sample
     known = [table.accuracy(k, k) for k in scored]
@@ -194,7 +196,7 @@ def by_client(table, world, tests):
     }, accuracies
 
 
-def by_domain(table, world, tests):
+def by_domain(table: _Table, world: World, tests: Sequence[TestSet]) -> Measured:
     """Unweighted mean over the domains' test sets; different models are averaged within a domain."""
     index = {test.name: j for j, test in enumerate(tests)}
     accuracies = [table.accuracy(k, index[client.domain]) for k, client in enumerate(world.clients)]
@@ -208,7 +210,7 @@ def by_domain(table, world, tests):
     return {"average": _mean(list(measures.values())), **measures}, accuracies
 
 
-def pooled(table, world, tests):
+def pooled(table: _Table, world: World, tests: Sequence[TestSet]) -> Measured:
     """Every client's model on one common test set, or on several variants of it (clean, corrupted)."""
     accuracies = [[table.accuracy(k, j) for k in range(len(world.clients))] for j in range(len(tests))]
     average = {"average": _mean(accuracies[0])}
@@ -223,7 +225,7 @@ def pooled(table, world, tests):
     return average | means | each, accuracies[0]
 
 
-def cross(table, world, tests):
+def cross(table: _Table, world: World, tests: Sequence[TestSet]) -> Measured:
     """FCCL+ Eq. 21 and 22: intra = the client's domain, inter = mean over the others; AVG over clients."""
     domains = [test.name for test in tests]
     accuracies, inter = [], []

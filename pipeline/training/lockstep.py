@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from pipeline.engine.phase import Phase
-from pipeline.engine.trained import Trained
+from pipeline.engine.trained import Joining, Trained
 
-Waiting = tuple[int, Any, Phase, Future]  # a seed's place, its executor, its phase, what comes of it
+Waiting = tuple[int, Joining, Phase, Future]  # a seed's place, its executor, its phase, what comes of it
 
 
 class _Seeds:
@@ -29,7 +29,7 @@ class _Seeds:
         self.events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def work(self, train: Callable, place: int, job: Any) -> None:
-        def share(executor: Any) -> SimpleNamespace:
+        def share(executor: Joining) -> SimpleNamespace:
             return SimpleNamespace(run=partial(self.run, place, executor))
 
         with self.turn:
@@ -41,7 +41,7 @@ class _Seeds:
             except BaseException as error:
                 self.events.put(("error", error))
 
-    def run(self, place: int, executor: Any, phase: Phase) -> Trained:
+    def run(self, place: int, executor: Joining, phase: Phase) -> Trained:
         """Run a seed's phase with those of the others, which have the turn meanwhile."""
         outcome: Future[Trained] = Future()
         self.events.put(("phase", (place, executor, phase, outcome)))

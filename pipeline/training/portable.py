@@ -6,8 +6,9 @@ papers' folders.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,9 @@ class _Truths(TorchFunctionMode):
         self.noted: list[bool] = []
         self.repeated: int | None = None
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, function: Callable, types: Sequence[type], args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if function is not Tensor.__bool__:
             return function(*args, **(kwargs or {}))
         if self.repeated is None:

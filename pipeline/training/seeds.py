@@ -24,8 +24,8 @@ from pipeline.cells.test_sets import sampled
 from pipeline.engine.environment import executor_name, precision
 from pipeline.engine.handle import Handle
 from pipeline.engine.phase import Client, Present
-from pipeline.engine.state import Clients, pack, unpack
-from pipeline.engine.trained import Trained, Watch
+from pipeline.engine.state import Clients, State, pack, unpack
+from pipeline.engine.trained import Executor, Trained, Watch
 from pipeline.engine.world import World
 from pipeline.errors import TrainingError
 from pipeline.provenance import identity
@@ -40,6 +40,8 @@ CHECKPOINT_SECONDS = 20.0
 BYTES = 4  # of a float32 scalar on the wire
 # What a result has of every seed: a list, or lists by name. A seed that was taken over may lack the last two.
 OF_SEEDS = ("clients", "seconds", "memory", "holdings", "by_class")
+# executor of a seed -> the one that it uses, which may also train other seeds
+Share = Callable[[Executor], Executor]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Job:
 def train_seed(
     job: Job,
     report: Callable[[Round], None] = lambda row: None,
-    share: Callable = lambda executor: executor,
+    share: Share = lambda executor: executor,
     sharing: int = 1,
 ) -> Run:
     """Train one seed from its checkpoint, or from the beginning, to the last round; returns its results.
@@ -82,7 +84,7 @@ def train_seed(
 
 
 def trained(
-    job: Job, report: Callable[[Round], None] = lambda row: None, share: Callable = lambda executor: executor
+    job: Job, report: Callable[[Round], None] = lambda row: None, share: Share = lambda executor: executor
 ) -> "SeedTraining":
     """The seed after its last round, from its checkpoint if there is one; see `train_seed`."""
     torch.set_num_threads(1)
@@ -124,7 +126,7 @@ class SeedTraining:
     saved: float = 0.0
 
     @classmethod
-    def of(cls, job: Job, share: Callable) -> "SeedTraining":
+    def of(cls, job: Job, share: Share) -> "SeedTraining":
         """From the checkpoint if there is one, otherwise before the first round."""
         it = job.experiment
         method = methods.load(it.algorithm, it.hyper, it.where, it.cell.paper, it.root)
@@ -312,7 +314,7 @@ class SeedTraining:
         return results, arrays if vectors is None else {**arrays, "vectors": vectors.half().cpu().numpy()}
 
 
-def _digest(state) -> str:
+def _digest(state: State) -> str:
     """16 hex digits that identify the state of server and clients after a round, bit for bit."""
     return fingerprint(pack(state))[:16]
 
@@ -321,7 +323,7 @@ def _some_absent(scenario: Scenario) -> bool:
     return scenario.training.participation is not None or scenario.training.failing is not None
 
 
-def _scores(method, state) -> evaluation.Scores:
+def _scores(method: methods.Method, state: State) -> evaluation.Scores:
     return lambda network, images, client: method.scores(Handle(network, client=client), images, state)
 
 
@@ -334,7 +336,7 @@ def _peak_memory(device: torch.device) -> dict[str, int | None]:
     }
 
 
-def _newcomers(job: Job, method, state) -> dict[str, float | None]:
+def _newcomers(job: Job, method: methods.Method, state: State) -> dict[str, float | None]:
     """`unseen.*`: the measures of clients that come after the last round; empty without any."""
     newcomers = load_newcomers(job.experiment, job.seed)
     if newcomers is None:

@@ -27,6 +27,7 @@ from pipeline.cells.loading import load
 from pipeline.devices import keep_memory
 from pipeline.engine.environment import default_device, executor_name, precision
 from pipeline.errors import NO_MEMORY, FedReproError, TrainingError, WorkerError, short_of_memory
+from pipeline.methods import Method
 from pipeline.provenance import identity, modules
 from pipeline.schema import ROOT, Cell, load_paper, load_params
 from pipeline.schema.discovery import method_module
@@ -46,7 +47,7 @@ class Plan:
     seed."""
 
     experiment: Experiment
-    method: Any
+    method: Method
     metas: list[dict]
     jobs: list[Job]
     # as paper.yaml and params.yaml have them

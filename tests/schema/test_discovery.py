@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from federation import image_world
+from reporting import write_run
 from repository import commit, edit, git, reread
 
 from pipeline import methods
@@ -18,7 +19,7 @@ from pipeline.cells.experiment import Experiment
 from pipeline.cells.readings import described, hyper_parameters
 from pipeline.cells.test_sets import TestSet
 from pipeline.commands import explain
-from pipeline.commands.bring import bring, trust
+from pipeline.commands.bring import bring, other_checkout, trust
 from pipeline.commands.sync import sync
 from pipeline.data.partition import partition
 from pipeline.data.parts import Pool
@@ -245,15 +246,20 @@ def theirs(root, tmp_path_factory) -> Path:
     document = yaml.safe_load((folder / "paper.yaml").read_text())
     scenario = document["miniature"]["scenario"]
     scenario["partition"] = {"kind": "halves", "clients": 5, "power": 2.0}
+    scenario["evaluation"]["metrics"] = ["worst_client"]
+    document["methods"]["new"] = {}
+    document["miniature"]["methods"].append("new")
     (folder / "paper.yaml").write_text(yaml.safe_dump(document))
     (folder / "methods").mkdir()
     mark = f"open({str(root / 'ran')!r}, 'a').close()\n"
-    for name in ("data", "models", "metrics", "figures", "methods/new"):
+    for name in THEIR_FILES:
         (folder / f"{name}.py").write_text(mark)
+    (folder / "metrics.py").write_text(mark + WORST)
     (folder / "partitions.py").write_text(mark + HALVES)
     return folder
 
 
+THEIR_FILES = ("data", "models", "metrics", "figures", "partitions", "methods/new")
 HALVES = """
 from dataclasses import dataclass
 
@@ -281,6 +287,55 @@ def test_a_paper_is_imported_without_running_its_code(root, theirs, capsys):
     trust("theirs", root)
     assert load_paper("theirs", root).scenarios["mini"].partition.power == 2.0
     assert (root / "ran").exists()
+
+
+def test_a_paper_whose_name_is_papers_does_not_run_either(root, theirs):
+    assert bring(str(theirs), "papers", root) == 0
+    with pytest.raises(ParamError, match="papers/papers: was imported, .*`fedrepro trust papers`"):
+        load_module("papers.papers.data", root / "papers/papers/data.py")
+    assert not (root / "ran").exists()
+
+
+@pytest.fixture
+def only_read(root, theirs):
+    """The temporary checkout in which this paper is read before it is imported."""
+    with other_checkout(root) as checkout:
+        shutil.copytree(theirs, checkout / "papers/theirs")
+        yield checkout
+
+
+@pytest.mark.parametrize("name", THEIR_FILES)
+def test_no_python_file_runs_in_a_checkout_that_is_only_read(root, only_read, name):
+    file = only_read / "papers/theirs" / f"{name}.py"
+    with pytest.raises(ParamError, match=f"papers/theirs/{name}.py: nobody trusts its paper yet"):
+        load_module(f"papers.theirs.{name.replace('/', '.')}", file)
+    assert not (root / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        sets,
+        lambda checkout: methods.load("new", {}, "test", "theirs", checkout),
+        lambda checkout: described("new", "theirs", checkout),
+        lambda checkout: metrics.load(Experiment.of(Cell("theirs", "mini", "new"), checkout)),
+    ],
+    ids=["sets", "methods.load", "described", "metrics.load"],
+)
+def test_what_needs_their_code_refuses_a_checkout_that_is_only_read(root, only_read, look):
+    with pytest.raises(ParamError, match="nobody trusts its paper yet"):
+        look(only_read)
+    assert not (root / "ran").exists()
+
+
+def test_a_checkout_that_is_only_read_has_its_parameters_and_results(root, only_read):
+    write_run(only_read, "mini/new", {"average": [60.0]}, "theirs")
+    scenario = load_paper("theirs", only_read).scenarios["mini"]
+    found, problems = results.survey(only_read)
+    assert scenario.partition.power == 2.0
+    assert [*found] == [Cell("theirs", "mini", "new")]
+    assert not problems
+    assert not (root / "ran").exists()
 
 
 def test_trust_is_for_imported_papers(root):

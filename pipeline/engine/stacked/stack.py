@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,6 +53,9 @@ from pipeline.engine.trained import Result
 from pipeline.errors import warn
 from pipeline.models.layers import Dropout
 
+if TYPE_CHECKING:
+    from pipeline.engine.stacked.executor import Stacked
+
 BUCKETS = 8  # shapes that a shrinking stack goes through at most
 # Texts of the plain RuntimeErrors by which cuDNN and cuBLAS report that memory is short. "Unable to find an
 # engine" is none: cuDNN has none for the kind and shape, in a stack of any size.
@@ -78,7 +81,9 @@ class Stack:
     """Clients of one network as stacked tensors, largest client first, for a `stacked.Stacked`. `fill` gives
     it other clients, values and rates; the recorded steps stay."""
 
-    def __init__(self, executor: Any, phases: list[Phase], members: list[Member], clients: list[Client]):
+    def __init__(
+        self, executor: "Stacked", phases: list[Phase], members: list[Member], clients: list[Client]
+    ):
         # A proxy avoids a reference cycle, so that a dropped stack frees its memory at once.
         self.executor = weakref.proxy(executor)
         self.device, self.precision = executor.device, executor.precision
