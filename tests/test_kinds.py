@@ -4,6 +4,7 @@ import re
 
 import pytest
 from kinds import FIXTURES, REST, mark
+from repository import run
 
 from pipeline.schema import ROOT
 
@@ -34,6 +35,15 @@ def test_both_commands_are_run_together():
 def test_ci_runs_first_what_a_contributor_runs_and_then_the_rest():
     commands = re.findall("^make .*", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
     assert commands[:3] == ["make check", "make test", "make test-rest"]
+
+
+def test_tests_of_an_imported_paper_wait_until_it_is_trusted(tmp_path):
+    for paper in ("mine", "imported"):
+        (tmp_path / "papers" / paper / "tests").mkdir(parents=True)
+    (tmp_path / "papers/imported/.untrusted").touch()
+    (tmp_path / "Makefile").write_text(f'include {ROOT}/Makefile\nshow:\n\t@echo "$(TESTS)"\n')
+    assert run(tmp_path, "make", "-s", "show").stdout.split() == ["tests", "papers/mine/tests"]
+    assert "$(TESTS)" in recipe("test")
 
 
 def test_every_name_of_a_kind_is_a_file():
