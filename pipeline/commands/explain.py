@@ -15,12 +15,13 @@ from pipeline import findings_file
 from pipeline.cells import choices
 from pipeline.cells.documents import Result
 from pipeline.cells.experiment import Experiment
-from pipeline.cells.readings import filled, hyper_parameters, readings_of, settings_of
+from pipeline.cells.readings import CHANGED, filled, hyper_parameters, readings_of, settings_of
 from pipeline.commands import status
 from pipeline.commands.options import columns, wrapped
 from pipeline.errors import ParamError, unknown
 from pipeline.provenance import changes
 from pipeline.schema import ACROSS, MINIATURES, ROOT, Cell, Paper, Table, load_paper, shorten
+from pipeline.schema.loader import overlay, varied_keys
 from pipeline.training.progress import clock
 
 # Widest output, in characters: longer lines are hard to read in a wide terminal.
@@ -263,7 +264,7 @@ def _measured(result: Result, measure: str, cell: Cell, root: Path = ROOT) -> st
 def _scenario(experiment: Experiment) -> Iterator[str]:
     """The settings of a cell's scenario, part by part, each with its source."""
     scenario = experiment.scenario
-    sources = {setting.name: setting.source for setting in settings_of(experiment)}
+    sources = _sources(experiment)
     for part in PARTS:
         settings = getattr(scenario, part)
         if settings is None:
@@ -287,6 +288,15 @@ def _scenario(experiment: Experiment) -> Iterator[str]:
     yield from _item("seeds", ", ".join(map(str, scenario.seeds)), sources.get("seeds", ""))
     drawn = "one serves all seeds" if scenario.partition.fixed else "each seed draws one"
     yield from _item("partitions", drawn)
+
+
+def _sources(experiment: Experiment) -> dict[str, str]:
+    """Whole key of a setting -> the place in the paper that its value is from, or params.yaml, if that gives
+    the value."""
+    cell = experiment.cell
+    changed = overlay(cell.paper, experiment.root).get("settings", {}).get(cell.scenario, {})
+    ours = dict.fromkeys(varied_keys(changed), CHANGED.format(cell.paper))
+    return ours | {setting.name: setting.source for setting in settings_of(experiment)}
 
 
 def _found(name: str, experiment: Experiment | None, root: Path) -> Iterator[str]:

@@ -395,8 +395,8 @@ def lines(
         yield "stale by " + ", ".join(f"{name}: {count}" for name, count in causes.most_common())
     unverified = [status for status in stale_cells if status.verified]
     if unverified:
-        number = f"{len(unverified)} of the stale cells are"
-        yield f"{number} not verified since the commit that trained them; fedrepro explain CELL"
+        number = f"{len(unverified)} of the stale cells were verified once"
+        yield f"{number}, which no longer counts; fedrepro explain CELL"
     left: list[Status] = []
     for view in overviews.values():
         for part in view.parts.values():
