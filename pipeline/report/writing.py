@@ -59,10 +59,12 @@ def render(
 
     Returns all files of these, also those that stay: in reports/ of the checkout, nothing is drawn again
     whose inputs and files are as the last call left them (`pipeline.report.unchanged`). The same inputs give
-    the same bytes, and a file whose bytes stay is not touched. Raises FedReproError before anything is written
-    for an unknown paper, a malformed published table, and a finding that would disappear from findings.csv
-    without a line in withdrawn.csv, unless the folder of its paper is gone. A result that cannot be used is
-    named on the pages, and raises FedReproError after these are written.
+    the same bytes, and a file whose bytes stay is not touched.
+
+    Raises FedReproError before anything is written for an unknown paper, a malformed published table, and a
+    finding that would disappear from findings.csv without a line in withdrawn.csv, unless the folder of its
+    paper is gone. A result that cannot be used is named on the pages, and raises FedReproError after these
+    are written.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
