@@ -1,6 +1,7 @@
 """The page across papers: places and ranks, accuracy against cost, tuning, attacks and rounding."""
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -187,6 +188,35 @@ def test_tuning_before_and_after(root):
     tabs = tuned([*tunings(), *tunings("balanced")])
     assert [tab.key for tab in tabs] == ["fedcrl-balanced", "fedcrl-mini"]
     assert tuned([]) == tuned(tunings()[3:]) == []
+
+
+def test_a_stale_tuning_is_named_on_the_page(root):
+    papers_of = {"fedcrl": studies({}, root)["fedcrl"]}
+    papers_of["fedcrl"].paper.methods.update(ditto={}, moon={})
+    labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
+    stale = "Stale, by code, parameters or seeds that have changed since:"
+
+    def sentence(**changed):
+        several = [replace(one, **changed) for one in tunings() if one.after]
+        (tab,) = tuning_tabs(papers_of, labels, several)
+        return tab.stale
+
+    assert sentence() == f"{stale} Ditto."
+    assert sentence(older=True) == f"{stale} all 3 methods."
+    assert sentence(older=False) == ""
+
+
+def test_both_forms_of_the_page_tell_that_a_miniatures_tuning_is_stale(root):
+    papers_of = studies({}, root)
+    papers_of["fedcrl"].paper.methods.update(ditto={}, moon={})
+    labels = {"fedavg": "FedAvg", "fedprox": "FedProx", "ditto": "Ditto", "moon": "MOON"}
+    view = across.across(papers_of) | {"tuned": tuning_tabs(papers_of, labels, tunings())}
+    sentence = "that have changed since: Ditto."
+    assert f"miniature: Stale, by code, parameters or seeds {sentence}" in markdown.fill(
+        "across.md", view=view
+    )
+    html = fill("across.html", view=view, pages=papers_of, cite=citation(root))
+    assert f"seeds {sentence}</p>" in html
 
 
 ATTACKS = """fedavg,gradient,0,1,a,1,batch,0.9,0.2,0.5
