@@ -23,6 +23,7 @@ from pipeline.place import cores
 from pipeline.report import across, latex, markdown
 from pipeline.report.citations import citation
 from pipeline.report.findings import as_rows
+from pipeline.report.named_measures import check_measures
 from pipeline.report.page import Overview, Page
 from pipeline.report.study import Study, studies
 from pipeline.report.templates import templates
@@ -61,10 +62,10 @@ def render(
     whose inputs and files are as the last call left them (`pipeline.report.unchanged`). The same inputs give
     the same bytes, and a file whose bytes stay is not touched.
 
-    Raises FedReproError before anything is written for an unknown paper, a malformed published table, and a
-    finding that would disappear from findings.csv without a line in withdrawn.csv, unless the folder of its
-    paper is gone. A result that cannot be used is named on the pages, and raises FedReproError after these
-    are written.
+    Raises FedReproError before anything is written for an unknown paper, a measure in paper.yaml that no
+    result can have, a malformed published table, and a finding that would disappear from findings.csv without
+    a line in withdrawn.csv, unless the folder of its paper is gone. A result that cannot be used is named on
+    the pages, and raises FedReproError after these are written.
     """
     for name in papers or ():  # reports a wrong name before anything is read
         load_paper(name, root)
@@ -82,6 +83,8 @@ def render(
     if not anew:
         return staying
 
+    for name in papers or all_papers(root):
+        check_measures(name, root)
     results, problems = survey(root)
     known = studies(results, root, problems)
     # The overview shows something of every paper.
